@@ -14,6 +14,8 @@ PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/pytest
 # Unit tests use all cores. Tests on servers mostly wait, so three run at once, each with its own servers.
 UNIT := tests/unit tests/protocol -n auto --dist worksteal
 SERVERS := tests --ignore=tests/unit --ignore=tests/protocol
+# Of cases that differ little `make test` runs some, drawn by the commit; `make test-all` runs all of them.
+SAMPLE :=
 
 .PHONY: help
 help:  ## explain the targets
@@ -33,18 +35,33 @@ chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults
 	$(BIN)/python -m services.compose_chaos $(ARGS)
 
 .PHONY: test
-test: setup servers docker lint  ## everything: lint, types, all tests on real servers
-	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT)
-	@$(STAGE) "sample of mutants" $(BIN)/python -m tests.mutants --sample 6
+test: SAMPLE := --sample
+test: stages  ## before each commit: lint, types, tests on real servers; of cases that differ little, some
+
+.PHONY: test-all
+test-all: stages  ## the same with all cases
+
+.PHONY: stages
+stages: setup servers docker lint
+	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) $(SAMPLE)
+	@$(STAGE) "mutants, explorer, fuzzing" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FINDERS)
 	@$(STAGE) "simulator" $(BIN)/python -m sqe_chain.testing.simulator --schedules 20000 --seed 0 --jobs 0
-	@$(STAGE) "explorer" $(BIN)/python -m sqe_chain.testing.explorer small
-	@$(STAGE) "fuzzing" $(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 8
-	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
-	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) -m alone
+	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
+	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) $(SAMPLE) -m alone
+
+# Each of them takes one core.
+FINDERS := find-mutants find-paths find-bytes
+.PHONY: $(FINDERS)
+find-mutants:
+	$(BIN)/python -m tests.mutants --sample 6
+find-paths:
+	$(BIN)/python -m sqe_chain.testing.explorer small
+find-bytes:
+	$(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 8
 
 .PHONY: test-fast
 test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a minute
-	@$(STAGE) "unit tests" $(PYTEST) tests/unit -n auto --dist worksteal $(ARGS)
+	@$(STAGE) "unit tests" $(PYTEST) tests/unit -n auto --dist worksteal --sample $(ARGS)
 
 .PHONY: explore
 explore: python  ## property tests with new random examples; repeat as often as you like

@@ -17,6 +17,7 @@ from hypothesis import settings
 
 from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.stores import open_store
+from tests.support import sampling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +26,39 @@ if TYPE_CHECKING:
 settings.register_profile("repeatable", derandomize=True, deadline=None)  # tests assert no times
 settings.register_profile("explore", print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+LONGEST = (
+    "tests/chaos/",
+    "tests/contract/test_store_faults.py",
+    "tests/contract/test_lost_workers.py",
+    "tests/integration/test_docs_commands.py",
+    "tests/integration/test_overwrite.py",
+    "tests/integration/test_running.py",
+    "tests/integration/test_cli.py",
+    "tests/integration/test_files.py",
+    "tests/integration/test_peers.py",
+)
+"""Files with tests that take longest."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make test`."""
+    text = "of cases that differ little, run a few, drawn by the commit (default: all)"
+    parser.addoption(sampling.OPTION, action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell loops in tests, too."""
+    sampling.sample_from_now_on(sampling=config.getoption(sampling.OPTION, default=False))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a sample does not run; begin with files that take long, else one core waits for another at the end."""
+    if config.getoption(sampling.OPTION, default=False):
+        without = sampling.left_out(items)
+        config.hook.pytest_deselected(items=without)
+        items[:] = [item for item in items if item not in set(without)]
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))  # the others stay in their order
 
 
 def pytest_collection_finish() -> None:

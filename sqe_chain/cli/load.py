@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -47,6 +47,7 @@ from sqe_chain.cli.values import paths_of, properties, store_urls
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.protocol.events import Committed, Event, FilesSeen, TableReplaced
 from sqe_chain.protocol.interfaces import Observer, When
+from sqe_chain.protocol.overwrite import Mode
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice
 from sqe_chain.runtime.launching import Deployment, launch
@@ -56,6 +57,44 @@ from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.runtime.stop import ServiceClock
 
 _MEGA = 1_000_000
+CloseWindowsOption = Annotated[
+    bool,
+    typer.Option("--close-windows", help="At the end close all windows and publish their final results."),
+]
+OverwriteOption = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace all rows of the flow's tables by those of the files, at the end and at once.",
+    ),
+]
+OverwritePartitionsOption = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite-partitions",
+        help="Replace only the rows whose partition keys are in the files; other rows stay.",
+    ),
+]
+AgainOption = Annotated[
+    bool,
+    typer.Option(
+        "--again",
+        help="Overwrite although the last load was an overwrite with the same contents: the flow's functions have changed.",
+    ),
+]
+DropOverwriteOption = Annotated[
+    bool,
+    typer.Option(
+        "--drop-overwrite",
+        help="Give up the overwrite that is under way, and end: tables stay as they are.",
+    ),
+]
+MaxRecordsOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=1, envvar="SQE_CHAIN_MAX_RECORDS", help="Rows of one batch, over all files."
+    ),
+]
 
 
 class _Rate(ProgressColumn):
@@ -158,47 +197,15 @@ def load(  # noqa: PLR0913 - each is an option of the command
     spark_conf: SparkConfOption = None,
     open_files: OpenFilesOption = DEFAULTS.open_files,
     abandon: AbandonOption = None,
-    close_windows: Annotated[
-        bool,
-        typer.Option("--close-windows", help="At the end close all windows and publish their final results."),
-    ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite",
-            help="Replace all rows of the flow's tables by those of the files, at the end and at once.",
-        ),
-    ] = False,
-    overwrite_partitions: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite-partitions",
-            help="Replace only the rows whose partition keys are in the files; other rows stay.",
-        ),
-    ] = False,
-    again: Annotated[
-        bool,
-        typer.Option(
-            "--again",
-            help="Overwrite although the last load was an overwrite with the same contents: the flow's functions have changed.",
-        ),
-    ] = False,
-    drop_overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--drop-overwrite",
-            help="Give up the overwrite that is under way, and end: tables stay as they are.",
-        ),
-    ] = False,
+    close_windows: CloseWindowsOption = False,
+    overwrite: OverwriteOption = False,
+    overwrite_partitions: OverwritePartitionsOption = False,
+    again: AgainOption = False,
+    drop_overwrite: DropOverwriteOption = False,
     create_topics: CreateTopicsOption = None,
     takeover: TakeoverOption = False,
     allow_weak_durability: WeakOption = False,
-    max_records: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, envvar="SQE_CHAIN_MAX_RECORDS", help="Rows of one batch, over all files."
-        ),
-    ] = DEFAULTS.max_records,
+    max_records: MaxRecordsOption = DEFAULTS.max_records,
     max_excluded: MaxExcludedOption = DEFAULTS.max_excluded,
     max_excluded_share: MaxExcludedShareOption = DEFAULTS.max_excluded_share,
     json: JsonOption = False,
@@ -211,12 +218,8 @@ def load(  # noqa: PLR0913 - each is an option of the command
     readers of a table see its old rows until all files are read, and from then on those of the files.
     """
     with reported(traceback=traceback, as_json=log_json):
-        if overwrite and overwrite_partitions:
-            raise ConfigurationError(
-                "--overwrite replaces all rows, --overwrite-partitions some: give one of them"
-            )
         settings = Settings(
-            overwrite=("table" if overwrite else "partitions") if overwrite or overwrite_partitions else None,
+            overwrite=_overwritten(table=overwrite, partitions=overwrite_partitions),
             again=again,
             drop_overwrite=drop_overwrite,
             takeover=takeover,
@@ -257,10 +260,22 @@ def load(  # noqa: PLR0913 - each is an option of the command
         if json:
             print_json(result)
         else:
-            OUT.print(
-                f"{result['read']:,} rows read, {result['left_out']:,} of them left out; {result['files']:,} files hold "
-                f"{result['rows']:,} rows, {result['left']:,} of them still to be read",
-                markup=False,
-            )
-            for text in found.overwrites:
-                OUT.print(text, markup=False)
+            _print(result, found.overwrites)
+
+
+def _overwritten(*, table: bool, partitions: bool) -> Mode | None:
+    if table and partitions:
+        raise ConfigurationError(
+            "--overwrite replaces all rows, --overwrite-partitions some: give one of them"
+        )
+    return "table" if table else "partitions" if partitions else None
+
+
+def _print(result: Mapping[str, int], overwrites: Iterable[str]) -> None:
+    OUT.print(
+        f"{result['read']:,} rows read, {result['left_out']:,} of them left out; {result['files']:,} files hold "
+        f"{result['rows']:,} rows, {result['left']:,} of them still to be read",
+        markup=False,
+    )
+    for text in overwrites:
+        OUT.print(text, markup=False)

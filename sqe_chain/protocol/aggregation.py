@@ -377,6 +377,8 @@ class Aggregation:
             if home.number < 0:
                 plans.write(first_plan(env, mine, infos))
             self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last())
+            # Again: until it was claimed, another run may have read what is there only since it was described.
+            infos = inputs.describe(env.flow, env.log)
             check_layout(env.flow, owned.last.layout, env.settings.drop_stages)
             headers = stamp(env, mine, owned.last)
             claim_sinks(env, mine, owned.last, owned.fetch)

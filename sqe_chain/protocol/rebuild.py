@@ -88,6 +88,7 @@ class Rebuild:
             mine, home = claim(env, partial(inputs.group_commits, env.flow, env.log, infos), lost=True)
         self.claimed = mine
         try:
+            infos = inputs.describe(env.flow, env.log)  # again: until the claim another run may have read on
             progress = find_progress(env, home, infos, inputs.group_commits(env.flow, env.log, infos))
             spec = self._spec(progress, infos)
             if progress.layout is not None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ConfigurationError, TableAltered
 from sqe_chain.stores.address import Address
 from sqe_chain.stores.cassandra import CassandraSettings, durability, schema
 from sqe_chain.stores.cassandra.address import settings_of
@@ -95,7 +95,13 @@ class CassandraRows:
         """See `ChunkRows`."""
         read = f"SELECT table_id, description, columns FROM {self._in('sqe_tables')} WHERE {_TABLE}"
         found = self._client.rows((read, self._table), serial=True)
-        return None if not found else Definition(found[0][0], found[0][1], _columns_in(found[0][2]))
+        if not found:
+            return None
+        if not found[0][2]:
+            raise TableAltered(
+                f"{self}: another program has deleted the columns from its row in sqe_tables: restore it"
+            )
+        return Definition(found[0][0], found[0][1], _columns_in(found[0][2]))
 
     def define(self, before: Definition | None, after: Definition) -> bool:
         """See `ChunkRows`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ def read(snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -
     """See `Storage.read`."""
     keys, others = (_as_plain(snapshot, bounds) for bounds in (wanted.keys, wanted.others))
     total = sum(_told(file)["blocks"] for file in files)
-    candidates = _candidates(indexed(snapshot, files, wanted.partition_key))
+    candidates = _candidates(snapshot, indexed(snapshot, files, wanted.partition_key))
     columns = (*wanted.columns, SEQUENCE)
     asked, expected = [], []
     for one in may_matter(candidates, keys, others):
@@ -130,13 +131,35 @@ def _meet(one: ChunkInfo, other: ChunkInfo) -> bool:
     return overlap(one.start_key[0], one.end_key[0], other.start_key[0], other.end_key[0])
 
 
-def _candidates(rows: Iterable[IndexRow]) -> Iterator[Candidate]:
+def info_in(snapshot: ChunkSnapshot, row: IndexRow) -> ChunkInfo:
+    """What a row of the index says of its chunk.
+
+    Raises:
+        TableAltered: another program has changed it.
+    """
+    with _of_the_index(snapshot, row):
+        return ChunkInfo.from_plain(json.loads(row.info))
+
+
+@contextmanager
+def _of_the_index(snapshot: ChunkSnapshot, row: IndexRow) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TableAltered(
+            f"table {snapshot.rows.address}: the index of a chunk of {row.partition_key!r} in {row.chunk_set} cannot be read: another "
+            "program has changed it; restore it"
+        ) from error
+
+
+def _candidates(snapshot: ChunkSnapshot, rows: Iterable[IndexRow]) -> Iterator[Candidate]:
     for row in rows:
-        blocks = [
-            (count, {name: (least, most) for name, (least, most) in bounds.items()})
-            for count, bounds in json.loads(row.blocks)
-        ]
-        yield Candidate(row, ChunkInfo.from_plain(json.loads(row.info)), blocks)
+        with _of_the_index(snapshot, row):
+            blocks = [
+                (count, {name: (least, most) for name, (least, most) in bounds.items()})
+                for count, bounds in json.loads(row.blocks)
+            ]
+        yield Candidate(row, info_in(snapshot, row), blocks)
 
 
 def _bounds_of(info: ChunkInfo) -> dict[str, tuple[Plain, Plain]]:

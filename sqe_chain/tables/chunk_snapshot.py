@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sqe_chain.errors import Unavailable
+from sqe_chain.errors import FlowError, TableAltered, Unavailable
 from sqe_chain.tables.arrow import OWN_FIELDS, arrow_type
 from sqe_chain.tables.chunk_rows import ChunkRows, ChunkSet, Definition, PartHead
 from sqe_chain.tables.columns import Column
@@ -74,7 +74,12 @@ class ChunkSnapshot:
     @property
     def schema(self) -> Any:  # noqa: ANN401 - pyarrow has no types
         """See `Snapshot`."""
-        columns = [(name, arrow_type(Column(name, of))) for name, of in self.definition.columns]
+        try:
+            columns = [(name, arrow_type(Column(name, of))) for name, of in self.definition.columns]
+        except FlowError as error:
+            raise TableAltered(
+                f"table {self.rows.address}: another program has changed its row in sqe_tables: {error}; restore it"
+            ) from error
         return pa.schema([*columns, *OWN_FIELDS])
 
     @property

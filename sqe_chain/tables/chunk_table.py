@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 from uuid import uuid4
 
-from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
 from sqe_chain.tables import chunk_reading, chunk_sets
 from sqe_chain.tables.arrow import OWN, type_name
 from sqe_chain.tables.chunk import ChunkInfo
@@ -158,7 +158,7 @@ class ChunkTable:
         """See `Storage`."""
         head, old = snapshot.loaded(part)
         new = [_chunk_set(one) for one in added]
-        removed = json.loads(head.removed or "[]")
+        removed = self._removed(head)
         removed.append([min(one.name for one in new), int(time.time() * _MS)])
         done = self.rows.compare_and_set(
             part,
@@ -188,6 +188,11 @@ class ChunkTable:
         """See `Storage`: never called."""
         raise NotImplementedError
 
+    def lost(self, snapshot: ChunkSnapshot) -> list[str]:
+        """See `Storage`: nothing; who reads chunks finds out."""
+        del snapshot
+        return []
+
     # ------------------------------------------------------------------ readers and maintenance
 
     def read(self, snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
@@ -199,7 +204,7 @@ class ChunkTable:
     ) -> list[ChunkInfo]:
         """See `Storage`."""
         rows = chunk_reading.indexed(snapshot, files, partition_key)
-        infos = ((row.chunk_set, ChunkInfo.from_plain(json.loads(row.info))) for row in rows)
+        infos = ((row.chunk_set, chunk_reading.info_in(snapshot, row)) for row in rows)
         return [
             one if one.name.chunk_id else one.with_id(chunk_id_in(chunk_set) or "")
             for chunk_set, one in infos
@@ -228,7 +233,7 @@ class ChunkTable:
     def _vacuum(self, part: int, before_ms: int) -> list[str]:
         for _ in range(_ROUNDS):
             (head,) = self.rows.heads([part])
-            removed = json.loads(head.removed or "[]")
+            removed = self._removed(head)
             below = max((name for name, at_ms in removed if at_ms <= before_ms), default=None)
             if below is None:
                 return []
@@ -242,6 +247,15 @@ class ChunkTable:
             ):
                 return self._drop(part, below)
         raise Unavailable(f"{self}: state partition {part} is compacted all the time")
+
+    def _removed(self, head: PartHead) -> list[Any]:
+        """Chunk sets that compactions have replaced, and when."""
+        try:
+            return list(json.loads(head.removed or "[]"))
+        except (ValueError, TypeError) as error:
+            raise TableAltered(
+                f"{self}: another program has changed the column removed of its row in sqe_table_heads: restore it, or set it to null"
+            ) from error
 
     def _drop(self, part: int, below: str) -> list[str]:
         old = [row for row in self.rows.index(part) if row.chunk_set < below]

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from sqe_chain.errors import Unavailable
 from sqe_chain.tables.arrow import SEQUENCE, file_schema
 from sqe_chain.tables.contents import chunks_of
+from sqe_chain.tables.foreign import named_if_foreign
 from sqe_chain.tables.memtable import Flushed, newest
 from sqe_chain.tables.schema import TableSchema
 from sqe_chain.tables.storage import Conflict, Snapshot, Storage, StoredFile, Wanted
@@ -59,8 +60,9 @@ def _compact_part(storage: Storage, schema: TableSchema, part: int, least_files:
         if len(files) < max(2, least_files):
             return 0
         try:
-            merged = merged_rows(storage, snapshot, schema, files)
-            storage.replace(snapshot, part, put_merged(storage, snapshot, merged, files, schema, part))
+            with named_if_foreign(storage, snapshot):
+                merged = merged_rows(storage, snapshot, schema, files)
+                storage.replace(snapshot, part, put_merged(storage, snapshot, merged, files, schema, part))
         except Conflict:
             continue
         return merged.replaced

@@ -37,6 +37,8 @@ _TRIES: Final = 100
 _DRAFT: Final = ".part"
 _CLEANED_EVERY: Final = 100
 """Commits after which entries of the log are deleted that have expired and are in a checkpoint: as often as there is one."""
+_ASKED_FOR: Final = 100
+"""Files of an object store that a start asks for."""
 _PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
 """Each look at a table lists its log, so an entry for each flush of the last 30 days, as by default, would slow down all of them."""
 
@@ -184,6 +186,13 @@ class TableDirectory(ParquetStorage):
             found = system.get_file_info([f"{root}{one.path}" for one in files])
         return [one.path for one, info in zip(files, found, strict=True) if info.size != one.size]
 
+    def lost(self, snapshot: DeltaSnapshot) -> list[str]:
+        """See `Storage`: by names and sizes of all files; in an object store, which is asked for each one, of the newest."""
+        files = snapshot.files()
+        if self.local is None:
+            files = sorted(files, key=lambda one: one.path.rpartition("/")[2])[-_ASKED_FOR:]
+        return self.absent(files)
+
     def commit_markers(
         self,
         snapshot: DeltaSnapshot,
@@ -248,10 +257,14 @@ class TableDirectory(ParquetStorage):
         return gone
 
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
-        """A file of the table, for reading."""
+        """See `ParquetStorage`."""
         files, root = self._files()
         with self._mapped():
-            return files.open_input_file(f"{root}{path}")
+            try:
+                return files.open_input_file(f"{root}{path}")
+            except FileNotFoundError as error:
+                gone = error
+        raise gone
 
     def uri(self, path: str) -> str:
         """The address of one of its files."""

@@ -226,10 +226,10 @@ class MemoryTable(ParquetStorage):
             return gone
 
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
-        """See `Storage`."""
+        """See `ParquetStorage`."""
         found = self._data.content.files.get(path)
         if found is None:
-            raise Unavailable(f"{self}: there is no file {path}")
+            raise FileNotFoundError(path)
         return pa.BufferReader(found[0])
 
     def uri(self, path: str) -> str:

@@ -66,7 +66,7 @@ class Memtable:
         schema: of the table.
         table: name of the table, for the names of chunks.
         version: of the table, from 0.
-        max_row_bytes: largest row, in bytes of its cells.
+        max_row_bytes: largest row, in bytes of its cells: those of a text, of bytes or of a list have 4 more than is in them, a null has 1 more.
         max_key_bytes: longest keys of a row together, in bytes of texts and bytes; None: no limit of their own.
 
     Attributes:
@@ -185,6 +185,7 @@ class Memtable:
         table: str = "",
         version: int = 0,
         max_row_bytes: int = MAX_ROW_BYTES,
+        max_key_bytes: int | None = None,
     ) -> Self:
         """A memtable with the rows of another one's `state`.
 
@@ -193,7 +194,8 @@ class Memtable:
             state: its state.
             table: see the class.
             version: see the class.
-            max_row_bytes: see the class.
+            max_row_bytes: see the class; rows of the state are not looked at again.
+            max_key_bytes: see the class.
 
         Raises:
             ValueError: these bytes are no state, or of another schema.
@@ -207,7 +209,9 @@ class Memtable:
             raise ValueError(f"these bytes are not the state of a memtable: {error!r}") from error
         if described != schema.described():
             raise ValueError(f"the state of a memtable of {described}, not of {schema.described()}")
-        found = cls(schema, table=table, version=version, max_row_bytes=max_row_bytes)
+        found = cls(
+            schema, table=table, version=version, max_row_bytes=max_row_bytes, max_key_bytes=max_key_bytes
+        )
         for block in blocks:
             found._take(block.replace_schema_metadata(None))
         found.min_offset, found.max_offset = offsets

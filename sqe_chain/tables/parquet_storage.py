@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sqe_chain.errors import TableAltered
 from sqe_chain.tables.arrow import PARTITION, SEQUENCE
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.files import TableFile, chunk_id_in, chunks_in, compacted_name, files_of, name_of
 from sqe_chain.tables.memtable import Flushed
 from sqe_chain.tables.pruning import group_may_hold
-from sqe_chain.tables.storage import Head, Pieces, StoredFile, Wanted
+from sqe_chain.tables.storage import WAYS_OUT_OF_A_LOSS, Head, Outdated, Pieces, StoredFile, Wanted
+
+_BLOCK: Final = 1 << 20
+_NOT_OURS: Final = (pa.ArrowException, OSError, KeyError, TypeError, ValueError)
+"""What pyarrow, and reading a footer, raise for bytes that are none of our Parquet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,24 @@ class ParquetStorage(ABC):
 
     @abstractmethod
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
-        """A file of the table, for reading."""
+        """A file of the table, for reading.
+
+        Raises:
+            FileNotFoundError: it is gone.
+            Unavailable: no answer.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> Any:  # noqa: ANN401 - its own
+        """See `Storage`."""
+
+    @abstractmethod
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """See `Storage`."""
+
+    def lost(self, snapshot: Any) -> list[str]:  # noqa: ANN401 - its own
+        """See `Storage`: by names and sizes of all files."""
+        return self.absent(snapshot.files())
 
     @abstractmethod
     def commit_markers(
@@ -186,7 +210,7 @@ class ParquetStorage(ABC):
         del snapshot
         found = Pieces()
         for file in files:
-            with self.open_file(file.path) as opened:
+            with self._opened(file) as opened:
                 _read(opened, wanted, found)
         return found
 
@@ -201,10 +225,46 @@ class ParquetStorage(ABC):
         found: list[ChunkInfo] = []
         for file in files:
             own = chunk_id_in(file.path)
-            with self.open_file(file.path) as opened:
+            with self._opened(file) as opened:
                 chunks = chunks_in(pq.read_metadata(opened))
             found += [one if own is None else one.with_id(own) for one in chunks]
         return [one for one in found if partition_key is None or one.name.partition_key == partition_key]
+
+    @contextmanager
+    def _opened(self, file: StoredFile) -> Iterator[Any]:
+        """A file that a snapshot names; one that is gone or damaged is told by its name."""
+        path = file.path
+        try:
+            with self.open_file(path) as opened:
+                if opened.size() != file.size:
+                    raise TableAltered(
+                        f"{self}: {path} is cut off or damaged (it has {opened.size():,} bytes, and had {file.size:,}): {WAYS_OUT_OF_A_LOSS}"
+                    )
+                yield opened
+        except FileNotFoundError as error:
+            newest = self.snapshot()
+            if newest is None or path not in {one.path for one in newest.files()}:
+                raise Outdated(f"{self}: {path} was deleted by a vacuum") from error
+            raise TableAltered(
+                f"{self}: {path} is gone, which belongs to the table: {WAYS_OUT_OF_A_LOSS}"
+            ) from error
+        except _NOT_OURS as error:
+            self._check_readable(path)
+            text = str(error).partition("\n")[0].rstrip(".")
+            raise TableAltered(
+                f"{self}: {path} is cut off or damaged ({text}): {WAYS_OUT_OF_A_LOSS}"
+            ) from error
+
+    def _check_readable(self, path: str) -> None:
+        """Check that the bytes of a file can be read, so that it is they that are wrong and not what reads them."""
+        with suppress(FileNotFoundError), self.open_file(path) as opened, self._mapped():
+            while opened.read(_BLOCK):
+                pass
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        """Errors of what reads files as those of `Storage`."""
+        yield
 
 
 def is_awaited(snapshot: Any, path: str) -> bool:  # noqa: ANN401 - a `Snapshot`

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.errors import ConfigurationError, FlowError, TableAltered, Unavailable
 from sqe_chain.partitioner import partition_of
 from sqe_chain.tables.addresses import text_of
 from sqe_chain.tables.arrow import OWN, SEQUENCE, type_name
@@ -19,6 +19,7 @@ from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.columns import Column
 from sqe_chain.tables.compacting import Compaction, aligned, compact
 from sqe_chain.tables.describing import Description, describe
+from sqe_chain.tables.foreign import named_if_foreign
 from sqe_chain.tables.memtable import newest
 from sqe_chain.tables.pruning import Bounds, may_hold, within
 from sqe_chain.tables.schema import TableSchema
@@ -109,11 +110,14 @@ class Table:
 
         Raises:
             ConfigurationError: there is no such column or table.
+            TableAltered: another program, or the disk, has taken away or changed a file or rows that are wanted.
             Unavailable: no answer.
         """
         for _ in range(_ROUNDS):
+            snapshot = self._snapshot()
             try:
-                return self._scan(self._snapshot(), partition_key, row_key, dict(where or {}), columns)
+                with named_if_foreign(self._storage, snapshot):
+                    return self._scan(snapshot, partition_key, row_key, dict(where or {}), columns)
             except Outdated:
                 continue
         raise Unavailable(f"{self}: it is compacted and vacuumed faster than it can be read")
@@ -184,13 +188,17 @@ class Table:
 
         Args:
             partition_key: only its chunks.
+
+        Raises:
+            TableAltered: see `scan`.
         """
         for _ in range(_ROUNDS):
             snapshot = self._snapshot()
             key = _key_bytes(_schema_in(snapshot, self._storage), partition_key)
-            files = _files_with(snapshot.files(), Wanted((), key), _partitions(snapshot))
             try:
-                found = self._storage.chunks(snapshot, files, key)
+                with named_if_foreign(self._storage, snapshot):
+                    files = _files_with(snapshot.files(), Wanted((), key), _partitions(snapshot))
+                    found = self._storage.chunks(snapshot, files, key)
             except Outdated:
                 continue
             return sorted(found, key=lambda one: (one.name.chunk_id, one.name.partition_key))
@@ -208,6 +216,7 @@ class Table:
         Raises:
             Unavailable: no answer.
             ConfigurationError: there is no table.
+            TableAltered: see `scan`; state partitions before it are compacted.
         """
         return compact(self._storage, self.schema(), least_files)
 
@@ -318,5 +327,10 @@ def _schema_in(snapshot: Snapshot, storage: Storage) -> TableSchema:
         told = json.loads(snapshot.description)["sqe-chain"]
     except (ValueError, KeyError, TypeError):
         raise ConfigurationError(f"{storage}: a table that `ingest` has not created") from None
-    columns = [Column(one.name, type_name(one.type)) for one in snapshot.schema if one.name not in OWN]
-    return TableSchema(tuple(columns), tuple(told["partition_key"]), tuple(told["row_key"]))
+    try:
+        columns = [Column(one.name, type_name(one.type)) for one in snapshot.schema if one.name not in OWN]
+        return TableSchema(tuple(columns), tuple(told["partition_key"]), tuple(told["row_key"]))
+    except FlowError as error:
+        raise TableAltered(
+            f"{storage}: another program has changed its columns: {error}; restore the table to the version before"
+        ) from error

@@ -27,7 +27,16 @@ from sqe_chain.tables.chunk import ChunkIndex, ChunkInfo, chunk_id
 from sqe_chain.tables.files import TableFile
 from sqe_chain.tables.overwriting import StagedCount, change_of, staged_files, told_of
 from sqe_chain.tables.schema import TableSchema
-from sqe_chain.tables.storage import Conflict, Head, Snapshot, Storage, StoredFile, Written, word
+from sqe_chain.tables.storage import (
+    WAYS_OUT_OF_A_LOSS,
+    Conflict,
+    Head,
+    Snapshot,
+    Storage,
+    StoredFile,
+    Written,
+    word,
+)
 
 _ROUNDS: Final = 20
 _WAYS_OUT: Final = (
@@ -86,6 +95,7 @@ class TableSink:
             snapshot = self._table(claim)
             since = _version_of(claim.known.values())
             self._check_untouched(snapshot, claim.flow, claim.stage, everything=True, since=since)
+            self._check_whole(snapshot)
             heads = snapshot.heads(claim.flow, claim.stage, sorted(claim.known))
             mine = word(claim.run_id)
             for part, head in heads.items():
@@ -344,6 +354,14 @@ class TableSink:
         if self._check_columns(snapshot) and not everything:
             raise TableAltered(f"{self.storage}: columns were taken away; {_not_alone(flow, stage)}")
         _checked[at] = snapshot.version
+
+    def _check_whole(self, snapshot: Snapshot) -> None:
+        """Check that what the table is made of is there."""
+        lost = self.storage.lost(snapshot)
+        if lost:
+            raise TableAltered(
+                f"{self.storage}: {len(lost)} of its files are gone or have another size, such as {lost[0]}: {WAYS_OUT_OF_A_LOSS}"
+            )
 
     def _check_owner(self, head: Head, flush: Flush | Replacement, part: int) -> None:
         epoch = head.epoch

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.tables import chunk_sets
@@ -20,6 +20,12 @@ from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.files import TableFile, files_of
 from sqe_chain.tables.memtable import Flushed
 from sqe_chain.tables.pruning import Bounds
+
+WAYS_OUT_OF_A_LOSS: Final = (
+    "another program or the disk has done that; restore it from a copy, or restore table and store as they were at the same time; or "
+    "ingest into another table (version=), from where inputs still are"
+)
+"""The end of texts about rows that were acknowledged, and are not there."""
 
 
 class Conflict(Exception):
@@ -274,11 +280,15 @@ class Storage(Protocol):
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
         """Paths of those of these files that are not there as they were `put`."""
 
+    def lost(self, snapshot: Any) -> list[str]:  # noqa: ANN401 - its own snapshot
+        """Paths of files of a snapshot that are not there as they were `put`, as far as that is cheap to find out."""
+
     def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own snapshot
         """Rows of files of a snapshot.
 
         Raises:
             Outdated: they are not all there any more.
+            TableAltered: the newest snapshot names them, and one is gone or damaged.
         """
 
     def chunks(
@@ -291,6 +301,7 @@ class Storage(Protocol):
 
         Raises:
             Outdated: they are not all there any more.
+            TableAltered: see `read`.
         """
 
     def uri(self, path: str) -> str:

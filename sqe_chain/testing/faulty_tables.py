@@ -10,7 +10,7 @@ from sqe_chain.ports import Sink
 from sqe_chain.testing.faults import FaultScript
 
 _READS: Final = frozenset(
-    {"snapshot", "snapshot_again", "written", "absent", "definition", "heads", "sets", "index_of"}
+    {"snapshot", "snapshot_again", "written", "absent", "lost", "definition", "heads", "sets", "index_of"}
 )
 _WRITES: Final = frozenset(
     {"create", "add_columns", "put", "commit", "replace", "overwrite", "define", "compare_and_set"}

@@ -88,10 +88,10 @@ class Publisher:
     def _publish(self) -> int:
         if self._reader is None:
             self._reader = Reader(self._log, self._log.position)
-        entries = self._reader.read(*self._limits)
-        if not entries:
+        if self._reader.offset >= self._log.end:
             return 0
-        writer = self._writer or self._connected()
+        writer = self._writer or self._connected()  # first: nothing is read while Kafka is away
+        entries = self._reader.read(*self._limits)
         outputs = [numbered(self._log.topic, self._log_id, entry) for entry in entries]
         try:
             writer.write(outputs)

@@ -74,7 +74,9 @@ def filters(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> I
     made.close()
 
 
-@pytest.mark.parametrize("engine", ["inprocess", "spark"])
+@pytest.mark.parametrize(
+    "engine", ["inprocess", pytest.param("spark", marks=pytest.mark.sample(1, of="kills on Spark"))]
+)
 def test_each_filter_is_exact_through_kills(filters: Filters, engine: str) -> None:
     more = SPARK if engine == "spark" else ()
     for at in AT[:3] if engine == "spark" else AT:

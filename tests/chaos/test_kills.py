@@ -45,6 +45,7 @@ def finish(deployment: TotalsDeployment, *more: str, engine: str = "inprocess", 
     deployment.check_no_lag("standard", "raw")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("store", ["redis", "sqlite"])
 def test_a_service_killed_at_each_event_is_exact(deploy: Deploy, store: str) -> None:
     """A kill after any event of a life costs only repeated work."""
@@ -55,6 +56,7 @@ def test_a_service_killed_at_each_event_is_exact(deploy: Deploy, store: str) -> 
     finish(deployment)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("store", ["redis", "sqlite"])
 def test_a_service_killed_at_each_event_of_a_redo_is_exact(deploy: Deploy, store: str) -> None:
     """A plan left open is finished, however often the runs that finish it are killed."""
@@ -158,6 +160,7 @@ def test_a_service_with_workers_killed_between_seal_and_commit_is_exact(deployme
     finish(deployment, "--workers", "2")
 
 
+@pytest.mark.sample(1, of="kills on Spark")
 @pytest.mark.timeout(1500)
 def test_a_service_on_spark_killed_between_seal_and_commit_is_exact(deployment: TotalsDeployment) -> None:
     """The same on Spark: driver, JVM and workers die at once, three times within a batch."""

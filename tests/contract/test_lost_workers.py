@@ -107,6 +107,7 @@ def alike(reference: Run, found: Run) -> None:
     assert set(map(repr, found.published())) == set(map(repr, reference.published()))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("declare", "points"),
     [(two_stages, STATEFUL), (two_stages_in_place, STATEFUL), (stateless, STATELESS)],

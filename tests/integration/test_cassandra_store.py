@@ -6,15 +6,17 @@ import os
 import time
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
+from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
+from cassandra.query import BatchStatement, BatchType
 
 from sqe_chain.dev import CassandraServer
 from sqe_chain.dev.process import wait_until
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
-from sqe_chain.ports import Header, Home, Views
+from sqe_chain.ports import Header, Home, Location, Locations, Views
 from sqe_chain.stores import WithSchema, open_store
 from sqe_chain.stores.cassandra import CassandraStore, client
 from sqe_chain.stores.cassandra.client import CassandraClient
@@ -23,7 +25,7 @@ from tests.support.ports import own_port
 from tests.support.waiting import PATIENCE_S, PATIENT, retry_until_available
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sqe_chain.ports import StateStore
 
@@ -260,6 +262,93 @@ def test_large_states_are_read_in_small_rounds(store: CassandraStore, flow: str)
     expected = [bytes([number]) * 700_000 for number in range(40)]
     assert store.read(flow, "s", 0, keys) == (header, expected, header)
     assert dict(store.scan(flow, "s", 0)) == dict(zip(keys, expected, strict=True))
+
+
+# --- which requests decide -------------------------------------------------------------------------------
+
+
+class Requests:
+    """The requests of a session, in their order; something may be done before one of them is sent."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self.sent = session, list[Any]()
+        self.before: Callable[[str], None] = lambda _text: None
+
+    def __enter__(self) -> Self:
+        self._session.add_request_init_listener(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.remove_request_init_listener(self._note)
+
+    def _note(self, future: Any) -> None:
+        self.before(self.text_of(future))
+        self.sent.append(future)
+
+    @staticmethod
+    def text_of(future: Any) -> str:
+        """The statement; of a batch, how many they are."""
+        query = future.query
+        if isinstance(query, BatchStatement):
+            return f"batch of {len(query._statements_and_parameters)}"
+        return str(getattr(query, "prepared_statement", query).query_string)
+
+
+@pytest.mark.parametrize(
+    ("query", "level", "serial"),
+    [("", "LOCAL_QUORUM", "LOCAL_SERIAL"), ("?serial_consistency=serial", "QUORUM", "SERIAL")],
+)
+def test_what_decides_is_read_and_written_at_serial_consistency(
+    cassandra_url: str, flow: str, query: str, level: str, serial: str
+) -> None:
+    """Homes, headers and locations decide; states count between two headers that are equal. One node cannot show the difference."""
+    store = open_store(cassandra_url + query)
+    assert isinstance(store, CassandraStore)
+    assert store.max_state_bytes > 0  # what is asked once is asked here
+    store.home(flow)
+    with Requests(session_of(store)) as requests:
+        store.set_home(flow, None, replace(CLAIM, number=0), b"plan")
+        store.write(flow, "s", 0, None, BORN, [(b"k", b"1")])
+        store.set_locations(flow, Locations(1, 0, {"s": Location(flow, 1, 1, "aggregate", "", None, "")}))
+        writes = [one for one in requests.sent if isinstance(one.query, BatchStatement)]
+        requests.sent.clear()
+        store.home(flow)
+        store.headers(flow, "s", [0])
+        store.locations(flow)
+        deciding = requests.sent.copy()
+        requests.sent.clear()
+        store.read(flow, "s", 0, [b"k"])
+        states = [one for one in requests.sent if "key IN" in requests.text_of(one)]
+    store.close()
+    levels = ConsistencyLevel.name_to_value
+    assert len(writes) == len(deciding) == 3
+    assert len(states) == 1
+    assert {one.message.consistency_level for one in deciding} == {levels[serial]}
+    assert {one.message.consistency_level for one in states + writes} == {levels[level]}
+    assert {one.message.serial_consistency_level for one in writes} == {levels[serial]}
+    assert {one.query.batch_type for one in writes} == {BatchType.UNLOGGED}, "one partition, one mutation"
+
+
+@pytest.mark.parametrize("when", ["before the states", "after the states"])
+def test_a_write_between_the_reads_of_a_header_is_seen(
+    store: CassandraStore, cassandra_url: str, flow: str, when: str
+) -> None:
+    """So states are never taken for those of another moment."""
+    store.write(flow, "s", 0, None, BORN, [(b"k", b"1")])
+    other = open_store(f"{cassandra_url}?timeout_s=9")
+    asked: list[str] = []
+
+    def written_between(text: str) -> None:
+        asked.append(text)
+        states = [index for index, known in enumerate(asked) if "key IN" in known]
+        if states and len(asked) - states[0] == (1 if when == "before the states" else 2):
+            assert other.write(flow, "s", 0, BORN, NEXT, [(b"k", b"2")]) == NEXT
+
+    with Requests(session_of(store)) as requests:
+        requests.before = written_between
+        found = store.read(flow, "s", 0, [b"k"])
+    other.close()
+    assert found == (BORN, [b"2" if when == "before the states" else b"1"], NEXT)
 
 
 # --- the layout, other processes -------------------------------------------------------------------------

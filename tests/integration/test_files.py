@@ -67,6 +67,7 @@ def load(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Load]:
         one.close()
 
 
+@pytest.mark.sample(1)
 def test_a_load_that_is_killed_at_each_kind_of_event_ends_exact(load: Load) -> None:
     """Each run kills itself, by the kernel's SIGKILL, right after an event; the last one finishes."""
     load.add(*FILES)

@@ -74,7 +74,7 @@ class Loads:
 
         def watch() -> None:
             last = old
-            while not ended.wait(0.02):  # else it takes the processor from those it watches
+            while not ended.wait(0.05):  # else it takes the processor from those it watches
                 rows = self.rows
                 if rows not in (last, new):
                     wrong.append(f"{len(rows)} rows of neither: {sorted(rows.items())[:20]}")
@@ -99,6 +99,7 @@ def loads(tmp_path: Path) -> Iterator[Loads]:
         one.close()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("option", ["--overwrite", "--overwrite-partitions"])
 def test_killed_at_each_kind_of_event(loads: Loads, option: str) -> None:
     old = loads.files(OLD)

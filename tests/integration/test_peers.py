@@ -57,6 +57,7 @@ def installed(system: System) -> System:
     return system
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "workload"), RUNS)
 def test_results_are_right(place: Place, name: str, workload: Workload) -> None:
     results = Results()

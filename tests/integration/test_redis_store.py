@@ -8,7 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis import Redis
@@ -18,12 +18,13 @@ from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header, Home, Rows, Views
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import connections
+from sqe_chain.stores.redis.client import RedisClient
 from tests.support.ports import own_port
 from tests.support.redis_servers import LEAST_RIGHTS
 from tests.support.waiting import PATIENCE_S, PATIENT, retry_until_available
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 CLAIM = Home(1, "run-a", "", -1, "")
@@ -104,9 +105,36 @@ def test_steps_larger_than_luas_stack(server: RedisServer) -> None:
     rows = [(b"%06d" % number, b"1") for number in range(20_000)]
     after = replace(BORN, number=1)
     assert store.write("large", "s", 0, None, BORN, rows) == BORN
+    assert dict(store.scan("large", "s", 0)) == dict(rows)
     assert store.write("large", "s", 0, BORN, after, [(key, None) for key, _ in rows]) == after
     assert list(store.scan("large", "s", 0)) == []
     store.close()
+
+
+def test_a_write_between_two_round_trips_of_a_read_is_seen(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So states of two moments are never taken for those of one."""
+    store, other = open_store(server.url), open_store(f"{server.url}?timeout_s=9")
+    keys = [b"%06d" % number for number in range(20_001)]
+    store.write("between", "s", 0, None, BORN, [(keys[0], b"1"), (keys[-1], b"1")])
+    after, together, trips = replace(BORN, number=1), RedisClient.together, list[int]()
+
+    def interrupted(client: RedisClient, commands: Sequence[Any]) -> list[Any]:
+        found = together(client, commands)
+        trips.append(len(commands))
+        if len(trips) == 1:
+            other.write("between", "s", 0, BORN, after, [(keys[0], b"2"), (keys[-1], b"2")])
+        return found
+
+    monkeypatch.setattr(RedisClient, "together", interrupted)
+    before, states, standing = store.read("between", "s", 0, keys)
+    assert len(trips) == 2
+    assert (states[0], states[-1]) == (b"1", b"2")
+    assert (before, standing) == (BORN, after)
+    monkeypatch.undo()
+    store.close()
+    other.close()
 
 
 @pytest.mark.parametrize("missing", ["+hdel", "+hset"])
@@ -130,6 +158,20 @@ def test_missing_rights_are_a_matter_of_configuration_and_change_nothing(
     assert full.read(flow, "s", 0, [b"k", b"l"]) == (BORN, [b"1", b"1"], BORN)
     assert full.home(flow) == (replace(CLAIM, number=0), 0)
     assert (full.plan(flow, 0), full.plan(flow, 1)) == (b"plan", None)
+
+
+def test_the_right_to_delete_hashes_is_checked_before_states_are_written(server: RedisServer) -> None:
+    """Only flows that show states as hashes need it."""
+    administer(server, "ACL", "SETUSER", "no-del", "reset", "on", f">{SECRET}", "~sqe:*", *LEAST_RIGHTS)
+    full = open_store(server.url)
+    full.write("no-del", "s", 0, None, BORN, [(b"k", b"1")])
+    limited = open_store(address(server, f"no-del:{SECRET}@"))
+    views = Views("hash", {b"k": {"n": "2"}})
+    with pytest.raises(ConfigurationError, match="may not run DEL"):
+        limited.write("no-del", "s", 0, BORN, replace(BORN, number=1), [(b"k", b"2")], views)
+    limited.close()
+    assert full.read("no-del", "s", 0, [b"k"]) == (BORN, [b"1"], BORN)
+    full.close()
 
 
 @pytest.mark.parametrize("login", [f":{SECRET}@", f"nobody:{SECRET}@"])
@@ -271,6 +313,10 @@ def test_keys_of_another_program_are_not_overwritten(server: RedisServer) -> Non
     administer(server, "SET", "sqe:{other/s/0}:header", "text")
     with pytest.raises(ConfigurationError, match="WRONGTYPE"):
         store.write("other", "s", 0, None, BORN, [])
+    administer(server, "SET", "sqe:{other/s/2}:states", "text")
+    with pytest.raises(ConfigurationError, match="WRONGTYPE"):
+        store.write("other", "s", 2, None, BORN, [(b"k", b"1")])
+    assert store.headers("other", "s", [2]) == [None], "no header is ahead of its rows"
     administer(server, "HSET", "sqe:{other/s/1}:header", "epoch", "1")
     with pytest.raises(StoreInconsistent, match=r"sqe:\{other/s/1\}:header"):
         store.headers("other", "s", [1])

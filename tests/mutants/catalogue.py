@@ -6,25 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tests.mutants import (
+    cassandra,
+    chunks,
     claims,
     collections_,
     exclusions,
+    files,
     filters,
     lanes,
     marks,
     moving,
+    overwrites,
     past,
     plans,
     ranges,
     rebuilding,
     recovery,
+    redis,
     redoing,
+    replays,
+    shuffles,
     steps,
     stores,
     stream_time,
     tables,
     windows,
     wire,
+    write_ahead_log,
 )
 from tests.mutants.mutant import Mutant
 
@@ -33,7 +41,9 @@ CATALOGUE: Final[Mapping[str, Sequence[Mutant]]] = {
     "plans": plans.MUTANTS,
     "claims": claims.MUTANTS,
     "marks and witnesses": marks.MUTANTS,
+    "marks that are kept": replays.MUTANTS,
     "lanes": lanes.MUTANTS,
+    "the shuffle's order": shuffles.MUTANTS,
     "recovery": recovery.MUTANTS,
     "redo": redoing.MUTANTS,
     "exclusions and dead letters": exclusions.MUTANTS,
@@ -46,7 +56,13 @@ CATALOGUE: Final[Mapping[str, Sequence[Mutant]]] = {
     "rebuilding": rebuilding.MUTANTS,
     "rebuilding and moving": moving.MUTANTS,
     "stores": stores.MUTANTS,
+    "stores: Redis": redis.MUTANTS,
+    "stores: Cassandra": cassandra.MUTANTS,
     "tables and files": tables.MUTANTS,
+    "overwrites": overwrites.MUTANTS,
+    "chunks": chunks.MUTANTS,
+    "files": files.MUTANTS,
+    "write-ahead log": write_ahead_log.MUTANTS,
     "past defects": past.MUTANTS,
 }
 """Subject -> its mutants. Each has a table of its own in docs/reliability.md."""

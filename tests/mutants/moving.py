@@ -39,4 +39,102 @@ MUTANTS: Final = (
         tests=("tests/protocol/test_rebuild.py::test_what_a_store_has_lost_is_folded_again",),
         unsimulated="not asked yet",
     ),
+    mutant(
+        "a batch that was published in part is cut by the clock of now",
+        (
+            "protocol/next_batch.py",
+            "            found = replace(part, clock_ms=part.due.clock_ms, caught_up=part.due.caught_up)\n",
+            "            found = replace(part, caught_up=part.due.caught_up)\n",
+        ),
+        tests=("tests/protocol/test_rebuild_published_in_part.py::test_its_clock_is_the_one_of_then",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a batch that was published in part takes in what failed in it",
+        (
+            "protocol/cutting.py",
+            "        return () if self.due is None else self.due.exclusions\n",
+            "        return ()\n",
+        ),
+        tests=(
+            "tests/protocol/test_rebuild_published_in_part.py::test_inputs_that_were_left_out_of_it_stay_out_whatever_the_code_says_by_now",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "an export of an unfinished plan is made",
+        (
+            "protocol/moving.py",
+            '            if at != (plan.number, plan.plan_id, ""):',
+            "            if at != (plan.number, plan.plan_id, at and at[2]):",
+        ),
+        tests=(
+            "tests/protocol/test_moving.py::test_a_state_partition_that_has_begun_a_plan_is_not_exported",
+        ),
+        unsimulated="not simulated: nothing is exported or imported there",
+    ),
+    mutant(
+        "an export takes states at a plan of another number",
+        (
+            "protocol/moving.py",
+            '            if at != (plan.number, plan.plan_id, ""):',
+            "            if at is None:",
+        ),
+        tests=("tests/protocol/test_moving.py::test_an_unfinished_plan_is_not_exported",),
+        unsimulated="not simulated: nothing is exported or imported there",
+    ),
+    mutant(
+        "an export goes on when another run writes",
+        (
+            "protocol/moving.py",
+            "            if store.headers(stored.flow, stage.name, [cell]) != [header]:",
+            "            if store.headers(stored.flow, stage.name, [cell]) == [None]:",
+        ),
+        tests=("tests/protocol/test_moving.py::test_an_export_during_which_a_run_writes_stops",),
+        unsimulated="not simulated: nothing is exported or imported there",
+    ),
+    mutant(
+        "an import keeps what an interrupted one has left",
+        (
+            "protocol/moving.py",
+            "    left: list[Change] = [(key, None) for key, _ in store.scan(flow, stage.name, cell)]\n",
+            "    left: list[Change] = []\n",
+        ),
+        tests=(
+            "tests/protocol/test_moving.py::test_states_that_an_interrupted_import_has_left_and_the_export_does_not_have_are_removed",
+        ),
+        unsimulated="not simulated: nothing is exported or imported there",
+    ),
+    mutant(
+        "an import makes the plan known before the states are there",
+        (
+            "protocol/moving.py",
+            "        after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)\n",
+            "        after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)\n        home, _ = home, env.home.set_home(env.flow.name, home, replace(home, number=plan.number, plan_id=plan.plan_id), plan.to_bytes())\n",
+        ),
+        tests=("tests/protocol/test_moving.py::test_an_import_that_crashes_is_never_used_and_done_again",),
+        unsimulated="not simulated: nothing is exported or imported there",
+    ),
+    mutant(
+        "an import does not look whether the export is complete",
+        (
+            "protocol/moving.py",
+            '    if end != {"lines": count - 1, "digest": digest.hexdigest()}:',
+            '    if end.get("digest") != digest.hexdigest() and "lines" not in end:',
+        ),
+        tests=("tests/protocol/test_moving.py::test_rubbish_of_an_interrupted_import_is_removed",),
+        unsimulated="not simulated: nothing is exported or imported there",
+    ),
+    mutant(
+        "an import into a store that knows the flow is done",
+        ("protocol/moving.py", "        if home.number >= 0:\n", "        if home.number > plan.number:\n"),
+        tests=("tests/protocol/test_moving.py::test_a_store_that_knows_the_flow_is_not_filled",),
+        unsimulated="not simulated: nothing is exported or imported there",
+    ),
+    mutant(
+        "an old export is imported over later commits",
+        ("protocol/moving.py", "    check_commits(env.flow, plan, commits)\n", ""),
+        tests=("tests/protocol/test_moving.py::test_an_export_that_is_old_is_refused",),
+        unsimulated="not simulated: nothing is exported or imported there",
+    ),
 )

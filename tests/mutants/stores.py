@@ -141,4 +141,26 @@ MUTANTS: Final = (
         tests=("tests/contract/test_state_store.py::test_rows_without_a_view_show_nothing[sqlite]",),
         unsimulated="not simulated: SQLite itself",
     ),
+    mutant(
+        "SQLite replaces locations by equally old ones",
+        (
+            "stores/sqlite/store.py",
+            "            if current is not None and current.age >= after.age:",
+            "            if current is not None and current.age > after.age:",
+        ),
+        tests=("tests/contract/test_state_store.py::test_locations_never_go_back[sqlite]",),
+        unsimulated="not simulated: SQLite itself",
+    ),
+    mutant(
+        "SQLite forgets a home record with its heartbeat, not its plans",
+        (
+            "stores/sqlite/store.py",
+            '            for table in ("homes", "plans"):',
+            '            for table in ("homes",):',
+        ),
+        tests=(
+            "tests/contract/test_state_store.py::test_what_was_forgotten_is_as_if_it_had_never_been[sqlite]",
+        ),
+        unsimulated="not simulated: SQLite itself",
+    ),
 )

@@ -109,4 +109,76 @@ MUTANTS: Final = (
         ),
         unsimulated="not found by 100 schedules",
     ),
+    mutant(
+        "a writer is idle a millisecond too late",
+        ("protocol/idle.py", "clock_ms - silent_ms >= idle_ms)", "clock_ms - silent_ms > idle_ms)"),
+        tests=("tests/protocol/test_idle.py::test_it_is_let_go_when_it_has_been_silent_for_long_enough",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a writer is idle in a partition that is not read to its end",
+        ("protocol/idle.py", "            if stop < bounds[tp].stable_end:\n                continue\n", ""),
+        tests=("tests/protocol/test_idle.py::test_a_partition_that_is_not_read_to_its_end_says_nothing",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "what was passed on for an earlier silence counts for a new one",
+        (
+            "protocol/idle.py",
+            "        if known is None or known.since_ms != since_ms:",
+            "        if known is None:",
+        ),
+        tests=(
+            "tests/protocol/test_idle.py::test_who_was_heard_of_again_has_to_be_silent_once_more_and_is_asked_anew",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "only the first republisher has to have passed on what there was",
+        (
+            "protocol/idle.py",
+            "            known.hops, known.ends = known.hops[1:], {}",
+            "            known.hops, known.ends = (), {}",
+        ),
+        tests=(
+            "tests/protocol/test_idle.py::test_it_is_waited_for_while_any_republisher_is_behind_in_any_partition",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a republisher has passed on one partition's records, so it has all",
+        (
+            "protocol/idle.py",
+            "        return bool(commits) and any(",
+            "        return bool(commits) and all(",
+        ),
+        tests=(
+            "tests/protocol/test_idle.py::test_it_is_waited_for_while_any_republisher_is_behind_in_any_partition",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a republisher without a commit is waited for",
+        ("protocol/idle.py", "        return bool(commits) and any(", "        return any("),
+        tests=("tests/protocol/test_idle.py::test_a_republisher_without_any_commit_does_not_exist_any_more",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "what came while republishers were asked is not looked for",
+        ("protocol/idle.py", "        return self._still_at_end(found, stops)", "        return found"),
+        tests=("tests/protocol/test_idle.py::test_what_was_passed_on_last_may_have_arrived_meanwhile",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "ends of the topics in between are looked at again each time",
+        (
+            "protocol/idle.py",
+            "                known.ends = known.ends or {",
+            "                known.ends = {",
+        ),
+        tests=(
+            "tests/protocol/test_idle.py::test_only_what_was_there_when_it_fell_silent_has_to_be_passed_on",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
 )

@@ -113,4 +113,122 @@ MUTANTS: Final = (
         tests=("tests/protocol/test_table_input.py::test_an_input_counts_as_a_whole_or_not_at_all",),
         schedules=500,
     ),
+    mutant(
+        "a run of the same epoch and another name adds rows",
+        (
+            "tables/sink.py",
+            "        if epoch > flush.epoch or (epoch == flush.epoch and head.run != word(flush.run_id)):",
+            "        if epoch > flush.epoch:",
+        ),
+        tests=("tests/unit/tables/test_sink.py::test_another_run_of_the_same_epoch_adds_nothing",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a run of the same epoch and another name claims a table",
+        (
+            "tables/sink.py",
+            "                if head.epoch > claim.epoch or (head.epoch == claim.epoch and head.run != mine):",
+            "                if head.epoch > claim.epoch:",
+        ),
+        tests=("tests/unit/tables/test_sink.py::test_an_older_run_adds_nothing",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "an older run claims a table",
+        (
+            "tables/sink.py",
+            "                if head.epoch > claim.epoch or (head.epoch == claim.epoch and head.run != mine):",
+            "                if head.epoch == claim.epoch and head.run != mine:",
+        ),
+        tests=("tests/unit/tables/test_sink.py::test_an_older_run_adds_nothing",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "rows of another plan of the same number count as those of the plan",
+        (
+            "tables/sink.py",
+            "        if head.number == flush.number and head.plan != word(flush.plan_id):",
+            "        if False:",
+        ),
+        tests=("tests/unit/tables/test_sink.py::test_another_plan_of_the_same_number_stops",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "the version of a commit is remembered in place of the one that was looked at",
+        (
+            "tables/sink.py",
+            "            return sum(file.rows for file in files), _known(snapshot, flush.number)",
+            "            return sum(file.rows for file in files), _known(self._opened(flush), flush.number)",
+        ),
+        tests=(
+            "tests/unit/tables/test_sink.py::test_what_a_flush_has_looked_at_is_kept_not_what_it_has_made",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a table that was deleted and created again is written on",
+        ("tables/sink.py", '        if told["table"] != snapshot.table_id:', "        if False:"),
+        tests=("tests/unit/tables/test_sink.py::test_a_table_that_went_back_in_time_stops",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "rows that the store does not know of are of this history",
+        ("tables/sink.py", "        if plan_id is None or head.plan != word(plan_id):", "        if False:"),
+        tests=("tests/unit/tables/test_sink.py::test_a_store_that_went_back_in_time_stops",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "rows of a plan of another history with the same number are of this one",
+        (
+            "tables/sink.py",
+            "        if plan_id is None or head.plan != word(plan_id):",
+            "        if plan_id is None:",
+        ),
+        tests=("tests/unit/tables/test_sink.py::test_a_store_that_went_back_in_time_stops",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a commit of another program is no matter",
+        (
+            "tables/sink.py",
+            "        if commit is not None:\n            raise TableAltered",
+            "        if False:\n            raise TableAltered",
+        ),
+        tests=("tests/unit/tables/test_sink.py::test_a_table_that_another_program_has_written_to_stops",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a file of another program is no matter",
+        (
+            "tables/sink.py",
+            "            if path is not None:\n                raise TableAltered",
+            "            if False:\n                raise TableAltered",
+        ),
+        tests=(
+            "tests/unit/tables/test_sink.py::test_rows_of_another_program_are_noticed_by_a_process_that_knows_no_version",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "another program's commit right after the last one that was looked at is not noticed",
+        (
+            "tables/sink.py",
+            "        commit = snapshot.foreign_commit(looked)",
+            "        commit = snapshot.foreign_commit(looked + 1)",
+        ),
+        tests=("tests/unit/tables/test_sink.py::test_a_table_that_another_program_has_written_to_stops",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a file that is there is written again",
+        ("tables/sink.py", "            if missing or written is None:", "            if True:"),
+        tests=("tests/protocol/test_table_redo.py::test_a_redo_writes_no_file_again_and_names_it_the_same",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "chunks that are missing in a file are not written",
+        ("tables/sink.py", "            if missing or written is None:", "            if written is None:"),
+        tests=("tests/protocol/test_table_redo.py::test_a_redo_writes_the_chunks_that_are_missing",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
 )

@@ -159,4 +159,70 @@ MUTANTS: Final = (
         ),
         unsimulated="not simulated: no writer makes such bytes there",
     ),
+    mutant(
+        "a position of 32 links is too long",
+        ("envelope/head.py", "for links in range(1, MAX_LINKS + 1)", "for links in range(1, MAX_LINKS)"),
+        tests=("tests/unit/envelope/test_envelope.py::test_a_loop_of_services_ends_at_32_links",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a watermark may lie beyond all times",
+        ("envelope/head.py", "    if head.watermark_ms:\n        check_timestamp(head.watermark_ms)\n", ""),
+        tests=("tests/unit/envelope/test_envelope.py::test_a_watermark_that_no_event_can_reach_is_refused",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "an unknown event time is out of bounds",
+        (
+            "envelope/head.py",
+            "    if not -1 <= timestamp_ms <= MAX_TIMESTAMP_MS:",
+            "    if not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:",
+        ),
+        tests=("tests/unit/envelope/test_envelope.py::test_times_within_the_bounds_are_read",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "the last event time is out of bounds",
+        (
+            "envelope/head.py",
+            "    if not -1 <= timestamp_ms <= MAX_TIMESTAMP_MS:",
+            "    if not -1 <= timestamp_ms < MAX_TIMESTAMP_MS:",
+        ),
+        tests=("tests/unit/envelope/test_envelope.py::test_times_within_the_bounds_are_read",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a chain of 33 links is accepted",
+        (
+            "chain.py",
+            "        if len(self.links) > MAX_LINKS:",
+            "        if len(self.links) > MAX_LINKS + 1:",
+        ),
+        tests=("tests/unit/test_chain.py::test_a_chain_of_33_links_is_refused_and_one_of_32_is_not",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "topics may be called '..'",
+        ("chain.py", '_NO_TOPICS = frozenset((".", ".."))', '_NO_TOPICS = frozenset((".",))'),
+        tests=(
+            "tests/unit/envelope/test_envelope.py::test_a_chain_out_of_bounds_or_against_lane_and_position_is_found_by_the_strict_check",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "the largest leader epoch is out of bounds",
+        ("chain.py", "MAX_EPOCH = 2**31\n", "MAX_EPOCH = 2**31 - 1\n"),
+        tests=("tests/unit/envelope/test_vectors.py::test_bytes_are_read_as_described",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "bytes after the checksum are a wrong checksum",
+        (
+            "envelope/wire.py",
+            "    if end < len(value):\n        return TrailingBytes",
+            "    if end + 1 < len(value):\n        return TrailingBytes",
+        ),
+        tests=("tests/unit/envelope/test_envelope.py::test_trailing_bytes_are_named",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
 )

@@ -35,6 +35,7 @@ from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal, Settings
 from sqe_chain.testing.faults import FaultyWriter
 from tests.support.memory_pipeline import totals_pipeline
+from tests.support.sampling import points
 from tests.support.word_flows import append_word, first_letter, same_key, word
 
 When = Literal["before", "after"]
@@ -368,7 +369,7 @@ def test_a_second_rebuild_may_be_announced_as_well() -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_after_a_crash_at_any_call_each_state_is_counted_once(when: When) -> None:
-    for at in itertools.count():
+    for at in points(f"announcement, crash {when} a call"):
         world = World()
         world.up.crash_at_call(at, when)
         try:
@@ -384,6 +385,7 @@ def test_after_a_crash_at_any_call_each_state_is_counted_once(when: When) -> Non
     assert at > 50
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_after_a_crash_at_any_write_the_service_may_go_on(when: When) -> None:
     sealed = 0
@@ -411,7 +413,7 @@ def test_after_a_crash_at_any_write_the_service_may_go_on(when: When) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("of", ["broker", "store"])
 def test_an_outage_at_any_call_only_delays_it(of: Literal["broker", "store"], when: When) -> None:
-    for at in itertools.count():
+    for at in points(f"announcement, outage {when} a call of the {of}"):
         world = World()
         world.up.outage(of, at=at, when=when, calls=2)
         world.up.announce()
@@ -421,6 +423,7 @@ def test_an_outage_at_any_call_only_delays_it(of: Literal["broker", "store"], wh
     assert at > 5
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_run_that_slept_tells_nothing_older_than_what_was_told_meanwhile(when: When) -> None:
     """Wherever it is paused: another run takes over and publishes later changes; then it wakes up."""
@@ -445,6 +448,7 @@ def test_a_run_that_slept_tells_nothing_older_than_what_was_told_meanwhile(when:
     assert superseded > 40
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("known", [False, True])
 def test_a_run_that_was_superseded_does_not_say_that_it_has_announced(*, known: bool) -> None:
     """Also when there was nothing to publish."""

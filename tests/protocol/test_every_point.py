@@ -8,7 +8,8 @@ paused one wakes as a zombie. States are written one row at a time, so most poin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -16,6 +17,7 @@ from sqe_chain.errors import Superseded, Unavailable
 from sqe_chain.testing import Crash
 from tests.support.checked_pipeline import CheckedPipeline
 from tests.support.fault_points import crash, raise_unavailable
+from tests.support.sampling import points
 from tests.support.unit_id_flows import unit_id_flow
 
 LAYOUTS = [
@@ -38,11 +40,15 @@ def begun(stages: int, state_partitions: int) -> CheckedPipeline:
 
 
 def at_every_point(
-    stages: int, state_partitions: int, act: Callable[[CheckedPipeline, int], None], *, restart: bool = False
+    stages: int,
+    state_partitions: int,
+    act: Callable[[CheckedPipeline, int], None],
+    *,
+    restart: bool = False,
+    numbers: Iterable[int] | None = None,
 ) -> int:
     """Do it at each point of a batch (after a restart: of claim and recovery too); returns how many."""
-    number = 0
-    while True:
+    for number in numbers or itertools.count():
         found = begun(stages, state_partitions)
         if restart:
             found.service.service = None
@@ -53,7 +59,7 @@ def at_every_point(
         found.check_at_rest()
         if beyond:
             return number
-        number += 1
+    raise AssertionError("there are more points than numbers")
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -63,7 +69,8 @@ def test_a_crash_at_every_point(stages: int, state_partitions: int, restart: boo
         found.points.act_at(number, crash)
         found.run_until_caught_up()
 
-    assert at_every_point(stages, state_partitions, act, restart=restart) > 50
+    numbers = points(f"crash, {stages} {state_partitions}")
+    assert at_every_point(stages, state_partitions, act, restart=restart, numbers=numbers) > 50
 
 
 @pytest.mark.parametrize(("stages", "state_partitions"), LAYOUTS)
@@ -77,9 +84,11 @@ def test_no_answer_or_a_lost_reply_at_every_point(stages: int, state_partitions:
         except Unavailable:
             found.service.service = None
 
-    assert at_every_point(stages, state_partitions, act, restart=True) > 50
+    numbers = points(f"no answer, {stages} {state_partitions}")
+    assert at_every_point(stages, state_partitions, act, restart=True, numbers=numbers) > 50
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("stages", "state_partitions"), LAYOUTS)
 def test_a_zombie_from_every_point_changes_nothing(stages: int, state_partitions: int) -> None:
     """It is refused by name, unless nothing was left for it to do but to commit."""
@@ -114,6 +123,7 @@ def test_a_zombie_from_every_point_changes_nothing(stages: int, state_partitions
     assert outcomes == {"refused", "done before", "never paused"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("within", [1, 4, 11])
 @pytest.mark.parametrize(("stages", "state_partitions"), LAYOUTS[:2])
 def test_a_zombie_wakes_while_its_successor_is_dead_half_way(

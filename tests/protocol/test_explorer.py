@@ -6,6 +6,7 @@ states are found; bugs are put into the protocol, and it prints a path that brea
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from sqe_chain.segment.states import CellStates
 from sqe_chain.testing.explorer.configurations import CONFIGURATIONS, Configuration
 from sqe_chain.testing.explorer.coverage import Coverage, unexpected
 from sqe_chain.testing.explorer.exploring import Exploration, follow
-from sqe_chain.testing.explorer.states import States
+from sqe_chain.testing.explorer.states import FREE, Processes, States
 
 TINY = replace(CONFIGURATIONS["small"], words="a1", whole_reads=True)
 ALONE = replace(CONFIGURATIONS["service-alone"], words="a1 b2", crashes=1, silences=1)
@@ -47,6 +48,7 @@ def durable_states(states: States) -> set[frozenset[object]]:
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "configuration",
     [replace(TINY, crashes=0, silences=0), replace(ALONE, stages=1, words="a1")],
@@ -134,6 +136,7 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
         yield found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_a_short_path_which_can_be_taken_again(
     bug: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, patch: pytest.MonkeyPatch
@@ -151,6 +154,31 @@ def test_a_planted_bug_is_a_short_path_which_can_be_taken_again(
     assert with_it_fixed is None
 
 
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_the_number_of_a_state_says_all_of_its_processes(name: str) -> None:
+    one = CONFIGURATIONS[name]
+    numbered = States(one)
+    lefts = itertools.product(
+        range(one.crashes + 1),
+        range(one.silences + 1),
+        range(one.takeovers + 1),
+        range(one.commands + 1),
+        (False, True),
+    )
+    for left in lefts:
+        for nodes in itertools.product((FREE, 0, 1, 100_000), repeat=one.alive):
+            processes = Processes(nodes, *left)
+            assert numbered.processes(numbered._id(processes)) == processes
+
+
+def test_a_configuration_with_too_many_histories_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sqe_chain.testing.explorer.states.BITS", 12)
+    with pytest.raises(OverflowError, match="too large: its states do not fit"):
+        explored(TINY, tmp_path)
+
+
 def test_a_path_that_does_not_fit_says_what_would() -> None:
     with pytest.raises(ValueError, match=r"there are a!.* a "):
         follow(ALONE, "+a:service b", lambda name, text: None)
@@ -159,6 +187,7 @@ def test_a_path_that_does_not_fit_says_what_would() -> None:
 # ---------------------------------------------------------------------- faults that were reached
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["service-alone", "rebuild-alone", "move-alone"])
 def test_every_fault_at_every_call_of_every_step_is_reached(name: str) -> None:
     found = Coverage(replace(CONFIGURATIONS[name], stages=1), 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
@@ -153,3 +155,52 @@ def test_an_unfinished_plan_is_not_exported(before: Rehearsal) -> None:
         before.batch()
     with pytest.raises(ServiceStopped, match="unfinished"):
         before.exported()
+
+
+def test_a_state_partition_that_has_begun_a_plan_is_not_exported(before: Rehearsal) -> None:
+    """The home store went back to the plan before: what was sealed after it is not there, but has begun."""
+    store = before.stores[""]
+    (header,) = store.headers("notes", "letters", [1])
+    assert header is not None
+    begun = replace(header, begun_id="of a plan that is gone", cursor=b"b")
+    assert store.write("notes", "letters", 1, header, begun, ()) == begun
+    with pytest.raises(ServiceStopped, match="unfinished"):
+        before.exported()
+
+
+def test_an_export_during_which_a_run_writes_stops(
+    before: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was superseded may still be on its way; its rows would be in the file, and its plan would not."""
+    store, scan = before.stores[""], MemoryStore.scan
+
+    def interrupted(self: MemoryStore, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
+        yield from scan(self, flow, stage, part)
+        if (self, stage, part) == (store, "letters", 1):
+            (header,) = store.headers(flow, stage, [part])
+            assert header is not None
+            store.write(flow, stage, part, header, replace(header, number=header.number + 1), ())
+
+    monkeypatch.setattr(MemoryStore, "scan", interrupted)
+    with pytest.raises(Superseded, match="during the export"):
+        before.exported()
+
+
+def test_states_that_an_interrupted_import_has_left_and_the_export_does_not_have_are_removed(
+    before: Rehearsal,
+) -> None:
+    """The first one was of another export, say."""
+    lines, left = before.exported(), StringValue(value="left").SerializeToString()
+    after = elsewhere(before)
+    after.crash_at_write(9)
+    with pytest.raises(Crash):
+        after.imported(lines)
+    store, marked = after.stores[""], 0
+    for cell in range(4):
+        (header,) = store.headers("notes", "letters", [cell])
+        if header is not None:
+            marked += 1
+            store.write("notes", "letters", cell, header, header, [(b"z", left)])
+    assert marked > 0
+    after.imported(lines)
+    assert said(after) == said(before)

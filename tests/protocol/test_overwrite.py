@@ -20,6 +20,7 @@ from sqe_chain.tables import compacting
 from sqe_chain.tables.memory import MemoryTable
 from sqe_chain.testing import Crash
 from tests.support.overwrite_flows import Found, LoadedTable, rows_of
+from tests.support.sampling import points
 
 OLD = {"a": rows_of(1, "123", 3), "b": rows_of(2, "14", 4)}
 NEW = {"b": rows_of(2, "14", 4), "c": rows_of(4, "2", 3)}  # one file that was loaded before, and another one
@@ -116,7 +117,7 @@ def load_until_crash(found: LoadedTable) -> None:
 def test_a_crash_at_every_call(tmp_path: Path, mode: str, when: When) -> None:
     again = Again(tmp_path)
     goal = expected(again.old, again.new, mode)
-    for number in range(1_000):
+    for number in points(f"{mode}, crash {when} a call"):
         found = again.start()
         found.use(mode)
         found.load.crash_at_call(number, when)
@@ -134,7 +135,7 @@ def test_a_crash_at_every_call(tmp_path: Path, mode: str, when: When) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_crash_at_every_call_of_a_table_on_disk(tmp_path: Path, mode: str) -> None:
-    for number in range(100):
+    for number in points(f"{mode}, crash after a call of a table on disk"):
         found, new = begun(tmp_path / str(number), "delta")
         old = found.rows
         goal = expected(old, new, mode)
@@ -160,6 +161,7 @@ def check_once(found: LoadedTable, mode: str, goal: Found) -> None:
     assert (found.rows, found.last.number, found.table._snapshot().files()) == (goal, plan, files)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", MODES)
 def test_pairs_of_crashes(tmp_path: Path, mode: str) -> None:
     """The second one while the first is repaired: at calls of the table, where most is at stake."""
@@ -185,7 +187,7 @@ def test_no_answer_at_every_call(
 ) -> None:
     again = Again(tmp_path)
     goal = expected(again.old, again.new, mode)
-    for number in range(1_000):
+    for number in points(f"{mode}, outage {when} a call of the {of}"):
         found = again.start()
         found.use(mode)
         found.load.outage(of, at=number, when=when)
@@ -196,6 +198,7 @@ def test_no_answer_at_every_call(
             return
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_zombie_at_every_call_of_the_table_changes_nothing(tmp_path: Path, mode: str, when: When) -> None:
@@ -237,6 +240,7 @@ def test_a_zombie_at_every_call_of_the_table_changes_nothing(tmp_path: Path, mod
         assert found.rows == goal | more, number
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_compaction_at_every_call_of_the_table(tmp_path: Path, kind: str, mode: str) -> None:
     for number in range(0, 60, 1 if kind == "memory" else 4):

@@ -85,6 +85,15 @@ def test_the_same_command_again_replaces_nothing_and_after_another_load_it_does(
     assert (loaded.rows, loaded.replaced()) == (rows, 3)
 
 
+def test_some_of_what_the_last_one_has_read_is_another_overwrite(loaded: LoadedTable) -> None:
+    both = loaded.files(c=C, d=D)
+    loaded.run("table")
+    assert loaded.rows == both
+    fewer = loaded.files(c=C)
+    loaded.run("table")
+    assert (loaded.rows, loaded.replaced()) == (fewer, 2)
+
+
 def test_a_file_that_was_replaced_is_loaded_again_by_a_plain_load(loaded: LoadedTable) -> None:
     """What is loaded is what the table holds: not what it once held."""
     rows = loaded.files(c=C)
@@ -134,6 +143,19 @@ def test_one_that_is_given_up_leaves_what_was_there_and_what_was_loaded(loaded: 
     loaded.run(None)
     assert (loaded.rows, loaded.replaced()) == (old, 0)
     loaded.add(c=C)
+    loaded.run(None)
+    assert loaded.rows == old | C
+
+
+def test_one_that_began_twice_and_is_given_up_leaves_what_was_loaded_before_the_first(
+    loaded: LoadedTable,
+) -> None:
+    old = loaded.rows
+    begin(loaded, "table", 3, c=C, d=D)
+    begin(loaded, "partitions", c=C, d=D)
+    loaded.use(None, drop_overwrite=True)
+    loaded.load.start()
+    loaded.files(a=A, b=B, c=C)
     loaded.run(None)
     assert loaded.rows == old | C
 

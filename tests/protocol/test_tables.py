@@ -8,7 +8,8 @@ wakes up as a zombie.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from sqe_chain.segment.flushing import FLUSHED
 from sqe_chain.segment.states import Transition, persist
 from sqe_chain.testing import Crash
 from tests.support.memory_chunks import use_memory
+from tests.support.sampling import points
 from tests.support.table_flows import TablePipeline
 
 Act = Callable[[TablePipeline, int], None]
@@ -44,9 +46,10 @@ def begun(at: Path, state_partitions: int) -> TablePipeline:
     return found
 
 
-def at_every_point(at: Path, state_partitions: int, act: Act, *, restart: bool) -> int:
-    number = 0
-    while True:
+def at_every_point(
+    at: Path, state_partitions: int, act: Act, *, restart: bool, numbers: Iterable[int] | None = None
+) -> int:
+    for number in numbers or itertools.count():
         found = begun(at / str(number), state_partitions)
         if restart:
             found.service.service = None
@@ -58,7 +61,7 @@ def at_every_point(at: Path, state_partitions: int, act: Act, *, restart: bool) 
         found.check()
         if beyond:
             return number
-        number += 1
+    raise AssertionError("numbers end before the calls do")
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -76,9 +79,11 @@ def test_a_crash_at_every_call(tmp_path: Path, state_partitions: int, when: str,
     def crash(found: TablePipeline, number: int) -> None:
         found.service.crash_at_call(number, "before" if when == "before" else "after")
 
-    assert at_every_point(tmp_path, state_partitions, crash, restart=restart) > 20
+    numbers = points(f"table of {state_partitions}, crash {when} a call")
+    assert at_every_point(tmp_path, state_partitions, crash, restart=restart, numbers=numbers) > 20
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_no_answer_at_every_call_of_the_table(tmp_path: Path, when: str) -> None:
     def outage(found: TablePipeline, number: int) -> None:
@@ -87,6 +92,7 @@ def test_no_answer_at_every_call_of_the_table(tmp_path: Path, when: str) -> None
     assert at_every_point(tmp_path, 2, outage, restart=True) >= 12
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_zombie_at_every_call_of_the_table_adds_nothing(tmp_path: Path, when: str) -> None:
     superseded = 0

@@ -15,27 +15,41 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.commit import commit
+
 TREE: Final = Path(__file__).resolve().parents[2]
 LEDGER: Final = Path(__file__).with_name("ledger.jsonl")
 _READ: Final = (
-    "sqe_chain/chain.py",
-    "sqe_chain/partitioner.py",
-    "sqe_chain/envelope",
-    "sqe_chain/replays",
-    "sqe_chain/codecs",
-)
-_RUN: Final = (
-    *_READ, "sqe_chain/segment", "sqe_chain/stages", "sqe_chain/protocol", "sqe_chain/flow", "sqe_chain/engines/inprocess.py",
-    "sqe_chain/stores/memory.py", "sqe_chain/logs/memory",
+    "proto", "sqe_chain/chain.py", "sqe_chain/errors.py", "sqe_chain/partitioner.py", "sqe_chain/envelope", "sqe_chain/replays",
+    "sqe_chain/codecs", "sqe_chain/segment",
 )  # fmt: skip
+_RUN: Final = (
+    *_READ, "sqe_chain/stages", "sqe_chain/protocol", "sqe_chain/flow", "sqe_chain/ports", "sqe_chain/engines/ahead.py",
+    "sqe_chain/engines/inprocess.py", "sqe_chain/engines/task.py", "sqe_chain/stores/memory.py", "sqe_chain/stores/limits.py", "sqe_chain/logs/memory",
+    "sqe_chain/testing/clock.py", "sqe_chain/testing/fault_injection.py", "sqe_chain/testing/faults.py",
+    "sqe_chain/testing/rehearsal.py",
+)  # fmt: skip
+_TABLES: Final = tuple(
+    f"sqe_chain/tables/{name}.py"
+    for name in (
+        "arrow", "chunk", "chunk_sets", "columns", "compacting", "contents", "describing", "files", "foreign", "memory",
+        "memtable", "overwriting", "parquet_storage", "pruning", "reader_offsets", "reading", "schema", "sink", "storage",
+    )
+)  # fmt: skip
+_FRAMES: Final = tuple(
+    f"sqe_chain/wal/{name}.py" for name in ("memory_files", "numbers", "record", "segment")
+)
 CODE: Final[Mapping[str, Sequence[str]]] = {
-    "fuzz": (*_READ, "sqe_chain/segment", "sqe_chain/wal", "sqe_chain/protocol/plan.py", "tests/fuzzing"),
-    "simulator": (*_RUN, "sqe_chain/tables", "sqe_chain/testing/simulator"),
-    "explorer": (*_RUN, "sqe_chain/testing/explorer"),
-    "pairs": (*_RUN, "sqe_chain/testing/explorer"),
-    "traces": (*_RUN, "sqe_chain/stores", "sqe_chain/logs", "tests/traces"),
+    "fuzz": (
+        *_READ, *_FRAMES, "sqe_chain/protocol/plan.py", "sqe_chain/protocol/commit_metadata.py", "sqe_chain/protocol/layout.py",
+        "tests/fuzzing",
+    ),
+    "simulator": (*_RUN, *_TABLES, "sqe_chain/logs/files", "sqe_chain/testing/faulty_tables.py", "sqe_chain/testing/simulator"),
+    "explorer": (*_RUN, "sqe_chain/testing/simulator", "sqe_chain/testing/explorer"),
+    "pairs": (*_RUN, "sqe_chain/testing/simulator", "sqe_chain/testing/explorer"),
+    "traces": (*_RUN, "sqe_chain/stores", "sqe_chain/logs", "sqe_chain/testing/simulator", "tests/traces"),
     "mutants": ("sqe_chain", "tests/mutants"),
-}
+}  # fmt: skip
 """Files and directories on which the figures of a tool depend: with another text there, they are figures of other code."""
 _PACKAGES: Final = ("sqe-chain", "protobuf", "msgspec", "numpy", "pyarrow")
 
@@ -137,14 +151,14 @@ def digest(tool: str, tree: Path = TREE) -> str:
     found = blake2b(digest_size=6)
     for place in CODE.get(tool, _RUN):
         path = tree / place
-        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+        for file in [path] if path.is_file() else sorted([*path.rglob("*.py"), *path.rglob("*.proto")]):
             found.update(f"{file.relative_to(tree)}\0".encode() + file.read_bytes() + b"\0")
     return found.hexdigest()
 
 
 def head() -> str:
     """The commit that is checked out; "unknown" where there is no repository."""
-    return _git("rev-parse", "--short=12", "HEAD") or "unknown"
+    return commit()[:12]
 
 
 def machine() -> str:

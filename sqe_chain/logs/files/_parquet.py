@@ -51,7 +51,7 @@ class ParquetRows:
             self._parquet = pq.ParquetFile(file, pre_buffer=False)
             self._schema = _in_microseconds(self._parquet.schema_arrow, pa)
         except self._errors as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable("no Parquet, or cut off", error) from error
         twice = _names_twice(self._schema, pa)
         if twice:
             raise UnreadableFile(
@@ -74,9 +74,11 @@ class ParquetRows:
         """
         group = bisect_right(self._begins, start) - 1
         skip = start - self._begins[group]
+        row = self._begins[group]
         try:
             groups = range(group, self._parquet.num_row_groups)
             for batch in self._parquet.iter_batches(_ROWS, row_groups=list(groups), use_threads=False):
+                row += batch.num_rows
                 if skip >= batch.num_rows:
                     skip -= batch.num_rows
                     continue
@@ -86,7 +88,7 @@ class ParquetRows:
                     part = part.cast(self._schema, safe=False)
                 yield from self._rows_in(part)
         except self._errors as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(f"damaged, at row {row:,} or after it", error) from error
 
     def _rows_in(self, part: Any) -> Iterator[bytes]:  # noqa: ANN401 - an Arrow record batch
         """The rows of a batch. One that Python cannot hold becomes a text that says why, for the poison policy, and harms no other."""
@@ -101,11 +103,11 @@ class ParquetRows:
             return chain.from_iterable(self._rows_in(one) for one in (part.slice(0, half), part.slice(half)))
         return map(_as_json, rows)
 
-    def _unreadable(self, error: BaseException) -> UnreadableFile | ChangedFile:
+    def _unreadable(self, what: str, error: BaseException) -> UnreadableFile | ChangedFile:
         if self._file.failure is not None:
             return self._file.failure
         return UnreadableFile(
-            f"{self._path}: no Parquet, or cut off: {str(error).rstrip('.')}. Write it again, under another name, and rename"
+            f"{self._path}: {what}: {str(error).rstrip('.')}. Write it again, under another name, and rename"
         )
 
 

@@ -6,7 +6,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from os import PathLike, fspath
@@ -195,7 +195,8 @@ class FileRows:
             number = start // _INDEX_ROWS
             begin, skip = self._layout.index[number], start - number * _INDEX_ROWS
             file.seek(begin)
-        rows = self._text(io.BufferedReader(file), begin)
+        with self._named(file):
+            rows = self._text(io.BufferedReader(file), begin)
         for _ in islice(self._guarded(rows.walk(), file), skip):
             pass
         return self._guarded(iter(rows), file)
@@ -208,7 +209,8 @@ class FileRows:
                 content = look.finish()
                 with closing(FixedFile(content)) as file:
                     return content, _Layout(ParquetRows(self.path, file).count)
-            rows = self._text(io.BufferedReader(look), 0)
+            with self._named():
+                rows = self._text(io.BufferedReader(look), 0)
             count, index = 0, list[int]()
             begin = rows.position
             for _ in self._guarded(rows.walk()):
@@ -227,9 +229,14 @@ class FileRows:
         return CsvRows(self.path, opened, self._csv, columns, position)
 
     def _guarded(self, rows: Iterator[One], file: FixedFile | None = None) -> Iterator[One]:
-        """The rows, with errors of the decompressor named."""
-        try:
+        with self._named(file):
             yield from rows
+
+    @contextmanager
+    def _named(self, file: FixedFile | None = None) -> Iterator[None]:
+        """Errors of the decompressor with the name of the file."""
+        try:
+            yield
         except (EOFError, zlib.error, OSError) as error:
             if file is not None and file.failure is not None:
                 raise file.failure from error

@@ -93,6 +93,9 @@ RAISED: Final = (
 _TOO_LARGE: Final = ("too large", "exceeds allowed maximum")
 _CERTIFICATE: Final = "CERTIFICATE_VERIFY_FAILED"
 
+_ALTERED: Final = ("does not exist", "Undefined column name")
+"""How the server says that a keyspace, a table or a column is not there."""
+
 
 def meaning_of(error: BaseException) -> Meaning:
     """The meaning of an exception: by its class and its parents; of one that wraps several, by those."""
@@ -126,6 +129,8 @@ def mapped(error: BaseException, address: str) -> ChainError | None:
     meaning = meaning_of(error)
     if meaning is Meaning.TRY_AGAIN:
         return Unavailable(text)
+    if any(words in str(error) for words in _ALTERED):
+        text = f"{text}; somebody has dropped or altered it: restore it from a snapshot; if it was never there, run sqe-chain store init"
     if meaning is Meaning.SETTINGS:
         return ConfigurationError(text)
     return None

@@ -108,8 +108,15 @@ CONFIGURATIONS: Final = {
             silences=2,
         ),
         Configuration(
+            "batches",
+            "the same with four batches",
+            words="a1 b2 a3 b4 =a1 a5 b6 =b4",
+            crashes=2,
+            silences=2,
+        ),
+        Configuration(
             "parts",
-            "the same with two state partitions, in two batches, with one crash and one call without an answer",
+            "two state partitions, in two batches, with one crash and one call without an answer",
             state_partitions=2,
             words="a1 b2 a3 b4",
         ),

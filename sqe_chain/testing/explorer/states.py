@@ -18,9 +18,8 @@ from sqe_chain.testing.simulator.invariants import Violation
 
 FREE = -1
 """Instead of a node: nobody runs there."""
-BITS = 44
+BITS = 46
 """Of the number of the processes in the number of a state; above are those of the durable state."""
-_LEFT_BITS = 8
 _LOOKED_UP = 300_000
 _MASK = (1 << BITS) - 1
 _CALL_BITS = 24
@@ -91,7 +90,10 @@ class States:
         )
         self.checks = Checks(self.durable, kinds[0].flow, Books(machine.log, kinds[0].flow))
         self.durable.watch = self.checks
-        self._node_bits = (BITS - _LEFT_BITS) // configuration.alive
+        one = configuration
+        lefts = (one.crashes + 1) * (one.silences + 1) * (one.takeovers + 1) * (one.commands + 1) * 2
+        self._left_bits = (lefts - 1).bit_length()
+        self._node_bits = (BITS - self._left_bits) // configuration.alive
         self._lefts: list[
             tuple[int, int, int, int, bool]
         ] = []  # what may still happen: its number is in that of a state
@@ -223,11 +225,11 @@ class States:
 
     def processes(self, number: int) -> Processes:
         """The processes in the lower half of a state's number."""
-        bits = self._node_bits
+        bits, shift = self._node_bits, self._left_bits
         mask = (1 << bits) - 1
-        left = self._lefts[number & ((1 << _LEFT_BITS) - 1)]
+        left = self._lefts[number & ((1 << shift) - 1)]
         nodes = tuple(
-            (number >> (_LEFT_BITS + bits * slot) & mask) - 1 for slot in range(self.configuration.alive)
+            (number >> (shift + bits * slot) & mask) - 1 for slot in range(self.configuration.alive)
         )
         return Processes(nodes, *left)
 
@@ -238,8 +240,8 @@ class States:
             number = self._left_ids[left] = len(self._lefts)
             self._lefts.append(left)
         for slot, node in enumerate(processes.nodes):
-            number |= (node + 1) << (_LEFT_BITS + self._node_bits * slot)
-        if max(processes.nodes) + 1 >> self._node_bits or len(self._lefts) > 1 << _LEFT_BITS:
+            number |= (node + 1) << (self._left_bits + self._node_bits * slot)
+        if max(processes.nodes) + 1 >> self._node_bits:
             raise OverflowError("this configuration is too large: its states do not fit into 64 bits")
         return number
 

@@ -51,10 +51,10 @@ class Celsius:
 
 
 @pytest.fixture
-def text() -> Iterator[type[Text]]:
+def text(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Text]]:
+    monkeypatch.setattr(registry, "_registered", {**registry._registered})  # of other tests of this process
     register(Text)
     yield Text
-    registry._registered.clear()
     registry._default.cache_clear()
 
 

@@ -22,6 +22,7 @@ from sqe_chain.errors import ChangedFile, ConfigurationError, GapError, Unreadab
 from sqe_chain.logs.files import Csv, FileLoad, FileRows, FilesLog, FileSource, NoLog
 from sqe_chain.logs.files import _log as module
 from sqe_chain.logs.files import _text as text_rows
+from sqe_chain.logs.files._content import FirstLook
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Bounds, Commit, Range
 from tests.support.file_flows import rows_of, write
@@ -311,6 +312,33 @@ def test_files_are_topics_in_the_order_of_their_paths_beside_another_log(tmp_pat
         ]
     log.commit("group", {(topic, 0): Commit(3), ("other", 0): Commit(1)})
     assert log.committed("group", tps) == {("other", 0): Commit(1)}
+
+
+def test_a_file_that_was_written_again_is_looked_at_again(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    write(file, rows_of(0, 3))
+    looked: list[int] = []
+    log = log_of(tmp_path, NoLog(), looked=looked.append)
+    (before,) = log.describe(["rows"])
+    write(file, rows_of(5, 4))
+    (after,) = log.describe(["rows"])
+    assert after != before
+    assert log.describe([after])[after].records == 4
+    assert len(looked) == 2
+
+
+def test_a_file_that_is_written_to_while_it_is_looked_at_is_refused(tmp_path: Path) -> None:
+    """Its hash would be that of a content that it never had."""
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"a,b\n1,2\n")
+    for change in (b"x,b\n1,2\n", b"a,b\n1,2\n3,4\n"):  # of the same size, and longer
+        look = FirstLook(str(file))
+        assert look.read(3) == file.read_bytes()[:3]
+        file.write_bytes(change)
+        os.utime(file, ns=(0, 0))
+        with pytest.raises(ChangedFile, match="while it was looked at"):
+            look.finish()
+        look.close()
 
 
 def test_a_file_that_is_gone_is_named_by_its_content(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka.admin
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from sqe_chain.errors import ChainError, ConfigurationError, OutputRefused, Unavailable
-from sqe_chain.logs.kafka import _writer
+from sqe_chain.logs.kafka import _group, _reader, _writer
 from sqe_chain.logs.kafka._admin import Admin
 from sqe_chain.logs.kafka._errors import CONFIGURATION, REFUSALS
 from sqe_chain.logs.kafka._group import Group
@@ -71,6 +72,18 @@ class Report:
 
     def offset(self) -> int:
         return 5
+
+
+def idle(*_: object, **__: object) -> Driver:
+    """A client that does nothing, until a test puts another in its place."""
+    return Driver("", failing("_ALL_BROKERS_DOWN"))
+
+
+@pytest.fixture(autouse=True)
+def _no_real_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two thousand clients, each with threads that look for a broker again and again, leave no processor to other tests."""
+    for module, name in ((_reader, "Consumer"), (_group, "Consumer"), (_writer, "Producer")):
+        monkeypatch.setattr(module, name, idle)
 
 
 @pytest.fixture
@@ -195,6 +208,7 @@ def test_of_the_consumer_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("name", CODES)
 def test_of_the_admin_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confluent_kafka.admin, "AdminClient", idle)
     asker = Admin(NOWHERE)
     failed: Future[Any] = Future()
     failed.set_exception(failing(name))

@@ -283,6 +283,15 @@ def test_an_excuse_that_was_used_is_remembered_in_what_is_stored() -> None:
     assert loaded.accept(made(9, previous=8, output="standard/bad"))
 
 
+def test_an_excuse_that_was_used_is_remembered_in_a_copy() -> None:
+    partition = Partition(fresh(entered_in_middle=True))
+    assert partition.accept(made(2))
+    assert partition.accept(made(4, previous=3))
+    copied = Partition(partition.marks.copy(), partition.offset)
+    with pytest.raises(GapError):
+        copied.accept(made(9, previous=8))
+
+
 def test_a_hole_that_an_undecodable_record_explains_uses_no_excuse() -> None:
     partition = Partition(fresh(entered_in_middle=True))
     assert partition.accept(made(2))

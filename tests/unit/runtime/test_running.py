@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
@@ -16,6 +19,7 @@ from sqe_chain.runtime import connecting
 from sqe_chain.stages import Tumbling
 from sqe_chain.stores import open_store
 from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.tables import open_table
 
 WHERE = {"kafka": "b:1", "engine": "inprocess", "allow_weak_durability": True}
 STORE = "memory://running"
@@ -164,6 +168,39 @@ def test_states_of_windows_are_rows(log: MemoryLog) -> None:
 def test_what_cannot_work_is_said(log: MemoryLog, arguments: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         run(counts(), **{"store": STORE, "once": True, **WHERE, **arguments})  # type: ignore[arg-type]
+
+
+class Reading(msgspec.Struct):
+    robot: str
+    at_ms: int
+
+
+@pytest.mark.parametrize("mode", ["table", "partitions"])
+def test_an_overwrite_without_an_end_is_refused_and_changes_nothing(tmp_path: Path, mode: str) -> None:
+    """A service takes files as they come, so no row is ever the last one."""
+    place = f"memory://{tmp_path.name}-{mode}"
+    flow = Flow("replacing", state_partitions=1)
+    files = flow.files("readings", Reading, tmp_path / "*.csv")
+    files.ingest("readings", partition_key="robot", row_key="at_ms", at=place)
+    where: dict[str, Any] = {
+        "store": f"sqlite://{tmp_path}/states.db",
+        "engine": "inprocess",
+        "log": None,
+        "allow_weak_durability": True,
+    }
+    (tmp_path / "a.csv").write_text("robot,at_ms\nr1,1\n")
+    run(flow, once=True, **where)
+    old = [{"robot": "r1", "at_ms": 1}]
+    (tmp_path / "a.csv").write_text("robot,at_ms\nr1,2\n")
+    told = r"needs sqe-chain load \(from Python once=True\)"
+    with pytest.raises(ConfigurationError, match=told), running(flow, overwrite=mode, **where) as service:
+        service.wait_until_caught_up()
+    with pytest.raises(ConfigurationError, match=told):
+        run(flow, overwrite=mode, **where)
+    table = open_table(f"{place}/readings")
+    assert table.read().to_pylist() == old
+    run(flow, once=True, overwrite=mode, **where)
+    assert table.read().to_pylist() == [{"robot": "r1", "at_ms": 2}]
 
 
 def test_what_is_not_there_is_an_attribute_error() -> None:

@@ -59,6 +59,16 @@ def test_what_some_errors_mean(error: BaseException, meaning: Meaning) -> None:
     assert meaning_of(error) is meaning
 
 
+@pytest.mark.parametrize(
+    "said", ["keyspace k does not exist", "Undefined column name data in table k.sqe_chunks"]
+)
+def test_what_was_dropped_or_altered_is_to_be_restored(said: str) -> None:
+    told = mapped(cassandra.InvalidRequest(said), "a")
+    assert isinstance(told, ConfigurationError)
+    assert said in str(told)
+    assert "restore it from a snapshot" in str(told)
+
+
 def test_our_errors_name_the_cluster_and_the_drivers_text() -> None:
     error = mapped(
         cassandra.WriteTimeout("late", write_type=cassandra.WriteType.CAS), "cassandra://host:1/ks"

@@ -119,6 +119,14 @@ def test_an_older_run_adds_nothing(tmp_path: Path) -> None:
     assert open_table(str(tmp_path / "t")).files() == []
 
 
+def test_another_run_of_the_same_epoch_adds_nothing(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    with pytest.raises(Superseded):
+        sink.flush(flush_of(sink, 3, run_id="another"))
+    assert open_table(str(tmp_path / "t")).files() == []
+    assert sink.flush(flush_of(sink, 3))[0] == 4
+
+
 def test_an_older_run_that_looked_before_the_claim_adds_nothing(tmp_path: Path) -> None:
     """The window between look and commit: the table itself refuses."""
     sink = claimed(tmp_path)
@@ -163,7 +171,7 @@ def test_a_table_that_went_back_in_time_stops(tmp_path: Path) -> None:
     with pytest.raises(TableInconsistent, match="there is no table"):
         sink.claim(claim_of(2, known={0: later, 1: None}))
     sink.claim(claim_of(2))  # a new flow
-    with pytest.raises(TableInconsistent, match="another table"):
+    with pytest.raises(TableInconsistent, match="is another table than the one"):
         sink.flush(flush_of(sink, 5, epoch=2, known=later))
 
 
@@ -236,6 +244,17 @@ def test_a_table_that_another_program_has_written_to_stops(
         act()
     assert "another program" in str(raised.value)
     assert len(DeltaTable(str(tmp_path / "t")).file_uris()) == files
+
+
+def test_rows_of_another_program_are_noticed_by_a_process_that_knows_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was flushed yet, so no commit is known from which on it could look: the files themselves tell."""
+    sink = claimed(tmp_path)
+    append_elsewhere(tmp_path)
+    monkeypatch.setattr("sqe_chain.tables.sink._checked", {})
+    with pytest.raises(TableAltered, match="holds a file of another program"):
+        sink.claim(claim_of(2))
 
 
 def test_maintenance_of_our_own_and_vacuum_are_no_alteration(tmp_path: Path) -> None:

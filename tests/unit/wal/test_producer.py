@@ -24,7 +24,8 @@ from sqe_chain.errors import (
     Unavailable,
 )
 from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.wal import DurableProducer, Limits, LocalFiles, MemoryFiles, Pending, Record
+from sqe_chain.wal import DurableProducer, Limits, LocalFiles, MemoryFiles, Pending, Record, WriteAheadLog
+from sqe_chain.wal.publisher import Publisher
 from tests.support.waiting import PATIENCE_S, eventually
 from tests.support.wal_faults import SMALL, TOPIC, Faults, FaultyBroker, counted, key_of, new_broker
 
@@ -140,6 +141,32 @@ def test_kafka_away_and_back() -> None:
         broker.set_down(down=False)
         one.flush(timeout_s=PATIENCE_S)
     assert counted(broker) == list(range(30))
+
+
+class ReadFiles(MemoryFiles):
+    """Files that count how often segments are read."""
+
+    reads = 0
+
+    def read(self, name: str, at: int, size: int) -> bytes:
+        """See `Files.read`."""
+        self.reads += name.endswith(".wal")
+        return super().read(name, at, size)
+
+
+def test_nothing_is_read_while_kafka_is_away() -> None:
+    files, broker = ReadFiles(), new_broker("wal-away-unread")
+    broker.set_down(down=True)
+    with WriteAheadLog(files, TOPIC, 2, limits=SMALL) as log:
+        log.append(Record(b"0", b"key"))
+        before, publisher = files.reads, Publisher(log, broker)
+        with pytest.raises(Unavailable):
+            publisher.publish()
+        assert files.reads == before
+        broker.set_down(down=False)
+        assert (publisher.publish(), publisher.publish()) == (1, 0)
+        assert files.reads > before
+    assert counted(broker) == [0]
 
 
 def test_a_broker_that_fails_in_the_middle_doubles_nothing() -> None:

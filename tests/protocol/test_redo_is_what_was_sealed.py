@@ -1,0 +1,116 @@
+"""Goal: a redo sees what the batch saw, its clock too, and never leaves out what the batch has counted.
+
+Method: a crash right after the seal; then time has passed, or user code fails on what it took before.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain import Flow, wrap
+from sqe_chain.errors import PlanMismatch
+from sqe_chain.flow import Context
+from sqe_chain.stages import Tumbling
+from sqe_chain.testing import Crash, Rehearsal
+from tests.support.typed_results import states_as
+
+BROKEN: list[bool] = []
+
+
+def add(total: Int64Value, number: Int64Value, context: Context) -> list[Int64Value]:
+    """Fold: emits the batch's clock."""
+    if BROKEN and number.value == 2:
+        raise ValueError("fails only now")
+    total.value += number.value
+    return [Int64Value(value=context.now_ms)]
+
+
+def crashed_after_the_seal(poison: Literal["stop", "skip", "dead_letter"]) -> Rehearsal:
+    flow = Flow("sums", state_partitions=1, poison=poison)
+    stage = flow.source("numbers", Int64Value).aggregate(
+        "sum", key=lambda _: "all", state=Int64Value, fold=add
+    )
+    stage.to("clocks", partitions=1)
+    rehearsal = Rehearsal(flow, partitions={"numbers": 1})
+    rehearsal.start()
+    for number in (1, 2, 3):
+        rehearsal.log.append(
+            "numbers", 0, wrap(Int64Value(value=number), key="a", timestamp_ms=1), timestamp_ms=1
+        )
+    rehearsal.crash(step=4, when="after")
+    with pytest.raises(Crash):
+        rehearsal.batch()
+    return rehearsal
+
+
+def published(rehearsal: Rehearsal) -> list[int]:
+    return [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("clocks")]
+
+
+def total(rehearsal: Rehearsal) -> dict[bytes, int]:
+    return {key: state.value for key, state in states_as(Int64Value, rehearsal, "sum").items()}
+
+
+def test_the_clock_of_a_redo_is_that_of_the_batch() -> None:
+    rehearsal = crashed_after_the_seal("stop")
+    sealed_ms = rehearsal.clock.now
+    rehearsal.clock.jump(3_600_000)
+    rehearsal.restart()
+    found = published(rehearsal)
+    assert len(found) == 3
+    assert max(found) < sealed_ms + 3_600_000
+
+
+@pytest.mark.parametrize("poison", ["skip", "dead_letter"])
+def test_what_fails_only_in_a_redo_stops_it_and_is_not_left_out(
+    poison: Literal["skip", "dead_letter"],
+) -> None:
+    rehearsal = crashed_after_the_seal(poison)
+    BROKEN.append(True)
+    try:
+        with pytest.raises(PlanMismatch, match="did not fail"):
+            rehearsal.restart()
+        assert (published(rehearsal), total(rehearsal)) == ([], {})
+    finally:
+        BROKEN.clear()
+    rehearsal.run_until_caught_up()
+    assert total(rehearsal) == {b"all": 6}
+    assert len(published(rehearsal)) == 3
+
+
+# --- event time ------------------------------------------------------------------------------------------
+
+
+def minutes(*, crashes: bool) -> Rehearsal:
+    """Two partitions, of which the second one falls silent; its writer is let go where no more input is expected."""
+    flow = Flow("minutes", state_partitions=2)
+    flow.source("numbers", Int64Value).windowed(
+        "minute", Tumbling(60_000), key=lambda _: "all", state=Int64Value, fold=add_plainly
+    ).to("closed", partitions=1)
+    rehearsal = Rehearsal(flow, partitions={"numbers": 2})
+    rehearsal.start()
+    for partition, at_ms in ((0, 1_000), (1, 2_000), (0, 200_000)):
+        rehearsal.feed("numbers", Int64Value(value=1), partition=partition, timestamp_ms=at_ms)
+    rehearsal.batch()  # what both have written is known now, and waits
+    assert rehearsal.chains("closed") == []
+    if crashes:
+        rehearsal.crash(step=4, when="after")
+        with pytest.raises(Crash):
+            rehearsal.batch(at_end=True)
+        rehearsal.restart()
+    else:
+        rehearsal.batch(at_end=True)
+    return rehearsal
+
+
+def add_plainly(total: Int64Value, number: Int64Value) -> None:
+    total.value += number.value
+
+
+def test_writers_that_a_batch_did_not_wait_for_are_not_waited_for_in_its_redo() -> None:
+    found = [minutes(crashes=crashes) for crashes in (False, True)]
+    closed = [[chain.links[-1].offset for chain in each.chains("closed")] for each in found]
+    assert closed == [[1], [1]], "the first minute, by the record that is far ahead of it"

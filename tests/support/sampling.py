@@ -1,0 +1,71 @@
+"""What one commit runs of tests that differ little from case to case; `make test-all` runs everything, and so does pytest by itself.
+
+Two ways to say what may be drawn:
+
+- ``@pytest.mark.sample(2)``: of the cases of a test, two. With ``of="..."``: of all cases of all tests that say so.
+- ``for at in points("crashes of an import")`` instead of `itertools.count()`: every third point, from one that is drawn.
+
+Which these are depends on the commit and on nothing else: see `tests.support.commit`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+
+import pytest
+
+from tests.support.commit import commit, drawn
+
+OPTION = "--sample"
+_EVERY = 3
+_sampling = False
+
+
+def sample_from_now_on(*, sampling: bool) -> None:
+    """Say whether this process runs samples."""
+    global _sampling  # noqa: PLW0603 - an option of pytest's, which loops in tests cannot see
+    _sampling = sampling
+
+
+def points(what: str, every: int = _EVERY) -> Iterator[int]:
+    """0, 1, 2 and so on; in a sample, every third of them, from the first, second or third on.
+
+    Args:
+        what: the loop, so that others begin elsewhere.
+        every: one of so many runs.
+    """
+    if _sampling:
+        return itertools.count(drawn(what, every), every)
+    return itertools.count()
+
+
+def chosen(groups: Mapping[str, tuple[int, list[str]]], by: str | None = None) -> set[str]:
+    """The cases that run.
+
+    Args:
+        groups: name -> how many of its cases run, and the cases.
+        by: the commit; None: that which is checked out.
+    """
+    found: set[str] = set()
+    for count, cases in groups.values():
+        ordered = sorted(cases, key=lambda case: blake2b(f"{by or commit()} {case}".encode()).digest())
+        found.update(ordered[:count])
+    return found
+
+
+def left_out(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Those of the collected tests that a sample leaves out."""
+    groups: dict[str, tuple[int, list[str]]] = {}
+    members: dict[str, list[str]] = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("sample")
+        if mark is not None:
+            name = mark.kwargs.get("of") or item.nodeid.partition("[")[0]
+            members[name].append(item.nodeid)
+            groups[name] = (mark.args[0], members[name])
+    run = chosen(groups)
+    sampled = {case for cases in members.values() for case in cases}
+    return [item for item in items if item.nodeid in sampled and item.nodeid not in run]

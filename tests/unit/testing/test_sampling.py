@@ -1,0 +1,70 @@
+"""Goal: what a commit leaves out of the tests, others run. Method: cases of invented tests, and many commits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import sampling
+from tests.support.commit import drawn
+from tests.support.sampling import chosen, left_out, points, sample_from_now_on
+
+COMMITS = [f"commit {number}" for number in range(200)]
+
+
+@pytest.fixture
+def as_before() -> Iterator[None]:
+    before = sampling._sampling
+    yield
+    sample_from_now_on(sampling=before)
+
+
+def test_each_commit_runs_so_many_cases_and_commits_together_run_all() -> None:
+    cases = {"one": (2, [f"one[{number}]" for number in range(7)]), "two": (1, ["two[a]", "two[b]"])}
+    ran = [chosen(cases, by) for by in COMMITS]
+    assert ran == [chosen(cases, by) for by in COMMITS]
+    assert all([case.partition("[")[0] for case in sorted(one)] == ["one", "one", "two"] for one in ran)
+    assert set[str]().union(*ran) == {case for _, names in cases.values() for case in names}
+
+
+class Item:
+    """What is looked at of a collected test."""
+
+    def __init__(self, nodeid: str, mark: pytest.MarkDecorator | None = None) -> None:
+        self.nodeid, self._mark = nodeid, mark
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        assert name == "sample"
+        return self._mark.mark if self._mark else None
+
+
+def test_tests_without_the_mark_run_and_tests_that_share_a_name_are_drawn_from_together() -> None:
+    shared = pytest.mark.sample(1, of="kills on Spark")
+    items = [
+        Item("a.py::test_always"),
+        *(Item(f"a.py::test_product[{number}]", pytest.mark.sample(2)) for number in range(5)),
+        Item("a.py::test_kills[spark]", shared),
+        Item("b.py::test_joins", shared),
+    ]
+    without = [item.nodeid for item in left_out(items)]  # type: ignore[arg-type]
+    assert "a.py::test_always" not in without
+    assert len([one for one in without if "test_product" in one]) == 3
+    assert len([one for one in without if "test_product" not in one]) == 1
+
+
+@pytest.mark.usefixtures("as_before")
+def test_loops_run_every_third_point_in_a_sample_and_else_every_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sample_from_now_on(sampling=False)
+    assert [*itertools.islice(points("a loop"), 4)] == [0, 1, 2, 3]
+    sample_from_now_on(sampling=True)
+    begins = set()
+    for by in COMMITS:
+        monkeypatch.setattr(sampling, "drawn", lambda what, choices, by=by: drawn(what, choices, by))
+        first, second, third = itertools.islice(points("a loop"), 3)
+        assert (second - first, third - second) == (3, 3)
+        begins.add(first)
+    assert begins == {0, 1, 2}
