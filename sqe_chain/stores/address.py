@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,7 @@ _UNREADABLE: Final = (
     "the store's address cannot be read: a host, a port number and percent-encoded special characters in "
     "user and password are expected, as in redis://user:pass%23word@host:6379/0"
 )
+_AUTHORITY: Final = re.compile(r"(?P<before>[^/?#]*//(?:[^/?#]*@)?)(?P<hosts>[^/?#]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,13 @@ class Address:
             ConfigurationError: it cannot be split. The text does not repeat the address: a password
                 with an unescaped special character can end up anywhere in its parts.
         """
+        authority = _AUTHORITY.match(url)
+        location = unquote(authority["hosts"]) if authority else ""
+        several = "," in location  # see `hosts`
+        if authority and several:
+            url = authority["before"] + url[authority.end() :]  # newer Pythons refuse brackets among several
         try:
             parts = urlsplit(url)
-            location = unquote(parts.netloc.rpartition("@")[2])
-            several = "," in location  # see `hosts`
             port = 0 if several else parts.port or 0
         except ValueError:
             raise ConfigurationError(_UNREADABLE) from None
