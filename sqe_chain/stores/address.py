@@ -18,7 +18,7 @@ _UNREADABLE: Final = (
     "the store's address cannot be read: a host, a port number and percent-encoded special characters in "
     "user and password are expected, as in redis://user:pass%23word@host:6379/0"
 )
-_AUTHORITY: Final = re.compile(r"(?P<before>[^/?#]*//(?:[^/?#]*@)?)(?P<hosts>[^/?#]*)")
+_AUTHORITY: Final = re.compile(r"(?P<before>(?:[^:/?#]+:)?//(?:[^/?#]*@)?)(?P<hosts>[^/?#]*)")
 
 
 @dataclass(frozen=True, slots=True)
