@@ -156,7 +156,7 @@ def test_jars_that_differ_are_refused(tmp_path: Path) -> None:
 
 def test_versions_are_told() -> None:
     for directory in ("quix_streams", "plain_loop"):
-        asked = (installing.HERE / directory / "requirements.in").read_text().split()
+        asked = (installing.HERE / directory / "requirements.in").read_text().splitlines()
         assert len(installing.pinned(installing.HERE / directory).split(", ")) == len(asked)
 
 
