@@ -90,9 +90,7 @@ def test_a_load_that_is_killed_at_random_moments_ends_exact_and_new_files_are_ad
     load.add(*FILES[:3])
     chosen = random.Random(7)
     for _ in range(4):
-        run = load.start()
-        run.wait_for(chosen.choice(("claimed", "sealed", "published", "committed")))
-        run.kill()
+        load.start().kill_after(chosen.choice(("claimed", "sealed", "published", "committed")))
     load.add(*FILES[3:])
     last = load.start()
     assert last.wait() == 0, last.text

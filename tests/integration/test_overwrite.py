@@ -137,9 +137,8 @@ def test_killed_at_random_moments(loads: Loads) -> None:
     chosen = random.Random(11)
     with loads.watched(old, new):
         for _ in range(6):
-            run = loads.start("--overwrite")
-            run.wait_for(chosen.choice(("claimed", "sealed", "published", "persisted", "committed")))
-            run.kill()
+            event = chosen.choice(("claimed", "sealed", "published", "persisted", "committed"))
+            loads.start("--overwrite").kill_after(event)
         loads.load("--overwrite")
     assert loads.rows == new
     refused = loads.files(OLD)

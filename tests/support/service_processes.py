@@ -24,7 +24,6 @@ from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).with_name("sqe-chain")
-"""Far more than anything here takes, even where other work slows a machine down for minutes: what is not there by then hangs."""
 STACKS_WITHIN_S = 3
 KILLED, STOPPED_INEXACT, SUPERSEDED = -signal.SIGKILL, 3, 4
 
@@ -91,6 +90,12 @@ class ServiceProcess:
         """Send SIGKILL to all its processes."""
         self.identity.send(signal.SIGKILL)
         self.wait()
+
+    def kill_after(self, event: str) -> None:
+        """Send SIGKILL to all its processes after the first log line of an event, unless it has had nothing left to do and is gone."""
+        assert wait_until(lambda: bool(self.all(event)) or self.status() is not None, PATIENCE_S), self.text
+        assert self.status() in {None, 0}, self.text
+        self.kill()
 
     def pause(self) -> None:
         """Send SIGSTOP to all its processes."""
