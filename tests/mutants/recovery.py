@@ -8,6 +8,28 @@ from tests.mutants.mutant import mutant
 
 MUTANTS: Final = (
     mutant(
+        "a start does not commit what the run before has persisted",
+        (
+            "protocol/recovery.py",
+            "            owned.applier.commit(last)\n        return",
+            "            pass\n        return",
+        ),
+        tests=(
+            "tests/protocol/test_commits_again.py::test_a_start_commits_what_the_run_before_has_persisted",
+        ),
+        unsimulated="not simulated: the next batch commits it, too",
+    ),
+    mutant(
+        "a header that has begun another plan proves that this one was published",
+        (
+            "protocol/recover.py",
+            "header.begun_id == plan.plan_id)\n",
+            'header.begun_id != "")\n',
+        ),
+        tests=("tests/protocol/test_recover.py::test_a_header_that_has_begun_another_plan_proves_nothing",),
+        unsimulated="not simulated: recovery has stopped before, where a header has begun a plan that is not the next one",
+    ),
+    mutant(
         "an upstream header that has begun a plan counts as not there yet",
         (
             "protocol/recover.py",

@@ -26,6 +26,14 @@ MUTANTS: Final = (
         unsimulated="not found by 100 schedules",
     ),
     mutant(
+        "a redo may end at other marks",
+        ("protocol/verifying.py", "    if marks != plan.marks:\n", "    if plan.number < 0:\n"),
+        tests=(
+            "tests/protocol/test_redo_says_the_same.py::test_a_record_of_another_lane_that_is_gone_since_stops_the_redo",
+        ),
+        unsimulated="not simulated: logs are compacted in no schedule",
+    ),
+    mutant(
         "a redo goes by the present clock",
         ("protocol/recovery.py", "                plan.clock_ms,\n", "                env.clock.now_ms(),\n"),
         tests=(

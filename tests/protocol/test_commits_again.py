@@ -42,3 +42,14 @@ def test_an_idle_service_commits_again_but_not_each_time_that_it_looks(rehearsed
     assert found.commits() == {}, "it has just committed"
     assert not found.batch(at_end=True)
     assert found.commits() == committed, "what comes next may be long after this run"
+
+
+def test_a_start_commits_what_the_run_before_has_persisted() -> None:
+    """Before anything is read: until then lag would be shown of what is counted."""
+    found = counting()
+    found.feed("words", word("ant"))
+    found.crash(step=7, when="before")
+    found.run_until_crash()
+    assert ("words", 0) not in found.commits() or found.commits()["words", 0].offset == 0
+    found.start()
+    assert found.commits()["words", 0].offset == 1

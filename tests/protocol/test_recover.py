@@ -110,6 +110,13 @@ def test_how_far_a_plan_has_come_says_what_is_still_to_do(
     assert redo.top_level == top if top is not None else redo.top_level >= 3
 
 
+def test_a_header_that_has_begun_another_plan_proves_nothing() -> None:
+    """A batch that was sealed twice after 7, the second time by a newer run: what was published of the first is not the second."""
+    headers = {(0, 0): replace(header(7, begun=True), begun_id="another"), (1, 0): header(7)}
+    assert redo_of(plan(8), plan(7), headers, LEVELS).publish
+    assert not redo_of(plan(8), plan(7), headers | {(0, 0): header(7, begun=True)}, LEVELS).publish
+
+
 def flow_of() -> Flow:
     flow = Flow("notes", state_partitions=1)
     first = flow.source("words", StringValue).aggregate(

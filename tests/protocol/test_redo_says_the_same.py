@@ -10,6 +10,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain import Flow, wrap
 from sqe_chain.errors import OutputTooLarge, PlanMismatch
+from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.testing import Crash, Rehearsal
 
 BROKEN: list[bool] = []
@@ -69,3 +70,25 @@ def test_steps_after_changes_that_fail_only_now_stop_the_redo(poison: str) -> No
     assert rehearsal.states("text") == {}
     rehearsal.run_until_caught_up()
     assert published(rehearsal) == [5_000]
+
+
+def test_a_record_of_another_lane_that_is_gone_since_stops_the_redo() -> None:
+    """The last record of the range is still there, but the first one was the only one of its lane."""
+    log = MemoryLog("gone")
+    log.clear()
+    passing = Flow("passing")
+    passing.source("words", StringValue).to("passed", partitions=1)
+    upstream = Rehearsal(passing, log=log, partitions={"words": 2})
+    adding = Flow("adding", state_partitions=1)
+    adding.source("passed", StringValue).aggregate("text", key=lambda _: "all", state=StringValue, fold=add)
+    found = Rehearsal(adding, log=log, partitions={"passed": 1})
+    for partition in (0, 1):
+        log.append("words", partition, wrap(StringValue(value="word"), key="a", timestamp_ms=1), b"a")
+        upstream.run_until_caught_up()
+    found.crash(step=4, when="after")
+    found.run_until_crash()
+    log.compact("passed", 0)
+    assert len(log.records("passed")) == 1
+    with pytest.raises(PlanMismatch, match=r"its redo ends at other marks in passed/0"):
+        found.restart()
+    assert found.states("text") == {}
