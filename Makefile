@@ -60,8 +60,8 @@ find-bytes:
 	$(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 8
 
 .PHONY: test-fast
-test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a minute
-	@$(STAGE) "unit tests" $(PYTEST) tests/unit -n auto --dist worksteal --sample $(ARGS)
+test-fast: python lint  ## lint, types, fast unit tests: no JVM, no network, under a minute
+	@$(STAGE) "fast unit tests" $(PYTEST) tests/unit -n auto --dist worksteal --fast $(ARGS)
 
 .PHONY: explore
 explore: python  ## property tests with new random examples; repeat as often as you like

@@ -42,23 +42,30 @@ LONGEST = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of `make test`."""
+    """Add the options of `make test` and `make test-fast`."""
     text = "of cases that differ little, run a few, drawn by the commit (default: all)"
     parser.addoption(sampling.OPTION, action="store_true", help=text)
+    parser.addoption(
+        sampling.FAST, action="store_true", help="the same, few of all tests, and none that is slow"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tell loops in tests, too."""
-    sampling.sample_from_now_on(sampling=config.getoption(sampling.OPTION, default=False))
+    sampling.sample_from_now_on(sampling=_samples(config))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what a sample does not run; begin with files that take long, else one core waits for another at the end."""
-    if config.getoption(sampling.OPTION, default=False):
-        without = sampling.left_out(items)
+    if _samples(config):
+        without = sampling.left_out(items, fast=config.getoption(sampling.FAST, default=False))
         config.hook.pytest_deselected(items=without)
         items[:] = [item for item in items if item not in set(without)]
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))  # the others stay in their order
+
+
+def _samples(config: pytest.Config) -> bool:
+    return any(config.getoption(option, default=False) for option in (sampling.OPTION, sampling.FAST))
 
 
 def pytest_collection_finish() -> None:

@@ -5,6 +5,8 @@ Two ways to say what may be drawn:
 - ``@pytest.mark.sample(2)``: of the cases of a test, two. With ``of="..."``: of all cases of all tests that say so.
 - ``for at in points("crashes of an import")`` instead of `itertools.count()`: every third point, from one that is drawn.
 
+`make test-fast` runs at most eight cases of each test, and none that is marked as slow.
+
 Which these are depends on the commit and on nothing else: see `tests.support.commit`.
 """
 
@@ -19,7 +21,8 @@ import pytest
 
 from tests.support.commit import commit, drawn
 
-OPTION = "--sample"
+OPTION, FAST = "--sample", "--fast"
+CASES_WHEN_FAST = 8
 _EVERY = 3
 _sampling = False
 
@@ -56,16 +59,26 @@ def chosen(groups: Mapping[str, tuple[int, list[str]]], by: str | None = None) -
     return found
 
 
-def left_out(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Those of the collected tests that a sample leaves out."""
+def left_out(items: list[pytest.Item], *, fast: bool = False) -> list[pytest.Item]:
+    """Those of the collected tests that a sample leaves out.
+
+    Args:
+        items: the tests.
+        fast: for `make test-fast`.
+    """
     groups: dict[str, tuple[int, list[str]]] = {}
     members: dict[str, list[str]] = defaultdict(list)
     for item in items:
-        mark = item.get_closest_marker("sample")
+        mark, test = item.get_closest_marker("sample"), item.nodeid.partition("[")[0]
         if mark is not None:
-            name = mark.kwargs.get("of") or item.nodeid.partition("[")[0]
-            members[name].append(item.nodeid)
-            groups[name] = (mark.args[0], members[name])
+            name, most = mark.kwargs.get("of") or test, mark.args[0]
+        elif fast:
+            name, most = test, CASES_WHEN_FAST
+        else:
+            continue
+        members[name].append(item.nodeid)
+        groups[name] = (min(most, CASES_WHEN_FAST) if fast else most, members[name])
     run = chosen(groups)
-    sampled = {case for cases in members.values() for case in cases}
-    return [item for item in items if item.nodeid in sampled and item.nodeid not in run]
+    drawn_from = {case for cases in members.values() for case in cases}
+    without = drawn_from - run
+    return [item for item in items if item.nodeid in without or (fast and item.get_closest_marker("slow"))]

@@ -39,6 +39,7 @@ ROOMS = ("flow", "stages", "replays", "testing", "stores", "ports", "wal")
 """Rooms with names for users."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=docs_examples.name_of)
 def test_python_runs(page: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", docs_examples.__file__, str(page)]
@@ -70,6 +71,7 @@ def test_files_shown_are_used(page: Path) -> None:
             assert re.search(rf"\b{stem}\b", others), f"{page}:{block.line}: nothing uses {block.file}"
 
 
+@pytest.mark.slow
 @EVERY_PAGE
 def test_commands_exist(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SQE_CHAIN_KAFKA", "localhost:9092"), ("SQE_CHAIN_STORE", "redis://localhost")):

@@ -339,6 +339,7 @@ def compare(
             assert outcome(records, sizes, changes=changes) == general
 
 
+@pytest.mark.slow
 @given(
     scripts(),
     st.lists(st.integers(2, 12), max_size=5),
@@ -376,6 +377,7 @@ def test_ordinary_records_are_decided_about_in_runs(worthwhile: int, how: Carrie
     assert taken == ([54] if worthwhile == 1 else [])
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.builds(

@@ -84,6 +84,7 @@ def test_what_was_changed_since_or_survived_has_to_be_judged_again() -> None:
     assert gaps({}, [one]) == ["one: not judged by tests as it is now"]
 
 
+@pytest.mark.slow
 def test_a_survivor_fails_the_build_and_one_that_a_test_kills_does_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

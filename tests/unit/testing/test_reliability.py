@@ -97,6 +97,7 @@ LOADED_ONLY = {
 """What a tool imports by the way: of the package's public modules, and of modules that have something else that it calls."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "options"),
     [
@@ -142,6 +143,7 @@ def test_what_was_not_reached_is_stated() -> None:
     assert re.search(r"a machine; python 3.11", found["commands"])
 
 
+@pytest.mark.slow
 def test_a_run_is_recorded_with_what_it_ran_on(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
     options = ["--executions", "300", "--target", "keys", "--seed", "5"]

@@ -36,8 +36,7 @@ class Item:
         self.nodeid, self._mark = nodeid, mark
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
-        assert name == "sample"
-        return self._mark.mark if self._mark else None
+        return self._mark.mark if self._mark and self._mark.name == name else None
 
 
 def test_tests_without_the_mark_run_and_tests_that_share_a_name_are_drawn_from_together() -> None:
@@ -52,6 +51,20 @@ def test_tests_without_the_mark_run_and_tests_that_share_a_name_are_drawn_from_t
     assert "a.py::test_always" not in without
     assert len([one for one in without if "test_product" in one]) == 3
     assert len([one for one in without if "test_product" not in one]) == 1
+
+
+def test_the_fast_suite_runs_few_cases_of_each_test_and_nothing_slow() -> None:
+    items = [
+        *(Item(f"a.py::test_many[{number}]") for number in range(30)),
+        *(Item(f"a.py::test_sampled[{number}]", pytest.mark.sample(2)) for number in range(5)),
+        *(Item(f"a.py::test_sampled_much[{number}]", pytest.mark.sample(20)) for number in range(40)),
+        Item("a.py::test_slow", pytest.mark.slow),
+        Item("a.py::test_once"),
+    ]
+    without = {item.nodeid for item in left_out(items, fast=True)}  # type: ignore[arg-type]
+    kept = [item.nodeid for item in items if item.nodeid not in without]
+    ran = [nodeid.partition("[")[0].removeprefix("a.py::") for nodeid in kept]
+    assert ran == ["test_many"] * 8 + ["test_sampled"] * 2 + ["test_sampled_much"] * 8 + ["test_once"]
 
 
 @pytest.mark.usefixtures("as_before")

@@ -27,6 +27,7 @@ def test_every_step_that_there_is_must_be_reached() -> None:
     assert known == set(STEPS)
 
 
+@pytest.mark.slow
 def test_whatever_happens_has_a_name_that_must_be_reached() -> None:
     fired = Counter[str]()
     for seed in range(80):
