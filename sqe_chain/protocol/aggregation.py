@@ -14,7 +14,7 @@ from functools import partial
 from sqe_chain.errors import PoisonError, ServiceStopped, Superseded
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.claim import claim, release, stamp
+from sqe_chain.protocol.claim import check_not_superseded, claim, release, stamp
 from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.cutting import Part, ends_silence
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
@@ -127,7 +127,7 @@ class Aggregation:
         except Superseded:
             raise
         except ServiceStopped as error:
-            self._check_still_mine(error)
+            check_not_superseded(env, self.claimed, error)
             raise
         if not env.settings.changes_readers:
             notice_unread(env, infos)
@@ -407,16 +407,3 @@ class Aggregation:
             self.env.emit(Notice(found.text))
         if self.overwrite_ends:
             self._tell_files(infos)
-
-    def _check_still_mine(self, found: ServiceStopped) -> None:
-        """Look whether a newer run owns the flow: its work looks to this run like a store that went back in time.
-
-        Raises:
-            Superseded: a newer run does.
-        """
-        env, mine = self.env, self.claimed
-        home, _ = env.home.home(env.flow.name)
-        if mine is not None and home is not None and home.epoch > mine.epoch:
-            raise Superseded(
-                f"flow {env.flow.name!r}: run {home.run_id} has claimed it with epoch {home.epoch}, this one had {mine.epoch}"
-            ) from found

@@ -65,16 +65,24 @@ class Attempts:
     mine: Claim
 
     def known(self) -> Iterator[Attempt]:
-        """All attempts that the home store knows, the newest first."""
+        """All attempts that the home store knows, the newest first.
+
+        Raises:
+            Superseded: a newer run has claimed the flow.
+        """
         for epoch in range(self.mine.epoch, max(0, self.mine.epoch - LOOK_BACK), -1):
             attempt = self._find(name_of(self.env.flow, epoch))
             if attempt is not None:
                 yield attempt
 
     def close(self, names: Collection[str]) -> None:
-        """Make sure that none of these attempts can be resumed."""
+        """Make sure that none of these attempts can be resumed; the flow's own name is none.
+
+        Raises:
+            Superseded: a newer run has claimed the flow.
+        """
         for name in sorted(names):
-            attempt = self._find(name)
+            attempt = self._find(name) if name != self.env.flow.name else None
             if attempt is not None and attempt.open:
                 self._close(attempt)
 
@@ -137,7 +145,24 @@ class Attempts:
         env = self.env
         home, _ = env.home.home(name)
         plan = read_plan(env, name, home.number) if home is not None and home.number >= 0 else None
-        return Attempt(name, home, plan) if home is not None and plan is not None else None
+        if home is None or plan is None:
+            return None
+        self._check_claim()
+        return Attempt(name, home, plan)
+
+    def _check_claim(self) -> None:
+        """Check, after a home record was read, that no newer run has claimed the flow.
+
+        One that has may have made the flow's states of an attempt of which this run knows only that it was interrupted. If none
+        had when the record was read, whatever a newer one does with the attempt changes the record, and `_close` fails.
+        """
+        env, mine = self.env, self.mine
+        home, _ = env.home.home(env.flow.name)
+        if home is None or (home.epoch, home.run_id) != (mine.epoch, mine.run_id):
+            raise Superseded(
+                f"flow {env.flow.name!r}: run {home.run_id or '(ended)' if home else '(none)'} has claimed it; this one has "
+                "deleted nothing of the flow's states"
+            )
 
     def _close(self, attempt: Attempt) -> Attempt:
         """In one step, fence off whoever works on the attempt, and take the mark away."""

@@ -132,6 +132,25 @@ def release(env: Environment, mine: Claim) -> None:
         store.set_home(env.flow.name, home, replace(home, run_id="", owner=""))
 
 
+def check_not_superseded(env: Environment, mine: Claim | None, found: Exception) -> None:
+    """Look whether a newer run owns the flow: its work looks to this run like a store that went back in time.
+
+    Args:
+        env: the flow and its ports.
+        mine: the claim of this run, if it has one yet.
+        found: what this run would stop for.
+
+    Raises:
+        Superseded: a newer run does.
+    """
+    home, _ = env.home.home(env.flow.name)
+    if mine is not None and home is not None and home.epoch > mine.epoch:
+        raise Superseded(
+            f"flow {env.flow.name!r}: run {home.run_id or '(ended)'} has claimed it with epoch {home.epoch}, this one had "
+            f"{mine.epoch}"
+        ) from found
+
+
 def _headers(env: Environment, stored_in: Mapping[str, str]) -> dict[tuple[int, int], Header | None]:
     found: dict[tuple[int, int], Header | None] = {}
     for stage in env.flow.stages():

@@ -16,14 +16,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from sqe_chain.errors import START_OVER, ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
+from sqe_chain.errors import (
+    START_OVER,
+    ChainError,
+    ConfigurationError,
+    ServiceStopped,
+    StoreInconsistent,
+    Superseded,
+)
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.attempts import Attempt, Attempts, cells_of, name_of
-from sqe_chain.protocol.claim import claim, release
+from sqe_chain.protocol.claim import check_not_superseded, claim, release
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Rebuilt
@@ -110,6 +117,11 @@ class Rebuild:
             # Before anything is deleted: readers who are led to the old states find all of them.
             write_locations(env, locations_of(env.flow, plan.layout, mine.epoch, plan.number))
             self._clean_up(Attempts(env, mine), progress, second.flow.name, plan)
+        except Superseded:
+            raise
+        except ChainError as error:
+            check_not_superseded(env, self.claimed, error)
+            raise
         finally:
             release(env, self.claimed)
         return plan

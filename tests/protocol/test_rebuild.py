@@ -27,6 +27,7 @@ from sqe_chain.protocol.rebuild import Rebuild
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.sampling import points
 from tests.support.typed_results import payloads_of
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
@@ -174,6 +175,41 @@ def test_the_run_before_is_fenced_off() -> None:
     with pytest.raises(Superseded):
         zombie.batch()
     pipeline.check()
+
+
+@pytest.mark.parametrize("mine", ["rebuild", "resume"])
+@pytest.mark.parametrize("theirs", ["rebuild", "resume", "service"])
+def test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing(mine: str, theirs: str) -> None:
+    """It is told so, whatever it finds changed; the flow is where the other run has left it."""
+    overtaken = 0
+    for at in points(f"{mine} overtaken by {theirs}"):
+        pipeline = Pipeline()
+        pipeline.feed(BEFORE)
+        if "resume" in {mine, theirs}:
+            pipeline.found.crash_at_write(12, "after")
+            with pytest.raises(Crash):
+                pipeline.found.rebuild()
+        other = pipeline.same(pipeline.flow)
+
+        def overtake(other: Pipeline = other) -> None:
+            if theirs == "service":
+                other.found.run_until_caught_up()
+            else:
+                again(other, resume=theirs == "resume")
+
+        pipeline.found.meanwhile(overtake, at=at)
+        before = pipeline.found.script.calls
+        try:
+            again(pipeline, resume=mine == "resume")
+        except Superseded:
+            overtaken += 1
+        pipeline.check()
+        if pipeline.found.script.calls - before <= at:
+            assert overtaken > 5
+            return
+        pipeline.found.cancel()
+        pipeline.feed(AFTER)
+        pipeline.check()
 
 
 def test_outputs_sealed_but_not_published_are_published_after_it() -> None:
