@@ -193,12 +193,25 @@ class Attempts:
     def _clear_cell(self, stage: StageNode, flow: str, cell: int, tombstone: Header) -> None:
         store = self.env.ports.store(stage)
         header = store.headers(flow, stage.name, [cell])[0]
-        if header is None:
-            return
-        # Never older than what is stored: the flow itself may have written here, after a switch to this attempt.
-        tombstone = replace(
-            tombstone, epoch=max(tombstone.epoch, header.epoch), number=max(tombstone.number, header.number)
-        )
+        # Not bounded: each further round means that an older run has stamped the header, or written there, in between.
+        while header is not None:
+            # Never older than what is stored: the flow itself may have written here, after a switch to this attempt.
+            after = replace(
+                tombstone,
+                epoch=max(tombstone.epoch, header.epoch),
+                number=max(tombstone.number, header.number),
+            )
+            header = self._empty(stage, flow, cell, header, after)
+
+    def _empty(
+        self, stage: StageNode, flow: str, cell: int, header: Header, tombstone: Header
+    ) -> Header | None:
+        """Delete all rows of a cell.
+
+        Returns:
+            None: they are deleted. A header: that of an older run, which has come before the first write.
+        """
+        store = self.env.ports.store(stage)
         rows: list[tuple[bytes, bytes | None]] = [
             (key, None) for key, _ in store.scan(flow, stage.name, cell)
         ]
@@ -207,11 +220,14 @@ class Attempts:
             size = chunk_size(store, rows, views)
             stored = store.write(flow, stage.name, cell, header, tombstone, rows[:size], views)
             if stored != tombstone:
+                if stored is not None and stored != header != tombstone and stored.epoch <= tombstone.epoch:
+                    return stored
                 raise StoreInconsistent(
                     f"{flow}/{stage.name}/{cell}: is at {stored}, though no run should work there any more; the flow itself "
                     "is as it should be. Start again"
                 )
             header, rows = tombstone, rows[size:]
+        return None
 
 
 def _has_rows(store: StateStore, flow: str, stage: StageNode, cell: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -208,6 +209,37 @@ def test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing(mine: str
             assert overtaken > 5
             return
         pipeline.found.cancel()
+        pipeline.feed(AFTER)
+        pipeline.check()
+
+
+def test_a_run_of_before_that_stamps_its_states_during_a_rebuild_does_not_end_it() -> None:
+    """It has claimed the flow before the rebuild did, and goes on anywhere in it; only then are the old states deleted."""
+    for at in points("an older run during a rebuild"):
+        pipeline = Pipeline()
+        pipeline.feed(BEFORE)
+        store = pipeline.store
+        home, _ = store.home("notes")
+        assert home is not None
+        store.set_home("notes", home, replace(home, epoch=2, run_id="older"))
+
+        def stamp(store: MemoryStore = store) -> None:
+            for stage in ("letters", "all"):
+                for part, header in enumerate(store.headers("notes", stage, range(2))):
+                    if header is not None and header.epoch < 2:
+                        store.write(
+                            "notes", stage, part, header, replace(header, epoch=2, run_id="older"), ()
+                        )
+
+        pipeline.found.meanwhile(stamp, at=at)
+        before = pipeline.found.script.calls
+        pipeline.found.rebuild()
+        if pipeline.found.script.calls - before <= at:
+            assert at > 50
+            return
+        pipeline.check()
+        cells = [(stage, part) for stage in ("letters", "all") for part in (0, 1)]
+        assert not any(list(store.scan("notes", *cell)) for cell in cells), at
         pipeline.feed(AFTER)
         pipeline.check()
 
