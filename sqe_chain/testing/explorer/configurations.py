@@ -109,8 +109,8 @@ CONFIGURATIONS: Final = {
         ),
         Configuration(
             "batches",
-            "the same with four batches",
-            words="a1 b2 a3 b4 =a1 a5 b6 =b4",
+            "the same with five batches",
+            words="a1 b2 a3 b4 =a1 a5 b6 =b4 a7 b8",
             crashes=2,
             silences=2,
         ),
@@ -122,11 +122,21 @@ CONFIGURATIONS: Final = {
         ),
         Configuration(
             "rebuild",
-            "a rebuild while the service runs, which goes on as a zombie, or is started meanwhile",
+            "a rebuild while the service or another rebuild runs, which goes on as a zombie, or is started meanwhile; one crash",
             words="a1 b2 a3",
             records=4,
             kinds=("service", "rebuild", "resume"),
             commands=2,
+            silences=0,
+        ),
+        Configuration(
+            "rebuild-unanswered",
+            "the same with a call without an answer in place of the crash",
+            words="a1 b2 a3",
+            records=4,
+            kinds=("service", "rebuild", "resume"),
+            commands=2,
+            crashes=0,
         ),
         Configuration(
             "service-alone",

@@ -24,6 +24,8 @@ _LOOKED_UP = 300_000
 _MASK = (1 << BITS) - 1
 _CALL_BITS = 24
 NAMES = "abc"
+Left = tuple[int, int, int, int, bool, int]
+"""`Processes` without its first field."""
 
 
 class Processes(NamedTuple):
@@ -36,6 +38,8 @@ class Processes(NamedTuple):
         takeovers: left.
         commands: left.
         done: the last thing that happened: a service ended by itself.
+        together: bits of the slots of runs beside which another one has run, where that may be a command, which moves the flow
+            elsewhere. What such a run takes for the end need not be that of the flow.
     """
 
     nodes: tuple[int, ...]
@@ -44,6 +48,7 @@ class Processes(NamedTuple):
     takeovers: int
     commands: int
     done: bool = False
+    together: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +96,11 @@ class States:
         self.checks = Checks(self.durable, kinds[0].flow, Books(machine.log, kinds[0].flow))
         self.durable.watch = self.checks
         one = configuration
-        lefts = (one.crashes + 1) * (one.silences + 1) * (one.takeovers + 1) * (one.commands + 1) * 2
-        self._left_bits = (lefts - 1).bit_length()
-        self._node_bits = (BITS - self._left_bits) // configuration.alive
-        self._lefts: list[
-            tuple[int, int, int, int, bool]
-        ] = []  # what may still happen: its number is in that of a state
-        self._left_ids: dict[tuple[int, int, int, int, bool], int] = {}
+        many = (one.crashes + 1) * (one.silences + 1) * (one.takeovers + 1) * (one.commands + 1) * 2
+        self._most_lefts = many << (one.alive if one.commands else 0)
+        self._most_nodes = int(((1 << BITS) / self._most_lefts) ** (1 / one.alive))
+        self._lefts: list[Left] = []  # what may still happen: its number is in that of a state
+        self._left_ids: dict[Left, int] = {}
         # What was looked up for the states of the last layers.
         self._following: dict[int, int] = {}
         self._effects: dict[int, tuple[int, int]] = {}
@@ -225,13 +228,12 @@ class States:
 
     def processes(self, number: int) -> Processes:
         """The processes in the lower half of a state's number."""
-        bits, shift = self._node_bits, self._left_bits
-        mask = (1 << bits) - 1
-        left = self._lefts[number & ((1 << shift) - 1)]
-        nodes = tuple(
-            (number >> (shift + bits * slot) & mask) - 1 for slot in range(self.configuration.alive)
-        )
-        return Processes(nodes, *left)
+        rest, left = divmod(number, self._most_lefts)
+        nodes = []
+        for _ in range(self.configuration.alive):
+            rest, node = divmod(rest, self._most_nodes)
+            nodes.append(node - 1)
+        return Processes(tuple(nodes), *self._lefts[left])
 
     def _id(self, processes: Processes) -> int:
         left = processes[1:]
@@ -239,9 +241,11 @@ class States:
         if number is None:
             number = self._left_ids[left] = len(self._lefts)
             self._lefts.append(left)
-        for slot, node in enumerate(processes.nodes):
-            number |= (node + 1) << (self._left_bits + self._node_bits * slot)
-        if max(processes.nodes) + 1 >> self._node_bits:
+        unit = self._most_lefts
+        for node in processes.nodes:
+            number += unit * (node + 1)
+            unit *= self._most_nodes
+        if max(processes.nodes) + 1 >= self._most_nodes:
             raise OverflowError("this configuration is too large: its states do not fit into 64 bits")
         return number
 
@@ -265,7 +269,7 @@ class States:
         now = self.processes(number)
         for slot, node in enumerate(now.nodes):
             if node != FREE and now.crashes:
-                to = now._replace(nodes=_put(now.nodes, slot, FREE), crashes=now.crashes - 1, done=False)
+                to = _ended(now, slot)._replace(crashes=now.crashes - 1, done=False)
                 yield f"{NAMES[slot]}!", f"{NAMES[slot]} is killed", self._id(to), -1
         if FREE not in now.nodes:
             return
@@ -281,6 +285,7 @@ class States:
                 takeovers=now.takeovers - (not alone),
                 commands=now.commands - (not service),
                 done=False,
+                together=0 if alone or not self.configuration.commands else (1 << len(now.nodes)) - 1,
             )
             yield f"+{NAMES[slot]}:{one.name}", f"{one.name} {NAMES[slot]} is started", self._id(to), kind
 
@@ -320,8 +325,8 @@ class States:
             raise Violation("sound", f"{kind.name} {NAMES[slot]}, the only one, is superseded: {text}")
         if end == AWAY and now.silences == self.configuration.silences:
             raise Violation("sound", f"{kind.name} {NAMES[slot]} gets all answers, and says: {text}")
-        done = end == DONE and kind.is_service
-        return self._id(now._replace(nodes=_put(now.nodes, slot, FREE), done=done))
+        done = end == DONE and kind.is_service and not now.together >> slot & 1
+        return self._id(_ended(now, slot)._replace(done=done))
 
     # ------------------------------------------------------------------ ends
 
@@ -333,6 +338,11 @@ class States:
         self.checks.rest(durable, slept=slept)
         if not slept:
             self._resting.add(durable)
+
+
+def _ended(now: Processes, slot: int) -> Processes:
+    """After the run there is gone."""
+    return now._replace(nodes=_put(now.nodes, slot, FREE), together=now.together & ~(1 << slot))
 
 
 def _put(nodes: tuple[int, ...], slot: int, node: int) -> tuple[int, ...]:
