@@ -26,7 +26,7 @@ FAULTS: Final = (
     *("leader election", "transaction", "clock jumped", "topic grown", "topic recreated"),
     *("RecreatedTopic, handled", "rubbish", "malformed", "file: rename", "file: copy"),
     *("store went back", "state partition went back", "StoreInconsistent, handled"),
-    *("rebuild", "rebuild --resume", "export and import"),
+    *("rebuild", "rebuild --resume", "rebuild, overtaken", "export and import"),
     *("code with more stages", "code with more sources", "other functions", "PlanMismatch, handled"),
 )
 """What happens in some schedule, by the names in `Simulation.fired`."""

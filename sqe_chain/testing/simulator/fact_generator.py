@@ -19,7 +19,8 @@ class FactGenerator:
     Args:
         draw: the source of randomness.
         more: another one, for what came later, so that a seed still gives the schedule that it gave without that.
-        newest: a third one, for what came last.
+        newest: a third one, for what came still later.
+        latest: a fourth one, for what came last.
 
     Attributes:
         world: the world.
@@ -30,8 +31,10 @@ class FactGenerator:
         misplaced_probability: how often a key is in another partition than murmur2's, in worlds with misplaced keys.
     """
 
-    def __init__(self, draw: random.Random, more: random.Random, newest: random.Random) -> None:
-        self.draw, self.more, self.newest = draw, more, newest
+    def __init__(
+        self, draw: random.Random, more: random.Random, newest: random.Random, latest: random.Random
+    ) -> None:
+        self.draw, self.more, self.newest, self.latest = draw, more, newest, latest
         self.world = newest_world(extended_world(random_world(draw), more), newest)
         self.steps: list[Step] = []
         self.number = 0

@@ -359,6 +359,9 @@ class Simulation(SimulatedSystem):
                 totals.rebuild(resume=resume)
             except ConfigurationError:
                 return  # nothing to resume, or nothing to rebuild yet
+            except Superseded:
+                self.fired["rebuild, overtaken"] += 1
+                raise
             except ServiceStopped as error:
                 if "created again" not in str(error):
                     raise

@@ -25,8 +25,8 @@ def drawn(seed: int) -> Schedule:
     Args:
         seed: any whole number.
     """
-    draw, more, newest = (random.Random(one) for one in (seed, f"{seed} more", f"{seed} newest"))  # noqa: S311 - not for secrets
-    return _ScheduleGenerator(draw, more, newest).schedule()
+    draw, *later = (random.Random(one) for one in (seed, f"{seed} more", f"{seed} newest", f"{seed} latest"))  # noqa: S311 - not for secrets
+    return _ScheduleGenerator(draw, *later).schedule()
 
 
 class _ScheduleGenerator(FactGenerator):
@@ -46,6 +46,7 @@ class _ScheduleGenerator(FactGenerator):
             self.steps += self._special_steps()
         self.steps += self._later_steps()
         self.steps += self._newest_steps()
+        self.steps += self._latest_steps()
         for name in self._services():
             if chance(self.draw, 0.85) or name == "totals":
                 self.steps.append(self._run(name))
@@ -124,6 +125,21 @@ class _ScheduleGenerator(FactGenerator):
             fault = ["meanwhile", newest.randrange(16), newest.choice(["before", "after"]), False, again]
             return [["settle"], self.feed(topic, 2), ["run", "totals", 2, [fault]]]
         return []
+
+    def _latest_steps(self) -> list[Step]:
+        """A rebuild that another run overtakes: the service, a rebuild, or one that goes on with what was interrupted."""
+        world, latest = self.world, self.latest
+        if world.table or world.files or not chance(latest, 0.06):
+            return []
+        steps: list[Step] = [["run", "totals", 1, []]]
+        if chance(latest, 0.5):
+            steps.append(["rebuild", False, [["crash", latest.randrange(14), "after", True]]])
+        others: list[Step] = [["rebuild", chance(latest, 0.5), []]]
+        if chance(latest, 0.4):
+            others = [["run", "totals", 1, []], *(others if chance(latest, 0.5) else [])]
+        at = int(150 * latest.random() ** 1.5)
+        fault = ["meanwhile", at, latest.choice(["before", "after"]), False, others]
+        return [*steps, ["rebuild", chance(latest, 0.4), [fault]], ["run", "totals", 1, []]]
 
     def _fault(self, name: str) -> list[Any]:
         draw = self.draw
