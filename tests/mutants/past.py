@@ -299,4 +299,17 @@ MUTANTS: Final = (
         ),
         schedules=500,
     ),
+    mutant(
+        "a rebuild that another run has overtaken closes and deletes what that one has made the flow's states",
+        ("protocol/attempts.py", "        self._check_claim()\n", ""),
+        (
+            "protocol/attempts.py",
+            "self._find(name) if name != self.env.flow.name else None",
+            "self._find(name)",
+        ),
+        tests=(
+            "tests/protocol/test_rebuild.py::test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing",
+        ),
+        schedules=1000,
+    ),
 )

@@ -63,4 +63,24 @@ MUTANTS: Final = (
         ),
         unsimulated="not asked yet",
     ),
+    mutant(
+        "a rebuild that finds what another one has changed meanwhile says that the store has lost it",
+        ("protocol/rebuild.py", "            check_not_superseded(env, self.claimed, error)\n", ""),
+        tests=(
+            "tests/protocol/test_rebuild.py::test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing",
+        ),
+        schedules=3000,
+    ),
+    mutant(
+        "an older run that stamps its states ends the rebuild that is about to delete them",
+        (
+            "protocol/attempts.py",
+            "                    return stored\n",
+            "                    pass\n",
+        ),
+        tests=(
+            "tests/protocol/test_rebuild.py::test_a_run_of_before_that_stamps_its_states_during_a_rebuild_does_not_end_it",
+        ),
+        unsimulated="not simulated: no older run goes on while a rebuild deletes; the explorer's configuration `rebuild` has it",
+    ),
 )
