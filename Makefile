@@ -45,8 +45,7 @@ test-all: stages  ## the same with all cases
 stages: setup servers docker lint
 	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) $(SAMPLE)
 	@$(STAGE) "mutants, explorer, fuzzing" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FINDERS)
-	@$(STAGE) "simulator" $(BIN)/python -m sqe_chain.testing.simulator --schedules 20000 --seed 0 --jobs 0
-	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
+	@$(MAKE) --no-print-directory --jobs=2 SAMPLE=$(SAMPLE) find-schedules test-servers
 	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) $(SAMPLE) -m alone
 
 # Each of them takes one core.
@@ -58,6 +57,15 @@ find-paths:
 	$(BIN)/python -m sqe_chain.testing.explorer small
 find-bytes:
 	$(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 8
+
+# Tests on servers leave a third of the processor alone: the simulator takes what is left.
+.PHONY: find-schedules
+find-schedules:
+	@$(STAGE) "simulator" nice -n 19 $(BIN)/python -m sqe_chain.testing.simulator --schedules 20000 --seed 0 --jobs 0
+
+.PHONY: test-servers
+test-servers:
+	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
 
 .PHONY: test-fast
 test-fast: python lint  ## lint, types, fast unit tests: no JVM, no network, under a minute
