@@ -151,10 +151,10 @@ class Attempts:
         return Attempt(name, home, plan)
 
     def _check_claim(self) -> None:
-        """Check, after a home record was read, that no newer run has claimed the flow.
+        """Check, after the home record of an attempt or the header of a cell was read, that no newer run has claimed the flow.
 
         One that has may have made the flow's states of an attempt of which this run knows only that it was interrupted. If none
-        had when the record was read, whatever a newer one does with the attempt changes the record, and `_close` fails.
+        had when that was read, whatever a newer one does there changes it, and the compare-and-set that follows fails.
         """
         env, mine = self.env, self.mine
         home, _ = env.home.home(env.flow.name)
@@ -195,6 +195,7 @@ class Attempts:
         header = store.headers(flow, stage.name, [cell])[0]
         # Not bounded: each further round means that an older run has stamped the header, or written there, in between.
         while header is not None:
+            self._check_claim()  # else the header may be that of a newer run, whose epoch this one must not take
             # Never older than what is stored: the flow itself may have written here, after a switch to this attempt.
             after = replace(
                 tombstone,

@@ -37,11 +37,6 @@ MUTANTS: Final = (
             '        self._set_home(attempt.name, home, replace(home, number=-1, plan_id=""), None, plan.number + 1)\n',
             "",
         ),
-        (
-            "protocol/attempts.py",
-            "        if header is None:\n            return\n",
-            "        if header is None:\n            return\n        grave = header\n",
-        ),
         ("protocol/rebuild.py", "if found.plan.attempt != spec.number:", "if False:"),
         (
             "protocol/rebuild.py",

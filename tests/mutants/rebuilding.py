@@ -83,4 +83,12 @@ MUTANTS: Final = (
         ),
         unsimulated="not simulated: no older run goes on while a rebuild deletes; the explorer's configuration `rebuild` has it",
     ),
+    mutant(
+        "an overtaken rebuild deletes on in the name of the newer one",
+        ("protocol/attempts.py", "            self._check_claim()  # else", "            pass  # else"),
+        tests=(
+            "tests/protocol/test_rebuild.py::test_an_overtaken_rebuild_does_not_take_the_newer_ones_epoch_to_delete_what_that_one_is_deleting",
+        ),
+        unsimulated="not simulated: no two rebuilds delete at once; the explorer's configuration `rebuild` has it",
+    ),
 )

@@ -23,9 +23,11 @@ from sqe_chain.errors import (
     Superseded,
 )
 from sqe_chain.flow import Flow
+from sqe_chain.protocol.attempts import Attempts
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.rebuild import Rebuild
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.segment.states import Claim
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.sampling import points
@@ -211,6 +213,26 @@ def test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing(mine: str
         pipeline.found.cancel()
         pipeline.feed(AFTER)
         pipeline.check()
+
+
+def test_an_overtaken_rebuild_does_not_take_the_newer_ones_epoch_to_delete_what_that_one_is_deleting() -> (
+    None
+):
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    store, env = pipeline.store, pipeline.found._environment(None)
+    home, header = store.home("notes")[0], store.headers("notes", "letters", [0])[0]
+    assert home is not None
+    assert header is not None
+    store.set_home("notes", home, replace(home, epoch=3, run_id="newer"))
+    newer = replace(header, epoch=3, run_id="newer")
+    store.write("notes", "letters", 0, header, newer, ())
+    older = Claim(2, "older")
+    tombstone = replace(header, epoch=2, run_id="older")
+    stage = next(one for one in pipeline.flow.stages() if one.name == "letters")
+    with pytest.raises(Superseded, match="run newer has claimed it"):
+        Attempts(env, older).clear(stage, "notes", range(1), tombstone)
+    assert store.headers("notes", "letters", [0]) == [newer]
 
 
 def test_a_run_of_before_that_stamps_its_states_during_a_rebuild_does_not_end_it() -> None:
