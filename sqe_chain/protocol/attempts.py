@@ -21,6 +21,7 @@ from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Home, StateStore, Views
+from sqe_chain.protocol.claim import check_claim
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout
 from sqe_chain.protocol.plan import Plan
@@ -147,22 +148,8 @@ class Attempts:
         plan = read_plan(env, name, home.number) if home is not None and home.number >= 0 else None
         if home is None or plan is None:
             return None
-        self._check_claim()
+        check_claim(env, self.mine)  # else it may be one that a newer run has made the flow's states of
         return Attempt(name, home, plan)
-
-    def _check_claim(self) -> None:
-        """Check, after the home record of an attempt or the header of a cell was read, that no newer run has claimed the flow.
-
-        One that has may have made the flow's states of an attempt of which this run knows only that it was interrupted. If none
-        had when that was read, whatever a newer one does there changes it, and the compare-and-set that follows fails.
-        """
-        env, mine = self.env, self.mine
-        home, _ = env.home.home(env.flow.name)
-        if home is None or (home.epoch, home.run_id) != (mine.epoch, mine.run_id):
-            raise Superseded(
-                f"flow {env.flow.name!r}: run {home.run_id or '(ended)' if home else '(none)'} has claimed it; this one has "
-                "deleted nothing of the flow's states"
-            )
 
     def _close(self, attempt: Attempt) -> Attempt:
         """In one step, fence off whoever works on the attempt, and take the mark away."""
@@ -195,7 +182,8 @@ class Attempts:
         header = store.headers(flow, stage.name, [cell])[0]
         # Not bounded: each further round means that an older run has stamped the header, or written there, in between.
         while header is not None:
-            self._check_claim()  # else the header may be that of a newer run, whose epoch this one must not take
+            # Else the header may be that of a newer run, whose epoch this one must not take.
+            check_claim(self.env, self.mine)
             # Never older than what is stored: the flow itself may have written here, after a switch to this attempt.
             after = replace(
                 tombstone,

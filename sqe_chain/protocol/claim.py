@@ -132,6 +132,27 @@ def release(env: Environment, mine: Claim) -> None:
         store.set_home(env.flow.name, home, replace(home, run_id="", owner=""))
 
 
+def check_claim(env: Environment, mine: Claim) -> None:
+    """Check that no newer run has claimed the flow. Call it after a record was read that is about to be replaced, not before.
+
+    If the claim stood when the record was read, then whatever a newer run makes of the record is written after that, and the
+    compare-and-set that follows fails. Looked at before the record is read, it says nothing: what is read may be the newer run's.
+
+    Args:
+        env: the flow and its ports.
+        mine: the claim of this run.
+
+    Raises:
+        Superseded: a newer run has claimed it.
+    """
+    home, _ = env.home.home(env.flow.name)
+    if home is None or (home.epoch, home.run_id) != (mine.epoch, mine.run_id):
+        run = "no run" if home is None else f"run {home.run_id or '(ended)'}"
+        raise Superseded(
+            f"flow {env.flow.name!r}: {run} has claimed it; this one, {mine.run_id}, deletes nothing more"
+        )
+
+
 def check_not_superseded(env: Environment, mine: Claim | None, found: Exception) -> None:
     """Look whether a newer run owns the flow: its work looks to this run like a store that went back in time.
 

@@ -98,6 +98,7 @@ class ForgetFlow:
     standby_ms: int = 6_000
     _again: list[KnownFlow] = field(default_factory=list)
     _with_readers: bool = False
+    _claimed: Home | None = None
 
     def run(self) -> list[str]:
         """Do it. A flow with several readers is forgotten with all of them.
@@ -144,7 +145,7 @@ class ForgetFlow:
             [one for one in others if one.name != self.name and one not in self._again],
         )
         self._check_log(layouts)
-        claimed = self._claim(known.home)
+        claimed = self._claimed = self._claim(known.home)
         if not self._with_readers:
             self._forget_in_kafka(topics)
         for store in self.stores.values():
@@ -268,8 +269,16 @@ class ForgetFlow:
             raise Superseded(f"flow {self.name!r}: a run has claimed it in between; nothing was forgotten")
         return claimed
 
+    def _check_claim(self) -> None:
+        """Check, after something was read that is about to be deleted, that it is not that of a flow that has begun anew since."""
+        if self.stores[""].home(self.name)[0] != self._claimed:
+            raise Superseded(
+                f"flow {self.name!r}: a run has claimed it in between; forget it again when that run has ended"
+            )
+
     def _forget_locations(self, store: StateStore) -> None:
         stored = store.locations(self.name)
+        self._check_claim()
         if stored is not None and store.forget_locations(self.name, stored) is not None:
             raise Superseded(
                 f"flow {self.name!r}: a run has claimed it in between; forget it again when that run has ended"
@@ -285,6 +294,7 @@ class ForgetFlow:
 
     def _forget_stage(self, store: StateStore, flow: str, stage: str, known: int) -> None:
         for start, headers in _blocks(store, flow, stage, known):
+            self._check_claim()
             for part, header in enumerate(headers, start):
                 if header is not None:
                     self._forget_part(store, (flow, stage, part), header)

@@ -20,13 +20,13 @@ from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsiste
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.claim import claim, release
+from sqe_chain.protocol.claim import check_claim, claim, release
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.locations import locations_of, write_locations
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import check_commits, check_layout
 from sqe_chain.protocol.verifying import check_stores
-from sqe_chain.segment.states import chunk_size
+from sqe_chain.segment.states import Claim, chunk_size
 from sqe_chain.segment.views import view_of
 
 FORMAT = 1
@@ -122,7 +122,7 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
         after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
         for stage in env.flow.stages():
             for cell in env.flow.cells(stage) if stage.name in plan.layout.stages else ():
-                _clear_cell(env, plan, stage, cell, after)
+                _clear_cell(env, mine, plan, stage, cell, after)
         stages = {stage.name: stage for stage in env.flow.stages()}
         for (name, cell), rows in groupby(map(_row, rest), key=itemgetter(0, 1)):
             if name not in stages or cell not in env.flow.cells(stages[name]):
@@ -139,10 +139,13 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
     return plan
 
 
-def _clear_cell(env: Environment, plan: Plan, stage: StageNode, cell: int, after: Header) -> None:
+def _clear_cell(
+    env: Environment, mine: Claim, plan: Plan, stage: StageNode, cell: int, after: Header
+) -> None:
     """Give a cell this header and no states, whatever an interrupted import has left there."""
     store, flow = env.ports.store(stage), plan.layout.stages[stage.name].flow
     before = store.headers(flow, stage.name, [cell])[0]
+    check_claim(env, mine)  # else it may be that of a newer import, which has filled the cell
     _write(store, (flow, stage, cell), before, after, [])
     left: list[Change] = [(key, None) for key, _ in store.scan(flow, stage.name, cell)]
     _write(store, (flow, stage, cell), after, after, left)

@@ -137,4 +137,24 @@ MUTANTS: Final = (
         tests=("tests/protocol/test_moving.py::test_an_export_that_is_old_is_refused",),
         unsimulated="not simulated: nothing is exported or imported there",
     ),
+    mutant(
+        "an import that another one has overtaken clears what that one has filled",
+        ("protocol/moving.py", "    check_claim(env, mine)  # else", "    pass  # else"),
+        tests=(
+            "tests/protocol/test_moving.py::test_an_import_that_another_one_overtakes_anywhere_deletes_nothing",
+        ),
+        unsimulated="not simulated: one import runs at a time there",
+    ),
+    mutant(
+        "a forgetting that another one has overtaken deletes states of the flow that has begun anew",
+        (
+            "protocol/forget.py",
+            "            self._check_claim()\n            for part",
+            "            for part",
+        ),
+        tests=(
+            "tests/protocol/test_forgetting.py::test_a_forgetting_that_another_one_overtakes_leaves_the_flow_that_began_anew",
+        ),
+        unsimulated="not simulated: no flow is forgotten there",
+    ),
 )

@@ -296,7 +296,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a rebuild that another run has overtaken closes and deletes what that one has made the flow's states",
-        ("protocol/attempts.py", "        self._check_claim()\n", ""),
+        ("protocol/attempts.py", "        check_claim(env, self.mine)  # else", "        pass  # else"),
         (
             "protocol/attempts.py",
             "self._find(name) if name != self.env.flow.name else None",

@@ -85,7 +85,11 @@ MUTANTS: Final = (
     ),
     mutant(
         "an overtaken rebuild deletes on in the name of the newer one",
-        ("protocol/attempts.py", "            self._check_claim()  # else", "            pass  # else"),
+        (
+            "protocol/attempts.py",
+            "            check_claim(self.env, self.mine)\n",
+            "",
+        ),
         tests=(
             "tests/protocol/test_rebuild.py::test_an_overtaken_rebuild_does_not_take_the_newer_ones_epoch_to_delete_what_that_one_is_deleting",
         ),

@@ -7,6 +7,7 @@ store and broker is compared with what a neighbour alone would have left.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -20,7 +21,8 @@ from sqe_chain.ports import Home, StateStore
 from sqe_chain.protocol.forget import ForgetFlow, known_flow, known_flows
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore
+from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore, InjectedFault
+from tests.support.sampling import points
 from tests.support.word_flows import append_word, first_letter, same_key, word
 
 
@@ -134,6 +136,30 @@ def test_a_run_that_slept_changes_nothing_any_more() -> None:
     with pytest.raises((Superseded, ConfigurationError)):
         run.batch()
     assert pipeline.left() == KEPT
+
+
+def test_a_forgetting_that_another_one_overtakes_leaves_the_flow_that_began_anew() -> None:
+    """It hung, was repeated, and wakes when a new flow of that name has states of its own."""
+    for at in points("a forgetting that is overtaken"):
+        pipeline = Pipeline()
+        anew = Rehearsal(flow_of("first"), store=pipeline.stores, log=pipeline.first.log)
+
+        def overtake(pipeline: Pipeline = pipeline, anew: Rehearsal = anew) -> None:
+            pipeline.forget(topics=False)
+            anew.run_until_caught_up()
+
+        script = FaultScript()
+        script.injected.append(InjectedFault(overtake, passes=at))
+        with suppress(Superseded, ConfigurationError):  # it is run now
+            pipeline.forget(script, topics=False)
+        if script.injected:
+            assert at > 40
+            return
+        if (
+            known_flow(pipeline.stores[""], "first") is not None
+        ):  # else that one was meant: it was there before the claim
+            anew.restart()
+            assert sorted(anew.states("letters")) == [b"a", b"b", b"c"], at
 
 
 def test_a_flow_that_is_run_is_not_forgotten() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
@@ -13,6 +15,7 @@ from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, Sto
 from sqe_chain.flow import Flow
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.sampling import points
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 names = itertools.count()
@@ -110,6 +113,23 @@ def test_an_import_that_crashes_is_never_used_and_done_again(before: Rehearsal, 
             continue
         break
     assert at > 10
+
+
+def test_an_import_that_another_one_overtakes_anywhere_deletes_nothing(before: Rehearsal) -> None:
+    """It hung, was started again, and wakes when the other one has long filled the stores."""
+    lines, expected = before.exported(), said(before)
+    for at in points("an import that is overtaken"):
+        found = stores()
+        first, second = (Rehearsal(before.flow, log=before.log, store=found) for _ in range(2))
+        first.meanwhile(partial(second.imported, lines), at=at)
+        with suppress(Superseded, ConfigurationError):  # the stores know the flow already
+            first.imported(lines)
+        if first.script.injected:
+            assert at > 40
+            return
+        assert said(second) == expected, at
+        second.start()
+        assert said(second) == expected, at
 
 
 def test_rubbish_of_an_interrupted_import_is_removed(before: Rehearsal) -> None:
