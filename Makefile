@@ -54,7 +54,7 @@ FINDERS := find-mutants find-paths find-bytes
 find-mutants:
 	$(BIN)/python -m tests.mutants --sample 6
 find-paths:
-	$(BIN)/python -m sqe_chain.testing.explorer small
+	$(BIN)/python -m sqe_chain.testing.explorer small move
 find-bytes:
 	$(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 8
 

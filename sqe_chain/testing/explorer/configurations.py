@@ -139,6 +139,16 @@ CONFIGURATIONS: Final = {
             crashes=0,
         ),
         Configuration(
+            "move",
+            "two imports at once, of which one goes on as a zombie when the other one, or the service, has begun; one crash",
+            words="a1 b2",
+            kinds=("service", "export", "import", "moved service"),
+            commands=3,
+            before=("service",),
+            moved=True,
+            silences=0,
+        ),
+        Configuration(
             "service-alone",
             "one run at a time; two crashes and two calls without an answer, wherever they may be",
             alive=1,
