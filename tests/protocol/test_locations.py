@@ -12,11 +12,12 @@ from collections.abc import Callable
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
-from sqe_chain.errors import ConfigurationError, Superseded
+from sqe_chain.errors import Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Locations
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal, Settings
+from tests.support.rebuilding import rebuild_after_a_crash
 from tests.support.word_flows import first_letter, same_key, word
 
 WORDS = ["ant", "fig", "bee", "ape", "fox", "cow", "auk", "gnu"]
@@ -151,18 +152,11 @@ def test_a_rebuild_that_crashed_and_is_done_again_never_shows_half_of_it(when: s
         try:
             other.rebuild()
         except Crash:
-            rebuilt(other, resume=resume)
+            rebuild_after_a_crash(other, resume=resume)
             assert deployment.read() == deployment.read("other") == NEW
             continue
         break
     assert at > 20
-
-
-def rebuilt(found: Rehearsal, *, resume: bool) -> None:
-    try:
-        found.rebuild(resume=resume)
-    except ConfigurationError:  # nothing to resume
-        found.rebuild()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -30,6 +30,7 @@ from sqe_chain.protocol.settings import Settings
 from sqe_chain.segment.states import Claim
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.rebuilding import rebuild_after_a_crash
 from tests.support.sampling import points
 from tests.support.typed_results import payloads_of
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
@@ -150,7 +151,7 @@ def test_a_rebuild_that_crashes_at_any_write_is_simply_done_again(when: str, res
             pipeline.found.rebuild()
         except Crash:
             pipeline.found.script.writes.clear()
-            again(pipeline, resume=resume)
+            rebuild_after_a_crash(pipeline.found, resume=resume)
             pipeline.check()
             pipeline.feed(AFTER)
             pipeline.check()
@@ -158,14 +159,6 @@ def test_a_rebuild_that_crashes_at_any_write_is_simply_done_again(when: str, res
             continue
         break
     assert at > 20
-
-
-def again(pipeline: Pipeline, *, resume: bool) -> None:
-    """A second attempt; where the first had not begun to fold, or was done already, as a user would see it."""
-    try:
-        pipeline.found.rebuild(resume=resume)
-    except ConfigurationError:  # nothing to resume
-        pipeline.found.rebuild()
 
 
 def test_the_run_before_is_fenced_off() -> None:
@@ -198,12 +191,12 @@ def test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing(mine: str
             if theirs == "service":
                 other.found.run_until_caught_up()
             else:
-                again(other, resume=theirs == "resume")
+                rebuild_after_a_crash(other.found, resume=theirs == "resume")
 
         pipeline.found.meanwhile(overtake, at=at)
         before = pipeline.found.script.calls
         try:
-            again(pipeline, resume=mine == "resume")
+            rebuild_after_a_crash(pipeline.found, resume=mine == "resume")
         except Superseded:
             overtaken += 1
         pipeline.check()

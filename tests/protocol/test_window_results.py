@@ -10,9 +10,9 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import Flow
-from sqe_chain.errors import ConfigurationError
 from sqe_chain.stages import Sessions, Tumbling, Window, WindowResult
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.rebuilding import rebuild_after_a_crash
 from tests.support.sampling import points
 
 HOUR_MS = 3_600_000
@@ -200,10 +200,7 @@ def test_a_rebuild_that_dies_anywhere_and_is_resumed_gives_each_result_once() ->
             service.rebuild()
         except Crash:
             service.script.writes.clear()
-            try:
-                service.rebuild(resume=True)
-            except ConfigurationError:  # it had not begun
-                service.rebuild()
+            rebuild_after_a_crash(service, resume=True)
         else:
             assert at > 5
             return
