@@ -184,11 +184,12 @@ class Attempts:
         while header is not None:
             # Else the header may be that of a newer run, whose epoch this one must not take.
             check_claim(self.env, self.mine)
-            # Never older than what is stored: the flow itself may have written here, after a switch to this attempt.
+            # Never older than what is stored: the flow itself may have written here, after a switch to this attempt, and
+            # have begun the next plan.
             after = replace(
                 tombstone,
                 epoch=max(tombstone.epoch, header.epoch),
-                number=max(tombstone.number, header.number),
+                number=max(tombstone.number, header.number + bool(header.begun_id)),
             )
             header = self._empty(stage, flow, cell, header, after)
 

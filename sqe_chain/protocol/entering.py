@@ -16,7 +16,7 @@ from sqe_chain.protocol.file_inputs import (
     leaving_files,
 )
 from sqe_chain.protocol.owned_flow import OwnedFlow
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.planning import birth_plan, layout_of, layout_plan
 from sqe_chain.protocol.readers import notice_unread
 from sqe_chain.protocol.verifying import check_new_stages
@@ -69,8 +69,10 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     ]
     read, leaving = last.read_files(), leaving_files(env.flow, last)
     abandoned, missed = abandoned_files(last, env.settings.abandon) - read, gone_files(last, infos)
-    # An unfinished batch needs its inputs as they were, so then nothing may be gone.
-    kept = [planned for planned in last.ranges if last.unfinished or planned not in gone]
+    # An unfinished batch needs its inputs as they were, and so does a flow that has to read again what it had published: then
+    # nothing may be gone.
+    behind = [one for one in gone if one.stop < last.silent_until.get(mark_name(*one.tp), 0)]
+    kept = [one for one in last.ranges if last.unfinished or one not in gone or one in behind]
     kept = [planned for planned in kept if planned.topic not in leaving | abandoned | missed]
     for planned in kept:
         if planned.topic not in read:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
 from sqe_chain.flow import Flow
@@ -25,6 +26,7 @@ from sqe_chain.segment.results import PartitionEnd, Portion, Report
 from sqe_chain.segment.states import Claim
 
 Infos = Mapping[str, TopicInfo]
+_Known = TypeVar("_Known")
 
 
 def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None) -> Layout:
@@ -136,7 +138,7 @@ def layout_plan(
         {planned.topic for planned in last.ranges} - {planned.topic for planned in kept} - last.files.keys()
     )
     layout = replace(layout, gone=tuple(sorted({*layout.gone, *gone})))
-    entered_again = {planned.tp for planned in last.ranges} - {planned.tp for planned in kept}
+    others = {mark_name(*one.tp) for one in last.ranges} - {mark_name(*one.tp) for one in kept}
     marks = dict(last.marks)
     for (topic, partition), (_, middle) in starts.items():
         marks[mark_name(topic, partition)] = inputs.new_marks(
@@ -152,14 +154,19 @@ def layout_plan(
     )
     return replace(
         plan,
-        silent_until=last.silent_until,
+        silent_until=_without(last.silent_until, others),
         unfinished=last.unfinished,
         attempt=spec.number if spec else -1,
-        published_until=last.published_until,
-        reached=last.reached,
+        published_until=_without(last.published_until, others),
+        reached=last.reached and replace(last.reached, times=_without(last.reached.times, others)),
         files=plan.files | files_in(infos[topic] for topic, _ in starts),
-        closes=last.closes.without(mark_name(*tp) for tp in entered_again),
+        closes=last.closes.without(others),
     ).with_id(last)
+
+
+def _without(known: Mapping[str, _Known], names: Collection[str]) -> dict[str, _Known]:
+    """What was known of partitions of other topics, which had these names, holds for none of today's."""
+    return {name: one for name, one in known.items() if name not in names}
 
 
 def _plan_after(

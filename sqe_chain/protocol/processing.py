@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -92,6 +93,7 @@ class Suspects:
         self.known: dict[Coordinates, Exclusion] = {}
         self._can_try = can_try
         self._acquitted: set[Coordinates] = set()
+        self._spared: set[Coordinates] = set()
 
     def judge(self, failed: Sequence[Exclusion]) -> bool:
         """Judge by an attempt.
@@ -114,6 +116,14 @@ class Suspects:
         self._acquitted |= innocent
         self.known |= found
         return not fresh and not innocent
+
+    def spare(self, inputs: AbstractSet[Coordinates]) -> bool:
+        """Take back, once, that these are left out. Returns whether that was so of any."""
+        spared = self.known.keys() & inputs - self._spared
+        for coordinates in spared:
+            del self.known[coordinates]
+        self._spared |= spared
+        return bool(spared)
 
 
 class Processor:
@@ -151,8 +161,13 @@ class Processor:
         attempt = 1
         # Bounded by the inputs of the batch: each attempt but the last finds one more that fails, or acquits one for good.
         while True:
-            report = self.attempt(batch, batch.exclusions, suspects=tuple(suspects.known.values()))
-            if suspects.judge(report.failed):
+            left_out = tuple(suspects.known.values())
+            report = self.attempt(batch, batch.exclusions, suspects=left_out)
+            # What waits goes on waiting if, without another one that fails, event time comes less far. It fails when its time has
+            # come: then it is left out, once.
+            if suspects.judge(report.failed) and not suspects.spare(
+                left_out_of(batch.ranges, left_out) - report.due
+            ):
                 break
             if report.failed:
                 first = str(report.failed[0])

@@ -29,6 +29,7 @@ class Progress:
         published_until: `Plan.published_until` of its last plan.
         reached: how far event time had come at `ends`.
         closes: see `Plan.closes`: `done` at `ends`, `published` as far as that is certain.
+        recreated: topics that were created again after a part of them had been counted, which cannot be counted again.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Progress:
     published_until: Mapping[str, int] = field(default_factory=dict)
     reached: Reached | None = None
     closes: Closes = field(default_factory=Closes)
+    recreated: frozenset[str] = frozenset()
 
 
 def read_plan(env: Environment, flow: str, number: int) -> Plan | None:
@@ -67,10 +69,13 @@ def find_progress(
         StoreInconsistent: it cannot be known what was published.
     """
     name = env.flow.name
+    known_by = {
+        tp: (commit, meta) for tp, commit in commits.items() if "plan" in (meta := parse_metadata(commit))
+    }
     ours = {
         tp: (commit, meta)
-        for tp, commit in commits.items()
-        if "plan" in (meta := parse_metadata(commit)) and meta.get("topic_id") == infos[tp[0]].topic_id.hex()
+        for tp, (commit, meta) in known_by.items()
+        if meta.get("topic_id") == infos[tp[0]].topic_id.hex()
     }
     known = max((int(str(meta["plan"])) for _, meta in ours.values()), default=-1)
     last = read_plan(env, name, home.number)
@@ -86,7 +91,14 @@ def find_progress(
                 f"lost, so it cannot be folded again as it was. Restore the store, or {START_OVER}"
             )
         starts = {tp: int(str(meta.get("start", 0))) for tp, (_, meta) in ours.items()}
-        return Progress(number, None, committed, committed, {tp: at for tp, at in starts.items() if at})
+        return Progress(
+            number,
+            None,
+            committed,
+            committed,
+            {tp: at for tp, at in starts.items() if at},
+            recreated=frozenset(topic for topic, _ in known_by.keys() - ours.keys()),
+        )
     # Was everything published that the last plan gives? A silent plan gives nothing. Kafka's commit comes after persisting,
     # and persisting after publishing. If nothing proves it, only the plan before is certain.
     proven = (
@@ -110,7 +122,20 @@ def find_progress(
     reached = base.reached or (Reached(base.times, base.waiting, base.ticked_ms) if base.times else None)
     before = base.closes
     closes = replace(last.closes, done=before.done, published=max(before.done, before.published))
-    return Progress(number, last.layout, ends, published, starts, rest, last.published_until, reached, closes)
+    recreated = recreated_since(last, infos) | {*last.layout.gone}
+    return Progress(
+        number, last.layout, ends, published, starts, rest, last.published_until, reached, closes, recreated
+    )
+
+
+def recreated_since(plan: Plan, infos: Mapping[str, TopicInfo]) -> frozenset[str]:
+    """The topics that were created again since a plan."""
+    ids = {topic: info.topic_id.hex() for topic, info in infos.items()}
+    return frozenset(
+        planned.topic
+        for planned in plan.ranges
+        if planned.topic_id != ids.get(planned.topic, planned.topic_id)
+    )
 
 
 def _is_begun(env: Environment, plan: Plan) -> bool:

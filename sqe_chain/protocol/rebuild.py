@@ -12,7 +12,7 @@ receivers have these outputs. A batch of which they may have a part is then repe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -38,7 +38,7 @@ from sqe_chain.protocol.file_inputs import check_no_files
 from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
 from sqe_chain.protocol.locations import locations_of, repair_locations, write_locations
 from sqe_chain.protocol.plan import Plan, mark_name
-from sqe_chain.protocol.progress import Progress, find_progress, read_plan
+from sqe_chain.protocol.progress import Progress, find_progress, read_plan, recreated_since
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.protocol.sinks import check_no_sinks
 from sqe_chain.protocol.verifying import check_stores
@@ -112,7 +112,7 @@ class Rebuild:
                 mine, home = self._with_free_name(attempts, mine, home)
                 second = self._second_environment(name_of(env.flow, mine.epoch), spec)
             self._fold(second, spec)
-            plan = self._last_plan(second, spec)
+            plan = self._last_plan(second, spec, infos)
             self._switch(home, mine, plan)
             # Before anything is deleted: readers who are led to the old states find all of them.
             write_locations(env, locations_of(env.flow, plan.layout, mine.epoch, plan.number))
@@ -121,6 +121,7 @@ class Rebuild:
             raise
         except ChainError as error:
             check_not_superseded(env, self.claimed, error)
+            self._check_recreated(self._recreated(infos), error)
             raise
         finally:
             release(env, self.claimed)
@@ -135,12 +136,7 @@ class Rebuild:
 
     def _spec(self, progress: Progress, infos: Mapping[str, TopicInfo]) -> RebuildSpec:
         flow = self.env.flow
-        for topic in progress.layout.gone if progress.layout else ():
-            if topic in flow.input_topics():
-                raise ServiceStopped(
-                    f"flow {flow.name!r}: {topic!r} was created again after a part of it had been counted; that is gone, so "
-                    f"the flow cannot be folded again. The only way on is to {START_OVER}"
-                )
+        self._check_recreated(progress.recreated)
         tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
         ends = {tp: progress.ends.get(tp, 0) for tp in tps}
         until = dict(ends)
@@ -173,6 +169,25 @@ class Rebuild:
             event_time,
             closes,
         )
+
+    def _recreated(self, infos: Mapping[str, TopicInfo]) -> list[str]:
+        """The inputs that were created again since they were described."""
+        try:
+            now = inputs.describe(self.env.flow, self.env.log)
+        except ChainError:
+            return []
+        return [
+            topic for topic, info in infos.items() if topic in now and now[topic].topic_id != info.topic_id
+        ]
+
+    def _check_recreated(self, topics: Iterable[str], cause: ChainError | None = None) -> None:
+        flow = self.env.flow
+        for topic in sorted(topics):
+            if topic in flow.input_topics():
+                raise ServiceStopped(
+                    f"flow {flow.name!r}: {topic!r} was created again after a part of it had been counted; that is gone, so "
+                    f"the flow cannot be folded again. The only way on is to {START_OVER}"
+                ) from cause
 
     def _with_closes(
         self, until: dict[TopicPartition, int], progress: Progress
@@ -275,11 +290,12 @@ class Rebuild:
         finally:
             service.leave()
 
-    def _last_plan(self, second: Environment, spec: RebuildSpec) -> Plan:
+    def _last_plan(self, second: Environment, spec: RebuildSpec, infos: Mapping[str, TopicInfo]) -> Plan:
         home, _ = second.home.home(second.flow.name)
         plan = read_plan(second, second.flow.name, home.number) if home else None
         if plan is None:
             raise StoreInconsistent(f"flow {second.flow.name!r}: its last plan is gone; start again")
+        self._check_recreated(recreated_since(plan, infos))
         short = [tp for tp, end in plan.ends().items() if end.stop < spec.until.get(tp, 0)]
         if short:
             raise ServiceStopped(

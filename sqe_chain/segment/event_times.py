@@ -53,7 +53,7 @@ class Progress(NamedTuple):
         partition: partition.
         waited_for: whether any of its writers is not idle.
         watermark_ms: of those; None: not known yet.
-        latest_ms: the latest time read; None: none was.
+        latest_ms: the latest time read or stated by a writer: nothing that was read belongs after it; None: none is known.
     """
 
     topic: str
@@ -66,7 +66,8 @@ class Progress(NamedTuple):
 def frontier_of(found: Iterable[Progress]) -> Frontier | None:
     """Up to where the order of times is complete over several partitions; None: nowhere.
 
-    It is the watermark of the partition that is behind. If none is waited for, it is the end of all that was read.
+    It is the watermark of the partition that is behind. If none is waited for, it is the end of all that was read: a message
+    of a new lane belongs where its writer's watermark is, which may be after the latest time.
 
     Args:
         found: of each partition.
@@ -312,10 +313,10 @@ class EventTimes:
             topic: the topic.
             partition: the partition.
         """
-        latest_ms = max(
-            (writer.time.now_ms for writer in self.writers.values() if writer.time.now_ms is not None),
-            default=None,
+        reached = (
+            at_ms for writer in self.writers.values() for at_ms in (writer.time.now_ms, writer.stated_ms)
         )
+        latest_ms = max((at_ms for at_ms in reached if at_ms is not None), default=None)
         if self.unsure or not self.writers:
             return Progress(topic, partition, self.unsure or ORIGIN not in self.idle, None, latest_ms)
         found = [writer.watermark_ms for name, writer in self.writers.items() if name not in self.idle]

@@ -267,6 +267,7 @@ class Level:
         found = [one for one in self._progress if self._flow.declared_topic(one.topic) in topics]
         frontier = self._limited(stage, frontier_of(found))
         rows = work.changed(frontier, _holder(found, frontier), self._tick(stage, frontier))
+        self._report.due |= work.left_out_now
         if work.waiting is not None:
             self._report.waiting[stage.name, self._part] = work.waiting
         if work.timer_ms is not None:

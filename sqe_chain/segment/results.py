@@ -135,6 +135,7 @@ class Report:
         notices: texts worth a warning.
         waiting: (stage, state partition) -> what waits there for event time.
         timers: (stage, state partition) -> when the batch's clock reaches the next of its timers; -1: at no time.
+        due: inputs that would have been taken now after waiting, and are left out.
     """
 
     ends: list[PartitionEnd] = field(default_factory=list)
@@ -149,6 +150,7 @@ class Report:
     notices: list[str] = field(default_factory=list)
     waiting: dict[tuple[str, int], WaitingUnits] = field(default_factory=dict)
     timers: dict[tuple[str, int], int] = field(default_factory=dict)
+    due: set[tuple[str, int, int]] = field(default_factory=set)
 
     def add(self, other: Report) -> None:
         """Take in what another task reports."""
@@ -164,6 +166,7 @@ class Report:
         self.notices += other.notices
         self.waiting |= other.waiting
         self.timers |= other.timers
+        self.due |= other.due
 
 
 @dataclass(frozen=True, slots=True)

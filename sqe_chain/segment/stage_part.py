@@ -32,6 +32,7 @@ class StagePart:
 
     Attributes:
         waiting: after `changed`, what waits for event time; None: nothing ever does, or nothing was looked at.
+        left_out_now: after `changed`, inputs that would have been taken now after waiting, and are left out.
         timer_ms: after `changed`, when the batch's clock next reaches a timer; -1: at no time; None: nothing was looked at.
 
     Args:
@@ -70,6 +71,7 @@ class StagePart:
         self._own: set[Any] = set()
         self._work: StageWork | None = None
         self.waiting: WaitingUnits | None = None
+        self.left_out_now: frozenset[tuple[str, int, int]] = frozenset()
         self.timer_ms: int | None = None
 
     @property
@@ -127,7 +129,8 @@ class StagePart:
             out = self._left_out | self._refuses
             due: Sequence[Unit] = held.take(frontier)
             if out:
-                due = [unit for unit in due if unit[4].order not in out]
+                self.left_out_now = out.intersection(unit[4].order for unit in due)
+                due = [unit for unit in due if unit[4].order not in self.left_out_now]
             for begin in range(0, len(due), _BLOCK):
                 work.apply(due[begin : begin + _BLOCK])
         if tick is not None:

@@ -24,7 +24,7 @@ def known(**stated: int) -> EventTimes:
 def test_what_a_writer_states_elsewhere_holds_where_everything_has_been_read() -> None:
     there = {"mid/1": known(a=700)}
     read = KnownTimes(there, 0).at(HERE, {"mid/0": ()}, CLOCK_MS)
-    assert read.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=700, latest_ms=None)
+    assert read.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=700, latest_ms=700)
     unread = KnownTimes(there, 0).at(HERE, {}, CLOCK_MS)
     assert unread.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=None, latest_ms=None)
 

@@ -148,6 +148,28 @@ def test_one_that_fails_when_it_is_taken_at_last_is_left_out(
     assert bool(service.crashes) == crash
 
 
+@pytest.mark.parametrize("crash", [False, True])
+def test_one_that_fails_is_left_out_once_though_another_one_had_brought_its_time(*, crash: bool) -> None:
+    """Without that other one, which fails as well, its time has not come yet: it goes on waiting."""
+    service = service_of(poison="dead_letter")
+    feed(service, 0, 2, bad=True)
+    feed(service, 0, 3)
+    service.batch()
+    feed(service, 1, 2.5, bad=True)
+    service.batch()
+    assert held(service) == 2
+    feed(service, 1, 10)
+    if crash:
+        for number in range(0, 60, 3):
+            service.crash_at_write(number, "after")
+    service.run_until_caught_up()
+    assert counts(service) == {("a", 3): 1, ("a", 10): 1}
+    letters = service.log.records("minutes.dead-letters")
+    headers = [dict(letter.headers() or []) for letter in letters]
+    assert {(one["sqe-partition"], one["sqe-offset"]) for one in headers} == {(b"0", b"0"), (b"1", b"0")}
+    assert crash or len(letters) == 2
+
+
 def test_a_letter_of_a_record_that_kafka_has_no_longer_stops_the_service() -> None:
     service = service_of(poison="dead_letter")
     feed(service, 0, 2, bad=True)

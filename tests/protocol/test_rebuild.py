@@ -228,6 +228,23 @@ def test_an_overtaken_rebuild_does_not_take_the_newer_ones_epoch_to_delete_what_
     assert store.headers("notes", "letters", [0]) == [newer]
 
 
+def test_a_state_partition_that_has_begun_a_plan_does_not_go_back_when_it_is_deleted() -> None:
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    store, env = pipeline.store, pipeline.found._environment(None)
+    home, header = store.home("notes")[0], store.headers("notes", "letters", [0])[0]
+    assert home is not None
+    assert header is not None
+    store.set_home("notes", home, replace(home, epoch=2, run_id="newer"))
+    begun = replace(header, begun_id="ab" * 16, cursor=b"a")
+    store.write("notes", "letters", 0, header, begun, ())
+    tombstone = replace(header, epoch=2, run_id="newer", number=header.number - 1)
+    stage = next(one for one in pipeline.flow.stages() if one.name == "letters")
+    Attempts(env, Claim(2, "newer")).clear(stage, "notes", range(1), tombstone)
+    assert store.headers("notes", "letters", [0]) == [replace(tombstone, number=header.number + 1)]
+    assert not list(store.scan("notes", "letters", 0))
+
+
 def test_a_run_of_before_that_stamps_its_states_during_a_rebuild_does_not_end_it() -> None:
     """It has claimed the flow before the rebuild did, and goes on anywhere in it; only then are the old states deleted."""
     for at in points("an older run during a rebuild"):

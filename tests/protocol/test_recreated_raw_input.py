@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import ClassVar
 from uuid import uuid4
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.errors import PartitionsMismatch, RecreatedTopic
+from sqe_chain.errors import PartitionsMismatch, RecreatedTopic, ServiceStopped
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog, MemoryWriter
-from sqe_chain.ports import Commit, TopicPartition
+from sqe_chain.ports import Commit, TopicInfo, TopicPartition
+from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.plan import Reached
+from sqe_chain.protocol.planning import layout_plan
+from sqe_chain.segment.event_times import EventTimes
+from sqe_chain.segment.states import Claim
+from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.typed_results import states_as
 
@@ -28,6 +35,12 @@ def add(total: Int64Value, number: Int64Value) -> None:
 def summing() -> Flow:
     flow = Flow("sums")
     flow.source("raw", decode, raw=True).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add)
+    return flow
+
+
+def summing_envelopes() -> Flow:
+    flow = Flow("sums")
+    flow.source("raw", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add)
     return flow
 
 
@@ -178,6 +191,146 @@ def test_with_an_unfinished_plan_on_it_the_service_stops() -> None:
     rehearsal.log.recreate("raw")
     with pytest.raises(RecreatedTopic, match="raw"):
         rehearsal.start()
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+@pytest.mark.parametrize("flow", [summing, summing_envelopes])
+def test_what_was_counted_of_the_old_topic_cannot_be_folded_again(
+    flow: Callable[[], Flow], noticed: bool
+) -> None:
+    """The new topic is not counted in its place either: it was not read yet, and nobody would hear of it."""
+    rehearsal = Rehearsal(flow())
+    raw = flow is summing
+    rehearsal.feed("raw", b"3" if raw else Int64Value(value=3))
+    rehearsal.run_until_caught_up()
+    rehearsal.log.recreate("raw")
+    for _ in range(2):
+        rehearsal.feed("raw", b"10" if raw else Int64Value(value=10))
+    if noticed and raw:
+        rehearsal.restart()
+    before = states_as(Int64Value, rehearsal, "sum")
+    with pytest.raises(ServiceStopped, match="'raw' was created again"):
+        rehearsal.rebuild()
+    assert states_as(Int64Value, rehearsal, "sum") == before
+    if raw:
+        rehearsal.restart()
+        rehearsal.run_until_caught_up()
+        assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 23
+
+
+def test_of_a_lost_store_the_commits_tell_that_a_topic_was_created_again() -> None:
+    store = MemoryStore(uuid4().hex)
+    flow = Flow("sums")
+    both = flow.source(["raw", "other"], decode, raw=True)
+    both.aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add)
+    rehearsal = Rehearsal(flow, store=store)
+    rehearsal.feed("raw", b"3")
+    rehearsal.feed("other", b"3")
+    rehearsal.run_until_caught_up()
+    store.restore_all()
+    rehearsal.log.recreate("raw")
+    rehearsal.feed("raw", b"10")
+    with pytest.raises(ServiceStopped, match="'raw' was created again"):
+        rehearsal.rebuild()
+
+
+@pytest.mark.parametrize("question", range(6))
+def test_a_topic_created_again_while_it_is_folded_again_changes_nothing(question: int) -> None:
+    log = NewLog(uuid4().hex)
+    rehearsal = Rehearsal(summing(), log=log)
+    rehearsal.feed("raw", b"3")
+    rehearsal.run_until_caught_up()
+    log.questions[:] = [0, *[1] * question]
+    with pytest.raises(ServiceStopped, match=r"'raw' was .*created again"):
+        rehearsal.rebuild()
+    assert log.questions == [], "it was created again"
+    rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 13
+
+
+def told() -> Flow:
+    flow = Flow("sums")
+    summed = flow.source("raw", decode, raw=True).aggregate(
+        "sum", key=lambda _: "all", state=Int64Value, fold=add
+    )
+    summed.changes().to("out", partitions=1)
+    return flow
+
+
+def test_after_a_rebuild_a_topic_created_again_is_counted_and_published() -> None:
+    """The offsets up to which the flow is silent are those of the old topic."""
+    rehearsal = Rehearsal(told(), partitions={"raw": 2})
+    rehearsal.feed("raw", b"1")
+    rehearsal.feed("raw", b"2")
+    rehearsal.run_until_caught_up()
+    rehearsal.rebuild()
+    rehearsal.log.recreate("raw")
+    rehearsal.feed("raw", b"10")
+    rehearsal.feed("raw", b"20", partition=1)
+    rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 33
+    assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")][-1] == 33
+    rehearsal.feed("raw", b"40", partition=1)
+    rehearsal.run_until_caught_up()
+    assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")][-1] == 73
+
+
+def test_what_was_known_of_the_partitions_of_the_old_topic_holds_for_none_of_the_new_one() -> None:
+    rehearsal = Rehearsal(told(), partitions={"raw": 1})
+    rehearsal.feed("raw", b"1")
+    rehearsal.run_until_caught_up()
+    service = rehearsal.start()
+    assert isinstance(service, Aggregation)
+    assert service.last is not None
+    times = {"raw/0": EventTimes(1), "other/0": EventTimes(2)}
+    offsets = {"raw/0": 1, "other/0": 2}
+    last = replace(service.last, silent_until=offsets, published_until=offsets, reached=Reached(times, {}, 7))
+    rehearsal.log.recreate("raw")
+    infos = rehearsal.log.describe(["raw"])
+    plan = layout_plan(last, [], Claim(2, "run"), 0, last.layout, infos, {("raw", 0): (0, False)})
+    assert plan.silent_until == plan.published_until == {"other/0": 2}
+    assert plan.reached == Reached({"other/0": EventTimes(2)}, {}, 7)
+
+
+def test_a_topic_created_again_before_a_rewound_flow_has_read_it_again_stops_it() -> None:
+    """What the flow had counted and published of it is not in its states any more, and can never be again."""
+    rehearsal = Rehearsal(told())
+    for _ in range(3):
+        rehearsal.feed("raw", b"1")
+    rehearsal.run_until_caught_up()
+    rehearsal.rebuild({("raw", 0): 1})
+    rehearsal.log.recreate("raw")
+    rehearsal.feed("raw", b"10")
+    with pytest.raises(RecreatedTopic, match="raw"):
+        rehearsal.restart()
+
+
+@pytest.mark.parametrize("question", range(6))
+def test_what_fails_because_a_topic_was_created_again_while_it_is_folded_is_named_so(question: int) -> None:
+    """Not the record is to blame, which was to be read after all that had been counted, if at all."""
+    log = NewLog(uuid4().hex)
+    rehearsal = Rehearsal(summing(), log=log)
+    rehearsal.feed("raw", b"3")
+    rehearsal.run_until_caught_up()
+    log.questions[:], log.value[:] = [0, *[1] * question], [b"no number"]
+    with pytest.raises(ServiceStopped, match=r"'raw' was .*created again"):
+        rehearsal.rebuild()
+    assert log.questions == [], "it was created again"
+
+
+class NewLog(MemoryLog):
+    """Right before this question for its topics, one is created again."""
+
+    value: ClassVar[list[bytes]] = []
+    questions: ClassVar[list[int]] = []
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        if self.questions and not self.questions.pop():
+            self.recreate("raw")
+            self.append("raw", 0, self.value.pop() if self.value else b"10")
+        return super().describe(topics)
 
 
 def test_a_republisher_reads_it_from_the_beginning_too() -> None:

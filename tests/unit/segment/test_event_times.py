@@ -134,7 +134,7 @@ def test_a_writer_that_may_be_in_what_is_still_unread_is_waited_for() -> None:
 def test_what_a_writer_states_elsewhere_holds_here() -> None:
     times, elsewhere = times_of(), Stated(400, 77, (("up", "raw"),))
     times.hear("up/a", elsewhere)
-    assert times.progress("in", 0) == waited("in", 0, 400, None)
+    assert times.progress("in", 0) == waited("in", 0, 400, 400)
     assert times.silent_since() == {"up/a": 77}
     assert times.hops_of("up/a") == (("up", "raw"),)
     observe(times, ("up/a", 1, 900, 500))
@@ -170,6 +170,22 @@ def test_the_frontier_is_the_watermark_of_the_partition_that_is_behind(
     found: list[Progress], frontier: Frontier | None
 ) -> None:
     assert frontier_of(found) == frontier
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), seen), min_size=1, max_size=12))
+def test_when_nobody_is_waited_for_everything_that_was_read_is_before_the_frontier(
+    read: list[tuple[int, Seen]],
+) -> None:
+    """Otherwise it would wait for ever: also what is older than its writer's watermark, and what has no believable time."""
+    parts = [times_of(guard=JumpGuard(1_000, 2)) for _ in range(2)]
+    places = [Frontier(observe(parts[part], one), "in", part) for part, one in read]
+    for part, times in enumerate(parts):
+        times.idle = {ORIGIN, *times.writers}
+        parts[part] = EventTimes.from_json(json.loads(json.dumps(times.to_json()))).copy(clock_ms=CLOCK_MS)
+        parts[part].idle = times.idle
+    frontier = frontier_of(times.progress("in", part) for part, times in enumerate(parts))
+    believed = [place for place in places if place.at_ms >= 0]
+    assert not believed or (frontier is not None and max(believed) <= frontier)
 
 
 def test_the_widest_guard_of_the_stages_holds_before_them() -> None:
