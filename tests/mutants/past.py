@@ -238,8 +238,8 @@ MUTANTS: Final = (
         ("protocol/processing.py", "elif fresh and len(self.known) < ONE_BY_ONE:", "elif False:"),
         (
             "protocol/processing.py",
-            "report = self.attempt(batch, batch.exclusions, suspects=tuple(suspects.known.values()))",
-            "report = self.attempt(batch, (*batch.exclusions, *suspects.known.values()))",
+            "report = self.attempt(batch, batch.exclusions, suspects=left_out)",
+            "report = self.attempt(batch, (*batch.exclusions, *left_out))",
         ),
         tests=("tests/protocol/test_blame.py::test_a_bad_input_takes_no_good_one_with_it",),
         schedules=1500,
@@ -293,6 +293,54 @@ MUTANTS: Final = (
             "tests/protocol/test_carried.py::test_a_stage_that_needs_little_does_not_decide_what_the_next_one_is_given",
         ),
         schedules=500,
+    ),
+    mutant(
+        "a topic that was created again before the flow has read on is folded in place of the one that was counted",
+        (
+            "protocol/progress.py",
+            "    recreated = recreated_since(last, infos) | {*last.layout.gone}\n",
+            "    recreated = frozenset(last.layout.gone)\n",
+        ),
+        tests=(
+            "tests/protocol/test_recreated_raw_input.py::test_what_was_counted_of_the_old_topic_cannot_be_folded_again",
+        ),
+        schedules=2000,
+    ),
+    mutant(
+        "a message that is older than its writer's watermark waits for ever when nobody is waited for",
+        (
+            "segment/event_times.py",
+            "in (writer.time.now_ms, writer.stated_ms)\n",
+            "in (writer.time.now_ms,)\n",
+        ),
+        tests=(
+            "tests/unit/segment/test_event_times.py::test_when_nobody_is_waited_for_everything_that_was_read_is_before_the_frontier",
+        ),
+        unsimulated="rare: seed 1040188 shows it",
+    ),
+    mutant(
+        "a flow that was folded again is silent up to the old offsets in a topic that was created again",
+        (
+            "protocol/planning.py",
+            "        silent_until=_without(last.silent_until, others),\n",
+            "        silent_until=last.silent_until,\n",
+        ),
+        tests=(
+            "tests/protocol/test_recreated_raw_input.py::test_after_a_rebuild_a_topic_created_again_is_counted_and_published",
+        ),
+        unsimulated="rare: seed 1051412 shows it",
+    ),
+    mutant(
+        "what fails when its time has come, and has not come without another one that fails, is left out twice",
+        (
+            "protocol/processing.py",
+            "        spared = self.known.keys() & inputs - self._spared\n",
+            "        spared = set[Coordinates]()\n",
+        ),
+        tests=(
+            "tests/protocol/test_held.py::test_one_that_fails_is_left_out_once_though_another_one_had_brought_its_time",
+        ),
+        unsimulated="rare: seed 1182126 shows it",
     ),
     mutant(
         "a rebuild that another run has overtaken closes and deletes what that one has made the flow's states",

@@ -72,6 +72,82 @@ MUTANTS: Final = (
         schedules=3000,
     ),
     mutant(
+        "a topic that is created again while a rebuild begins is folded in place of the one that was counted",
+        ("protocol/rebuild.py", "        self._check_recreated(recreated_since(plan, infos))\n", ""),
+        tests=(
+            "tests/protocol/test_recreated_raw_input.py::test_a_topic_created_again_while_it_is_folded_again_changes_nothing",
+        ),
+        schedules=2000,
+    ),
+    mutant(
+        "after the loss of a store, a topic that was created again is folded in place of the one that was counted",
+        (
+            "protocol/progress.py",
+            "recreated=frozenset(topic for topic, _ in known_by.keys() - ours.keys()),",
+            "recreated=frozenset(),",
+        ),
+        tests=(
+            "tests/protocol/test_recreated_raw_input.py::test_of_a_lost_store_the_commits_tell_that_a_topic_was_created_again",
+        ),
+        unsimulated="not simulated: no store is lost after a topic was created again",
+    ),
+    mutant(
+        "a rewound flow forgets what it has not read again of a topic that was created again",
+        (
+            "protocol/entering.py",
+            "if last.unfinished or one not in gone or one in behind]",
+            "if last.unfinished or one not in gone]",
+        ),
+        tests=(
+            "tests/protocol/test_recreated_raw_input.py::test_a_topic_created_again_before_a_rewound_flow_has_read_it_again_stops_it",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "offsets that receivers have are kept for a topic that was created again",
+        (
+            "protocol/planning.py",
+            "        published_until=_without(last.published_until, others),\n",
+            "        published_until=last.published_until,\n",
+        ),
+        tests=(
+            "tests/protocol/test_recreated_raw_input.py::test_what_was_known_of_the_partitions_of_the_old_topic_holds_for_none_of_the_new_one",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "event time of a topic that was created again goes on where a rebuild had been",
+        (
+            "protocol/planning.py",
+            "replace(last.reached, times=_without(last.reached.times, others)),",
+            "replace(last.reached, times=last.reached.times),",
+        ),
+        tests=(
+            "tests/protocol/test_recreated_raw_input.py::test_what_was_known_of_the_partitions_of_the_old_topic_holds_for_none_of_the_new_one",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a rebuild blames a record where its topic was created again meanwhile",
+        ("protocol/rebuild.py", "            self._check_recreated(self._recreated(infos), error)\n", ""),
+        tests=(
+            "tests/protocol/test_recreated_raw_input.py::test_what_fails_because_a_topic_was_created_again_while_it_is_folded_is_named_so",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a state partition that has begun a plan goes back when it is deleted",
+        (
+            "protocol/attempts.py",
+            "number=max(tombstone.number, header.number + bool(header.begun_id)),",
+            "number=max(tombstone.number, header.number),",
+        ),
+        tests=(
+            "tests/protocol/test_rebuild.py::test_a_state_partition_that_has_begun_a_plan_does_not_go_back_when_it_is_deleted",
+        ),
+        unsimulated="rare: seed 1080155 shows it",
+    ),
+    mutant(
         "an older run that stamps its states ends the rebuild that is about to delete them",
         (
             "protocol/attempts.py",

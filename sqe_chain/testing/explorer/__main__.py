@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     names = options.names or ["small"]
     if names == ["list"]:
-        sys.stdout.writelines(f"{one.name:16}{one.text}\n" for one in CONFIGURATIONS.values())
+        sys.stdout.writelines(f"{one.name:20}{one.text}\n" for one in CONFIGURATIONS.values())
         return 0
     unknown = [name for name in names if name not in CONFIGURATIONS]
     if unknown:
@@ -116,6 +116,7 @@ def _summary(results: list[Result], seconds: float) -> dict[str, object]:
         "tool": "explorer",
         "counts": counts,
         "configurations": " ".join(one.name for one in results),
+        "MiB of memory at most": max(one.memory_mib for one in results),
         "whole": all(one.whole for one in results),
         "violations": sum(bool(one.violation) for one in results),
         "violation": next((one.violation for one in results if one.violation), ""),

@@ -91,6 +91,22 @@ class Configuration:
         return tuple(known[name] for name in self.kinds)
 
 
+_AGGREGATION: Final = Configuration(
+    "aggregation",
+    "two stages, two input partitions, three batches, two runs, two crashes, two calls without an answer",
+    crashes=2,
+    silences=2,
+)
+_REBUILD: Final = Configuration(
+    "rebuild",
+    "a rebuild while the service or another rebuild runs, which goes on as a zombie, or is started meanwhile; one crash",
+    words="a1 b2 a3",
+    records=4,
+    kinds=("service", "rebuild", "resume"),
+    commands=2,
+    silences=0,
+)
+
 CONFIGURATIONS: Final = {
     one.name: one
     for one in (
@@ -101,18 +117,12 @@ CONFIGURATIONS: Final = {
             words="a1 b2 =a1",
             records=4,
         ),
-        Configuration(
-            "aggregation",
-            "two stages, two input partitions, three batches, two runs, two crashes, two calls without an answer",
-            crashes=2,
-            silences=2,
-        ),
-        Configuration(
-            "batches",
-            "the same with five batches",
+        _AGGREGATION,
+        replace(
+            _AGGREGATION,
+            name="batches",
+            text="the same with five batches",
             words="a1 b2 a3 b4 =a1 a5 b6 =b4 a7 b8",
-            crashes=2,
-            silences=2,
         ),
         Configuration(
             "parts",
@@ -120,23 +130,13 @@ CONFIGURATIONS: Final = {
             state_partitions=2,
             words="a1 b2 a3 b4",
         ),
-        Configuration(
-            "rebuild",
-            "a rebuild while the service or another rebuild runs, which goes on as a zombie, or is started meanwhile; one crash",
-            words="a1 b2 a3",
-            records=4,
-            kinds=("service", "rebuild", "resume"),
-            commands=2,
-            silences=0,
-        ),
-        Configuration(
-            "rebuild-unanswered",
-            "the same with a call without an answer in place of the crash",
-            words="a1 b2 a3",
-            records=4,
-            kinds=("service", "rebuild", "resume"),
-            commands=2,
+        _REBUILD,
+        replace(
+            _REBUILD,
+            name="rebuild-unanswered",
+            text="the same with a call without an answer in place of the crash",
             crashes=0,
+            silences=1,
         ),
         Configuration(
             "move",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -156,7 +155,6 @@ class Exploration:
             "histories": len(states.runs.nodes),
             "runs_executed": states.runs.replays,
             "calls_made": durable.made,
-            "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
         }
 
     # ------------------------------------------------------------------ layers

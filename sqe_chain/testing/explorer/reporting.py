@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import tempfile
 import time
@@ -23,6 +24,7 @@ class Result:
     name: str
     counts: dict[str, int]
     checked: dict[str, int]
+    memory_mib: int
     seconds: float
     whole: bool
     violation: str
@@ -33,7 +35,8 @@ class Result:
         pace = self.counts["states"] / max(self.seconds, 0.001)
         lines = [
             f"{self.name}: {counts}",
-            f"  {self.seconds:,.1f} s, {pace:,.0f} states a second; " + ("all" if self.whole else "not all"),
+            f"  {self.seconds:,.1f} s, {pace:,.0f} states a second, {self.memory_mib:,} MiB at most; "
+            + ("all" if self.whole else "not all"),
         ]
         if not self.violation:
             return "\n".join([*lines, "  no violation"])
@@ -61,15 +64,21 @@ def _explore_in(directory: Path, name: str, options: argparse.Namespace) -> Resu
             counts = found.counts()
             sys.stderr.write(
                 f"{name}: layer {len(found.layers):,}, {found.layers[-1]:,} states in it, {found.found:,} in all, "
-                f"{counts['durable_states']:,} durable, {counts['histories']:,} histories, {counts['memory_mib']:,} MiB, "
+                f"{counts['durable_states']:,} durable, {counts['histories']:,} histories, {_memory_mib():,} MiB, "
                 f"{found.seconds:,.0f} s\n"
             )
     return Result(
         name,
         found.counts(),
         dict(found.states.checks.checked),
+        _memory_mib(),
         found.seconds,
         found.whole,
         str(found.violation or ""),
         tuple(found.path),
     )
+
+
+def _memory_mib() -> int:
+    """Of this process, at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10

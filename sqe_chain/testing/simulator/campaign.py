@@ -158,6 +158,6 @@ class Campaign:
             return "\n".join([*lines, "no violation", ""])
         seed, violation = next(iter(self.violations.items()))
         lines.append(f"{len(self.violations)} violations; seed {seed}: {violation}")
-        small = shrink_schedule(drawn(seed), violation.name) if shrink else drawn(seed)
+        small = shrink_schedule(drawn(seed), violation) if shrink else drawn(seed)
         lines += ["", as_test(small, str(violation), f"seed_{seed}")]
         return "\n".join(lines)

@@ -271,7 +271,8 @@ class Simulation(SimulatedSystem):
             self.invariants.outputs_repeat, self.rolled_back = False, True
         self.invariants.reset_observations()
         self.fired["store went back" if stage is None else "state partition went back"] += 1
-        self._expected_errors[StoreInconsistent] = self._accept_rollback if stage is None else self._rebuild
+        remedy = self._accept_rollback if stage is None else partial(self._rebuild_or_restore, present)
+        self._expected_errors[StoreInconsistent] = remedy
         if self.table is not None:
             if stage is None:
                 self._expected_errors[TableInconsistent] = self._roll_back_table_too
@@ -346,8 +347,12 @@ class Simulation(SimulatedSystem):
 
     # ------------------------------------------------------------------ operators
 
-    def _rebuild(self) -> None:
+    def _rebuild_or_restore(self, copies: Mapping[str, StoreCopy]) -> None:
+        """The ways out when a state partition went back; what was read of a topic that is gone cannot be folded again."""
+        refused = self.fired["rebuild, refused"]
         self._do_rebuild(resume=False)
+        if self.fired["rebuild, refused"] > refused:
+            self._restore(copies)
 
     def _do_rebuild(self, resume: bool, faults: Sequence[Sequence[Any]] = ()) -> None:  # noqa: FBT001
         """Rebuild all states."""
@@ -365,6 +370,7 @@ class Simulation(SimulatedSystem):
             except ServiceStopped as error:
                 if "created again" not in str(error):
                     raise
+                self.fired["rebuild, refused"] += 1
 
         self._with_faults("totals", rebuild, faults)
 

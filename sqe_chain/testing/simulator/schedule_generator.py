@@ -43,7 +43,8 @@ class _ScheduleGenerator(FactGenerator):
         for topic in world.origins():
             self.steps.append(self.feed(topic, draw.choice([1, 2, 2, 4])))
         if chance(self.draw, 0.45):
-            self.steps += self._special_steps()
+            special = self._special_steps()
+            self.steps += special + self._folded_at_once(special)
         self.steps += self._later_steps()
         self.steps += self._newest_steps()
         self.steps += self._latest_steps()
@@ -126,11 +127,20 @@ class _ScheduleGenerator(FactGenerator):
             return [["settle"], self.feed(topic, 2), ["run", "totals", 2, [fault]]]
         return []
 
+    def _folded_at_once(self, special: list[Step]) -> list[Step]:
+        """A rebuild where inputs or code have changed and no run has noticed."""
+        world, latest = self.world, self.latest
+        if not special or special[-1][0] not in {"recreate", "grow", "change"} or not chance(latest, 0.3):
+            return []
+        return [self.feed(world.origins()[0], 2), ["rebuild", False, []]]
+
     def _latest_steps(self) -> list[Step]:
         """A rebuild that another run overtakes: the service, a rebuild, or one that goes on with what was interrupted."""
         world, latest = self.world, self.latest
         if world.table or world.files or not chance(latest, 0.06):
             return []
+        if world.raw and not world.hops and not self.special_done:
+            return self._recreate_while_folded()
         steps: list[Step] = [["run", "totals", 1, []]]
         if chance(latest, 0.5):
             steps.append(["rebuild", False, [["crash", latest.randrange(14), "after", True]]])
@@ -140,6 +150,19 @@ class _ScheduleGenerator(FactGenerator):
         at = int(150 * latest.random() ** 1.5)
         fault = ["meanwhile", at, latest.choice(["before", "after"]), False, others]
         return [*steps, ["rebuild", chance(latest, 0.4), [fault]], ["run", "totals", 1, []]]
+
+    def _recreate_while_folded(self) -> list[Step]:
+        self.special_done = True
+        latest, topic = self.latest, self.world.origins()[0]
+        again: list[Step] = [["recreate", topic, self.world.partitions], self.feed(topic, 2)]
+        fault = [
+            "meanwhile",
+            int(60 * latest.random() ** 1.5),
+            latest.choice(["before", "after"]),
+            False,
+            again,
+        ]
+        return [["settle"], ["rebuild", False, [fault]]]
 
     def _fault(self, name: str) -> list[Any]:
         draw = self.draw

@@ -25,15 +25,15 @@ def violation_of(schedule: Schedule) -> Violation | None:
 
 def shrink_schedule(
     schedule: Schedule,
-    name: str,
+    violation: Violation,
     fails: Callable[[Schedule], Violation | None] = violation_of,
     most_attempts: int = MOST_ATTEMPTS,
 ) -> Schedule:
-    """Find a small schedule that violates the same invariant.
+    """Find a small schedule that violates the same invariant; where a service stops, one that stops with the same error.
 
     Args:
         schedule: violates the invariant.
-        name: of the invariant.
+        violation: what is found then.
         fails: executes a schedule.
         most_attempts: limit on schedules to try.
     """
@@ -43,9 +43,14 @@ def shrink_schedule(
             found = fails(candidate)
         except (LookupError, TypeError, ValueError):
             return False  # the remaining steps make no sense
-        return found is not None and found.name == name
+        return found is not None and _kind(found) == _kind(violation)
 
     return smallest(schedule, _smaller_schedules, fails_the_same, most_attempts)
+
+
+def _kind(violation: Violation) -> tuple[str, ...]:
+    """The invariant; and who stopped with which error."""
+    return violation.name, *(violation.text.split(":")[:2] if violation.name == "sound" else ())
 
 
 def _smaller_schedules(schedule: Schedule) -> Iterator[Schedule]:

@@ -174,7 +174,7 @@ def test_a_failing_schedule_is_made_small_and_printed_as_a_test_that_fails(
 ) -> None:
     no_marks(monkeypatch)
     seed, violation = next((seed, seen) for seed in whole if (seen := violation_of(drawn(seed))))
-    small = shrink_schedule(drawn(seed), violation.name)
+    small = shrink_schedule(drawn(seed), violation)
     assert len(small.to_json()) < len(drawn(seed).to_json())
     found: dict[str, Any] = {}
     exec(as_test(small, str(violation), "it"), found)  # noqa: S102 - our own text
@@ -184,6 +184,23 @@ def test_a_failing_schedule_is_made_small_and_printed_as_a_test_that_fails(
     found["test_it"]()
 
 
+def test_a_schedule_where_a_service_stops_is_made_small_as_long_as_it_stops_with_the_same_error() -> None:
+    steps: list[list[Any]] = [["settle"], ["run", "hop1", 1, []]]
+
+    def fails(candidate: Schedule) -> Violation:
+        error = (
+            "PoisonError: 7 inputs"
+            if ["run", "hop1", 1, []] in candidate.steps
+            else "StoreInconsistent: 7 rows"
+        )
+        return Violation("sound", f"totals stopped: {error}")
+
+    violation = Violation("sound", "totals stopped: PoisonError: 9 inputs")
+    assert shrink_schedule(Schedule(World(), tuple(steps)), violation, fails).steps == (
+        ["run", "hop1", 1, []],
+    )
+
+
 def test_steps_within_pauses_become_fewer_at_tables_too() -> None:
     kept, left_out = ["compact", []], ["run", "hop1", 1, []]
     pauses = [[what, 2, "before", False, [left_out, kept]] for what in ("meanwhile", "table meanwhile")]
@@ -191,9 +208,10 @@ def test_steps_within_pauses_become_fewer_at_tables_too() -> None:
     for pause in pauses:
 
         def fails(candidate: Schedule) -> Violation | None:
-            return Violation("sum", "as always") if "compact" in candidate.to_json() else None
+            return Violation("sum", candidate.to_json()) if "compact" in candidate.to_json() else None
 
-        small = shrink_schedule(Schedule(world, (["run", "totals", 1, [pause]],)), "sum", fails)
+        violation = Violation("sum", "as always")
+        small = shrink_schedule(Schedule(world, (["run", "totals", 1, [pause]],)), violation, fails)
         assert small.steps == (["run", "totals", 1, [[*pause[:-1], [kept]]]],)
 
 
