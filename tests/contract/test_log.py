@@ -103,9 +103,11 @@ def test_a_topic_without_partitions_is_refused(log: Log) -> None:
 
 
 def test_a_deleted_topic_is_gone_and_another_one_when_it_is_created_again(log: Log, topic: str) -> None:
-    """Deleting twice is no error. Brokers learn of a deletion one after another."""
+    """Deleting twice is no error. Brokers learn of a deletion one after another. Commits go with the topic."""
     before = log.describe([topic])[topic].topic_id
     publish(log, outputs(topic, 5))
+    group = f"g-{uuid.uuid4().hex}"
+    log.commit(group, {(topic, 0): Commit(5, "here")})
     log.delete_topic(topic)
     assert wait_until(lambda: not log.describe([topic]), PATIENCE_S)
     log.delete_topic(topic)
@@ -113,6 +115,7 @@ def test_a_deleted_topic_is_gone_and_another_one_when_it_is_created_again(log: L
     after = log.describe([topic])[topic]
     assert after.topic_id != before
     assert log.bounds([(topic, 0)])[topic, 0].stable_end == 0
+    eventually(lambda: log.committed(group, [(topic, 0)]) == {}, "its commits are gone")
 
 
 def test_a_deleted_group_has_no_commits_and_others_keep_theirs(log: Log, topic: str) -> None:

@@ -236,12 +236,30 @@ def test_an_enveloped_input_created_again_stops(service: Service, restart: bool)
     found = service()
     feed(found)
     found.run_until_caught_up()
-    found.log.recreate("words")
+    found.log.recreate("words", keep_commits=True)
     feed(found, WORDS + MORE)
     if restart:
         found.service = None
     with pytest.raises(RecreatedTopic, match="'words'"):
         found.run_until_caught_up()
+
+
+@BOTH
+def test_a_service_with_states_knows_it_without_commits_and_a_republisher_says_what_may_be(
+    service: Service,
+) -> None:
+    found = service()
+    feed(found)
+    found.run_until_caught_up()
+    found.log.recreate("words")
+    feed(found, MORE)
+    found.service = None
+    if found.flow.stages():
+        with pytest.raises(RecreatedTopic, match="'words'"):
+            found.run_until_caught_up()
+        return
+    found.run_until_caught_up()
+    assert any("deleted and created again" in str(event["text"]) for event in found.events("notice"))
 
 
 def test_an_input_created_again_while_a_batch_reads_it_stops_before_the_seal() -> None:

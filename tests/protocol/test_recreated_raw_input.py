@@ -80,7 +80,7 @@ def test_it_may_have_other_partitions_and_everybody_is_told(
     rehearsal.run_until_caught_up()
     known = rehearsal.log.describe(["raw"])["raw"].topic_id.hex()
     rehearsal.script.events.clear()
-    rehearsal.log.recreate("raw", partitions)
+    rehearsal.log.recreate("raw", partitions, keep_commits=True)
     rehearsal.feed("raw", b"4", partition=0)
     if not running:
         rehearsal.restart()
@@ -228,7 +228,7 @@ def test_of_a_lost_store_the_commits_tell_that_a_topic_was_created_again() -> No
     rehearsal.feed("other", b"3")
     rehearsal.run_until_caught_up()
     store.restore_all()
-    rehearsal.log.recreate("raw")
+    rehearsal.log.recreate("raw", keep_commits=True)
     rehearsal.feed("raw", b"10")
     with pytest.raises(ServiceStopped, match="'raw' was created again"):
         rehearsal.rebuild()

@@ -316,9 +316,15 @@ class RecordedLog(MemoryLog):
         """See `MemoryLog`."""
         self.trace.record("grow", (topic, partitions), lambda: self._plain.grow(topic, partitions))
 
-    def recreate(self, topic: str, partitions: int | None = None) -> None:
+    def recreate(self, topic: str, partitions: int | None = None, *, keep_commits: bool = False) -> None:
         """See `MemoryLog`."""
-        self.trace.record("recreate", (topic, partitions), lambda: self._plain.recreate(topic, partitions))
+        if keep_commits:
+            self.trace.cut = self.trace.cut or "commits of a deleted topic were kept"
+        self.trace.record(
+            "recreate",
+            (topic, partitions),
+            lambda: self._plain.recreate(topic, partitions, keep_commits=keep_commits),
+        )
 
     def elect(self, topic: str, partition: int) -> int:
         """See `MemoryLog`: a broker elects when it likes to."""

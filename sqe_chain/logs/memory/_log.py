@@ -242,14 +242,22 @@ class MemoryLog:
             append_time,
         )
 
-    def delete(self, topic: str) -> None:
-        """Delete a topic."""
-        del self._broker.topics[topic]
+    def delete(self, topic: str, *, keep_commits: bool = False) -> None:
+        """Delete a topic, and what groups have committed of it.
 
-    def recreate(self, topic: str, partitions: int | None = None) -> None:
-        """Delete a topic and create it again: empty, with another id."""
+        Args:
+            topic: its name.
+            keep_commits: they stay: those of a group whose coordinator does not learn of the deletion.
+        """
+        broker = self._broker
+        del broker.topics[topic]
+        if not keep_commits:
+            broker.commits = {key: commit for key, commit in broker.commits.items() if key[1] != topic}
+
+    def recreate(self, topic: str, partitions: int | None = None, *, keep_commits: bool = False) -> None:
+        """Delete a topic, as `delete` does, and create it again: empty, with another id."""
         count = partitions or len(self._broker.topics[topic].partitions)
-        self.delete(topic)
+        self.delete(topic, keep_commits=keep_commits)
         self.create_topic(topic, count)
 
     def grow(self, topic: str, partitions: int) -> None:

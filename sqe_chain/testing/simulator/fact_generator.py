@@ -20,7 +20,8 @@ class FactGenerator:
         draw: the source of randomness.
         more: another one, for what came later, so that a seed still gives the schedule that it gave without that.
         newest: a third one, for what came still later.
-        latest: a fourth one, for what came last.
+        latest: a fourth one, for what came later.
+        again: a fifth one, for topics that are created again.
 
     Attributes:
         world: the world.
@@ -32,9 +33,14 @@ class FactGenerator:
     """
 
     def __init__(
-        self, draw: random.Random, more: random.Random, newest: random.Random, latest: random.Random
+        self,
+        draw: random.Random,
+        more: random.Random,
+        newest: random.Random,
+        latest: random.Random,
+        again: random.Random,
     ) -> None:
-        self.draw, self.more, self.newest, self.latest = draw, more, newest, latest
+        self.draw, self.more, self.newest, self.latest, self.again = draw, more, newest, latest, again
         self.world = newest_world(extended_world(random_world(draw), more), newest)
         self.steps: list[Step] = []
         self.number = 0

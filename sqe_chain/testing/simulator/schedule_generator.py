@@ -25,8 +25,9 @@ def drawn(seed: int) -> Schedule:
     Args:
         seed: any whole number.
     """
-    draw, *later = (random.Random(one) for one in (seed, f"{seed} more", f"{seed} newest", f"{seed} latest"))  # noqa: S311 - not for secrets
-    return _ScheduleGenerator(draw, *later).schedule()
+    seeds = [f"{seed} {name}" for name in ("more", "newest", "latest", "again")]
+    later = [random.Random(one) for one in seeds]  # noqa: S311 - not for secrets
+    return _ScheduleGenerator(random.Random(seed), *later).schedule()  # noqa: S311 - not for secrets
 
 
 class _ScheduleGenerator(FactGenerator):
@@ -122,7 +123,7 @@ class _ScheduleGenerator(FactGenerator):
         if world.raw and not world.hops and chance(newest, 0.3):
             self.special_done = True
             topic = world.origins()[0]
-            again: list[Step] = [["recreate", topic, world.partitions]]
+            again: list[Step] = [self._recreated(topic, world.partitions)]
             fault = ["meanwhile", newest.randrange(16), newest.choice(["before", "after"]), False, again]
             return [["settle"], self.feed(topic, 2), ["run", "totals", 2, [fault]]]
         return []
@@ -154,7 +155,7 @@ class _ScheduleGenerator(FactGenerator):
     def _recreate_while_folded(self) -> list[Step]:
         self.special_done = True
         latest, topic = self.latest, self.world.origins()[0]
-        again: list[Step] = [["recreate", topic, self.world.partitions], self.feed(topic, 2)]
+        again: list[Step] = [self._recreated(topic, self.world.partitions), self.feed(topic, 2)]
         fault = [
             "meanwhile",
             int(60 * latest.random() ** 1.5),
@@ -408,7 +409,7 @@ class _ScheduleGenerator(FactGenerator):
             ["run", "hop1", 2, []],
             ["run", "hop2", 1, []],
             ["run", "totals", 1, []],
-            ["recreate", "mid", self.world.partitions],
+            self._recreated("mid", self.world.partitions),
             ["run", "hop1", 1, []],
         ]
 
@@ -417,7 +418,10 @@ class _ScheduleGenerator(FactGenerator):
         parts = self.draw.choice([1, self.world.partitions, self.world.partitions + 1])
         settle: list[Step] = [["settle"]] if not self.world.hops or chance(self.draw, 0.5) else []
         down: list[Step] = [["kill", name] for name in self._services()[:1] if chance(self.draw, 0.6)]
-        return [*settle, *down, ["recreate", self.world.origins()[0], parts]]
+        return [*settle, *down, self._recreated(self.world.origins()[0], parts)]
+
+    def _recreated(self, topic: str, partitions: int) -> Step:
+        return ["recreate", topic, partitions, self.again.choice([*3 * ["commits deleted"], "commits kept"])]
 
     def _change(self) -> list[Step]:
         """The code changes while a plan is unfinished."""

@@ -248,10 +248,10 @@ class SimulatedSystem:
         self._archive.add_topic(topic)
         self.fired["topic grown"] += 1
 
-    def _do_recreate(self, topic: str, partitions: int) -> None:
-        """A topic is deleted and created again; Kafka deletes commits with it."""
+    def _do_recreate(self, topic: str, partitions: int, commits: str) -> None:
+        """A topic is deleted and created again; Kafka deletes commits with it, if the coordinator learns of it."""
         self._archive.add_topic(topic)
-        self.log.recreate(topic, partitions)
+        self.log.recreate(topic, partitions, keep_commits=commits == "commits kept")
         self._archive.add_topic(topic)
         self.fired["topic recreated"] += 1
         if topic in self.origins:

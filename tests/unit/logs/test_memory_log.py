@@ -17,7 +17,7 @@ from sqe_chain.errors import (
     Unavailable,
 )
 from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.ports import Bounds, Range
+from sqe_chain.ports import Bounds, Commit, Range
 
 
 @pytest.fixture
@@ -116,6 +116,15 @@ def test_a_topic_created_again_has_another_id_and_is_empty(log: MemoryLog) -> No
     log.delete("t")
     assert log.describe(["t"]) == {}
     assert log.records("t") == []
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_commits_of_a_deleted_topic_go_with_it_unless_they_are_kept(log: MemoryLog, kept: bool) -> None:
+    log.create_topic("other", 1)
+    commits = {(topic, 0): Commit(1, "here") for topic in ("t", "other")}
+    log.commit("g", commits)
+    log.recreate("t", keep_commits=kept)
+    assert log.committed("g", commits) == (commits if kept else {("other", 0): commits["other", 0]})
 
 
 def test_partitions_can_be_added(log: MemoryLog) -> None:
