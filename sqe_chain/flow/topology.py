@@ -287,9 +287,9 @@ class Topology:
 
     def _once(self, what: object, find: Callable[[], Found]) -> Found:
         """The result of `find`, cached until a node is added, because each batch asks for it many times."""
-        if what not in self._found:
-            self._found[what] = find()
-        found: Found = self._found[what]
+        found: Found | None = self._found.get(what)
+        if found is None:
+            found = self._found[what] = find()
         return found
 
     def add(self, kind: type[FoundNode], declared_at: str, *parents: Node, **fields: Any) -> FoundNode:  # noqa: ANN401 - the fields of the node

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class SteppingClock:
     """A clock that advances by a millisecond each time it is read, and whose waits return at once.
@@ -15,11 +17,13 @@ class SteppingClock:
     Attributes:
         now: present time, in milliseconds since 1970.
         waits: waits so far.
+        while_waiting: called in each wait, when its time has passed: what others do meanwhile.
     """
 
     def __init__(self, stop_after: int = 100, now_ms: int = 4_102_444_800_000) -> None:
         self.now = now_ms
         self.waits = 0
+        self.while_waiting: Callable[[], object] | None = None
         self._stop_after = stop_after
 
     def now_ms(self) -> int:
@@ -31,6 +35,8 @@ class SteppingClock:
         """See `Clock.wait`."""
         self.now += milliseconds
         self.waits += 1
+        if self.while_waiting is not None:
+            self.while_waiting()
         return self.waits >= self._stop_after
 
     def jump(self, milliseconds: int) -> None:

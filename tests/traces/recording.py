@@ -331,6 +331,11 @@ class RecordedLog(MemoryLog):
         self.trace.cut = self.trace.cut or "another leader was elected"
         return self._plain.elect(topic, partition)
 
+    def snapshot(self) -> object:
+        """See `MemoryLog`: no broker is put back to what it was."""
+        self.trace.cut = self.trace.cut or "a log has lost records, and was put back"
+        return self._plain.snapshot()
+
     def configure(self, topic: str, **settings: Any) -> None:
         """See `MemoryLog`: the broker's clock is none of ours, and so limits of times mean something else there."""
         self.trace.cut = self.trace.cut or "topics have limits of times"

@@ -208,6 +208,10 @@ class MemoryLog:
         part.epochs = [(epoch, first) for epoch, first in part.epochs if first < offset or not first]
         part.enter(part.epoch + 1)
 
+    def lose(self, topic: str, partition: int, offset: int) -> None:
+        """Lose one record in the middle of a log."""
+        del self._partition(topic, partition).records[offset]
+
     def compact(self, topic: str, partition: int) -> None:
         """Keep the last record of each key only."""
         part = self._partition(topic, partition)

@@ -19,8 +19,8 @@ from sqe_chain.testing.simulator.shrink import shrink_schedule
 
 _CHUNK: Final = 10
 """Schedules that a process takes at a time."""
-_COLLECT_EVERY: Final = 100
-"""Schedules between two collections of cycles."""
+_COLLECT_ALL_EVERY: Final = 500
+"""Schedules between two collections that also look at what older schedules have left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,6 @@ class Outcome:
 
 def run_seed(seed: int) -> Outcome:
     """Execute the schedule of a seed."""
-    if seed % _COLLECT_EVERY == 0:
-        gc.collect()
     simulation, found = Simulation(drawn(seed)), None
     try:
         simulation.run()
@@ -53,6 +51,13 @@ def run_seed(seed: int) -> Outcome:
         found = violation
     reached = simulation.reached + Counter({f"fault: {name}": n for name, n in simulation.fired.items()})
     return Outcome(seed, simulation.fired, simulation.invariants.checked, reached, found)
+
+
+def _run_and_collect(seed: int) -> Outcome:
+    """Execute the schedule of a seed, and free what it has made while that is still in the processor's caches."""
+    outcome = run_seed(seed)
+    gc.collect(2 if seed % _COLLECT_ALL_EVERY == 0 else 0)
+    return outcome
 
 
 def _stop_collecting() -> None:
@@ -103,12 +108,12 @@ class Campaign:
         if self.jobs == 1:
             _stop_collecting()
             try:
-                yield map(run_seed, self.seeds)
+                yield map(_run_and_collect, self.seeds)
             finally:
                 gc.enable()
             return
         with get_context("spawn").Pool(self.jobs, _stop_collecting) as pool:
-            yield pool.imap(run_seed, self.seeds, _CHUNK)
+            yield pool.imap(_run_and_collect, self.seeds, _CHUNK)
 
     def figures(self, seconds: float) -> dict[str, object]:
         """The figures of the campaign, as JSON: counts by name, and what was never reached.

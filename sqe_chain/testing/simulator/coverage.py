@@ -27,13 +27,15 @@ FAULTS: Final = (
     *("RecreatedTopic, handled", "rubbish", "malformed", "file: rename", "file: copy"),
     *("store went back", "state partition went back", "StoreInconsistent, handled"),
     *("rebuild", "rebuild --resume", "rebuild, overtaken", "export and import"),
+    *("log cut off", "TruncatedInput, handled", "record lost", "GapError, handled"),
+    *("standby, the other run killed", "standby, the other run gave its claim back"),
     *("code with more stages", "code with more sources", "other functions", "PlanMismatch, handled"),
 )
 """What happens in some schedule, by the names in `Simulation.fired`."""
 STEPS: Final = (
     *("run", "kill", "start", "wake", "trouble", "settle", "rewind", "copy", "roll back", "table back"),
     *("compact", "vacuum", "rebuild", "move", "change", "feed", "file", "rubbish", "open", "abort"),
-    *("elect", "forget", "grow", "recreate", "jump"),
+    *("elect", "forget", "grow", "recreate", "jump", "standby", "cut", "lose"),
 )
 """The steps of schedules."""
 KINDS: Final = {

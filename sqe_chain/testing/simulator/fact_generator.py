@@ -22,6 +22,7 @@ class FactGenerator:
         newest: a third one, for what came still later.
         latest: a fourth one, for what came later.
         again: a fifth one, for topics that are created again.
+        damage: a sixth one, for logs that lose something, and for standbys.
 
     Attributes:
         world: the world.
@@ -39,8 +40,10 @@ class FactGenerator:
         newest: random.Random,
         latest: random.Random,
         again: random.Random,
+        damage: random.Random,
     ) -> None:
         self.draw, self.more, self.newest, self.latest, self.again = draw, more, newest, latest, again
+        self.damage = damage
         self.world = newest_world(extended_world(random_world(draw), more), newest)
         self.steps: list[Step] = []
         self.number = 0

@@ -24,7 +24,7 @@ from sqe_chain.stores.memory import StoreCopy
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.faulty_tables import FaultyStorage
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
-from sqe_chain.testing.simulator import end_to_end
+from sqe_chain.testing.simulator import damage, end_to_end, standby
 from sqe_chain.testing.simulator.coverage import features_of, reached_by
 from sqe_chain.testing.simulator.flows import totals_of
 from sqe_chain.testing.simulator.invariants import Violation
@@ -123,6 +123,20 @@ class Simulation(SimulatedSystem):
 
         if not self._with_faults(name, wake, faults, present=False):
             self.zombies[name].remove(zombie)
+
+    def _do_standby(self, signs: int, every: int, end: standby.End) -> None:
+        """Another run waits until the present one has ended."""
+        standby.stand_by(self, signs, every, end)
+
+    def attempt(self, name: str, act: Callable[[], object]) -> bool:
+        """Do something with a service as a supervisor would, without faults; returns whether it completed."""
+        return self._with_faults(name, act, ())
+
+    def expect(self, kind: type[ChainError] | None, remedy: Callable[[], None] = lambda: None) -> None:
+        """From now on `totals` may stop with this error, for which there is a remedy; None: with none."""
+        self._expected_errors.clear()
+        if kind is not None:
+            self._expected_errors[kind] = remedy
 
     def _with_faults(
         self, name: str, act: Callable[[], object], faults: Sequence[Sequence[Any]], *, present: bool = True
@@ -236,6 +250,14 @@ class Simulation(SimulatedSystem):
 
     # ------------------------------------------------------------------ brokers and stores
 
+    def _do_cut(self, topic: str, partition: int, back: int, rewritten: bool) -> None:  # noqa: FBT001
+        """A log loses what was read of it."""
+        damage.cut_off(self, topic, partition, back, rewritten=rewritten)
+
+    def _do_lose(self) -> None:
+        """A message between two others of its writer is missing."""
+        damage.lose(self)
+
     def _do_rewind(self, name: str, back: int) -> None:
         """A republisher publishes the same output again."""
         found = self.services[name]
@@ -308,9 +330,9 @@ class Simulation(SimulatedSystem):
             checks.is_back = False
             self.invariants.reset_observations()
 
-        self._expected_errors[TableInconsistent] = remedy
-        self._with_faults("totals", self.services["totals"].restart, ())
-        self._expected_errors.clear()
+        self.expect(TableInconsistent, remedy)
+        self.attempt("totals", self.services["totals"].restart)
+        self.expect(None)
         if not noticed and self.table.lacks(present):
             raise Violation("sound", "rows of a table are gone, and the service has not noticed it")
         checks.is_back = False

@@ -25,7 +25,7 @@ def drawn(seed: int) -> Schedule:
     Args:
         seed: any whole number.
     """
-    seeds = [f"{seed} {name}" for name in ("more", "newest", "latest", "again")]
+    seeds = [f"{seed} {name}" for name in ("more", "newest", "latest", "again", "damage")]
     later = [random.Random(one) for one in seeds]  # noqa: S311 - not for secrets
     return _ScheduleGenerator(random.Random(seed), *later).schedule()  # noqa: S311 - not for secrets
 
@@ -49,6 +49,7 @@ class _ScheduleGenerator(FactGenerator):
         self.steps += self._later_steps()
         self.steps += self._newest_steps()
         self.steps += self._latest_steps()
+        self.steps += self._damage_steps()
         for name in self._services():
             if chance(self.draw, 0.85) or name == "totals":
                 self.steps.append(self._run(name))
@@ -151,6 +152,25 @@ class _ScheduleGenerator(FactGenerator):
         at = int(150 * latest.random() ** 1.5)
         fault = ["meanwhile", at, latest.choice(["before", "after"]), False, others]
         return [*steps, ["rebuild", chance(latest, 0.4), [fault]], ["run", "totals", 1, []]]
+
+    def _damage_steps(self) -> list[Step]:
+        """A log loses something, or a run waits for another one."""
+        world, draw = self.world, self.damage
+        if not chance(draw, 0.12):
+            return []
+        hops: list[Step] = [["run", name, 1, []] for name in self._services() if name.startswith("hop")]
+        losable = world.hops and world.recreated == "stop" and world.kind == ""
+        what = draw.choice(["standby", "cut", *(3 * ["lose"] if losable else [])])
+        if what == "standby":
+            end = draw.choice(["killed", "given back"])
+            return [*hops, ["standby", draw.choice([0, 1, 2, 3]), draw.randrange(1, 30), end]]
+        if what == "cut":
+            topic = "far" if world.hops else world.origins()[0]
+            return [
+                ["settle"],
+                ["cut", topic, draw.randrange(3), draw.choice([1, 1, 2, 9]), chance(draw, 0.6)],
+            ]
+        return [["settle"], self.feed_one_lane(), *hops, ["lose"]]
 
     def _recreate_while_folded(self) -> list[Step]:
         self.special_done = True

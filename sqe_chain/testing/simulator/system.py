@@ -43,12 +43,19 @@ class RecordArchive(dict[tuple[str, int], Mapping[int, MemoryMessage]]):
     def __init__(self, log: MemoryLog) -> None:
         super().__init__()
         self._log = log
+        self._topics: set[str] = set()
 
     def add_topic(self, topic: str) -> None:
         """Add a topic's records, after it was created or changed."""
         info = self._log.describe([topic])[topic]
         for partition in range(info.partitions):
             self[info.topic_id.hex(), partition] = self._log.kept(topic, partition)
+        self._topics.add(topic)
+
+    def refresh(self) -> None:
+        """Look at the present topics again, after the log was put back to a snapshot."""
+        for topic in sorted(self._topics):
+            self.add_topic(topic)
 
 
 class SimulatedSystem:
@@ -173,8 +180,7 @@ class SimulatedSystem:
     def _do_rubbish(self, topic: str, partition: int, kind: str) -> None:
         self._fed += 1
         values = [message.value() for message in self.log.records(topic)]
-        strange = self.malformed | self._odd_times
-        sound = [value for value in values if is_enveloped(value) and value not in strange][-1:]
+        sound = [value for value in values if is_enveloped(value) and value not in self.strange][-1:]
         value = malformed.malformed_message(kind, sound[0] if sound else None, self._fed)
         self.malformed.add(value)
         count = self.log.describe([topic])[topic].partitions
@@ -191,6 +197,16 @@ class SimulatedSystem:
     def _do_abort(self) -> None:
         while self._transactions:
             self._transactions.pop().abort()
+
+    @property
+    def strange(self) -> set[bytes]:
+        """Values that readers refuse, or of which the event time is at the ends of 64 bits."""
+        return self.malformed | self._odd_times
+
+    def restore_log(self, snapshot: object) -> None:
+        """Put the broker back to a snapshot."""
+        self.log.restore(snapshot)
+        self._archive.refresh()
 
     def see(self, kind: str, what: tuple[Any, ...]) -> None:
         """Check a write that took effect; the service may crash after it."""
