@@ -13,6 +13,13 @@ STAGE := scripts/stage
 PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/pytest
 # Unit tests use all cores. Tests on servers mostly wait, so three run at once, each with its own servers.
 UNIT := tests/unit tests/protocol -n auto --dist worksteal
+# Order of steps, recovery, claims, marks, segments: these come first, so that a mistake there shows within a minute.
+CORE := tests/unit/test_chain.py tests/unit/replays \
+  $(addprefix tests/unit/segment/test_,$(addsuffix .py,batch_steps blocks event_times held_units one_rule operator_text \
+    ordered_blocks run_outputs run_times shapes_of_flows stage_table states views)) \
+  $(addprefix tests/protocol/test_,$(addsuffix .py,batch_sizes blame carried claims commits_again commits_in_background idle \
+    inputs lanes order_of_steps outages persist_order plans_after_plans poison progress recover recreated_raw_input \
+    redo_in_place redo_is_what_was_sealed redo_says_the_same rollbacks standby))
 SERVERS := tests --ignore=tests/unit --ignore=tests/protocol
 # Of cases that differ little `make test` runs some, drawn by the commit; `make test-all` runs all of them.
 SAMPLE :=
@@ -42,11 +49,21 @@ test: stages  ## before each commit: lint, types, tests on real servers; of case
 test-all: stages  ## the same with all cases
 
 .PHONY: stages
-stages: setup servers docker lint
-	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) $(SAMPLE)
+stages: setup servers docker
+	@$(STAGE) "first look" $(MAKE) --no-print-directory --jobs=2 --output-sync=target SAMPLE=$(SAMPLE) first-schedules first-tests
+	@$(MAKE) --no-print-directory lint
+	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) $(CORE:%=--ignore=%) $(SAMPLE)
 	@$(STAGE) "mutants, explorer, fuzzing" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FINDERS)
 	@$(MAKE) --no-print-directory --jobs=2 SAMPLE=$(SAMPLE) find-schedules test-servers
 	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) $(SAMPLE) -m alone
+
+.PHONY: first-schedules
+first-schedules:
+	$(BIN)/python -m sqe_chain.testing.simulator --schedules 1500 --seed 0 --jobs 1
+
+.PHONY: first-tests
+first-tests:
+	$(PYTEST) $(CORE) $(SAMPLE) -x --durations 0 --durations-min 2
 
 # Each of them takes one core.
 FINDERS := find-mutants find-paths find-bytes
@@ -76,7 +93,7 @@ explore: python  ## property tests with new random examples; repeat as often as 
 	HYPOTHESIS_PROFILE=explore $(PYTEST) $(UNIT) $(ARGS)
 
 .PHONY: simulate
-simulate: python  ## chains of services under random faults, from a seed: ARGS="--schedules N --seed S"
+simulate: python  ## 10,000 chains of services under random faults: ARGS="--schedules N --seed S" for others
 	$(BIN)/python -m sqe_chain.testing.simulator $(ARGS)
 
 .PHONY: explore-states

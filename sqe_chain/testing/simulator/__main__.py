@@ -22,9 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
         Exit status: 1 on a violation, or when a large campaign has never reached something.
     """
     parser = argparse.ArgumentParser(prog="python -m sqe_chain.testing.simulator", description=__doc__)
-    parser.add_argument("--schedules", type=int, default=1_000, help="how many (default 1,000)")
+    parser.add_argument("--schedules", type=int, default=10_000, help="how many (default 10,000)")
     parser.add_argument("--seed", type=int, default=0, help="of the first; each next one is greater by one")
-    parser.add_argument("--jobs", type=int, default=1, help="processes; 0: one for each core")
+    parser.add_argument("--jobs", type=int, default=0, help="processes; 0, the default: one for each core")
     parser.add_argument("--seconds", type=float, help="end after so long, however many schedules that were")
     parser.add_argument("--keep-going", action="store_true", help="count violations, do not end at the first")
     parser.add_argument("--whole", action="store_true", help="print a failing schedule as it is, not shrunk")

@@ -27,7 +27,8 @@ FAULTS: Final = (
     *("RecreatedTopic, handled", "rubbish", "malformed", "file: rename", "file: copy"),
     *("store went back", "state partition went back", "StoreInconsistent, handled"),
     *("rebuild", "rebuild --resume", "rebuild, overtaken", "export and import"),
-    *("log cut off", "TruncatedInput, handled", "record lost", "GapError, handled"),
+    *("log cut off", "TruncatedInput, handled", "record lost", "GapError, handled", "record lost, excused"),
+    *("republisher changed", "ChangedRepublisher, handled"),
     *("standby, the other run killed", "standby, the other run gave its claim back"),
     *("code with more stages", "code with more sources", "other functions", "PlanMismatch, handled"),
 )
@@ -35,7 +36,7 @@ FAULTS: Final = (
 STEPS: Final = (
     *("run", "kill", "start", "wake", "trouble", "settle", "rewind", "copy", "roll back", "table back"),
     *("compact", "vacuum", "rebuild", "move", "change", "feed", "file", "rubbish", "open", "abort"),
-    *("elect", "forget", "grow", "recreate", "jump", "standby", "cut", "lose"),
+    *("elect", "forget", "grow", "recreate", "jump", "standby", "cut", "lose", "change mind"),
 )
 """The steps of schedules."""
 KINDS: Final = {

@@ -1,4 +1,4 @@
-"""Logs that lose what they had acknowledged: the service that reads them has to notice, and to stop by name.
+"""Logs that lose what they had acknowledged, and writers that change their mind: who reads them has to notice, and to stop by name.
 
 Each step puts the log back as it was when the service has stopped, which is the documented way out.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from sqe_chain.envelope.message import Envelope, is_enveloped, read
-from sqe_chain.errors import ChainError, GapError, TruncatedInput
+from sqe_chain.envelope.message import is_enveloped, read
+from sqe_chain.errors import ChainError, ChangedRepublisher, GapError, TruncatedInput
 from sqe_chain.logs.memory import MemoryMessage
+from sqe_chain.testing.simulator.flows import changed_hop
 from sqe_chain.testing.simulator.invariants import Violation
 
 if TYPE_CHECKING:
@@ -50,57 +53,112 @@ def cut_off(simulation: Simulation, topic: str, partition: int, back: int, *, re
 def lose(simulation: Simulation) -> None:
     """A message is missing that its writer's next one names as the one before, and `totals` has read neither.
 
+    It must stop; unless a record that cannot be read came after what it accepted last of that lane, which may have been it.
+
     Args:
         simulation: republishers have published what `totals` has not read.
     """
-    log = simulation.log
-    kept = [message for message in log.records("far") if message.value() is not None]
-    if any(not is_enveloped(message.value()) or message.value() in simulation.strange for message in kept):
-        return  # what cannot be read excuses gaps
-    ends = simulation.invariants.expected().ends
-    fresh = {message for message in kept if message.offset() >= ends.get(message.coordinates[:2], 0)}
-    lost = next((one for one in _named_by_the_next(kept) if one in fresh), None)
-    if lost is None:
+    log, ends = simulation.log, simulation.invariants.expected().ends
+    partitions = range(log.describe(["far"])["far"].partitions)
+    places = [place for partition in partitions for place in _named_by_the_next(simulation, partition)]
+    fresh = [one for one in places if one.message.offset() >= ends.get(("far", one.message.partition()), 0)]
+    if not fresh:
         return
+    lost = fresh[0]
     before = log.snapshot()
-    log.lose(*lost.coordinates)
-    simulation.fired["record lost"] += 1
-    _must_stop(simulation, GapError, before, f"{lost.coordinates} is missing")
+    log.lose(*lost.message.coordinates)
+    if not lost.excused:
+        simulation.fired["record lost"] += 1
+        _must_stop(simulation, GapError, before, f"{lost.message.coordinates} is missing")
+        return
+    simulation.fired["record lost, excused"] += 1
+    simulation.forget_facts({unit.partition(".")[0] for unit in lost.units})
+    simulation.attempt("totals", partial(_catch_up, simulation))
 
 
-def _named_by_the_next(messages: list[MemoryMessage]) -> Iterator[MemoryMessage]:
-    """The messages that were published once, and that the next one on their lane names as the one before."""
-    envelopes = [(message, read(message.value(), headers=message.headers())) for message in messages]
-    published = Counter(_place(message, envelope) for message, envelope in envelopes)
-    named = {
-        (message.partition(), envelope.lane, envelope.previous)
-        for message, envelope in envelopes
-        if published[_place(message, envelope)] == 1
-    }
-    for message, envelope in envelopes:
-        if published[_place(message, envelope)] == 1 and _place(message, envelope) in named:
-            yield message
+def change_mind(simulation: Simulation) -> None:
+    """The republisher repeats its last input by other code, which makes fewer messages of it.
+
+    Args:
+        simulation: its one republisher has published what it was fed; `totals` may have read that, or not.
+    """
+    hop, log = simulation.services["hop1"], simulation.log
+    commit = hop.commits().get(("origin", 0))
+    if commit is None or not commit.offset:
+        return
+    before, old, hop.service = log.snapshot(), hop.flow, None
+    watch, hop.script.watch = (
+        hop.script.watch,
+        None,
+    )  # other content at the same positions is what this is about
+    hop.flow = changed_hop(simulation.world)
+
+    def repeat() -> None:
+        hop.rewind({("origin", 0): commit.offset - 1})
+        hop.batch()
+
+    simulation.attempt("hop1", repeat)
+    hop.flow, hop.service, hop.script.watch = old, None, watch
+    simulation.fired["republisher changed"] += 1
+    _must_stop(
+        simulation, ChangedRepublisher, before, "hop1 makes fewer messages of an input than it did before"
+    )
 
 
-def _place(message: MemoryMessage, envelope: Envelope) -> tuple[int, int, bytes]:
-    return message.partition(), envelope.lane, envelope.position
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A message that was published once, and that the next one of its lane names as the one before.
+
+    Attributes:
+        message: it.
+        units: what is in it, by their texts.
+        excused: whether it may be missing.
+    """
+
+    message: MemoryMessage
+    units: tuple[str, ...]
+    excused: bool
+
+
+def _named_by_the_next(simulation: Simulation, partition: int) -> Iterator[_Named]:
+    """The messages of a partition that may be missed."""
+    unreadable, accepted = -1, dict[int, tuple[bytes, int]]()
+    kept = [one for one in simulation.log.records("far") if one.partition() == partition]
+    sound = [one for one in kept if is_enveloped(one.value()) and one.value() not in simulation.malformed]
+    envelopes = {one.offset(): read(one.value(), headers=one.headers()) for one in sound}
+    published = Counter((one.lane, one.position) for one in envelopes.values())
+    named = {(one.lane, one.previous) for one in envelopes.values() if published[one.lane, one.position] == 1}
+    for message in kept:
+        envelope = envelopes.get(message.offset())
+        if envelope is None:
+            unreadable = message.offset()
+            continue
+        lane, position = envelope.lane, envelope.position
+        highest, offset = accepted.get(lane, (b"", -1))
+        if published[lane, position] == 1 and (lane, position) in named:
+            texts = (one.value for one in envelope.payloads_as(simulation.text) if one is not None)
+            yield _Named(message, tuple(texts), offset < unreadable)
+        if position > highest:
+            accepted[lane] = position, message.offset()
+
+
+def _catch_up(simulation: Simulation) -> None:
+    totals = simulation.services["totals"]
+    for _ in range(MOST_BATCHES):
+        if not totals.batch() and not totals.batch(at_end=True):
+            return
 
 
 def _must_stop(simulation: Simulation, kind: type[ChainError], before: object, what: str) -> None:
     """Run `totals` until it stops with this error; then the log is what it was before."""
-    totals, noticed = simulation.services["totals"], list[bool]()
+    noticed = list[bool]()
 
     def remedy() -> None:
         noticed.append(True)
         simulation.restore_log(before)
 
-    def run() -> None:
-        for _ in range(MOST_BATCHES):
-            if not totals.batch() and not totals.batch(at_end=True):
-                return
-
     simulation.expect(kind, remedy)
-    simulation.attempt("totals", run)
+    simulation.attempt("totals", partial(_catch_up, simulation))
     if not noticed:
         raise Violation("sound", f"{what}, and totals has not noticed it")
     simulation.expect(None)

@@ -156,6 +156,11 @@ def units_of(fact: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def is_no_third(value: StringValue) -> bool:
+    """Whether a unit is one of the first two of its fact."""
+    return not unit_of(value.value).id.endswith(".2")
+
+
 def split(fact: StringValue) -> list[StringValue]:
     """A fact's units."""
     return [StringValue(value=text) for text in units_of(fact.value)]

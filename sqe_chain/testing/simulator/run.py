@@ -258,6 +258,10 @@ class Simulation(SimulatedSystem):
         """A message between two others of its writer is missing."""
         damage.lose(self)
 
+    def _do_change_mind(self) -> None:
+        """A republisher repeats its last input by other code."""
+        damage.change_mind(self)
+
     def _do_rewind(self, name: str, back: int) -> None:
         """A republisher publishes the same output again."""
         found = self.services[name]

@@ -156,11 +156,14 @@ class _ScheduleGenerator(FactGenerator):
     def _damage_steps(self) -> list[Step]:
         """A log loses something, or a run waits for another one."""
         world, draw = self.world, self.damage
-        if not chance(draw, 0.12):
+        if not chance(draw, 0.18):
             return []
         hops: list[Step] = [["run", name, 1, []] for name in self._services() if name.startswith("hop")]
         losable = world.hops and world.recreated == "stop" and world.kind == ""
-        what = draw.choice(["standby", "cut", *(3 * ["lose"] if losable else [])])
+        fickle = losable and world.hops == 1 and not world.files
+        what = draw.choice(
+            ["standby", "cut", *(3 * ["lose"] if losable else []), *(2 * ["change"] if fickle else [])]
+        )
         if what == "standby":
             end = draw.choice(["killed", "given back"])
             return [*hops, ["standby", draw.choice([0, 1, 2, 3]), draw.randrange(1, 30), end]]
@@ -170,7 +173,17 @@ class _ScheduleGenerator(FactGenerator):
                 ["settle"],
                 ["cut", topic, draw.randrange(3), draw.choice([1, 1, 2, 9]), chance(draw, 0.6)],
             ]
-        return [["settle"], self.feed_one_lane(), *hops, ["lose"]]
+        if what == "change":
+            read: list[Step] = [["run", "totals", 2, []]] if chance(draw, 0.5) else []
+            return [["settle"], ["feed", "origin", [self.sound_fact(0, 3)]], *hops, *read, ["change mind"]]
+        lose: list[Step] = [self.feed_one_lane(), *hops, ["lose"]]
+        if world.poison == "stop" or chance(draw, 0.3):
+            return [["settle"], *lose]
+        # What cannot be read may have been what is missing; perhaps with a replay of the lane after it, which says nothing.
+        rubbish = ["rubbish", "far", partition_of(b"a", world.partitions), "rubbish"]
+        replay: list[Step] = [["rewind", f"hop{world.hops}", 3], hops[-1]] if chance(draw, 0.5) else []
+        again: list[Step] = [["settle"], self.feed_one_lane(), *hops, ["lose"]] if chance(draw, 0.5) else []
+        return [["settle"], rubbish, *replay, *lose, *again]
 
     def _recreate_while_folded(self) -> list[Step]:
         self.special_done = True

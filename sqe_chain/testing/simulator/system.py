@@ -70,6 +70,7 @@ class SimulatedSystem:
         store: of `totals`, and of republishers that need one.
         other_stores: of the reader, and of a republisher of files.
         writes_left: kind of write -> how many more take effect before the service crashes.
+        text: the type of payloads.
         origins: topic -> facts written to it, each with whether the topic's present incarnation has it.
     """
 
@@ -94,7 +95,7 @@ class SimulatedSystem:
         self.services: dict[str, Rehearsal] = {}
         self.zombies: dict[str, list[Zombie]] = {}
         self._fed = 0
-        self._text = text_type(world)
+        self.text = text_type(world)
         self.table = _empty_table() if world.table else None
         if world.files:
             _empty_folder()
@@ -149,7 +150,7 @@ class SimulatedSystem:
                 value = fact.encode()
             else:
                 identity = self._fed.to_bytes(16, "big")
-                value = wrap(self._text(value=fact), key=key, timestamp_ms=now, event_id=identity)
+                value = wrap(self.text(value=fact), key=key, timestamp_ms=now, event_id=identity)
                 if kind in facts.ODD_TIMES:
                     value = malformed.with_event_time(value, facts.ODD_TIMES[kind])
                     self._odd_times.add(value)
@@ -180,7 +181,8 @@ class SimulatedSystem:
     def _do_rubbish(self, topic: str, partition: int, kind: str) -> None:
         self._fed += 1
         values = [message.value() for message in self.log.records(topic)]
-        sound = [value for value in values if is_enveloped(value) and value not in self.strange][-1:]
+        strange = self.malformed | self._odd_times
+        sound = [value for value in values if is_enveloped(value) and value not in strange][-1:]
         value = malformed.malformed_message(kind, sound[0] if sound else None, self._fed)
         self.malformed.add(value)
         count = self.log.describe([topic])[topic].partitions
@@ -198,10 +200,12 @@ class SimulatedSystem:
         while self._transactions:
             self._transactions.pop().abort()
 
-    @property
-    def strange(self) -> set[bytes]:
-        """Values that readers refuse, or of which the event time is at the ends of 64 bits."""
-        return self.malformed | self._odd_times
+    def forget_facts(self, numbers: set[str]) -> None:
+        """Facts with these numbers need not arrive: they are lost."""
+        for topic, fed in self.origins.items():
+            self.origins[topic] = [
+                (fact, present and fact.partition(" ")[0] not in numbers) for fact, present in fed
+            ]
 
     def restore_log(self, snapshot: object) -> None:
         """Put the broker back to a snapshot."""

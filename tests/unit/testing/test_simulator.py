@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol import applying
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.replays.marks import PartitionMarks
@@ -96,6 +97,70 @@ def test_two_stages_of_one_level_behind_a_shuffle_need_different_things_of_their
     """The first publishes nothing, so its units carry less; those of the second are made of the same input."""
     world = World(state_partitions=1, poison="skip")
     replay(world, [["feed", "origin", [[0, "4 c c - g4 1"]]], ["change", "stages"]])
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_log_that_loses_what_was_read_of_it_stops_the_service(*, raw: bool, rewritten: bool) -> None:
+    """Whether others are written at the same offsets or not; with the log as it was it goes on."""
+    fed = ["feed", "far", [[0, "1 a a - g1 1"], [0, "2 a a - g2 1"]]]
+    fired = replay(World(hops=0, raw=raw), [fed, ["settle"], ["cut", "far", 0, 1, rewritten]]).fired
+    assert fired["log cut off"] == fired["TruncatedInput, handled"] == 1
+
+
+def test_a_message_that_the_next_one_names_is_missed() -> None:
+    """Of three messages of one lane, published at once, the first is lost before anybody has read it."""
+    fed = ["feed", "origin", [[0, f"{number} a a - g{number} 1"] for number in (1, 2, 3)]]
+    fired = replay(World(hops=1), [fed, ["run", "hop1", 1, []], ["lose"]]).fired
+    assert fired["record lost"] == fired["GapError, handled"] == 1
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_record_that_cannot_be_read_excuses_one_gap(*, replayed: bool) -> None:
+    """It may have been what is missing; a replay after it says nothing, and a message that was accepted after it ends that."""
+
+    def three(first: int) -> list[list[Any]]:
+        numbers = range(first, first + 3)
+        fed = ["feed", "origin", [[0, f"{number} a a - g{number} 1"] for number in numbers]]
+        return [fed, ["run", "hop1", 1, []]]
+
+    replay_it = [["rewind", "hop1", 3], ["run", "hop1", 1, []]] if replayed else []
+    steps = [*three(1), ["settle"], ["rubbish", "far", 0, "rubbish"], *replay_it, *three(4), ["lose"]]
+    world = World(hops=1, partitions=1, poison="skip")
+    assert replay(world, steps).fired["record lost, excused"] == 1
+    fired = replay(world, [*steps, ["settle"], *three(7), ["lose"]]).fired
+    assert fired["record lost, excused"] == fired["record lost"] == fired["GapError, handled"] == 1
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_republisher_that_repeats_an_input_by_other_code_is_noticed(*, read: bool) -> None:
+    """Whether its first attempt had been read already or not."""
+    fed = ["feed", "origin", [[0, "1 a a - g1 3"]]]
+    steps = [fed, ["run", "hop1", 1, []], *([["run", "totals", 1, []]] if read else []), ["change mind"]]
+    assert replay(World(hops=1), steps).fired["ChangedRepublisher, handled"] == 1
+
+
+def test_a_service_that_does_not_miss_a_message_violates_an_invariant(monkeypatch: Patch) -> None:
+    fed = ["feed", "origin", [[0, f"{number} a a - g{number} 1"] for number in (1, 2, 3)]]
+    monkeypatch.setattr(MemoryLog, "lose", lambda *_: None)  # nothing is lost, so nothing is noticed
+    with pytest.raises(Violation, match="has not noticed"):
+        replay(World(hops=1), [fed, ["run", "hop1", 1, []], ["lose"]])
+
+
+@pytest.mark.parametrize("end", ["killed", "given back"])
+@pytest.mark.parametrize("signs", [0, 1, 3])
+def test_a_standby_waits_as_long_as_the_other_run_lives(signs: int, end: str) -> None:
+    """A batch and heartbeats are signs of life; then it takes over after six seconds, or at once."""
+    more = ["feed", "origin", [[0, "4 a a - g4 1"]]]
+    fired = replay(World(), [FED, *RUN, more, *RUN[:2], ["standby", signs, 29, end]]).fired
+    (what,) = (name for name in fired if name.startswith("standby"))
+    assert what.endswith("killed" if end == "killed" else "back")
+
+
+def test_a_standby_that_does_not_wait_violates_an_invariant(monkeypatch: Patch) -> None:
+    monkeypatch.setattr("sqe_chain.protocol.claim._stand_by", lambda _env, home: home)
+    with pytest.raises(Violation, match="0 looks without a sign of life"):
+        replay(World(), [FED, *RUN, ["standby", 1, 5, "killed"]])
 
 
 def no_marks(patch: Patch) -> None:
@@ -219,7 +284,7 @@ def test_steps_within_pauses_become_fewer_at_tables_too() -> None:
 def test_a_campaign_counts_faults_and_invariants(
     capsys: pytest.CaptureFixture[str], whole: list[int]
 ) -> None:
-    assert main(["--schedules", "1", "--seed", str(whole[0])]) == 0
+    assert main(["--schedules", "1", "--seed", str(whole[0]), "--jobs", "1"]) == 0
     told = capsys.readouterr().out
     assert "1 schedules" in told
     assert "prefix: at every moment" in told
@@ -231,7 +296,7 @@ def test_a_violation_gives_status_1_and_a_test(
 ) -> None:
     no_marks(monkeypatch)
     seed = next(seed for seed in whole if violation_of(drawn(seed)))
-    assert main(["--schedules", "1", "--seed", str(seed)]) == 1
+    assert main(["--schedules", "1", "--seed", str(seed), "--jobs", "1"]) == 1
     assert f"def test_seed_{seed}" in capsys.readouterr().out
 
 
