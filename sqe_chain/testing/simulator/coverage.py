@@ -28,7 +28,7 @@ FAULTS: Final = (
     *("store went back", "state partition went back", "StoreInconsistent, handled"),
     *("rebuild", "rebuild --resume", "rebuild, overtaken", "export and import"),
     *("log cut off", "TruncatedInput, handled", "record lost", "GapError, handled", "record lost, excused"),
-    *("republisher changed", "ChangedRepublisher, handled"),
+    *("republisher changed", "ChangedRepublisher, handled", "counted roots came back"),
     *("standby, the other run killed", "standby, the other run gave its claim back"),
     *("code with more stages", "code with more sources", "other functions", "PlanMismatch, handled"),
 )
@@ -36,7 +36,7 @@ FAULTS: Final = (
 STEPS: Final = (
     *("run", "kill", "start", "wake", "trouble", "settle", "rewind", "copy", "roll back", "table back"),
     *("compact", "vacuum", "rebuild", "move", "change", "feed", "file", "rubbish", "open", "abort"),
-    *("elect", "forget", "grow", "recreate", "jump", "standby", "cut", "lose", "change mind"),
+    *("elect", "forget", "grow", "recreate", "jump", "standby", "cut", "lose", "change mind", "come back"),
 )
 """The steps of schedules."""
 KINDS: Final = {

@@ -262,6 +262,10 @@ class Simulation(SimulatedSystem):
         """A republisher repeats its last input by other code."""
         damage.change_mind(self)
 
+    def _do_come_back(self, back: int) -> None:
+        """What was counted comes back through a topic that was created again."""
+        damage.come_back(self, back)
+
     def _do_rewind(self, name: str, back: int) -> None:
         """A republisher publishes the same output again."""
         found = self.services[name]

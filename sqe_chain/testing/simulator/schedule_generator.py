@@ -9,14 +9,13 @@ from typing import Any, Final
 
 from sqe_chain.partitioner import partition_of
 from sqe_chain.testing.simulator import facts, malformed
-from sqe_chain.testing.simulator.fact_generator import TWO, FactGenerator
+from sqe_chain.testing.simulator.damage_generator import LONG, DamageGenerator
+from sqe_chain.testing.simulator.fact_generator import TWO
 from sqe_chain.testing.simulator.schedule import Schedule, Step
 from sqe_chain.testing.simulator.world import DAY_MS, chance
 
 ROUNDS: Final = (1, 1, 1, 1, 1, 1, 2)
 LEAST_FAULTS: Final = 3
-LONG: Final = 24
-"""Records of one partition that are read as columns."""
 
 
 def drawn(seed: int) -> Schedule:
@@ -30,7 +29,7 @@ def drawn(seed: int) -> Schedule:
     return _ScheduleGenerator(random.Random(seed), *later).schedule()  # noqa: S311 - not for secrets
 
 
-class _ScheduleGenerator(FactGenerator):
+class _ScheduleGenerator(DamageGenerator):
     """Generates the steps of a schedule."""
 
     def schedule(self) -> Schedule:
@@ -49,7 +48,7 @@ class _ScheduleGenerator(FactGenerator):
         self.steps += self._later_steps()
         self.steps += self._newest_steps()
         self.steps += self._latest_steps()
-        self.steps += self._damage_steps()
+        self.steps += self.damage_steps()
         for name in self._services():
             if chance(self.draw, 0.85) or name == "totals":
                 self.steps.append(self._run(name))
@@ -152,38 +151,6 @@ class _ScheduleGenerator(FactGenerator):
         at = int(150 * latest.random() ** 1.5)
         fault = ["meanwhile", at, latest.choice(["before", "after"]), False, others]
         return [*steps, ["rebuild", chance(latest, 0.4), [fault]], ["run", "totals", 1, []]]
-
-    def _damage_steps(self) -> list[Step]:
-        """A log loses something, or a run waits for another one."""
-        world, draw = self.world, self.damage
-        if not chance(draw, 0.18):
-            return []
-        hops: list[Step] = [["run", name, 1, []] for name in self._services() if name.startswith("hop")]
-        losable = world.hops and world.recreated == "stop" and world.kind == ""
-        fickle = losable and world.hops == 1 and not world.files
-        what = draw.choice(
-            ["standby", "cut", *(3 * ["lose"] if losable else []), *(2 * ["change"] if fickle else [])]
-        )
-        if what == "standby":
-            end = draw.choice(["killed", "given back"])
-            return [*hops, ["standby", draw.choice([0, 1, 2, 3]), draw.randrange(1, 30), end]]
-        if what == "cut":
-            topic = "far" if world.hops else world.origins()[0]
-            return [
-                ["settle"],
-                ["cut", topic, draw.randrange(3), draw.choice([1, 1, 2, 9]), chance(draw, 0.6)],
-            ]
-        if what == "change":
-            read: list[Step] = [["run", "totals", 2, []]] if chance(draw, 0.5) else []
-            return [["settle"], ["feed", "origin", [self.sound_fact(0, 3)]], *hops, *read, ["change mind"]]
-        lose: list[Step] = [self.feed_one_lane(), *hops, ["lose"]]
-        if world.poison == "stop" or chance(draw, 0.3):
-            return [["settle"], *lose]
-        # What cannot be read may have been what is missing; perhaps with a replay of the lane after it, which says nothing.
-        rubbish = ["rubbish", "far", partition_of(b"a", world.partitions), "rubbish"]
-        replay: list[Step] = [["rewind", f"hop{world.hops}", 3], hops[-1]] if chance(draw, 0.5) else []
-        again: list[Step] = [["settle"], self.feed_one_lane(), *hops, ["lose"]] if chance(draw, 0.5) else []
-        return [["settle"], rubbish, *replay, *lose, *again]
 
     def _recreate_while_folded(self) -> list[Step]:
         self.special_done = True

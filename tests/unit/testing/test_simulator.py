@@ -124,8 +124,15 @@ def test_a_record_that_cannot_be_read_excuses_one_gap(*, replayed: bool) -> None
         fed = ["feed", "origin", [[0, f"{number} a a - g{number} 1"] for number in numbers]]
         return [fed, ["run", "hop1", 1, []]]
 
-    replay_it = [["rewind", "hop1", 3], ["run", "hop1", 1, []]] if replayed else []
-    steps = [*three(1), ["settle"], ["rubbish", "far", 0, "rubbish"], *replay_it, *three(4), ["lose"]]
+    replay_it: list[list[Any]] = [["rewind", "hop1", 3], ["run", "hop1", 1, []]] if replayed else []
+    steps: list[list[Any]] = [
+        *three(1),
+        ["settle"],
+        ["rubbish", "far", 0, "rubbish"],
+        *replay_it,
+        *three(4),
+        ["lose"],
+    ]
     world = World(hops=1, partitions=1, poison="skip")
     assert replay(world, steps).fired["record lost, excused"] == 1
     fired = replay(world, [*steps, ["settle"], *three(7), ["lose"]]).fired
@@ -136,8 +143,20 @@ def test_a_record_that_cannot_be_read_excuses_one_gap(*, replayed: bool) -> None
 def test_a_republisher_that_repeats_an_input_by_other_code_is_noticed(*, read: bool) -> None:
     """Whether its first attempt had been read already or not."""
     fed = ["feed", "origin", [[0, "1 a a - g1 3"]]]
-    steps = [fed, ["run", "hop1", 1, []], *([["run", "totals", 1, []]] if read else []), ["change mind"]]
+    steps: list[list[Any]] = [
+        fed,
+        ["run", "hop1", 1, []],
+        *([["run", "totals", 1, []]] if read else []),
+        ["change mind"],
+    ]
     assert replay(World(hops=1), steps).fired["ChangedRepublisher, handled"] == 1
+
+
+@pytest.mark.parametrize("back", [1, 3])
+def test_what_comes_back_through_a_topic_that_was_created_again_is_noticed(back: int) -> None:
+    """All of what was counted, or its last root alone."""
+    fired = replay(World(), [FED, *RUN, ["settle"], ["come back", back]]).fired
+    assert fired["counted roots came back"] == fired["RecreatedTopic, handled"] == 1
 
 
 def test_a_service_that_does_not_miss_a_message_violates_an_invariant(monkeypatch: Patch) -> None:
