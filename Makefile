@@ -13,13 +13,16 @@ STAGE := scripts/stage
 PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/pytest
 # Unit tests use all cores. Tests on servers mostly wait, so three run at once, each with its own servers.
 UNIT := tests/unit tests/protocol -n auto --dist worksteal
-# Order of steps, recovery, claims, marks, segments: these come first, so that a mistake there shows within a minute.
+# Order of steps, recovery, claims, marks, segments, stages: these come first, so that a mistake there shows within a minute.
 CORE := tests/unit/test_chain.py tests/unit/replays \
   $(addprefix tests/unit/segment/test_,$(addsuffix .py,batch_steps blocks event_times held_units one_rule operator_text \
     ordered_blocks run_outputs run_times shapes_of_flows stage_table states views)) \
-  $(addprefix tests/protocol/test_,$(addsuffix .py,batch_sizes blame carried claims commits_again commits_in_background idle \
-    inputs lanes order_of_steps outages persist_order plans_after_plans poison progress recover recreated_raw_input \
-    redo_in_place redo_is_what_was_sealed redo_says_the_same rollbacks standby))
+  $(addprefix tests/unit/stages/test_,$(addsuffix .py,deduplicate distinct replays root_replays sequences stream_time \
+    windowing windows)) \
+  $(addprefix tests/protocol/test_,$(addsuffix .py,batch_sizes blame brake carried claims commits_again \
+    commits_in_background held idle inputs lanes moving order_of_steps outages overwrites_that_stop persist_order plan_json \
+    plans_after_plans poison progress recover recreated_raw_input redo_in_place redo_is_what_was_sealed redo_says_the_same \
+    rollbacks standby))
 SERVERS := tests --ignore=tests/unit --ignore=tests/protocol
 # Of cases that differ little `make test` runs some, drawn by the commit; `make test-all` runs all of them.
 SAMPLE :=

@@ -24,6 +24,7 @@ from contextlib import ExitStack
 from hashlib import blake2b
 from queue import SimpleQueue
 
+from tests.mutants import first_look
 from tests.mutants.catalogue import ALL, CATALOGUE
 from tests.mutants.injection import Copy, Finding, copied, misplaced
 from tests.mutants.ledger import (
@@ -99,8 +100,13 @@ def _summary(
 def write(known: Known) -> None:
     """Write the ledger, and the tables of the page."""
     write_ledger(known, ALL)
+    PAGE.write_text(page_with(PAGE.read_text(), tables_of(known)))
+
+
+def tables_of(known: Known) -> dict[str, str]:
+    """The tables of the page, by their names."""
     tables = {subject: table(own, known) for subject, own in CATALOGUE.items()}
-    PAGE.write_text(page_with(PAGE.read_text(), tables))
+    return tables | {"first look": first_look.table(ALL, known)}
 
 
 def head() -> str:
@@ -137,6 +143,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="so many at once, each in a copy of the tree")
     parser.add_argument(
         "--again", action="store_true", help="also those that are known, with nothing changed"
+    )
+    parser.add_argument(
+        "--from-seed-0",
+        action="store_true",
+        help="the simulator does not begin with the schedule that has found a mutant before",
     )
     parser.add_argument("--tables", action="store_true", help="only write the tables of the page again")
     parser.add_argument("--no-simulator", action="store_true", help="tests alone")
@@ -208,7 +219,7 @@ def _judge(
                     if by == BY_TESTS:
                         finding = copy.tested(options.tests or one.tests)
                     else:
-                        before = known.get((one.name, by))
+                        before = None if options.from_seed_0 else known.get((one.name, by))
                         finding = _simulated(copy, one, before.seed if before is not None else None)
                     found[one.name, by] = _judgement(one, by, finding, commit)
         finally:

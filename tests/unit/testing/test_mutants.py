@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import is_known, main, sample
-from tests.mutants.catalogue import ALL, CATALOGUE
+from tests.mutants.__main__ import is_known, main, sample, tables_of
+from tests.mutants.catalogue import ALL
 from tests.mutants.injection import TREE, misplaced
 from tests.mutants.ledger import (
     BY_SIMULATOR,
@@ -61,8 +61,7 @@ def test_all_of_them_have_been_judged_and_none_survived() -> None:
 
 def test_the_page_has_the_tables_of_the_ledger() -> None:
     known, page = read_ledger(), PAGE.read_text()
-    tables = {subject: table(own, known) for subject, own in CATALOGUE.items()}
-    assert page_with(page, tables) == page, "run make mutants, or python -m tests.mutants --tables"
+    assert page_with(page, tables_of(known)) == page, "run make mutants, or python -m tests.mutants --tables"
 
 
 def test_a_sample_changes_with_the_commit_and_keeps_to_its_time() -> None:
