@@ -16,7 +16,7 @@ from sqe_chain.envelope.message import is_enveloped, read
 from sqe_chain.errors import ChainError, ChangedRepublisher, GapError, RecreatedTopic, TruncatedInput
 from sqe_chain.logs.memory import MemoryMessage
 from sqe_chain.testing.rehearsal import Rehearsal
-from sqe_chain.testing.simulator.flows import changed_hop
+from sqe_chain.testing.simulator.flows import Makes, changed_hop
 from sqe_chain.testing.simulator.invariants import Violation
 
 if TYPE_CHECKING:
@@ -80,17 +80,18 @@ def lose(simulation: Simulation) -> None:
     simulation.attempt("totals", partial(_catch_up, simulation.services["totals"]))
 
 
-def change_mind(simulation: Simulation) -> None:
-    """The republisher repeats its last input by other code, which makes fewer messages of it.
+def change_mind(simulation: Simulation, makes: Makes) -> None:
+    """The republisher repeats its last input by other code, which makes fewer messages of it, or more.
 
     Args:
         simulation: its one republisher has published what it was fed; `totals` may have read that, or not.
+        makes: which of them.
     """
     if simulation.world.records < MOST_RECORDS:
         return
     hop = simulation.services["hop1"]
     before, old, hop.service = simulation.log.snapshot(), hop.flow, None
-    hop.flow = changed_hop(simulation.world)
+    hop.flow = changed_hop(simulation.world, makes)
     with _unwatched(simulation):
         _repeat(simulation, back=1)
     hop.flow, hop.service = old, None

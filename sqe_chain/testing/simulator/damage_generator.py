@@ -61,7 +61,7 @@ class DamageGenerator(FactGenerator):
     def _change_mind(self) -> list[Step]:
         read: list[Step] = [["run", "totals", 2, []]] if chance(self.damage, 0.5) else []
         fed = ["feed", "origin", [self.sound_fact(0, 3)]]
-        return [["settle"], fed, *self._hops(), *read, ["change mind"]]
+        return [["settle"], fed, *self._hops(), *read, ["change mind", self.damage.choice(["fewer", "more"])]]
 
     def _come_back(self) -> list[Step]:
         return [["settle"], ["come back", self.damage.choice([1, 1, 3])]]

@@ -161,6 +161,15 @@ def is_no_third(value: StringValue) -> bool:
     return not unit_of(value.value).id.endswith(".2")
 
 
+def and_a_fourth(value: StringValue) -> list[StringValue]:
+    """A unit; after the third of its fact comes another one."""
+    unit = unit_of(value.value)
+    if not unit.id.endswith(".2"):
+        return [value]
+    more = f"{unit.id.removesuffix('.2')}.3 {KEYS[-1]} {KEYS[-1]} {SOUND} {unit.same}"
+    return [value, type(value)(value=more)]
+
+
 def split(fact: StringValue) -> list[StringValue]:
     """A fact's units."""
     return [StringValue(value=text) for text in units_of(fact.value)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
@@ -18,6 +18,10 @@ from sqe_chain.testing.simulator.world import COMPACTED, DAY_MS, FOLDER, TABLE, 
 
 _MOST_FLOWS: Final = 20_000
 """Flows that are kept; there are fewer."""
+
+
+Makes = Literal["fewer", "more"]
+"""What a republisher makes of an input after its code was changed."""
 
 
 def flows_of(world: World) -> dict[str, Flow]:
@@ -94,20 +98,22 @@ def _republishers(world: World) -> dict[str, Flow]:
     return found
 
 
-def changed_hop(world: World) -> Flow:
-    """The only republisher of the world by other code: it leaves out the third unit of each fact."""
-    return _hop(world, "hop1", "origin", "far", first=True, last=True, changed=True)
+def changed_hop(world: World, makes: Makes) -> Flow:
+    """The only republisher of the world by other code: without the third unit of each fact, or with a fourth one."""
+    return _hop(world, "hop1", "origin", "far", first=True, last=True, makes=makes)
 
 
 def _hop(
-    world: World, name: str, source: str, target: str, *, first: bool, last: bool, changed: bool = False
+    world: World, name: str, source: str, target: str, *, first: bool, last: bool, makes: Makes | None = None
 ) -> Flow:
     flow = Flow(name, poison=world.poison)
     stream = _origin(world, flow, source) if first else flow.source(source, text_type(world))
     if last:
         stream = stream.map(facts.refuse_in_hop)
-    if changed:
+    if makes == "fewer":
         stream = stream.filter(facts.is_no_third)
+    elif makes == "more":
+        stream = stream.flat_map(facts.and_a_fourth)
     # Where a topic in between may be created again, siblings have keys of their own, so that each is an envelope.
     key = facts.route if world.recreated == "stop" else lambda value: value.value
     stream.to(target, key=key, partitions=world.partitions, carrier=world.carrier)

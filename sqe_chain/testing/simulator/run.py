@@ -26,7 +26,7 @@ from sqe_chain.testing.faulty_tables import FaultyStorage
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import damage, end_to_end, standby
 from sqe_chain.testing.simulator.coverage import features_of, reached_by
-from sqe_chain.testing.simulator.flows import totals_of
+from sqe_chain.testing.simulator.flows import Makes, totals_of
 from sqe_chain.testing.simulator.invariants import Violation
 from sqe_chain.testing.simulator.schedule import Schedule, Step, count_faults
 from sqe_chain.testing.simulator.system import BETWEEN, SimulatedSystem
@@ -258,9 +258,9 @@ class Simulation(SimulatedSystem):
         """A message between two others of its writer is missing."""
         damage.lose(self)
 
-    def _do_change_mind(self) -> None:
+    def _do_change_mind(self, makes: Makes) -> None:
         """A republisher repeats its last input by other code."""
-        damage.change_mind(self)
+        damage.change_mind(self, makes)
 
     def _do_come_back(self, back: int) -> None:
         """What was counted comes back through a topic that was created again."""

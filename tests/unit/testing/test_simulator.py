@@ -139,15 +139,16 @@ def test_a_record_that_cannot_be_read_excuses_one_gap(*, replayed: bool) -> None
     assert fired["record lost, excused"] == fired["record lost"] == fired["GapError, handled"] == 1
 
 
+@pytest.mark.parametrize("makes", ["fewer", "more"])
 @pytest.mark.parametrize("read", [False, True])
-def test_a_republisher_that_repeats_an_input_by_other_code_is_noticed(*, read: bool) -> None:
+def test_a_republisher_that_repeats_an_input_by_other_code_is_noticed(makes: str, *, read: bool) -> None:
     """Whether its first attempt had been read already or not."""
     fed = ["feed", "origin", [[0, "1 a a - g1 3"]]]
     steps: list[list[Any]] = [
         fed,
         ["run", "hop1", 1, []],
         *([["run", "totals", 1, []]] if read else []),
-        ["change mind"],
+        ["change mind", makes],
     ]
     assert replay(World(hops=1), steps).fired["ChangedRepublisher, handled"] == 1
 
