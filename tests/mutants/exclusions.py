@@ -25,7 +25,7 @@ MUTANTS: Final = (
             "        return not fresh\n",
         ),
         tests=("tests/protocol/test_blame.py::test_a_bad_input_takes_no_good_one_with_it",),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "an input that was left out does not move its mark",

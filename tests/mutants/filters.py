@@ -25,7 +25,7 @@ MUTANTS: Final = (
             "            if 0 <= record.timestamp_ms - sighting.timestamp_ms <= self._interval_ms:",
         ),
         tests=("tests/unit/stages/test_deduplicate.py::test_the_kip_s_timelines",),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a record exactly an interval before stream time is late",
@@ -67,7 +67,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_deduplicate.py::test_a_duplicate_names_its_original_and_the_original_goes_on_again",
         ),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "an element without a position is the same as any other",
@@ -193,7 +193,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_root_replays.py::test_a_root_created_again_starts_fresh_but_not_for_kuka",
         ),
-        unsimulated="not found by 100 schedules",
+        schedules=300,
     ),
     mutant(
         "one message more on the way makes another root position",
@@ -217,7 +217,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_root_replays.py::test_earlier_and_equal_positions_of_a_key_are_replays",
         ),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "the window of a distinct record begins after its first millisecond",

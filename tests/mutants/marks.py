@@ -17,7 +17,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_a_republisher_that_changed_its_mind_stops_replay_or_not",
         ),
-        unsimulated="not found by 140 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a lane has any number of excuses where its partition was entered in the middle",
@@ -49,7 +49,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_an_unknown_lane_that_has_a_history_stops_unless_entered_in_the_middle",
         ),
-        unsimulated="not simulated: no message of a lane is missing there",
+        schedules=200,
     ),
     mutant(
         "the last root that was counted may come back through a new topic",
@@ -61,7 +61,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_a_topic_in_between_created_again_stops_when_it_brings_counted_roots",
         ),
-        unsimulated="not found by 140 schedules",
+        schedules=200,
     ),
     mutant(
         "of several lanes of a path the one that is behind counts",
@@ -73,7 +73,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_of_several_lanes_of_a_path_the_highest_position_counts",
         ),
-        unsimulated="not found by 140 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a lane that is met later does not count for its path",
@@ -85,7 +85,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_a_topic_in_between_created_again_stops_when_it_brings_counted_roots",
         ),
-        unsimulated="not found by 140 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a lane that goes on after a new topic begins where it is met",
@@ -97,7 +97,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_counted_roots_through_a_topic_created_again_are_skipped_on_demand",
         ),
-        unsimulated="not found by 140 schedules",
+        schedules=500,
     ),
     mutant(
         "a mark keeps the `of` of its lane's first message",
@@ -113,7 +113,7 @@ MUTANTS: Final = (
         "a run of messages keeps the `of` of the message before it",
         ("replays/runs.py", "        mark.head = block.head(last)\n", ""),
         tests=("tests/unit/segment/test_blocks.py::test_all_ways_give_the_same",),
-        unsimulated="not found by 140 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a run of messages may repeat a position",
@@ -125,7 +125,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_blocks.py::test_all_ways_see_one_strange_message_wherever_a_block_ends",
         ),
-        unsimulated="not found by 140 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "in a run of messages the first of a lane is not compared with the siblings before it",
@@ -149,7 +149,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_blocks.py::test_all_ways_see_one_strange_message_wherever_a_block_ends",
         ),
-        unsimulated="not found by 140 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a record that cannot be read excuses no gap",
@@ -161,7 +161,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_an_unknown_lane_that_has_a_history_stops_unless_entered_in_the_middle",
         ),
-        unsimulated="not simulated: no message of a lane is missing there",
+        schedules=200,
     ),
     mutant(
         "a record that cannot be read excuses gaps for ever",
@@ -173,7 +173,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_an_undecodable_record_excuses_a_hole_until_the_lane_is_beyond_it",
         ),
-        unsimulated="not simulated: no message of a lane is missing there",
+        schedules=200,
     ),
     mutant(
         "one lane more than allowed is accepted",
@@ -195,7 +195,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_a_replay_after_an_undecodable_record_does_not_use_up_what_that_excuses",
         ),
-        unsimulated="not simulated: no message of a lane is missing there",
+        schedules=300,
     ),
     mutant(
         "raw messages ignore their leader epoch",
@@ -207,7 +207,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_messages_wrapped_at_the_origin_and_raw_ones_are_their_own_roots",
         ),
-        unsimulated="not asked yet",
+        schedules=200,
     ),
     mutant(
         "a filter without a flow takes every partition as read from its beginning",

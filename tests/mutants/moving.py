@@ -15,7 +15,7 @@ MUTANTS: Final = (
             "        deleted = self._delete(attempts, set())\n",
         ),
         tests=("tests/protocol/test_rebuild.py::test_what_a_store_has_lost_is_folded_again",),
-        unsimulated="not asked yet",
+        schedules=200,
     ),
     mutant(
         "readers are led to new states after the old ones are gone",
@@ -27,7 +27,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_locations.py::test_a_reader_finds_old_states_or_new_ones_after_each_write_of_a_rebuild",
         ),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a rebuild may end before everything is folded",
@@ -37,7 +37,7 @@ MUTANTS: Final = (
             "            while service.batch().worked:\n                if service.lag() < 1 << 1:\n                    break\n                if self.stopped():",
         ),
         tests=("tests/protocol/test_rebuild.py::test_what_a_store_has_lost_is_folded_again",),
-        unsimulated="not asked yet",
+        schedules=200,
     ),
     mutant(
         "a batch that was published in part is cut by the clock of now",
@@ -113,7 +113,7 @@ MUTANTS: Final = (
             "        after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)\n        home, _ = home, env.home.set_home(env.flow.name, home, replace(home, number=plan.number, plan_id=plan.plan_id), plan.to_bytes())\n",
         ),
         tests=("tests/protocol/test_moving.py::test_an_import_that_crashes_is_never_used_and_done_again",),
-        unsimulated="not simulated: nothing is exported or imported there",
+        schedules=200,
     ),
     mutant(
         "an import does not look whether the export is complete",

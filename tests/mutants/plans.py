@@ -25,7 +25,7 @@ MUTANTS: Final = (
             "    ranges = part.ranges\n",
         ),
         tests=("tests/protocol/test_inputs.py::test_a_log_that_was_truncated_and_written_anew_stops",),
-        unsimulated="not simulated: no log is cut off and written again there",
+        schedules=200,
     ),
     mutant(
         "a range without a record forgets the last record before it",
@@ -75,7 +75,7 @@ MUTANTS: Final = (
         "a plan does not say which writers were not waited for",
         ("protocol/planning.py", "        caught_up=part.caught_up,\n", "        caught_up={},\n"),
         tests=("tests/protocol/test_plans_after_plans.py::test_a_plan_keeps_what_its_redo_needs_to_know",),
-        unsimulated="not found by 140 schedules",
+        schedules=400,
     ),
     mutant(
         "a plan does not say that keys were shuffled",

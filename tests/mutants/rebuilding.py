@@ -17,7 +17,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_progress.py::test_of_a_batch_that_is_sealed_and_nothing_more_nothing_is_certain",
         ),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a rebuild takes a silent plan for one that may be unpublished",
@@ -27,7 +27,7 @@ MUTANTS: Final = (
             "        known > last.number or",
         ),
         tests=("tests/protocol/test_progress.py::test_a_batch_that_is_not_published_at_all_needs_no_proof",),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a rebuild does not ask Kafka's commits whether a batch was published",
@@ -37,7 +37,7 @@ MUTANTS: Final = (
             "last.silent or known > last.number",
         ),
         tests=("tests/protocol/test_progress.py::test_a_commit_of_it_proves_that_it_was_published",),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a rebuild does not believe a commit of a later plan",
@@ -49,7 +49,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_progress.py::test_a_commit_of_a_later_plan_proves_that_it_was_published_and_more",
         ),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a rebuild does not believe headers that have begun a plan",
@@ -61,7 +61,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_progress.py::test_a_single_header_that_has_begun_or_reached_it_proves_that_it_was_published",
         ),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a rebuild that finds what another one has changed meanwhile says that the store has lost it",

@@ -37,7 +37,7 @@ MUTANTS: Final = (
             "most = max(header.number for header in upstream)",
         ),
         tests=("tests/protocol/test_recover.py::test_no_upstream_header_is_beyond_a_downstream_one",),
-        unsimulated="not found by 40 schedules",
+        schedules=1400,
     ),
     mutant(
         "a downstream header that has begun a plan counts as at it",
@@ -47,13 +47,13 @@ MUTANTS: Final = (
             "least = min(header.number + (1 if header.begun_id else 0) for header in downstream)",
         ),
         tests=("tests/protocol/test_recover.py::test_no_upstream_header_is_beyond_a_downstream_one",),
-        unsimulated="not found by 40 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "headers of upstream and downstream stages are not compared",
         ("protocol/recover.py", "    _check_order(headers, level_of)\n", ""),
         tests=("tests/protocol/test_recover.py::test_no_upstream_header_is_beyond_a_downstream_one",),
-        unsimulated="not found by 40 schedules",
+        schedules=500,
     ),
     mutant(
         "only neighbouring levels are compared, the lowest pair alone",
@@ -63,7 +63,7 @@ MUTANTS: Final = (
             "    for level in range(1, min(2, max(level_of.values(), default=0))):\n",
         ),
         tests=("tests/protocol/test_recover.py::test_every_level_is_compared_with_all_after_it",),
-        unsimulated="not found by 40 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a header may have begun a plan that was never sealed",
@@ -75,7 +75,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_recover.py::test_a_single_header_of_no_plan_or_of_another_history_stops",
         ),
-        unsimulated="not found by 40 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a header may be beyond the last plan",
@@ -87,7 +87,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_recover.py::test_a_single_header_of_no_plan_or_of_another_history_stops",
         ),
-        unsimulated="not found by 40 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a header may be at another plan of the same number",
@@ -99,7 +99,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_recover.py::test_a_single_header_of_no_plan_or_of_another_history_stops",
         ),
-        unsimulated="not found by 40 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "the plan before the first one to redo need not be kept",
@@ -107,7 +107,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_recover.py::test_the_plan_before_the_first_that_is_redone_has_to_be_kept_too",
         ),
-        unsimulated="not found by 40 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "of several plans that are lost only the last is redone",
@@ -117,7 +117,7 @@ MUTANTS: Final = (
             "    numbers = list(range(last.number, last.number + 1)) if lowest < last.number else []\n",
         ),
         tests=("tests/protocol/test_recover.py::test_no_upstream_header_is_beyond_a_downstream_one",),
-        unsimulated="not found by 40 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a begun plan is published again",
@@ -127,7 +127,7 @@ MUTANTS: Final = (
             "        header.number >= plan.number\n",
         ),
         tests=("tests/protocol/test_recover.py::test_how_far_a_plan_has_come_says_what_is_still_to_do",),
-        unsimulated="not found by 40 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a redo publishes nothing",
@@ -147,13 +147,13 @@ MUTANTS: Final = (
             "    return Redo(plan, before, True,",
         ),
         tests=("tests/protocol/test_recover.py::test_how_far_a_plan_has_come_says_what_is_still_to_do",),
-        unsimulated="not found by 40 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a redo runs the levels above the last unfinished one",
         ("protocol/recover.py", "max(unfinished) if reached and unfinished else 1 << 30", "1 << 30"),
         tests=("tests/protocol/test_recover.py::test_how_far_a_plan_has_come_says_what_is_still_to_do",),
-        unsimulated="not found by 40 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a redo runs only the first unfinished level",
@@ -163,7 +163,7 @@ MUTANTS: Final = (
             "min(unfinished) if unfinished else 1 << 30",
         ),
         tests=("tests/protocol/test_recover.py::test_how_far_a_plan_has_come_says_what_is_still_to_do",),
-        unsimulated="not found by 40 schedules",
+        schedules=200,
     ),
     mutant(
         "of an unfinished plan the key at the cursor is folded again",
@@ -173,7 +173,7 @@ MUTANTS: Final = (
             "(self.cursor is not None and key < self.cursor)",
         ),
         tests=("tests/unit/segment/test_states.py::test_a_key_is_settled_up_to_the_cursor_and_with_it",),
-        unsimulated="not found by 40 schedules",
+        schedules=200,
     ),
     mutant(
         "the cursor of a begun plan is not read",
@@ -183,7 +183,7 @@ MUTANTS: Final = (
             "            self.cursor = None\n",
         ),
         tests=("tests/unit/segment/test_states.py::test_a_key_is_settled_up_to_the_cursor_and_with_it",),
-        unsimulated="not found by 40 schedules",
+        schedules=200,
     ),
     mutant(
         "a header that moves while states are read is no matter",
@@ -193,7 +193,7 @@ MUTANTS: Final = (
             "            if found.number < self._first.number:\n",
         ),
         tests=("tests/unit/segment/test_states.py::test_a_header_that_moves_between_two_reads_is_noticed",),
-        unsimulated="not found by 40 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "states of a plan of another history are read",
@@ -203,7 +203,7 @@ MUTANTS: Final = (
             "found.number == transition.before_number",
         ),
         tests=("tests/unit/segment/test_states.py::test_what_the_plan_before_has_not_left_is_not_read",),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "only the header before a read is looked at",
@@ -215,7 +215,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_recover.py::test_rows_that_another_run_wrote_meanwhile_are_seen_by_the_header_after_them",
         ),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a chunk notes its first key as the cursor",
@@ -225,7 +225,7 @@ MUTANTS: Final = (
             "replace(before, begun_id=plan_id, cursor=chunk[0][0])",
         ),
         tests=("tests/unit/segment/test_states.py::test_only_the_last_chunk_moves_the_header_to_the_plan",),
-        unsimulated="not asked yet",
+        schedules=200,
     ),
     mutant(
         "a chunk that is not the last moves the header to the plan",
@@ -235,7 +235,7 @@ MUTANTS: Final = (
             "        after = last\n",
         ),
         tests=("tests/unit/segment/test_states.py::test_only_the_last_chunk_moves_the_header_to_the_plan",),
-        unsimulated="not asked yet",
+        schedules=200,
     ),
     mutant(
         "after a lost reply the key at the cursor is written again",
@@ -247,7 +247,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_whatever_reply_is_lost_the_same_call_again_writes_the_rest_and_no_row_twice",
         ),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "another plan of the same number counts as written",
@@ -259,7 +259,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_a_header_that_is_neither_as_expected_nor_further_on_stops",
         ),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a header further back than a write expects is no matter",
@@ -271,7 +271,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_a_header_that_is_neither_as_expected_nor_further_on_stops",
         ),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a whole state partition counts as done when one of its buckets is",
@@ -283,7 +283,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_a_state_partition_is_done_when_all_of_its_buckets_are",
         ),
-        unsimulated="not asked yet",
+        schedules=1200,
     ),
     mutant(
         "a bucket that is done is read again",
@@ -293,7 +293,7 @@ MUTANTS: Final = (
             "content = cell.rows(own)",
         ),
         tests=("tests/unit/segment/test_states.py::test_of_a_bucket_that_is_done_no_state_is_read",),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "buckets of a state partition count as untouched when one is",
@@ -305,7 +305,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_a_state_partition_is_done_when_all_of_its_buckets_are",
         ),
-        unsimulated="not asked yet",
+        schedules=500,
     ),
     mutant(
         "views are left out of the size of a chunk",
@@ -315,7 +315,7 @@ MUTANTS: Final = (
             '        size += len(key) + len(state or b"")\n',
         ),
         tests=("tests/unit/segment/test_states.py::test_views_count_for_the_size_of_a_chunk",),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a state that cannot be shown stops the service after the seal",
@@ -327,6 +327,6 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_a_state_that_cannot_be_shown_is_shown_as_the_reason",
         ),
-        unsimulated="not asked yet",
+        schedules=400,
     ),
 )

@@ -23,7 +23,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_redo_says_the_same.py::test_steps_after_changes_that_fail_only_now_stop_the_redo",
         ),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a redo may end at other marks",
@@ -43,7 +43,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_window_results.py::test_a_rebuild_that_dies_anywhere_and_is_resumed_gives_each_result_once",
         ),
-        unsimulated="not found by 3,000 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a redo goes by the present clock",
@@ -125,7 +125,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_redo_is_what_was_sealed.py::test_what_fails_only_in_a_redo_stops_it_and_is_not_left_out",
         ),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "outputs that fail in a redo alone are accepted",
@@ -137,7 +137,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_redo_says_the_same.py::test_steps_after_changes_that_fail_only_now_stop_the_redo",
         ),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a redo measures outputs by the present limits of their topics",
@@ -149,7 +149,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_redo_says_the_same.py::test_a_limit_that_was_lowered_stops_the_redo_until_it_is_raised",
         ),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a redo begins with the marks at its own end",
@@ -193,6 +193,6 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_filters_in_flows.py::test_steps_behind_a_filter_see_nothing_in_a_redo_that_they_did_not_see_before",
         ),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
 )

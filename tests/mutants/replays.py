@@ -17,7 +17,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_messages_wrapped_at_the_origin_and_raw_ones_are_their_own_roots",
         ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        schedules=200,
     ),
     mutant(
         "a previous position that equals the mark is a gap",
@@ -27,7 +27,7 @@ MUTANTS: Final = (
             "        if previous >= mark.position:\n",
         ),
         tests=("tests/unit/replays/test_marks.py::test_a_writer_in_good_order_passes",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        schedules=200,
     ),
     mutant(
         "a raw message at the mark is new",
@@ -39,7 +39,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_messages_wrapped_at_the_origin_and_raw_ones_are_their_own_roots",
         ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a record that cannot be read moves back what is known of one further on",
@@ -51,7 +51,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_an_undecodable_record_excuses_a_hole_until_the_lane_is_beyond_it",
         ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a copy of marks shares its roots",
@@ -61,7 +61,7 @@ MUTANTS: Final = (
             "        found._roots = self._roots",
         ),
         tests=("tests/unit/replays/test_marks.py::test_a_copy_moves_on_its_own_and_keeps_the_settings",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a copy of marks shares its lanes",
@@ -71,7 +71,7 @@ MUTANTS: Final = (
             "{lane: mark for lane, mark in sorted(self._marks.items())}",
         ),
         tests=("tests/unit/replays/test_marks.py::test_a_copy_moves_on_its_own_and_keeps_the_settings",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        schedules=200,
     ),
     mutant(
         "lanes of a copy stay in the order in which they were met",
@@ -81,7 +81,7 @@ MUTANTS: Final = (
             "{lane: mark.settled() for lane, mark in self._marks.items()}",
         ),
         tests=("tests/unit/replays/test_marks.py::test_a_copy_travels_and_is_kept_without_envelopes",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "of a root that was created several times only the last id is known",
@@ -91,13 +91,13 @@ MUTANTS: Final = (
             "            self._roots[topic, partition] = (topic_id,)",
         ),
         tests=("tests/unit/replays/test_marks.py::test_a_root_created_again_starts_over_loudly",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "marks that are loaded forget what they could not read",
         ("replays/marks.py", '            undecodable_offset=record["undecodable_offset"],\n', ""),
         tests=("tests/unit/replays/test_marks.py::test_marks_survive_json_exactly",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        schedules=200,
     ),
     mutant(
         "marks that are loaded forget that they began in the middle",
@@ -105,7 +105,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_an_excuse_that_was_used_is_remembered_in_what_is_stored",
         ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a root as far as the one counted through the old topic is new",
@@ -117,7 +117,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_a_topic_in_between_created_again_stops_when_it_brings_counted_roots",
         ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        schedules=200,
     ),
     mutant(
         "what a lane that goes on counts begins at its own position",
@@ -129,7 +129,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/replays/test_marks.py::test_counted_roots_through_a_topic_created_again_are_skipped_on_demand",
         ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "the number of siblings is not compared where a lane goes on",

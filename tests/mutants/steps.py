@@ -17,7 +17,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_commits_again.py::test_an_idle_service_commits_again_but_not_each_time_that_it_looks",
         ),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a batch is committed before its states are persisted",

@@ -17,7 +17,7 @@ MUTANTS: Final = (
         tests=(
             "tests/contract/test_state_store.py::test_a_home_that_differs_in_any_field_is_not_replaced[memory-run_id]",
         ),
-        unsimulated="not asked yet",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "memory compares no run ids of headers",
@@ -29,7 +29,7 @@ MUTANTS: Final = (
         tests=(
             "tests/contract/test_state_store.py::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
         ),
-        unsimulated="not asked yet",
+        schedules=200,
     ),
     mutant(
         "memory writes rows before it compares",
@@ -41,7 +41,7 @@ MUTANTS: Final = (
         tests=(
             "tests/contract/test_state_store.py::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
         ),
-        unsimulated="not asked yet",
+        schedules=200,
     ),
     mutant(
         "memory drops the oldest plan that is to be kept",
@@ -49,7 +49,7 @@ MUTANTS: Final = (
         tests=(
             "tests/contract/test_state_store.py::test_plans_are_dropped_by_number_and_not_by_text[memory]",
         ),
-        unsimulated="not asked yet",
+        schedules=200,
     ),
     mutant(
         "memory beats for a claim that was given back",

@@ -65,7 +65,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_stream_time.py::test_from_outside_it_is_moved_forward_only_and_past_the_guard",
         ),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "records far from each other confirm a jump",
@@ -95,7 +95,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_event_times.py::test_the_frontier_is_the_watermark_of_the_partition_that_is_behind",
         ),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a partition of which nothing is known is not waited for",
@@ -107,7 +107,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_event_times.py::test_the_frontier_is_the_watermark_of_the_partition_that_is_behind",
         ),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a writer is idle a millisecond too late",

@@ -87,7 +87,7 @@ MUTANTS: Final = (
             "        changed = codec.new() if state is None else state\n        self._fold",
         ),
         tests=("tests/unit/stages/test_windows.py::test_a_fold_that_fails_leaves_no_window_half_changed",),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
     mutant(
         "a hopping window begins one step too late",
@@ -165,6 +165,6 @@ MUTANTS: Final = (
             "",
         ),
         tests=("tests/unit/stages/test_windows.py::test_a_window_that_was_written_is_not_folded_again",),
-        unsimulated="not found by 100 schedules",
+        unsimulated="not found by 500 schedules",
     ),
 )
