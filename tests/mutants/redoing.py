@@ -195,4 +195,28 @@ MUTANTS: Final = (
         ),
         unsimulated="not found by 500 schedules",
     ),
+    mutant(
+        "a redo of the last silent batch does not take all that had been taken",
+        (
+            "protocol/recovery.py",
+            "last_silent=ends_silence(redo.before, plan.next_offsets(), silent=plan.silent),",
+            "last_silent=False,",
+        ),
+        tests=(
+            "tests/protocol/test_held.py::test_a_redo_of_the_last_silent_batch_takes_all_that_had_been_taken",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a redo runs in place though the batch was shuffled when it was sealed",
+        (
+            "protocol/recovery.py",
+            "shuffled=plan.shuffled,",
+            "shuffled=redo.before.shuffled,",
+        ),
+        tests=(
+            "tests/protocol/test_redo_in_place.py::test_a_redo_waits_for_all_input_partitions_where_the_batch_has_waited_for_all",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any, Literal
 
@@ -179,6 +180,43 @@ def test_a_letter_of_a_record_that_kafka_has_no_longer_stops_the_service() -> No
     feed(service, 1, 10)
     with pytest.raises(PoisonError, match=r"in\[0\]@0 has waited for event time .* is not in Kafka any more"):
         service.batch()
+
+
+def test_one_that_is_skipped_need_not_be_in_kafka_any_more() -> None:
+    """Only a letter is made of the record; to leave it out its place is enough."""
+    service = service_of(poison="skip")
+    feed(service, 0, 2, bad=True)
+    feed(service, 0, 3)
+    service.batch()
+    service.log.truncate_before("in", 0, 2)
+    feed(service, 1, 10)
+    service.run_until_caught_up()
+    assert counts(service) == {("a", 3): 1, ("a", 10): 1}
+
+
+def test_a_redo_of_the_last_silent_batch_takes_all_that_had_been_taken() -> None:
+    """What had been published before the rewind is not said once more, wherever the run dies."""
+    for number in itertools.count():
+        service = service_of(idle_ms=5_000)
+        for minute in range(5):
+            feed(service, 0, minute)
+        feed(service, 1, 0.5)
+        service.batch()
+        service.clock.jump(6_000)
+        service.run_until_caught_up()
+        assert held(service) == 0
+        expected, said = counts(service), len(service.log.records("results"))
+        service.rebuild({("in", 0): 0, ("in", 1): 0})
+        service.crash_at_write(number, "after")
+        service.run_until_crash()
+        crashed = bool(service.crashes)
+        service.script.writes.clear()
+        service.run_until_caught_up()
+        assert (counts(service), held(service)) == (expected, 0)
+        assert len(service.log.records("results")) == said, number
+        if not crashed:
+            break
+    assert number > 5
 
 
 def test_under_policy_stop_the_record_is_named() -> None:

@@ -252,6 +252,12 @@ def test_after_a_rewind_what_comes_before_it_is_published_and_no_more() -> None:
     assert (part.stops, part.silent, part.due) == ({ONE: 4, TWO: 4}, False, None)
 
 
+def test_a_partition_that_has_entered_since_waits_until_that_batch_is_done() -> None:
+    """What it brings would change states before the batch that has to be as it was."""
+    part = next_after(silent_until={}, unfinished=replace(REST, ranges=(planned(0, 6, 8),)))
+    assert (part.stops, part.due) == ({ONE: 6, TWO: 2}, None)
+
+
 def test_then_whatever_is_there() -> None:
     part = next_after(silent_until={}, unfinished=None)
     assert (part.stops, part.silent, part.due, part.left_out) == ({ONE: 100, TWO: 100}, False, None, ())

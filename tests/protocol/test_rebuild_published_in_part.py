@@ -10,13 +10,17 @@ from __future__ import annotations
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
+from sqe_chain import ReplayFilter
 from sqe_chain.errors import LostOffsets, RecreatedTopic, TruncatedInput
 from sqe_chain.flow import Flow
+from sqe_chain.logs.memory import MemoryMessage
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.stages import Tumbling
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
 
+HOUR_MS = 3_600_000
 BAD = 77
 """Poison as long as the code says so."""
 
@@ -263,3 +267,80 @@ def test_a_raw_input_created_again_is_no_other_root_while_the_batch_is_due() -> 
     found.log.recreate("bytes")
     with pytest.raises(RecreatedTopic):
         found.start()
+
+
+def windowed() -> Flow:
+    flow = Flow("up", state_partitions=1)
+    windows = flow.source("numbers", Int64Value).windowed(
+        "sums", Tumbling(HOUR_MS), key=lambda _: "all", state=Int64Value, fold=add, retention_ms=10**12
+    )
+    windows.changes().to("totals", partitions=1)
+    return flow
+
+
+def heard_of(found: Rehearsal) -> list[MemoryMessage]:
+    """What a receiver counts of what was published."""
+    accepts = ReplayFilter({"totals": found.log.describe(["totals"])["totals"].topic_id})
+    return [one for one in found.log.records("totals") if accepts.accept(one)]
+
+
+def test_what_it_took_of_what_waits_for_event_time_it_takes_again() -> None:
+    """The limit up to which a rebuild takes it in silence is none for the batch that is published."""
+
+    def fed(at: int | None) -> Rehearsal:
+        found = Rehearsal(windowed(), partitions={"numbers": 1})
+        for hour, number in enumerate((1, 2, 3, 4)):
+            found.feed("numbers", Int64Value(value=number), timestamp_ms=hour * HOUR_MS)
+            if number == 1:
+                found.run_until_caught_up()
+            if number == 3 and at is None:
+                found.batch()
+            elif number == 3:
+                found.crash_at_write(at, "after")
+                found.run_until_crash()
+                found.script.writes.clear()
+        if at is not None:
+            found.rebuild({("numbers", 0): 0})
+        found.run_until_caught_up()
+        return found
+
+    undisturbed = len(heard_of(fed(None)))
+    for at in range(3):
+        found = fed(at)
+        assert found.crashes == 1
+        assert len(heard_of(found)) == undisturbed, at
+
+
+def test_who_was_not_waited_for_then_is_not_waited_for_when_it_is_repeated() -> None:
+    """Else what it had taken of what waits comes with a later batch, and `changes()` tells less."""
+
+    def fed(at: int | None) -> Rehearsal:
+        settings = Settings(idle_ms=5_000, allow_weak_durability=True)
+        found = Rehearsal(windowed(), partitions={"numbers": 2}, settings=settings)
+
+        def feed(partition: int, hour: float) -> None:
+            at_ms = int(hour * HOUR_MS)
+            found.feed("numbers", Int64Value(value=1), partition=partition, timestamp_ms=at_ms)
+
+        for partition, hour in ((0, 0), (0, 1), (0, 2), (1, 0)):
+            feed(partition, hour)
+        found.batch()
+        found.clock.jump(6_000)
+        if at is None:
+            found.batch()
+        else:
+            found.crash_at_write(at, "after")
+            found.run_until_crash()
+            found.script.writes.clear()
+        feed(0, 2.5)
+        feed(1, 5)
+        if at is not None:
+            found.rebuild({("numbers", 0): 0, ("numbers", 1): 0})
+        found.run_until_caught_up()
+        return found
+
+    undisturbed = len(heard_of(fed(None)))
+    for at in range(3):
+        found = fed(at)
+        assert found.crashes == 1
+        assert len(heard_of(found)) == undisturbed, at

@@ -6,14 +6,24 @@ before it meets them; a run dies between the writes of two state partitions, whi
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.flow import Flow
 from sqe_chain.partitioner import partition_of
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import stored_words, word, words_by_letter
 
+MINUTE_MS = 60_000
 LETTERS = sorted("abcdefgh", key=lambda letter: partition_of(letter.encode(), 2))
+
+
+def add(total: Int64Value, _: Any) -> None:
+    total.value += 1
 
 
 @pytest.mark.parametrize("strange", [0, 1])
@@ -34,3 +44,33 @@ def test_a_key_that_lies_elsewhere_is_not_forgotten_when_its_neighbour_is_done(
     found.run_until_caught_up()
     words = {letter: sorted(text.split()) for letter, text in stored_words(found).items()}
     assert words == {letter: [f"{letter}0", f"{letter}1"] for letter in LETTERS}
+
+
+def test_a_redo_waits_for_all_input_partitions_where_the_batch_has_waited_for_all() -> None:
+    """Shuffled when it was sealed, it is shuffled again, though by now it could do without."""
+    flow = Flow("minutes", state_partitions=2)
+    flow.source("in", dict, raw=True).windowed(
+        "windows",
+        Tumbling(MINUTE_MS),
+        key=lambda value: value["key"],
+        state=Int64Value,
+        fold=add,
+        retention_ms=10**12,
+    )
+    shuffling = Settings(in_place=False, allow_weak_durability=True)
+    found = Rehearsal(flow, partitions={"in": 2}, settings=shuffling)
+    own = {partition_of(letter.encode(), 2): letter for letter in LETTERS}
+    for partition, minute in ((0, 1), (1, 10), (1, 20)):
+        at_ms = minute * MINUTE_MS
+        found.feed("in", {"key": own[partition]}, partition=partition, timestamp_ms=at_ms)
+    found.crash(step=4, when="after")
+    found.run_until_crash()
+    found.settings = Settings(allow_weak_durability=True)
+    found.start()
+    assert [one.span.start_ms // MINUTE_MS for one in found.windows("windows")] == [1]
+    found.feed("in", {"key": own[0]}, partition=0, timestamp_ms=30 * MINUTE_MS)
+    found.run_until_caught_up()
+    found.feed("in", {"key": own[1]}, partition=1, timestamp_ms=31 * MINUTE_MS)
+    found.run_until_caught_up()
+    minutes = sorted(one.span.start_ms // MINUTE_MS for one in found.windows("windows"))
+    assert minutes == [1, 10, 20, 30, 31]
