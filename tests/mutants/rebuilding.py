@@ -171,4 +171,88 @@ MUTANTS: Final = (
         ),
         unsimulated="not simulated: no two rebuilds delete at once; the explorer's configuration `rebuild` has it",
     ),
+    mutant(
+        "a batch that is repeated after a rebuild asks what its topics take",
+        (
+            "protocol/aggregation.py",
+            "sealed=part.due is not None,",
+            "sealed=False,",
+        ),
+        tests=(
+            "tests/protocol/test_redo_says_the_same.py::test_a_limit_that_was_lowered_leaves_nothing_out_of_a_batch_repeated_after_a_rebuild",
+        ),
+        unsimulated="not simulated: limits are not reached there",
+    ),
+    mutant(
+        "the first batch that is published after a rebuild takes of what waits only what silent ones may",
+        (
+            "protocol/processing.py",
+            "limits = before.reached.waiting if batch.silent and before.reached else {}",
+            "limits = before.reached.waiting if before.reached else {}",
+        ),
+        tests=(
+            "tests/protocol/test_rebuild_published_in_part.py::test_what_it_took_of_what_waits_for_event_time_it_takes_again",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a batch that is repeated after a rebuild waits for writers that were not waited for",
+        (
+            "protocol/next_batch.py",
+            "clock_ms=part.due.clock_ms, caught_up=part.due.caught_up)",
+            "clock_ms=part.due.clock_ms)",
+        ),
+        tests=(
+            "tests/protocol/test_rebuild_published_in_part.py::test_who_was_not_waited_for_then_is_not_waited_for_when_it_is_repeated",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "partitions that have entered since are read before the batch that has to be repeated",
+        (
+            "protocol/cutting.py",
+            "limit_bounds(bounds, offsets | begins)",
+            "limit_bounds(bounds, begins)",
+        ),
+        tests=(
+            "tests/protocol/test_plans_after_plans.py::test_a_partition_that_has_entered_since_waits_until_that_batch_is_done",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a rewind to before the beginning of a flow is refused",
+        (
+            "protocol/rebuild.py",
+            "until[tp] = max(offset, progress.starts.get(tp, 0))",
+            "until[tp] = offset",
+        ),
+        tests=(
+            "tests/protocol/test_rebuild.py::test_a_rewind_to_before_its_beginning_goes_to_its_beginning",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a second rewind forgets what receivers have had before the first",
+        (
+            "protocol/rebuild.py",
+            "heard = {name: max(offset, heard.get(name, 0)) for name, offset in published.items()}",
+            "heard = dict(published)",
+        ),
+        tests=(
+            "tests/protocol/test_rebuild.py::test_a_flow_that_is_rewound_twice_remembers_all_that_receivers_have",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "an attempt that has folded more than is asked for is resumed",
+        (
+            "protocol/rebuild.py",
+            "if planned.stop > spec.until.get(tp, 0):",
+            "if False:",
+        ),
+        tests=(
+            "tests/protocol/test_rebuild.py::test_an_attempt_that_has_folded_more_than_is_asked_for_is_not_resumed",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
 )

@@ -320,6 +320,17 @@ def test_a_rewound_flow_says_it_again_if_asked() -> None:
     assert len(unique) == len(pipeline.words)
 
 
+def test_a_flow_that_is_rewound_twice_remembers_all_that_receivers_have() -> None:
+    """The second rewind begins where the first has ended, but what was published comes from before both."""
+    pipeline = SmallPipeline()
+    published = pipeline.last_plan().next_offsets()
+    for back in (1, 2):
+        to = {tp: max(0, offset - back) for tp, offset in published.items()}
+        pipeline.found.rebuild(to, republish=True)
+    known = {f"{topic}/{partition}": offset for (topic, partition), offset in published.items() if offset}
+    assert pipeline.last_plan().published_until == known
+
+
 def test_code_and_layout_may_change_with_it() -> None:
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
@@ -348,6 +359,18 @@ def test_a_flow_that_began_in_the_middle_is_folded_from_there() -> None:
     pipeline.feed(BEFORE)
     lose_everything(pipeline)
     pipeline.found.rebuild()
+    pipeline.check()
+
+
+def test_a_rewind_to_before_its_beginning_goes_to_its_beginning() -> None:
+    """What is before it was never counted, and is not now."""
+    pipeline = Pipeline(settings=Settings(max_records=3, start="latest"))
+    for text in BEFORE:
+        pipeline.found.feed("words", word(text), key=text[0])
+    pipeline.found.run_until_caught_up()
+    pipeline.feed(AFTER)
+    pipeline.found.rebuild({("words", 0): 0, ("words", 1): 0})
+    pipeline.found.run_until_caught_up()
     pipeline.check()
 
 
@@ -410,12 +433,15 @@ class SmallPipeline(Pipeline):
             found[name] += len(part.states)
         return {name: count for name, count in found.items() if count}
 
-    def stored_in(self) -> str:
+    def last_plan(self) -> Plan:
         home, _ = self.store.home("notes")
         assert home is not None
         data = self.store.plan("notes", home.number)
         assert data is not None
-        return Plan.from_bytes(data).layout.stages["letters"].flow
+        return Plan.from_bytes(data)
+
+    def stored_in(self) -> str:
+        return self.last_plan().layout.stages["letters"].flow
 
 
 def rebuilt_once(pipeline: SmallPipeline) -> None:
@@ -624,6 +650,17 @@ def test_an_attempt_with_other_options_is_not_resumed_and_nothing_is_folded() ->
     with pytest.raises(ConfigurationError, match="other options"):
         pipeline.found.rebuild(republish=True, resume=True)
     assert not [what for what in pipeline.found.script.written[begin:] if "again" in what]
+    pipeline.check()
+
+
+def test_an_attempt_that_has_folded_more_than_is_asked_for_is_not_resumed() -> None:
+    """It cannot be moved back, and the flow would end beyond where it was to end."""
+    pipeline = SmallPipeline()
+    interrupted(pipeline)
+    with pytest.raises(
+        ConfigurationError, match=r"the interrupted attempt is at .*, beyond 0; start without"
+    ):
+        pipeline.found.rebuild({("words", 0): 0, ("words", 1): 0}, resume=True)
     pipeline.check()
 
 
