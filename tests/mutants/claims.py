@@ -189,4 +189,40 @@ MUTANTS: Final = (
         ),
         unsimulated="not simulated: runs do not beat there",
     ),
+    mutant(
+        "epochs of headers count under the flow's own name only",
+        (
+            "protocol/claim.py",
+            "_headers(env, _stored_in(env, home)).values()",
+            "_headers(env, {}).values()",
+        ),
+        tests=(
+            "tests/protocol/test_claims.py::test_epochs_of_headers_count_where_a_rebuild_has_left_them_too",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a run that was given the same epoch once more counts as a store that went back",
+        (
+            "protocol/plan_log.py",
+            "!= mine and stored.epoch >= before.epoch:",
+            "!= mine and stored.epoch > before.epoch:",
+        ),
+        tests=(
+            "tests/protocol/test_claims.py::test_a_run_that_has_another_ones_epoch_seals_nothing_and_says_that_it_was_superseded",
+        ),
+        unsimulated="not simulated: no home store gives out an epoch twice there",
+    ),
+    mutant(
+        "a claim is given back while a commit is under way",
+        (
+            "protocol/aggregation.py",
+            "        self.env.commits.leave()\n        if self.claimed",
+            "        if self.claimed",
+        ),
+        tests=(
+            "tests/protocol/test_commits_in_background.py::test_a_run_that_ends_gives_its_claim_back_when_its_commit_is_acknowledged",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
 )

@@ -157,4 +157,16 @@ MUTANTS: Final = (
         ),
         unsimulated="not simulated: no flow is forgotten there",
     ),
+    mutant(
+        "an export is imported over a flow that has read nothing yet",
+        (
+            "protocol/moving.py",
+            "        if home.number >= 0:\n",
+            "        if home.number > 0:\n",
+        ),
+        tests=(
+            "tests/protocol/test_moving.py::test_a_store_that_knows_a_flow_which_has_read_nothing_yet_is_not_filled_either",
+        ),
+        unsimulated="not simulated: no flow is exported or imported there",
+    ),
 )

@@ -87,6 +87,32 @@ def test_a_header_of_another_run_with_the_same_epoch_is_not_stamped() -> None:
     assert stamp(run.env, run.claimed, run.last)[stage, 1] == header, "a run may stamp its own again"
 
 
+def test_a_run_that_has_another_ones_epoch_seals_nothing_and_says_that_it_was_superseded() -> None:
+    """A home store that went back may give an epoch out twice; it is the run id that tells the two apart."""
+    found, run = running()
+    store, (home, _) = found.stores[""], found.stores[""].home("notes")
+    assert home is not None
+    store.set_home("notes", home, replace(home, run_id="another"))
+    found.feed("words", word("ape"))
+    with pytest.raises(Superseded, match="another has claimed it"):
+        run.batch()
+    assert store.home("notes")[0] == replace(home, run_id="another")
+
+
+def test_epochs_of_headers_count_where_a_rebuild_has_left_them_too() -> None:
+    """There are the states now; under the flow's own name there is nothing any more."""
+    found, _ = running()
+    found.rebuild()
+    store, (home, _) = found.stores[""], found.stores[""].home("notes")
+    assert home is not None
+    (again,) = {str(event["stored_in"]["letters"]) for event in found.events("rebuilt")}
+    (header,) = store.headers(again, "letters", [1])
+    assert header is not None
+    store.write(again, "letters", 1, header, replace(header, epoch=70), ())
+    mine, _ = claim(found._environment(None), dict)
+    assert mine.epoch == 71
+
+
 def test_a_header_is_created_for_a_stage_that_is_born_with_the_last_plan_only() -> None:
     found, run = running()
     assert run.last is not None

@@ -191,3 +191,21 @@ def test_a_plan_is_open_until_its_commit_is_acknowledged() -> None:
     assert run.open_plan is not None
     run.env.commits.settle()
     assert run.open_plan is None
+
+
+def test_a_run_that_ends_gives_its_claim_back_when_its_commit_is_acknowledged() -> None:
+    """Else a commit of this run could land after those of the next one, and the group would be set back."""
+    up = _copying()
+    down = _summing(up)
+    up.feed("numbers", Int64Value(value=1))
+    up.run_until_caught_up()
+    run = down.start()
+    run.env.commits._pool = Late()
+    run.batch()
+    assert not down.commits(), "otherwise this test would prove nothing"
+    run.leave()
+    assert [commit.offset for commit in down.commits().values()] == [1]
+    assert len(down.events("committed")) == 1
+    home, _ = down.stores[""].home("sums")
+    assert home is not None
+    assert home.run_id == ""

@@ -168,6 +168,14 @@ def test_a_store_that_knows_the_flow_is_not_filled(before: Rehearsal) -> None:
         before.imported(before.exported())
 
 
+def test_a_store_that_knows_a_flow_which_has_read_nothing_yet_is_not_filled_either(before: Rehearsal) -> None:
+    """Its birth plan says where it begins, and may be at work already."""
+    fresh = Rehearsal(before.flow, partitions={"words": 2}, store=stores())
+    fresh.start()
+    with pytest.raises(ConfigurationError, match="knows flow 'notes' already, at plan 0"):
+        fresh.imported(before.exported())
+
+
 def test_an_unfinished_plan_is_not_exported(before: Rehearsal) -> None:
     before.crash(step=6)
     before.feed("words", word("auk"), key="a")
