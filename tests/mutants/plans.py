@@ -127,4 +127,14 @@ MUTANTS: Final = (
         tests=("tests/protocol/test_interleaved.py::test_random_interleavings_of_three_live_runs",),
         schedules=200,
     ),
+    mutant(
+        "one plan more is kept than is asked for",
+        (
+            "protocol/plan_log.py",
+            "plan.number - env.settings.keep_plans + 1)",
+            "plan.number - env.settings.keep_plans)",
+        ),
+        tests=("tests/protocol/test_rollbacks.py::test_as_many_plans_are_kept_as_were_asked_for",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
 )

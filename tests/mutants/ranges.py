@@ -107,4 +107,40 @@ MUTANTS: Final = (
         ),
         unsimulated="not found by 500 schedules",
     ),
+    mutant(
+        "a republisher begins in new partitions of a known topic where `start` says",
+        (
+            "protocol/republish.py",
+            "if tp not in commits and tp[0] not in grown}",
+            "if tp not in commits}",
+        ),
+        tests=(
+            "tests/protocol/test_inputs.py::test_new_partitions_of_a_known_topic_are_read_from_0_whatever_start_says",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a republisher that was rewound to the middle of a partition takes what is before it for missing",
+        (
+            "protocol/republish.py",
+            "marks = PartitionMarks(topic, topic_id, partition, entered_in_middle=offset > 0)",
+            "marks = PartitionMarks(topic, topic_id, partition)",
+        ),
+        tests=(
+            "tests/protocol/test_republish_metadata.py::test_a_republisher_that_was_rewound_to_the_middle_has_seen_nothing_of_what_is_before_it",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "what was read of a topic is committed for the one that was created in its place",
+        (
+            "protocol/inputs.py",
+            "info.topic_id.hex() == ids[tp[0]] and ",
+            "",
+        ),
+        tests=(
+            "tests/protocol/test_recreated_raw_input.py::test_offsets_of_a_topic_are_not_committed_for_the_one_that_was_created_in_its_place",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
 )

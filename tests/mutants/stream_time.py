@@ -181,4 +181,16 @@ MUTANTS: Final = (
         ),
         unsimulated="not asked: a test of the module alone shows it in seconds",
     ),
+    mutant(
+        "a writer has been silent since the partition that is named last has heard of it",
+        (
+            "protocol/event_times.py",
+            "Stated(watermark_ms, max(one.heard_ms, before.heard_ms), before.hops)",
+            "Stated(watermark_ms, one.heard_ms, before.hops)",
+        ),
+        tests=(
+            "tests/protocol/test_idle.py::test_a_writer_has_been_silent_since_it_was_heard_of_in_any_partition",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
 )

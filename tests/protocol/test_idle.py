@@ -153,3 +153,16 @@ def test_who_was_heard_of_again_has_to_be_silent_once_more_and_is_asked_anew() -
     assert silent.look(SILENT_MS + 60_000) == WAITED_FOR
     silent.commit("first", "raw", 2, 3)
     assert silent.look(SILENT_MS + 60_000) == GONE
+
+
+def test_a_writer_has_been_silent_since_it_was_heard_of_in_any_partition() -> None:
+    """In whatever order a plan names them."""
+
+    def heard(at_ms: int) -> EventTimes:
+        times = EventTimes(0)
+        times.writers[WRITER] = Writer(StreamTime(), at_ms, 1, HOPS)
+        return times
+
+    for first, second in ((50, 100), (100, 50)):
+        known = KnownTimes({"in/0": heard(first), "in/1": heard(second)}, 0)
+        assert known.at(("in", 2), {"in/2": ()}, 0).silent_since() == {WRITER: 100}

@@ -138,6 +138,25 @@ def test_start_says_where_to_begin(service: Service, start: str, left: list[str]
     assert len(found.log.records("said")) == len(left + MORE)
 
 
+@BOTH
+@pytest.mark.parametrize("restart", [True, False])
+def test_new_partitions_of_a_known_topic_are_read_from_0_whatever_start_says(
+    service: Service, restart: bool
+) -> None:
+    """`start` is for what is there before a flow; what comes into new partitions comes after it."""
+    found = service()
+    found.settings = with_start("latest")
+    feed(found)
+    found.run_until_caught_up()
+    partitions = found.log.describe(["words"])["words"].partitions
+    found.log.grow("words", partitions + 1)
+    found.feed("words", word("auk"), partition=partitions)
+    if restart:
+        found.restart()
+    found.run_until_caught_up()
+    assert len(found.log.records("said")) == 1
+
+
 # ---------------------------------------------------------------------------- truncation
 
 

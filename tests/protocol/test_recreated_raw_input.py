@@ -15,6 +15,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog, MemoryWriter
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.inputs import commit
 from sqe_chain.protocol.plan import Reached
 from sqe_chain.protocol.planning import layout_plan
 from sqe_chain.segment.event_times import EventTimes
@@ -117,6 +118,21 @@ def test_a_topic_made_smaller_before_the_commit_is_not_waited_for(flow: Callable
         assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 10
     else:
         assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [3, 3, 4]
+
+
+def test_offsets_of_a_topic_are_not_committed_for_the_one_that_was_created_in_its_place() -> None:
+    """It has a partition of that number, too, but what was read of the old one says nothing of it."""
+    log = MemoryLog(uuid4().hex)
+    for topic in ("again", "same"):
+        log.create_topic(topic, 2)
+    ids = {topic: info.topic_id.hex() for topic, info in log.describe(["again", "same"]).items()}
+    commits = {(topic, partition): Commit(7, "") for topic in ids for partition in (0, 1)}
+    log.recreate("again", 1)
+    commit(log, "group", commits, ids)
+    assert log.committed("group", [("again", 0), ("same", 0), ("same", 1)]).keys() == {
+        ("same", 0),
+        ("same", 1),
+    }
 
 
 class SmallerLog(MemoryLog):

@@ -129,3 +129,14 @@ def test_a_rewound_republisher_publishes_once_more_in_later_runs_too() -> None:
     rehearsal.restart()
     rehearsal.run_until_caught_up()
     assert said(rehearsal) == [0, 1, 0, 1]
+
+
+def test_a_republisher_that_was_rewound_to_the_middle_has_seen_nothing_of_what_is_before_it() -> None:
+    """What is published once more names a message before it, which is no hole."""
+    rehearsal = passing_on()
+    for root in range(3):
+        feed(rehearsal, root, previous=root - 1 if root else None)
+    rehearsal.run_until_caught_up()
+    rehearsal.rewind({("in", 0): 1})
+    rehearsal.run_until_caught_up()
+    assert said(rehearsal) == [0, 1, 2, 1, 2]

@@ -216,3 +216,9 @@ def test_a_crash_in_the_middle_of_redoing_several_plans_is_continued(batches: in
         if not past.found.crashes:
             assert number > 6
             return
+
+
+def test_as_many_plans_are_kept_as_were_asked_for() -> None:
+    """The last ones: so far back may a state partition be."""
+    past = Past(Settings(keep_plans=3))
+    assert [number for number in range(6) if past.store.plan("notes", number)] == [2, 3, 4]
