@@ -57,4 +57,36 @@ MUTANTS: Final = (
         tests=("tests/protocol/test_brake.py::test_small_batches_are_no_way_around_it",),
         unsimulated="not simulated: limits are not reached there",
     ),
+    mutant(
+        "a record that is skipped when its time has come has to be in Kafka still",
+        (
+            "protocol/planning.py",
+            ' and one.policy == "dead_letter"]',
+            "]",
+        ),
+        tests=("tests/protocol/test_held.py::test_one_that_is_skipped_need_not_be_in_kafka_any_more",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "the brake counts replays as inputs",
+        (
+            "protocol/processing.py",
+            "read = sum(end.records - end.replays for end in report.ends)",
+            "read = sum(end.records for end in report.ends)",
+        ),
+        tests=("tests/protocol/test_brake.py::test_replays_do_not_hide_how_much_of_what_is_new_fails",),
+        unsimulated="not simulated: limits are not reached there",
+    ),
+    mutant(
+        "a batch that leaves out as many inputs as a plan lists is made smaller",
+        (
+            "protocol/processing.py",
+            "if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.ranges)):",
+            "if len(exclusions) >= max(MAX_EXCLUSIONS, len(batch.ranges)):",
+        ),
+        tests=(
+            "tests/protocol/test_blame.py::test_a_batch_that_leaves_out_as_many_as_a_plan_lists_is_not_made_smaller",
+        ),
+        unsimulated="not simulated: limits are not reached there",
+    ),
 )

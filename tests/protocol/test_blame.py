@@ -274,6 +274,18 @@ def test_a_batch_that_would_leave_out_more_than_a_plan_lists_is_made_smaller(
     assert all(int(str(event["excluded"])) <= 10 for event in found.events("committed"))
 
 
+def test_a_batch_that_leaves_out_as_many_as_a_plan_lists_is_not_made_smaller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a batch that cannot be made smaller, as one that was sealed once, would stop at what was sealed."""
+    monkeypatch.setattr(processing, "MAX_EXCLUSIONS", 10)
+    found = Rehearsal(shop("one stage", "dead_letter"), settings=Settings(max_excluded_share=1.0))
+    for _ in range(10):
+        found.feed("orders", word("a!"))
+    found.run_until_caught_up()
+    assert [event["excluded"] for event in found.events("committed")] == [10]
+
+
 def test_two_stages_of_one_input_that_ask_for_different_things_of_it() -> None:
     """The first needs nothing of its input, the second what an envelope takes; both get one and the same input."""
     flow = Flow("shop", state_partitions=1, poison="dead_letter")

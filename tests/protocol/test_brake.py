@@ -95,6 +95,28 @@ def test_what_the_policy_is_for_goes_on(where: str, bad: int, good: int, setting
         assert {key: state.value for key, state in states.items()} == ({b"all": good} if good else {})
 
 
+def test_replays_do_not_hide_how_much_of_what_is_new_fails() -> None:
+    """A share of all records would be small whenever a republisher says again what it had said."""
+    up = Flow("up")
+    up.source("numbers", Int64Value).to("said", partitions=1)
+    first = Rehearsal(up)
+    flow = Flow("flights", state_partitions=1, poison="skip")
+    flow.source("said", Int64Value).map(refuse_negative).aggregate(
+        "sum", key=lambda _: "all", state=Int64Value, fold=add
+    )
+    settings = Settings(max_excluded=2, max_excluded_share=0.5)
+    found = Rehearsal(flow, log=first.log, settings=settings)
+    feed(first, 0, 10)
+    first.run_until_caught_up()
+    found.run_until_caught_up()
+    first.rewind({("numbers", 0): 0})
+    first.run_until_caught_up()
+    feed(first, 12, 0)
+    first.run_until_caught_up()
+    with pytest.raises(TooManyExcluded, match="12 of the last 22"):
+        found.run_until_caught_up()
+
+
 def exclusions(count: int) -> list[Exclusion]:
     return [Exclusion("t", 0, offset, "skip", "ValueError", "no") for offset in range(count)]
 
