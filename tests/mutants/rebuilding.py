@@ -193,7 +193,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_rebuild_published_in_part.py::test_what_it_took_of_what_waits_for_event_time_it_takes_again",
         ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        unsimulated="not found by 1,500 schedules",
     ),
     mutant(
         "a batch that is repeated after a rebuild waits for writers that were not waited for",
