@@ -210,7 +210,7 @@ class Aggregation:
             env.emit(CaughtUp(last.number))
             return BatchResult(worked=False, plan=last.number)
         part, report, exclusions = found
-        shuffled = env.flow.by_time and not self._processor.runs_in_place(infos, shuffled=last.shuffled)
+        shuffled = env.flow.by_time and not self._processor.ran_in_place
         plan = batch_plan(last, owned.claim, part, report, exclusions, spec, shuffled=shuffled)
         with env.step(SEAL):
             owned.seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so

@@ -11,6 +11,7 @@ from sqe_chain.flow.nodes import Node, StageNode
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.plan import Plan, at_name, mark_name
 from sqe_chain.segment.event_times import EventTimes, Frontier, Progress, Stated, WaitingUnits, frontier_of
+from sqe_chain.segment.routes import with_route
 
 CaughtUp = dict[str, tuple[str, ...]]
 """See `Plan.caught_up`."""
@@ -38,7 +39,9 @@ class KnownTimes:
                 if one.stated_ms is not None:
                     before = stated.get(writer, Stated(0, 0, one.hops))
                     watermark_ms = max(one.stated_ms, before.watermark_ms)
-                    stated[writer] = Stated(watermark_ms, max(one.heard_ms, before.heard_ms), before.hops)
+                    heard_ms = max(one.heard_ms, before.heard_ms)
+                    # Each partition knows the ways by which its own messages have come: the writer may be behind on any of them.
+                    stated[writer] = Stated(watermark_ms, heard_ms, with_route(before.hops, one.hops))
 
     @classmethod
     def after(cls, plan: Plan) -> KnownTimes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -131,9 +132,13 @@ class Processor:
 
     Args:
         env: the flow and its ports.
+
+    Attributes:
+        ran_in_place: whether the last attempt has run level 1 in the reading tasks.
     """
 
     def __init__(self, env: Environment) -> None:
+        self.ran_in_place = False
         self._env = env
         self._in_place = env.settings.in_place
         self._brake = Brake(env.settings.max_excluded, env.settings.max_excluded_share)
@@ -221,11 +226,14 @@ class Processor:
         reached = {at_name(name): one.frontier for name, one in limits.items()}
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
         careful = self._always_careful or bool(suspects) or self._careful_batches > 0
+        self.ran_in_place = (
+            self._as_sealed(batch) if batch.sealed else self.runs_in_place(infos, shuffled=batch.shuffled)
+        )
         while True:  # at most three times: with care, and not in place
             job = Job(
                 batch.transition,
                 batch.clock_ms,
-                self.runs_in_place(infos, shuffled=batch.shuffled),
+                self.ran_in_place,
                 batch.top_level,
                 {} if batch.sealed else infos,
                 inputs.compacted_topics(infos),
@@ -257,7 +265,7 @@ class Processor:
                     return report
                 stages = tuple(stage.name for stage in env.flow.stages() if env.flow.level(stage) == 1)
                 env.emit(Shuffled(stages, report.misplaced))
-            self._in_place = False
+            self._in_place = self.ran_in_place = False
 
     def _check_letters(self, portions: Sequence[Portion]) -> None:
         """Check that the records of which letters have to be made are still there.
@@ -280,9 +288,21 @@ class Processor:
             infos: the flow's topics.
             shuffled: see `Plan.shuffled`.
         """
-        return self._in_place and not shuffled and self._fits_in_place(infos)
+        return self._in_place and not shuffled and self._fits_in_place(_partitions(infos))
 
-    def _fits_in_place(self, infos: Mapping[str, TopicInfo]) -> bool:
+    def _as_sealed(self, batch: Batch) -> bool:
+        """Whether a batch that was sealed is redone in place.
+
+        Where level 1 goes by event time, what a batch takes depends on that: in place a state partition waits for its own input
+        partition, after a shuffle for all of them. What a redo left waiting that the batch had taken would be in no plan, and
+        nobody would ever take it. So it runs as the batch has run, whatever the topics and settings are by now.
+        """
+        if not self._env.flow.by_time:
+            return self.runs_in_place(batch.infos, shuffled=batch.shuffled)
+        partitions = _partitions(batch.infos) | Counter(planned.topic for planned in batch.ranges)
+        return not batch.shuffled and self._fits_in_place(partitions)
+
+    def _fits_in_place(self, partitions: Mapping[str, int]) -> bool:
         """Whether every input has as many partitions as there are state partitions, and no stage has heartbeats.
 
         A heartbeat goes to all state partitions, which takes a shuffle.
@@ -292,4 +312,9 @@ class Processor:
             return False
         if not flow.stages() or (flow.file_sources() and flow.state_partitions != 1):
             return False
-        return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics())
+        return all(partitions[topic] == flow.state_partitions for topic in flow.input_topics())
+
+
+def _partitions(infos: Mapping[str, TopicInfo]) -> dict[str, int]:
+    """How many partitions each topic has."""
+    return {topic: info.partitions for topic, info in infos.items()}

@@ -240,6 +240,14 @@ class Rebuild:
                 f"flow {name!r}: the interrupted attempt was begun with other options, or more is known now of what was "
                 "published; start without --resume"
             )
+        # Of what receivers have beyond the end, its plans know what was beyond the end that it was begun with.
+        stops = {mark_name(*tp): planned.stop for tp, planned in found.plan.ends().items()}
+        ahead = {at: offset for at, offset in spec.published_until.items() if stops.get(at, 0) < offset}
+        if ahead.items() - found.plan.published_until.items():
+            raise ConfigurationError(
+                f"flow {name!r}: the interrupted attempt was begun to end later than it is to end now, and does not know what "
+                "was published after that; start without --resume"
+            )
         if replace(found.plan.closes, done=0) != spec.closes:
             raise ConfigurationError(
                 f"flow {name!r}: the interrupted attempt was begun with other closings of windows; start without --resume"

@@ -289,6 +289,7 @@ class EventTimes:
         writer = self.writers.get(name)
         if writer is None:
             writer = self.writers[name] = self._new(found.heard_ms, found.hops)
+        writer.hops = with_route(writer.hops, found.hops)
         writer.stated_ms = max(writer.stated_ms or 0, found.watermark_ms)
         writer.heard_ms = max(writer.heard_ms, found.heard_ms)
 

@@ -10,18 +10,29 @@ Hop = tuple[str, str]
 """A republisher on the way: name of its flow, and a topic that it reads."""
 
 
-def with_route(known: tuple[Hop, ...], route: tuple[Hop, ...]) -> tuple[Hop, ...]:
-    """Ways through republishers, one after the other, with one more, if it is not among them.
+def with_route(known: tuple[Hop, ...], more: tuple[Hop, ...]) -> tuple[Hop, ...]:
+    """Ways through republishers, one after the other, with more of them, unless they are among them.
+
+    Republishers are asked in this order, so a way is among others if its republishers stand there in their order. What comes
+    of merging what several partitions know is the same for all of them, and does not grow any more.
 
     Args:
         known: the ways so far.
-        route: the republishers of one way, from the root on.
+        more: one way, from the root on; or several, one after the other.
 
     >>> with_route((("up", "a"),), (("up", "b"),))
     (('up', 'a'), ('up', 'b'))
     >>> with_route((("up", "a"), ("up", "b")), (("up", "b"),))
     (('up', 'a'), ('up', 'b'))
+    >>> with_route((("up", "b"),), (("up", "a"), ("up", "b")))
+    (('up', 'a'), ('up', 'b'))
     """
-    size = len(route)
-    among = any(known[begin : begin + size] == route for begin in range(len(known) - size + 1))
-    return known if among else known + route
+    if _is_among(more, known):
+        return known
+    return more if _is_among(known, more) else known + more
+
+
+def _is_among(some: tuple[Hop, ...], others: tuple[Hop, ...]) -> bool:
+    """Whether these stand among others in their order."""
+    left = iter(others)
+    return all(one in left for one in some)

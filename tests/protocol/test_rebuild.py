@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from google.protobuf.wrappers_pb2 import StringValue
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.errors import (
     ConfigurationError,
@@ -746,3 +746,34 @@ def test_a_run_of_a_flow_folded_again_twice_is_told_that_it_was_superseded() -> 
     pipeline.feed(["elk"])
     with pytest.raises(Superseded):
         zombie.batch()
+
+
+def add_value(total: Int64Value, number: Int64Value) -> None:
+    total.value += number.value
+
+
+def test_an_attempt_that_is_resumed_to_an_earlier_point_knows_what_receivers_have() -> None:
+    """Begun to where the flow stood, nothing was ahead of it; resumed to an earlier offset, receivers have newer outputs."""
+    flow = Flow("sums", state_partitions=1)
+    stage = flow.source("numbers", Int64Value).aggregate(
+        "sum", key=lambda _: "all", state=Int64Value, fold=add_value
+    )
+    stage.changes().to("totals", partitions=1)
+    settings = Settings(allow_weak_durability=True, max_records=1)
+    found = Rehearsal(flow, partitions={"numbers": 1}, settings=settings)
+    for number in range(1, 7):
+        found.feed("numbers", Int64Value(value=number))
+    found.run_until_caught_up()
+    found.crash_at_write(3, "after")
+    with pytest.raises(Crash):
+        found.rebuild({("numbers", 0): 6}, republish=True)
+    found.script.writes.clear()
+    try:
+        found.rebuild({("numbers", 0): 3}, republish=True, resume=True)
+    except ConfigurationError:
+        return  # refused: it was begun with other options
+    home, _ = found.stores[""].home("sums")
+    assert home is not None
+    data = found.stores[""].plan("sums", home.number)
+    assert data is not None
+    assert Plan.from_bytes(data).published_until == {"numbers/0": 6}

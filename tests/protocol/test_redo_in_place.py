@@ -74,3 +74,33 @@ def test_a_redo_waits_for_all_input_partitions_where_the_batch_has_waited_for_al
     found.run_until_caught_up()
     minutes = sorted(one.span.start_ms // MINUTE_MS for one in found.windows("windows"))
     assert minutes == [1, 10, 20, 30, 31]
+
+
+@pytest.mark.parametrize("since", ["the input has grown", "it must not run in place"])
+@pytest.mark.parametrize("write", range(5))
+def test_what_a_batch_took_in_place_its_redo_takes_whatever_has_changed_since(write: int, since: str) -> None:
+    """What its redo would leave waiting for other partitions is in no plan, and nobody would ever take it."""
+    flow = Flow("minutes", state_partitions=2)
+    flow.source("in", dict, raw=True).windowed(
+        "windows",
+        Tumbling(MINUTE_MS),
+        key=lambda value: value["key"],
+        state=Int64Value,
+        fold=add,
+        retention_ms=10**12,
+    )
+    found = Rehearsal(flow, partitions={"in": 2})
+    own = {partition_of(letter.encode(), 2): letter for letter in LETTERS}
+    found.start()
+    for partition, minute in ((0, 1), (1, 10), (1, 20), (1, 30)):
+        at_ms = minute * MINUTE_MS
+        found.feed("in", {"key": own[partition]}, partition=partition, timestamp_ms=at_ms)
+    found.crash_at_write(write, "after")
+    found.run_until_crash()
+    if since == "the input has grown":
+        found.log.grow("in", 4)
+    else:
+        found.settings = Settings(in_place=False, allow_weak_durability=True)
+    found.run_until_caught_up()
+    minutes = sorted(one.span.start_ms // MINUTE_MS for one in found.windows("windows"))
+    assert minutes == [1, 10, 20, 30]

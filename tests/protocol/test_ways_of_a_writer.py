@@ -35,8 +35,11 @@ def key_of(event: Event) -> str:
 @pytest.mark.parametrize("behind", ["a", "b"])
 @pytest.mark.parametrize("partitions", [1, 2])
 @pytest.mark.parametrize("hops", [1, 2])
-def test_what_comes_by_another_topic_is_waited_for(behind: str, partitions: int, hops: int) -> None:
-    """With two partitions, each has heard of one of the two ways only."""
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_comes_by_another_topic_is_waited_for(
+    behind: str, partitions: int, hops: int, *, in_place: bool
+) -> None:
+    """With two partitions, each has heard of one of the two ways only; in place, each state partition waits for its own one."""
     log = MemoryLog(f"ways-{next(NUMBERS)}")
     topic, relays = ["a", "b"], list[Rehearsal]()
     for hop in range(hops):
@@ -44,7 +47,7 @@ def test_what_comes_by_another_topic_is_waited_for(behind: str, partitions: int,
         relay.source(topic, dict, raw=hop == 0).to(f"hop-{hop}", key=key_of, partitions=partitions)
         relays.append(Rehearsal(relay, partitions={"a": 1, "b": 1}, log=log))
         topic = [f"hop-{hop}"]
-    flow = Flow("hours", state_partitions=1)
+    flow = Flow("hours", state_partitions=partitions if in_place else 1)
     windows = flow.source(topic, dict).windowed(
         "windows", Tumbling(HOUR_MS), key=key_of, state=Int64Value, fold=add, guard=None, retention_ms=10**12
     )
