@@ -8,9 +8,11 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.envelope.message import read
-from sqe_chain.errors import ConfigurationError, OutputRefused, PoisonError
+from sqe_chain.errors import ConfigurationError, OutputRefused, OutputTooLarge, PoisonError
 from sqe_chain.flow import Flow
+from sqe_chain.flow.nodes import Carrier
 from sqe_chain.flow.topology import PoisonPolicy
+from sqe_chain.segment.target import RECORD_OVERHEAD, headers_size
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, same_key, word, words_in
 
@@ -138,3 +140,40 @@ def test_a_compacted_topic_is_no_place_for_dead_letters() -> None:
     found.log.configure("hop.dead-letters", compacted=True)
     with pytest.raises(ConfigurationError, match=r"hop\.dead-letters.*compacted.*cleanup\.policy"):
         found.start()
+
+
+@pytest.mark.parametrize("carrier", ["value", "headers"])
+def test_a_key_counts_towards_the_size_of_a_record_beside_the_envelope(carrier: Carrier) -> None:
+    """The broker takes a record as a whole: an envelope that fits alone is refused after the seal, for ever."""
+    flow = Flow("hop")
+    flow.source("words", StringValue).to("noted", partitions=1, carrier=carrier)
+    found = rehearsed(flow, max_message_bytes=2_000)
+    found.feed("words", word("ant"), key="k" * 100)
+    found.feed("words", word("ape"), key="k" * 700)
+    with pytest.raises(OutputTooLarge, match=r"words\[0\]@1"):
+        found.batch()
+    assert not found.log.records("noted")
+
+
+def broken(_: StringValue) -> StringValue:
+    raise ValueError("a bad value")
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_dead_letter_has_room_for_the_header_of_its_batch(missing: int) -> None:
+    """What a broker refuses after the seal would stop the flow for ever, so one byte too much is told before."""
+    flow = Flow("hop", poison="dead_letter")
+    flow.source("words", StringValue).map(broken).to("noted", partitions=1)
+    found = rehearsed(flow)
+    found.feed("words", word("ant"), key="k")
+    found.run_until_caught_up()
+    (letter,) = found.log.records("hop.dead-letters")
+    size = len(letter.key() or b"") + len(letter.value() or b"") + headers_size(letter.headers() or [])
+    found.log.configure("hop.dead-letters", max_message_bytes=size + RECORD_OVERHEAD - missing)
+    found.feed("words", word("ant"), key="k")
+    if missing:
+        with pytest.raises(OutputTooLarge, match="as a dead letter it has"):
+            found.batch()
+        assert len(found.log.records("hop.dead-letters")) == 1
+    else:
+        assert found.batch()

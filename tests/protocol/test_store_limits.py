@@ -67,6 +67,17 @@ def test_an_input_whose_key_is_too_long_is_poison(kind: str) -> None:
         assert sorted(found.states("s")) == [b"a", b"b", b"k" * 65_000]
 
 
+@pytest.mark.parametrize("kind", ["aggregate", "filter", "filter of a partition"])
+def test_each_input_whose_key_is_too_long_is_poison(kind: str) -> None:
+    """Also one that comes in a later block, when the key has been met."""
+    found = rehearsed(kind, "dead_letter")
+    found.log.set_block(1)
+    for key in (LONG, "a", LONG):
+        found.feed("in", word("x"), key=key, partition=0)
+    found.run_until_caught_up()
+    assert [letter.key() for letter in found.log.records("limits.dead-letters")] == [LONG.encode()] * 2
+
+
 @pytest.mark.parametrize("kind", ["aggregate", "filter"])
 def test_under_stop_it_is_named_before_the_seal(kind: str) -> None:
     found = rehearsed(kind, "stop")
