@@ -9,6 +9,9 @@ from typing import Any, Literal
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain.chain import Coordinates, read_lane
+from sqe_chain.envelope.message import parse_head
+from sqe_chain.envelope.template import republish
 from sqe_chain.errors import ConfigurationError, PoisonError, TooManyHeld
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
@@ -217,6 +220,40 @@ def test_a_redo_of_the_last_silent_batch_takes_all_that_had_been_taken() -> None
         if not crashed:
             break
     assert number > 5
+
+
+def test_a_letter_of_a_republished_record_that_has_waited_names_its_lane_and_position() -> None:
+    """By them it is known, when it is sent back, whether it was counted since."""
+    flow = Flow("minutes", state_partitions=3, poison="dead_letter")
+    flow.source("in", dict).windowed(
+        "windows",
+        Tumbling(MINUTE_MS),
+        key=lambda value: value["key"],
+        state=Int64Value,
+        fold=add,
+        retention_ms=10**12,
+    )
+    service = Rehearsal(flow, partitions={"in": 2})
+    at = Coordinates(topic="raw", topic_id=bytes(16), partition=4, offset=9, leader_epoch=1)
+    value = republish(
+        None,
+        at,
+        {"key": "a", "bad": True},
+        output="up/in",
+        key="a",
+        timestamp_ms=2 * MINUTE_MS,
+        watermark_ms=1,
+    )
+    service.feed("in", value, partition=0)
+    service.batch()
+    assert held(service) == 1
+    service.feed("in", {"key": "a"}, partition=1, timestamp_ms=10 * MINUTE_MS)
+    service.run_until_caught_up()
+    (letter,) = service.log.records("minutes.dead-letters")
+    told, head = dict(letter.headers() or []), parse_head(value)
+    lane = read_lane(head.lane, "in", bytes.fromhex((told["sqe-topic-id"] or b"").decode()), 0)
+    assert told["sqe-lane"] == b"%016x" % lane
+    assert told["sqe-position"] == head.position.hex().encode()
 
 
 def test_under_policy_stop_the_record_is_named() -> None:

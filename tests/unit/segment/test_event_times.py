@@ -54,6 +54,8 @@ def test_what_is_left_out_leaves_no_trace(before: list[Seen], left_out: Seen) ->
     plain.idle, undone.idle = {"up/a"}, {"up/a"}
     for one in before:
         assert observe(plain, one) == observe(undone, one)
+    # In a later batch: then it shows who was heard of.
+    plain, undone = (one.copy(clock_ms=CLOCK_MS + 1, guard=one.guard) for one in (plain, undone))
     observe(undone, left_out)
     undone.undo()
     undone.begin()
@@ -129,6 +131,8 @@ def test_a_writer_that_may_be_in_what_is_still_unread_is_waited_for() -> None:
     times.unsure = True
     times.idle = {"up/a"}
     assert times.progress("in", 0) == waited("in", 0, None, 700)
+    # The task that reads the partition works on a copy.
+    assert times.copy(clock_ms=CLOCK_MS).progress("in", 0) == waited("in", 0, None, 700)
 
 
 def test_what_a_writer_states_elsewhere_holds_here() -> None:
@@ -140,6 +144,7 @@ def test_what_a_writer_states_elsewhere_holds_here() -> None:
     observe(times, ("up/a", 1, 900, 500))
     times.hear("up/a", elsewhere)
     assert times.progress("in", 0).watermark_ms == 500
+    assert times.silent_since() == {"up/a": CLOCK_MS}
 
 
 def test_a_wrong_clock_moves_nothing_until_others_agree() -> None:

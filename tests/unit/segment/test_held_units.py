@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.errors import StoreInconsistent, TooManyHeld
-from sqe_chain.flow.context import Origin, TopicIdPartition
+from sqe_chain.flow.context import Carried, Origin, TopicIdPartition
 from sqe_chain.flow.stage_kind import CONTEXT
 from sqe_chain.flow.units import Unit
+from sqe_chain.ports import Headers
 from sqe_chain.segment import held_units
 from sqe_chain.segment.event_times import Frontier, WaitingUnits
 from sqe_chain.segment.held_units import ROW, HeldUnits
@@ -182,3 +183,17 @@ def test_a_row_that_is_gone_is_noticed() -> None:
     }
     with pytest.raises(StoreInconsistent, match="missing"):
         run(rows, [], LAST, waits)
+
+
+@pytest.mark.parametrize(
+    "headers", [None, [("full", b"1"), ("null", None), ("empty", b"")]], ids=["none", "some"]
+)
+@pytest.mark.parametrize("key", [None, b"", b"k"])
+def test_an_input_is_the_same_after_it_has_waited(key: bytes | None, headers: Headers | None) -> None:
+    """All that a context may tell of it is kept; an empty key is another one than none, as with the content of a header."""
+    tp = TopicIdPartition("in", b"t" * 16, 2)
+    carried = Carried(7, b"chain", 5, key, headers, b"i" * 16)
+    origin = Origin(tp, 3, 4, 9, bytes(12), None, None, carried, 6)
+    _, changes, waits = run({}, [(b"k", Int64Value(value=1), "", bytes(4), origin)], None)
+    (found,), _, _ = run(apply_changes({}, changes.items()), [], LAST, waits)
+    assert tuple(found[4]) == tuple(origin)

@@ -24,6 +24,7 @@ from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition, new_origin
+from sqe_chain.flow.nodes import Carrier
 from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.segment import outputs as outputs_module
 from sqe_chain.segment.collector import Made
@@ -254,11 +255,12 @@ def test_a_run_of_several_types_for_one_key_is_refused_like_its_input() -> None:
     assert not remembered(gatherer)
 
 
+@pytest.mark.parametrize("carrier", ["value", "headers"])
 @pytest.mark.parametrize("why", ["on trial", "refused"])
-def test_an_input_that_is_taken_back_leaves_no_position_behind(why: str) -> None:
+def test_an_input_that_is_taken_back_leaves_no_position_behind(why: str, carrier: Carrier) -> None:
     """The next envelope would name it as the one before, and readers would stop because it is missing."""
     flow = Flow("f")
-    flow.source("in", StringValue).to("out", partitions=1)
+    flow.source("in", StringValue).to("out", partitions=1, carrier=carrier)
     refuses = {"out": TopicInfo("out", bytes(16), 1, max_message_bytes=2_000)}
     gatherer, naive = (Gatherer(flow, None, refuses, NOW_MS) for _ in range(2))
     (index,) = gatherer._targets
@@ -285,3 +287,21 @@ def test_an_input_that_is_taken_back_leaves_no_position_behind(why: str) -> None
         gather(one, 2, [ordinary], into)
     assert records == expected
     assert remembered(gatherer) == remembered(naive)
+
+
+@pytest.mark.parametrize("carrier", ["value", "headers"])
+def test_after_a_replay_an_envelope_names_the_highest_position_before_it(carrier: Carrier) -> None:
+    """If it named the replay that was passed on, readers would not notice that what came between is missing."""
+    flow = Flow("f")
+    flow.source("in", StringValue).to("out", partitions=1, carrier=carrier)
+    gatherer = Gatherer(flow, None, {}, NOW_MS)
+    (index,) = gatherer._targets
+    block = block_of(Random(1), "raw", 3, 0)
+    records: list[Output] = []
+    for number in (0, 1, 0, 2):
+        message, position = block.messages[number], root_position(0, number)
+        origin = new_origin((TP, number, 0, lane_of(0), position, None, message, None, -1))
+        gatherer.gather([(index, b"k", "a.B", b"x")], origin, records)
+    positions = [root_position(0, number) + bytes(4) for number in (0, 1)]
+    heads = [find_head(value, headers) for _, _, _, value, headers, _ in records]
+    assert [head.previous for head in heads] == [b"", positions[0], positions[1], positions[1]]
