@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sqe_chain.chain import Coordinates
+from sqe_chain.envelope.message import parse_head
+from sqe_chain.envelope.template import republish
 from sqe_chain.flow import Flow
 from sqe_chain.segment.event_times import (
     ORIGIN,
@@ -18,6 +21,7 @@ from sqe_chain.segment.event_times import (
     frontier_of,
     guard_of,
 )
+from sqe_chain.segment.source_times import writer_of
 from sqe_chain.stages import JumpGuard, Tumbling
 
 CLOCK_MS = 1_000_000
@@ -206,3 +210,11 @@ def test_the_widest_guard_of_the_stages_holds_before_them() -> None:
     assert guard_of(flow_with("standard")) == JumpGuard(31 * 86_400_000)
     assert guard_of(flow_with(JumpGuard(5, 9, "drop"), JumpGuard(7, 2, "drop"))) == JumpGuard(7, 9)
     assert guard_of(flow_with(JumpGuard(5, 9, "drop"), None)) is None
+
+
+@pytest.mark.parametrize("output", ["up/out", "up/out/announced.0123456789abcdef"])
+def test_what_is_announced_is_of_the_same_writer(output: str) -> None:
+    """A writer of its own would never be heard of again, and event time would wait for it."""
+    at = Coordinates(topic="raw", topic_id=bytes(16), partition=0, offset=1)
+    value = republish(None, at, {"total": 1}, output=output, key="a", timestamp_ms=5)
+    assert writer_of(parse_head(value)) == ("up/out", (("up", "raw"),))

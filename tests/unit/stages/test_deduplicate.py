@@ -225,6 +225,12 @@ class TestGuard:
         timeline += [("a", 510), ("b", 511), ("a", 511), ("b", 512), ("z", 513), ("b", 502)]
         assert said(timeline, guard=self.GUARD) == [True] * 5 + [False, False, True, True, True, False]
 
+    def test_it_is_remembered_by_its_own_time_if_stream_time_reaches_that_at_the_last_moment(self) -> None:
+        """Reached exactly when the memory of when it came would end."""
+        timeline: list[tuple[str | None, int]] = [("a", 0), ("x", 10), ("b", 9), ("c", 10), ("x", 11)]
+        guard = JumpGuard(max_jump_ms=9 * SECOND, confirmations=3)
+        assert said(timeline, TEN - 1, guard=guard) == [True, True, True, True, False]
+
     def test_it_is_forgotten_when_stream_time_has_gone_on_by_the_interval(self) -> None:
         table = MemoryTable()
         for at in range(30):

@@ -147,8 +147,9 @@ def test_a_producers_epoch_is_its_own() -> None:
 
 
 def test_names_of_producers_and_scopes_are_not_mixed_up() -> None:
-    records = [of(name, 1, key=key) for name, key in ((b"a", b"bc"), (b"ab", b"c"), (b"", b"abc"))]
-    assert [forward for forward, _ in said(records, scope="key", producer=producer_of)] == [True] * 3
+    names = (b"a", b"bc"), (b"ab", b"c"), (b"", b"abc"), (b"a", b"bkey/c"), (b"akey/b", b"c")
+    records = [of(name, 1, key=key) for name, key in names]
+    assert [forward for forward, _ in said(records, scope="key", producer=producer_of)] == [True] * 5
 
 
 @pytest.mark.parametrize("name", [None, 7, b"x" * 256])
@@ -278,6 +279,12 @@ def test_siblings_with_one_number_go_on_once_each(window: int) -> None:
 def test_siblings_of_a_late_first_arrival_go_on_too() -> None:
     records = [numbered(5), *(numbered(3, at=1, path=path) for path in range(2)), numbered(6, at=2)]
     assert [passed for passed, _ in said(records, window=8)] == [True] * 4
+
+
+def test_siblings_of_a_late_first_arrival_go_on_in_a_later_batch_too() -> None:
+    """The number that they repeat is not the highest, and is kept beside it."""
+    batches = [([numbered(5), numbered(3, at=1)], 0), ([numbered(3, at=1, path=1)], 0)]
+    assert run_batches(stage(window=8), batches)[0] == [True] * 3
 
 
 def test_siblings_with_numbers_of_their_own_are_judged_by_them() -> None:

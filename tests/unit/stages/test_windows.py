@@ -361,3 +361,17 @@ def test_the_bound_holds_for_fifty_windows(windows: Windowing, windows_of_a_key:
         each = 21 + windows_of_a_key * (9 + 20 + 1.5 * (21 + 6))
         assert size <= each * 80 + 64 * 40
     assert 20 < most <= 80
+
+
+@pytest.mark.parametrize("windows", [Tumbling(10), Hopping(20, 10), Sessions(5)])
+def test_the_end_of_the_input_closes_what_stream_time_has_opened_beyond_the_event_time_given(
+    windows: Windowing,
+) -> None:
+    """A window that stays open would never be told, and stream time must not go back."""
+    stage = stage_on(MemoryTable(), windows)
+    assert stage.accept(event(105)).forward
+    stage.close_all(0)
+    assert {span for _, span, _ in told(stage.take_results())} == (
+        {Span(105, 105)} if isinstance(windows, Sessions) else set(windows.spans(105))
+    )
+    assert not stage.accept(event(105)).forward
