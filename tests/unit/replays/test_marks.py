@@ -435,6 +435,20 @@ def test_what_a_new_lane_says_was_written_before_it_was_counted_on_the_old_one()
             assert partition.accept(again(10, previous))
 
 
+def test_a_hole_before_a_lane_that_goes_on_after_a_new_topic_uses_up_its_excuse() -> None:
+    """A second one is a hole among what this reader should have read."""
+
+    def again(root: int, previous: int) -> bytes:
+        witness = root_position(1, previous) + bytes(8)
+        return made_again(made(root), offset=root, at=AGAIN, previous=witness)
+
+    partition = Partition(fresh(recreated="skip", entered_in_middle=True))
+    assert partition.accept(made_again(made(8), offset=0))
+    assert partition.accept(again(10, 9))
+    with pytest.raises(GapError):
+        partition.accept(again(13, 12))
+
+
 def test_skipping_goes_on_after_the_marks_were_stored() -> None:
     marks = fresh(recreated="skip")
     assert marks.accept(parse_head(made_again(made(8), offset=0)), 0, 1)

@@ -148,6 +148,16 @@ def test_each_pair_that_is_close_is_joined_once(
     assert [row for row in rows if row.startswith(b"j")] == [b"jm"], "nobody waits for a partner any more"
 
 
+def test_a_partner_of_several_values_leaves_none_of_them_alone() -> None:
+    """Each of them has found it, so none is told without a partner when its time is over."""
+    batches = [
+        [said("first", 10, "a"), said("first", 11, "b"), said("second", 12, "x")],
+        [said("first", 90, "c")],
+    ]
+    found, _, _ = run(stream_join(before_ms=5, after_ms=5, how="left"), batches, torn=True)
+    assert found == [("a", "x"), ("b", "x")]
+
+
 def test_older_versions_are_kept_for_late_values_and_no_longer() -> None:
     records = [
         said("second", 10, "ten"),
@@ -177,6 +187,17 @@ def test_a_late_change_takes_its_place_among_the_versions() -> None:
         said("first", 29, "b"),
     ]
     assert run(table_join(history_ms=50), [records])[0] == [("a", "thirty"), ("b", "twenty")]
+
+
+def test_a_deletion_is_kept_for_as_long_as_a_change_before_it_may_come() -> None:
+    """Else what comes late would hold again from then on, though it was deleted."""
+    batches = [
+        [said("second", 100, GONE)],
+        [said("second", 90, "a")],
+        [said("first", 95, "x"), said("first", 105, "y")],
+    ]
+    found, late, _ = run(table_join(history_ms=50, how="left"), batches, torn=True)
+    assert (found, late) == ([("x", "a"), ("y", None)], [])
 
 
 @pytest.mark.parametrize("history_ms", [0, 10])

@@ -495,6 +495,40 @@ def test_a_timer_may_go_on_for_as_long_as_time_does() -> None:
     assert [text for _, text in stage.take_results()] == ["fold 0: 0 ", *map(str, range(30_001))]
 
 
+def test_a_timer_that_goes_on_fires_also_where_batches_end_at_its_very_moments() -> None:
+    """Its key was listed for the moment that was reached, so it has to be listed again."""
+
+    def every(state: StringValue, timer: Timer, timers: KeyTimers) -> list[str]:
+        timers.set_timer(timer.at_ms + 10, timer.name)
+        return [str(timer.at_ms)]
+
+    table, told = MemoryTable(), list[str]()
+    for at_ms in (0, 10, 20, 30):
+        stage = stage_on(table, on_timer=every)
+        if at_ms:
+            stage.advance(at_ms)
+        else:
+            stage.accept(said(0, ("set", 10, "a")))
+        told += [text for _, text in stage.take_results()]
+        stage.finish(0)
+    assert told == ["fold 0: 0 ", "10", "20", "30"]
+
+
+def test_with_each_record_of_its_key_a_timer_may_go_back_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is for timers that set each other without end, not for many records of one moment."""
+    monkeypatch.setattr("sqe_chain.stages.timers.MAX_BACK", 3)
+
+    def once(state: StringValue, timer: Timer, timers: KeyTimers) -> list[str]:
+        if timer.name == "a":
+            timers.set_timer(timer.at_ms, "b")
+        return [timer.name]
+
+    stage = stage_on(MemoryTable(), on_timer=once)
+    for _ in range(6):
+        stage.accept(said(5, ("set", 0, "a")))
+    assert [text for _, text in stage.take_results() if text in "ab"] == ["a", "b"] * 6
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
