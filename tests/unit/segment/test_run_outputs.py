@@ -241,6 +241,33 @@ def test_a_run_gives_the_records_of_its_inputs(kind: str, worthwhile: int, seed:
             assert remembered(run) == remembered(naive)
 
 
+def test_chains_of_one_size_and_positions_of_several_stand_in_one_run() -> None:
+    """Two short links take as many bytes as a long one; their positions do not."""
+    values: list[bytes] = []
+    for number in range(60):
+        value, time_ms = wrap(StringValue(value="x"), key="k", timestamp_ms=NOW_MS), NOW_MS
+        head = parse_head(value)
+        for topic, output in [("t", "up/o"), ("t", "up/o")] if number % 2 else [("t", "up/" + "o" * 54)]:
+            template = OutputTemplate(
+                lane=head.lane, topic=topic, topic_id=bytes(16), partition=0, output=output
+            )
+            position = head.position or root_position(1, number)
+            value, _ = template.encode(head.chain, number, 1, 0, 1, position, time_ms, b"k", TYPE, [b"x"])
+            head = parse_head(value)
+        values.append(value)
+    assert len({len(parse_head(value).chain) for value in values}) == 1
+    records = [Record(number, value, NOW_MS, 3, None) for number, value in enumerate(values)]
+    block = EnvelopeBlock(records, TYPE.encode())
+    flow = Flow("f")
+    flow.source("in", StringValue).to("out", partitions=1)
+    run, naive = (Gatherer(flow, None, {}, NOW_MS) for _ in range(2))
+    (index,) = run._targets
+    made: list[Made] = [(index, b"k", TYPE, b"x")] * 60
+    found: list[Output] = []
+    run.gather_run(made, range(60), TP, block, lane_of, found)
+    assert found == one_by_one(naive, made, list(range(60)), block)
+
+
 def test_a_run_of_several_types_for_one_key_is_refused_like_its_input() -> None:
     flow = Flow("f")
     flow.source("in", StringValue).to("out", partitions=1)

@@ -375,3 +375,11 @@ def test_the_end_of_the_input_closes_what_stream_time_has_opened_beyond_the_even
         {Span(105, 105)} if isinstance(windows, Sessions) else set(windows.spans(105))
     )
     assert not stage.accept(event(105)).forward
+
+
+def test_a_session_extended_before_a_batch_ends_at_its_old_moment_closes_at_its_new_one() -> None:
+    """It was listed for the moment that was reached, so it has to be listed again."""
+    table = MemoryTable()
+    batches: list[list[Step]] = [[event(0, "a")], [event(4, "b"), event(6, key=b"l")], [10]]
+    results = [run(table, batch, Sessions(5))[1] for batch in batches]
+    assert results == [[], [], [(b"k", Span(0, 4), "ab")]]
