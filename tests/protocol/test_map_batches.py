@@ -151,3 +151,24 @@ def test_a_function_that_looks_at_other_rows_stops_the_service() -> None:
     flow.source("lines", Line).map_batches(first_of_each, Line).to("out", partitions=1)
     with pytest.raises(ServiceStopped, match="depends on the rows beside it"):
         rehearsed(flow, ["a", "b", "c", "d"]).run_until_caught_up()
+
+
+def same(batch: Any) -> Any:
+    return batch
+
+
+@pytest.mark.parametrize("many", [5, 24, 60])
+def test_a_line_that_one_output_refuses_goes_to_no_other_one_with_or_without_batches(many: int) -> None:
+    """An input counts as a whole or not at all, so all that it gave goes out together."""
+    flow = Flow("both", poison="skip")
+    lines = flow.source("lines", Line)
+    lines.to("all", partitions=1)
+    lines.map_batches(same, Line).to("small", partitions=1)
+    service = Rehearsal(flow)
+    service.log.configure("small", max_message_bytes=2_000)
+    told = [Line("r", "x" * 5_000 if number == 2 else str(number)) for number in range(many)]
+    for line in told:
+        service.feed("lines", line, key="r")
+    service.run_until_caught_up()
+    for topic in ("all", "small"):
+        assert [one.payload_as(Line) for one in service.published(topic)] == [*told[:2], *told[3:]]

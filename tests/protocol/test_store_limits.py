@@ -79,6 +79,15 @@ def test_each_input_whose_key_is_too_long_is_poison(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["aggregate", "filter"])
+def test_a_key_has_room_for_what_a_filter_adds_to_it_in_the_name_of_its_row(kind: str) -> None:
+    """An aggregate adds nothing, so it takes the longest key of its store."""
+    found = rehearsed(kind, "dead_letter")
+    found.feed("in", word("x"), key="k" * 65_535)
+    found.run_until_caught_up()
+    assert len(found.log.records("limits.dead-letters")) == (kind == "filter")
+
+
+@pytest.mark.parametrize("kind", ["aggregate", "filter"])
 def test_under_stop_it_is_named_before_the_seal(kind: str) -> None:
     found = rehearsed(kind, "stop")
     found.feed("in", word("x"), key=LONG)

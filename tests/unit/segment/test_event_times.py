@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.chain import Coordinates
-from sqe_chain.envelope.message import parse_head
+from sqe_chain.envelope.message import parse_head, read
 from sqe_chain.envelope.template import republish
 from sqe_chain.flow import Flow
 from sqe_chain.segment.event_times import (
@@ -21,7 +21,7 @@ from sqe_chain.segment.event_times import (
     frontier_of,
     guard_of,
 )
-from sqe_chain.segment.source_times import writer_of
+from sqe_chain.segment.source_times import SourceTimes, writer_of
 from sqe_chain.stages import JumpGuard, Tumbling
 
 CLOCK_MS = 1_000_000
@@ -218,3 +218,15 @@ def test_what_is_announced_is_of_the_same_writer(output: str) -> None:
     at = Coordinates(topic="raw", topic_id=bytes(16), partition=0, offset=1)
     value = republish(None, at, {"total": 1}, output=output, key="a", timestamp_ms=5)
     assert writer_of(parse_head(value)) == ("up/out", (("up", "raw"),))
+
+
+def test_of_a_writer_that_is_met_by_what_timers_gave_the_rest_of_the_way_is_known() -> None:
+    """Nothing of it may be on its way when it is let go, so it is asked of those republishers."""
+    at = Coordinates(topic="-timers.stage", topic_id=bytes(16), partition=0, offset=1)
+    given = republish(None, at, {"total": 1}, output="up/mid", key="a", timestamp_ms=5)
+    at = Coordinates(topic="mid", topic_id=bytes(16), partition=0, offset=1)
+    value = republish(read(given), at, {"total": 1}, output="hop/out", key="a")
+    times = times_of()
+    name = SourceTimes(times, by_time=True, own_times=False).writer(parse_head(value))
+    observe(times, (name, 1, 5, 0))
+    assert (name, times.hops_of(name)) == ("hop/out", (("hop", "mid"),))
