@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
-from sqe_chain.envelope.message import wrap
+from sqe_chain.chain import Coordinates
+from sqe_chain.envelope.message import parse_head, wrap
+from sqe_chain.envelope.template import republish
+from sqe_chain.envelope.wire import sealed
 from sqe_chain.errors import OutputTooLarge, PlanMismatch, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import PoisonPolicy
@@ -383,3 +386,38 @@ def test_an_input_that_fails_after_it_has_entered_a_stage_counts_nowhere(parts: 
         "cat",
         "dog",
     ]
+
+
+@pytest.mark.parametrize("at", [0, 1, 29])
+def test_an_envelope_on_a_lane_that_is_not_its_own_takes_none_with_it_that_came_before(at: int) -> None:
+    """It looks like all others until it is the first of its lane, in the middle of a block."""
+    flow = Flow("poisoned", poison="skip", state_partitions=1)
+    flow.source("words", StringValue).aggregate("all", key=same_key, state=StringValue, fold=append_word)
+    source = Coordinates(topic="said", topic_id=bytes(16), partition=0, offset=7, leader_epoch=1)
+    head = parse_head(republish(None, source, word("astray"), output="up/words", key="k", timestamp_ms=5))
+    head.lane ^= 1
+    head.ClearField("crc32")
+    found = Rehearsal(flow)
+    told = [f"w{number}" for number in range(30)]
+    for number, text in enumerate(told):
+        found.feed(
+            "words",
+            sealed(head.SerializeToString(deterministic=True)) if number == at else word(text),
+            key="k",
+        )
+    found.run_until_caught_up()
+    assert stored_words(found, "all") == {"all": " ".join([*told[:at], *told[at + 1 :]])}
+
+
+@pytest.mark.parametrize("block", [1, 1_000])
+def test_an_empty_key_in_an_envelope_is_the_key(block: int) -> None:
+    """The record may have another one, which counts only where the envelope has none."""
+    flow = Flow("keys", state_partitions=1)
+    flow.source("words", StringValue).aggregate("all", state=StringValue, fold=append_word)
+    found = Rehearsal(flow)
+    found.log.set_block(block)
+    for key in [b"", None] * 3:
+        found.feed("words", wrap(word("a"), key=key, timestamp_ms=5), key="other", partition=0)
+    found.run_until_caught_up()
+    counts = {key: len(text.split()) for key, text in stored_words(found, "all").items()}
+    assert counts == {"": 3, "other": 3}
