@@ -37,4 +37,12 @@ MUTANTS: Final = (
         tests=("tests/unit/envelope/test_envelope.py::test_what_is_deleted_may_be_said_number_by_number",),
         unsimulated="not simulated: nothing is deleted in collections there",
     ),
+    mutant(
+        "what an input gives with and without batches goes out apart",
+        ("segment/reached.py", "    return outputs > 1 or", "    return outputs > 2 or"),
+        tests=(
+            "tests/protocol/test_map_batches.py::test_a_line_that_one_output_refuses_goes_to_no_other_one_with_or_without_batches",
+        ),
+        unsimulated="not simulated: limits are not reached there",
+    ),
 )

@@ -89,4 +89,69 @@ MUTANTS: Final = (
         ),
         unsimulated="not simulated: limits are not reached there",
     ),
+        "a record may be too large by its key",
+        (
+            "segment/outputs.py",
+            "            if len(value) + len(field) > room:\n",
+            "            if len(value) > room:\n",
+        ),
+        tests=(
+            "tests/protocol/test_outputs_refused.py::test_a_key_counts_towards_the_size_of_a_record_beside_the_envelope",
+        ),
+        unsimulated="not simulated: limits are not reached there",
+    ),
+    mutant(
+        "a dead letter may be too large by what its batch adds",
+        (
+            "segment/source_partition.py",
+            "        if size > limit - RECORD_OVERHEAD:",
+            "        if size > limit:",
+        ),
+        tests=(
+            "tests/protocol/test_outputs_refused.py::test_a_dead_letter_has_room_for_the_header_of_its_batch",
+        ),
+        unsimulated="not simulated: limits are not reached there",
+    ),
+    mutant(
+        "a key that is too long is asked about in the first block only",
+        ("segment/stage_part.py", "        self._own -= refused\n", ""),
+        tests=("tests/protocol/test_store_limits.py::test_each_input_whose_key_is_too_long_is_poison",),
+        unsimulated="not simulated: limits are not reached there",
+    ),
+    mutant(
+        "a dead letter of an input that has waited says it was nobody's",
+        (
+            "segment/source_partition.py",
+            "                find_head(message.value(), message.headers()) if is_chained(message) else None\n",
+            "                None\n",
+        ),
+        tests=(
+            "tests/protocol/test_held.py::test_a_letter_of_a_republished_record_that_has_waited_names_its_lane_and_position",
+        ),
+        unsimulated="not found by 1,500 schedules",
+    ),
+    mutant(
+        "what a filter adds to a key in the name of its row is not counted",
+        (
+            "segment/fitting.py",
+            "        room = 0 if self.stage.stage_kind.states_by_key else _ROW_NAME\n",
+            "        room = 0\n",
+        ),
+        tests=(
+            "tests/protocol/test_store_limits.py::test_a_key_has_room_for_what_a_filter_adds_to_it_in_the_name_of_its_row",
+        ),
+        unsimulated="not simulated: limits are not reached there",
+    ),
+    mutant(
+        "an envelope that cannot be read takes those before it along, in a block",
+        (
+            "segment/deciding.py",
+            "                self._take_run(records, block, since, number)\n                self._unreadable",
+            "                self._unreadable",
+        ),
+        tests=(
+            "tests/protocol/test_poison.py::test_an_envelope_on_a_lane_that_is_not_its_own_takes_none_with_it_that_came_before",
+        ),
+        unsimulated="not found by 1,500 schedules",
+    ),
 )

@@ -239,4 +239,18 @@ MUTANTS: Final = (
         ),
         unsimulated="not simulated: windows are tumbling there",
     ),
+    mutant(
+        "of a scope that is read again the highest number counts as the last one that passed",
+        ("stages/sequences.py", "bits=bits, last=mark.last, passed", "bits=bits, last=mark.highest, passed"),
+        tests=(
+            "tests/unit/stages/test_sequences.py::test_siblings_of_a_late_first_arrival_go_on_in_a_later_batch_too",
+        ),
+        unsimulated="not simulated: numbers rise one by one there, without epochs or a window",
+    ),
+    mutant(
+        "a producer's name may go on in the name of the scope",
+        ("stages/sequences.py", "    return bytes((len(encoded),)) + encoded\n", "    return encoded\n"),
+        tests=("tests/unit/stages/test_sequences.py::test_names_of_producers_and_scopes_are_not_mixed_up",),
+        unsimulated="not simulated: numbers rise one by one there, without epochs or a window",
+    ),
 )

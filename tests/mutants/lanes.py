@@ -139,4 +139,28 @@ MUTANTS: Final = (
         tests=("tests/unit/test_partitioner.py::test_a_negative_hash_loses_its_sign_bit_as_in_kafka",),
         unsimulated="not simulated: totals are exact with any partitioner",
     ),
+    mutant(
+        "what an input that is taken back has written with its chain in headers stays known as written",
+        (
+            "segment/outputs.py",
+            "                undo.append((writing.previous, partition, before))\n                writing.previous[partition] = own",
+            "                writing.previous[partition] = own",
+        ),
+        tests=(
+            "tests/unit/segment/test_run_outputs.py::test_an_input_that_is_taken_back_leaves_no_position_behind",
+        ),
+        schedules=80,
+    ),
+    mutant(
+        "with chains in headers a replay that is passed on is named as written before",
+        (
+            "segment/outputs.py",
+            "            if own > before:\n                undo.append((writing.previous",
+            "            if own != before:\n                undo.append((writing.previous",
+        ),
+        tests=(
+            "tests/unit/segment/test_run_outputs.py::test_after_a_replay_an_envelope_names_the_highest_position_before_it",
+        ),
+        unsimulated="not found by 1,500 schedules",
+    ),
 )

@@ -221,4 +221,16 @@ MUTANTS: Final = (
         ),
         unsimulated="not simulated: a flow reads there",
     ),
+    mutant(
+        "a lane that goes on after a new topic has one excuse more",
+        (
+            "replays/marks.py",
+            "self._add(head.lane, position, of, offset, chain).excused = excused",
+            "self._add(head.lane, position, of, offset, chain)",
+        ),
+        tests=(
+            "tests/unit/replays/test_marks.py::test_a_hole_before_a_lane_that_goes_on_after_a_new_topic_uses_up_its_excuse",
+        ),
+        unsimulated="not found by 1,500 schedules",
+    ),
 )

@@ -192,5 +192,51 @@ MUTANTS: Final = (
             "tests/protocol/test_idle.py::test_a_writer_has_been_silent_since_it_was_heard_of_in_any_partition",
         ),
         unsimulated="not asked: a test of the module alone shows it in seconds",
+        "a task forgets that a writer may be in what is still unread",
+        (
+            "segment/event_times.py",
+            "EventTimes(self.since_ms, {}, lanes, idle, self.unsure, guard, clock_ms)",
+            "EventTimes(self.since_ms, {}, lanes, idle, False, guard, clock_ms)",
+        ),
+        tests=(
+            "tests/unit/segment/test_event_times.py::test_a_writer_that_may_be_in_what_is_still_unread_is_waited_for",
+        ),
+        unsimulated="not found by 1,500 schedules",
+    ),
+    mutant(
+        "a writer has been heard of by a message that is left out",
+        (
+            "segment/event_times.py",
+            "writer.time.run, writer.stated_ms, writer.heard_ms = run, stated_ms, heard_ms",
+            "writer.time.run, writer.stated_ms = run, stated_ms",
+        ),
+        tests=("tests/unit/segment/test_event_times.py::test_what_is_left_out_leaves_no_trace",),
+        unsimulated="not found by 1,500 schedules",
+    ),
+    mutant(
+        "what is announced counts as another writer's",
+        ("segment/source_times.py", '.split("/")[:2])', '.split("/")[:3])'),
+        tests=("tests/unit/segment/test_event_times.py::test_what_is_announced_is_of_the_same_writer",),
+        unsimulated="not simulated: nothing is announced there",
+    ),
+    mutant(
+        "a record too far ahead is forgotten if stream time reaches it at the last moment",
+        (
+            "stages/stream_time.py",
+            "        if before_ms is None or to_ms < self._next_ms:",
+            "        if before_ms is None or to_ms <= self._next_ms:",
+        ),
+        tests=(
+            "tests/unit/stages/test_deduplicate.py::TestGuard::test_it_is_remembered_by_its_own_time_if_stream_time_reaches_that_at_the_last_moment",
+        ),
+        unsimulated="not simulated: the interval is 30 days there, and no two event times are that far apart",
+    ),
+    mutant(
+        "of a writer that is met by what timers gave no way is known",
+        ("segment/source_times.py", "(read == hops or not self.times.knows(name))", "read == hops"),
+        tests=(
+            "tests/unit/segment/test_event_times.py::test_of_a_writer_that_is_met_by_what_timers_gave_the_rest_of_the_way_is_known",
+        ),
+        unsimulated="not found by 1,500 schedules",
     ),
 )

@@ -167,4 +167,64 @@ MUTANTS: Final = (
         tests=("tests/unit/stages/test_windows.py::test_a_window_that_was_written_is_not_folded_again",),
         unsimulated="not found by 500 schedules",
     ),
+    mutant(
+        "at the end of the input windows stay open that stream time has opened further on",
+        (
+            "stages/windows.py",
+            "latest_ms = event_ms if now_ms is None else max(now_ms, event_ms)",
+            "latest_ms = event_ms",
+        ),
+        tests=(
+            "tests/unit/stages/test_windows.py::test_the_end_of_the_input_closes_what_stream_time_has_opened_beyond_the_event_time_given",
+        ),
+        unsimulated="not found by 1,500 schedules",
+    ),
+    mutant(
+        "what was extended is not listed again when a batch ends at its old moment",
+        ("stages/expiring_rows.py", "item.listed_ms <= now_ms:", "item.listed_ms < now_ms:"),
+        tests=(
+            "tests/unit/stages/test_windows.py::test_a_session_extended_before_a_batch_ends_at_its_old_moment_closes_at_its_new_one",
+        ),
+        unsimulated="not simulated: windows are tumbling there",
+    ),
+    mutant(
+        "a timer is not listed again when a batch ends at the moment of the one before",
+        ("stages/timers.py", "listed_ms <= now_ms):", "listed_ms < now_ms):"),
+        tests=(
+            "tests/unit/stages/test_timers.py::test_a_timer_that_goes_on_fires_also_where_batches_end_at_its_very_moments",
+        ),
+        unsimulated="not simulated: no timers are there",
+    ),
+    mutant(
+        "timers of one moment are counted as without end though records come in between",
+        ("stages/timers.py", "        key.reached_ms, key.back = None, 0\n", ""),
+        tests=(
+            "tests/unit/stages/test_timers.py::test_with_each_record_of_its_key_a_timer_may_go_back_anew",
+        ),
+        unsimulated="not simulated: no timers are there",
+    ),
+    mutant(
+        "a deletion is forgotten while a change before it may still come",
+        (
+            "stages/table_join.py",
+            "        if valid and kept[0].value is None:",
+            "        if kept and kept[0].value is None:",
+        ),
+        tests=(
+            "tests/unit/stages/test_joining.py::test_a_deletion_is_kept_for_as_long_as_a_change_before_it_may_come",
+        ),
+        unsimulated="not simulated: no joins are there",
+    ),
+    mutant(
+        "of several values that find one partner all but the first are told alone as well",
+        (
+            "stages/joining.py",
+            "        for one in found:\n            one.alone = None\n",
+            "        for one in found[:1]:\n            one.alone = None\n",
+        ),
+        tests=(
+            "tests/unit/stages/test_joining.py::test_a_partner_of_several_values_leaves_none_of_them_alone",
+        ),
+        unsimulated="not simulated: no joins are there",
+    ),
 )

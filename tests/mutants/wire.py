@@ -225,4 +225,26 @@ MUTANTS: Final = (
         tests=("tests/unit/envelope/test_envelope.py::test_trailing_bytes_are_named",),
         unsimulated="not asked: a test of the module alone shows it in seconds",
     ),
+    mutant(
+        "a run takes positions of several lengths for those of one",
+        (
+            "envelope/run_template.py",
+            "(block.chain_sizes[indexes] << 16) + (block.position_sizes[indexes] << 8)",
+            "(block.chain_sizes[indexes] << 16)",
+        ),
+        tests=(
+            "tests/unit/segment/test_run_outputs.py::test_chains_of_one_size_and_positions_of_several_stand_in_one_run",
+        ),
+        unsimulated="not found by 1,500 schedules",
+    ),
+    mutant(
+        "an empty key of an envelope counts as none",
+        (
+            "segment/deciding.py",
+            'head.key if head.HasField("key") else message.key()',
+            "head.key or message.key()",
+        ),
+        tests=("tests/protocol/test_poison.py::test_an_empty_key_in_an_envelope_is_the_key",),
+        unsimulated="not found by 1,500 schedules",
+    ),
 )

@@ -509,7 +509,7 @@ def test_a_timer_that_goes_on_fires_also_where_batches_end_at_its_very_moments()
             stage.advance(at_ms)
         else:
             stage.accept(said(0, ("set", 10, "a")))
-        told += [text for _, text in stage.take_results()]
+        told += [str(text) for _, text in stage.take_results()]
         stage.finish(0)
     assert told == ["fold 0: 0 ", "10", "20", "30"]
 
@@ -526,7 +526,7 @@ def test_with_each_record_of_its_key_a_timer_may_go_back_anew(monkeypatch: pytes
     stage = stage_on(MemoryTable(), on_timer=once)
     for _ in range(6):
         stage.accept(said(5, ("set", 0, "a")))
-    assert [text for _, text in stage.take_results() if text in "ab"] == ["a", "b"] * 6
+    assert [text for _, text in stage.take_results() if text in ("a", "b")] == ["a", "b"] * 6
 
 
 @pytest.mark.parametrize(
