@@ -239,4 +239,16 @@ MUTANTS: Final = (
         ),
         unsimulated="not found by 1,500 schedules",
     ),
+    mutant(
+        "of too many records that are too far ahead the first are held",
+        (
+            "stages/stream_time.py",
+            "Held(row, timestamp_ms, now_ms)][-MAX_HELD:]",
+            "Held(row, timestamp_ms, now_ms)][:MAX_HELD]",
+        ),
+        tests=(
+            "tests/unit/stages/test_stream_time.py::test_of_too_many_that_are_too_far_ahead_the_latest_are_held",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
 )

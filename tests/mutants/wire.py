@@ -247,4 +247,14 @@ MUTANTS: Final = (
         tests=("tests/protocol/test_poison.py::test_an_empty_key_in_an_envelope_is_the_key",),
         unsimulated="not found by 1,500 schedules",
     ),
+    mutant(
+        "with its chain in headers an empty value counts as none",
+        (
+            "envelope/carrier.py",
+            "    if value is not None and head.deleted:\n",
+            "    if value and head.deleted:\n",
+        ),
+        tests=("tests/unit/envelope/test_carrier.py::test_a_deleted_one_has_no_value",),
+        unsimulated="not simulated: no writer makes such bytes there",
+    ),
 )

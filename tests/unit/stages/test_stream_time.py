@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqe_chain._proto.windows_pb2 import ClockRow
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.stages.record import Reason, Record
-from sqe_chain.stages.stream_time import JumpGuard, StreamTime
+from sqe_chain.stages.stream_time import MAX_HELD, JumpGuard, StreamTime
 
 GUARD = JumpGuard(max_jump_ms=100, confirmations=3)
 
@@ -95,6 +95,15 @@ def test_confirmations_begin_anew_when_stream_time_was_moved_meanwhile() -> None
     time.advance(5)
     assert not time.observe(1_000)
     assert StreamTime(saved(time), guard=GUARD).observe(50)
+
+
+def test_of_too_many_that_are_too_far_ahead_the_latest_are_held() -> None:
+    """Wrong clocks that came first must not keep out what comes later."""
+    time = StreamTime(guard=GUARD, hold_ms=10_000)
+    assert time.observe(0)
+    for number in range(MAX_HELD + 2):
+        assert not time.observe(1_000 * (number + 1), b"%d" % number)
+    assert [held.row for held in saved(time).held] == [b"%d" % number for number in range(2, MAX_HELD + 2)]
 
 
 def test_what_is_refused_says_why() -> None:
