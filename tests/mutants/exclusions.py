@@ -89,6 +89,7 @@ MUTANTS: Final = (
         ),
         unsimulated="not simulated: limits are not reached there",
     ),
+    mutant(
         "a record may be too large by its key",
         (
             "segment/outputs.py",

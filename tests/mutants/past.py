@@ -355,4 +355,36 @@ MUTANTS: Final = (
         ),
         schedules=1000,
     ),
+    mutant(
+        "a redo runs in place, or not, by what topics and settings are now, and what it leaves waiting is lost",
+        (
+            "protocol/processing.py",
+            "self._as_sealed(batch) if batch.sealed else self.runs_in_place(infos, shuffled=batch.shuffled)",
+            "self.runs_in_place(infos, shuffled=batch.shuffled)",
+        ),
+        tests=(
+            "tests/protocol/test_redo_in_place.py::test_what_a_batch_took_in_place_its_redo_takes_whatever_has_changed_since",
+        ),
+        unsimulated="not asked yet",
+    ),
+    mutant(
+        "of the ways of a writer only those are asked that the first partition has met",
+        ("protocol/event_times.py", "with_route(before.hops, one.hops)", "before.hops"),
+        tests=("tests/protocol/test_ways_of_a_writer.py::test_what_comes_by_another_topic_is_waited_for",),
+        unsimulated="not simulated: no republisher reads two topics there",
+    ),
+    mutant(
+        "a partition that has met a writer hears of no other ways of it",
+        ("segment/event_times.py", "        writer.hops = with_route(writer.hops, found.hops)\n", ""),
+        tests=("tests/protocol/test_ways_of_a_writer.py::test_what_comes_by_another_topic_is_waited_for",),
+        unsimulated="not simulated: no republisher reads two topics there",
+    ),
+    mutant(
+        "a rebuild that is resumed to an earlier end does not know what receivers have",
+        ("protocol/rebuild.py", "if ahead.items() - found.plan.published_until.items():", "if False:"),
+        tests=(
+            "tests/protocol/test_rebuild.py::test_an_attempt_that_is_resumed_to_an_earlier_point_knows_what_receivers_have",
+        ),
+        unsimulated="not simulated: rebuilds end where the flow stood there",
+    ),
 )

@@ -105,7 +105,7 @@ def test_epochs_of_headers_count_where_a_rebuild_has_left_them_too() -> None:
     found.rebuild()
     store, (home, _) = found.stores[""], found.stores[""].home("notes")
     assert home is not None
-    (again,) = {str(event["stored_in"]["letters"]) for event in found.events("rebuilt")}
+    (again,) = {cast("dict[str, str]", event["stored_in"])["letters"] for event in found.events("rebuilt")}
     (header,) = store.headers(again, "letters", [1])
     assert header is not None
     store.write(again, "letters", 1, header, replace(header, epoch=70), ())

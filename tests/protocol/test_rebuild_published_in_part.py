@@ -295,7 +295,7 @@ def test_what_it_took_of_what_waits_for_event_time_it_takes_again() -> None:
                 found.run_until_caught_up()
             if number == 3 and at is None:
                 found.batch()
-            elif number == 3:
+            elif number == 3 and at is not None:
                 found.crash_at_write(at, "after")
                 found.run_until_crash()
                 found.script.writes.clear()
