@@ -77,7 +77,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_recreated_raw_input.py::test_a_topic_created_again_while_it_is_folded_again_changes_nothing",
         ),
-        schedules=2000,
+        schedules=6000,
     ),
     mutant(
         "after the loss of a store, a topic that was created again is folded in place of the one that was counted",

@@ -305,7 +305,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_a_state_partition_is_done_when_all_of_its_buckets_are",
         ),
-        schedules=500,
+        schedules=4000,
     ),
     mutant(
         "views are left out of the size of a chunk",
