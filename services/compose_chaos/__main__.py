@@ -24,7 +24,7 @@ NO_DOCKER = 77
 
 def main(arguments: list[str] | None = None) -> int:
     """Run it; returns the exit status: 0 only if the totals are exact and every fault had an effect."""
-    options = _options(arguments)
+    chosen = _parser().parse_args(arguments)
     console = Console()
     began = time.monotonic()
 
@@ -35,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with daemon() as docker:
             provide_images(docker, note)
-            outcome = Story(docker, options, note).tell()
+            if chosen.images:
+                return 0
+            outcome = Story(docker, _options(chosen), note).tell()
     except NoDocker as error:
         console.print(f"NOT RUN: {error}", highlight=False, markup=False, soft_wrap=True)
         return NO_DOCKER
@@ -61,7 +63,7 @@ def report(outcome: Outcome, console: Console) -> None:
     console.print(outcome.last_line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _options(arguments: list[str] | None) -> Options:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m services.compose_chaos", description=(description or "").partition("\n")[0]
     )
@@ -77,7 +79,11 @@ def _options(arguments: list[str] | None) -> Options:
         "--timeout", type=float, default=600, help="seconds within which all must be counted in the end"
     )
     parser.add_argument("--directory", type=Path, help="for logs when it fails; by default a temporary one")
-    chosen = parser.parse_args(arguments)
+    parser.add_argument("--images", action="store_true", help="provide the images, and do nothing else")
+    return parser
+
+
+def _options(chosen: argparse.Namespace) -> Options:
     return Options(
         faults=chosen.faults,
         first=chosen.first,
