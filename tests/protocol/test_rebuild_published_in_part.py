@@ -293,9 +293,11 @@ def test_what_it_took_of_what_waits_for_event_time_it_takes_again() -> None:
             found.feed("numbers", Int64Value(value=number), timestamp_ms=hour * HOUR_MS)
             if number == 1:
                 found.run_until_caught_up()
-            if number == 3 and at is None:
+            if number != 3:
+                continue
+            if at is None:
                 found.batch()
-            elif number == 3 and at is not None:
+            else:
                 found.crash_at_write(at, "after")
                 found.run_until_crash()
                 found.script.writes.clear()

@@ -19,6 +19,7 @@ from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import stored_words, word, words_by_letter
 
 MINUTE_MS = 60_000
+SHUFFLING = Settings(in_place=False, allow_weak_durability=True)
 LETTERS = sorted("abcdefgh", key=lambda letter: partition_of(letter.encode(), 2))
 
 
@@ -46,8 +47,8 @@ def test_a_key_that_lies_elsewhere_is_not_forgotten_when_its_neighbour_is_done(
     assert words == {letter: [f"{letter}0", f"{letter}1"] for letter in LETTERS}
 
 
-def test_a_redo_waits_for_all_input_partitions_where_the_batch_has_waited_for_all() -> None:
-    """Shuffled when it was sealed, it is shuffled again, though by now it could do without."""
+def windows_of_minutes(settings: Settings) -> Rehearsal:
+    """As many state partitions as the input has partitions: each waits for its own one, unless it must not run in place."""
     flow = Flow("minutes", state_partitions=2)
     flow.source("in", dict, raw=True).windowed(
         "windows",
@@ -57,50 +58,50 @@ def test_a_redo_waits_for_all_input_partitions_where_the_batch_has_waited_for_al
         fold=add,
         retention_ms=10**12,
     )
-    shuffling = Settings(in_place=False, allow_weak_durability=True)
-    found = Rehearsal(flow, partitions={"in": 2}, settings=shuffling)
-    own = {partition_of(letter.encode(), 2): letter for letter in LETTERS}
+    return Rehearsal(flow, partitions={"in": 2}, settings=settings)
+
+
+def feed_minute(found: Rehearsal, partition: int, minute: int) -> None:
+    """One record, with a key that lies in its partition."""
+    key = next(letter for letter in LETTERS if partition_of(letter.encode(), 2) == partition)
+    found.feed("in", {"key": key}, partition=partition, timestamp_ms=minute * MINUTE_MS)
+
+
+def minutes_of(found: Rehearsal) -> list[int]:
+    """Which windows there are."""
+    return sorted(one.span.start_ms // MINUTE_MS for one in found.windows("windows"))
+
+
+def test_a_redo_waits_for_all_input_partitions_where_the_batch_has_waited_for_all() -> None:
+    """Shuffled when it was sealed, it is shuffled again, though by now it could do without."""
+    found = windows_of_minutes(SHUFFLING)
     for partition, minute in ((0, 1), (1, 10), (1, 20)):
-        at_ms = minute * MINUTE_MS
-        found.feed("in", {"key": own[partition]}, partition=partition, timestamp_ms=at_ms)
+        feed_minute(found, partition, minute)
     found.crash(step=4, when="after")
     found.run_until_crash()
     found.settings = Settings(allow_weak_durability=True)
     found.start()
-    assert [one.span.start_ms // MINUTE_MS for one in found.windows("windows")] == [1]
-    found.feed("in", {"key": own[0]}, partition=0, timestamp_ms=30 * MINUTE_MS)
+    assert minutes_of(found) == [1]
+    feed_minute(found, 0, 30)
     found.run_until_caught_up()
-    found.feed("in", {"key": own[1]}, partition=1, timestamp_ms=31 * MINUTE_MS)
+    feed_minute(found, 1, 31)
     found.run_until_caught_up()
-    minutes = sorted(one.span.start_ms // MINUTE_MS for one in found.windows("windows"))
-    assert minutes == [1, 10, 20, 30, 31]
+    assert minutes_of(found) == [1, 10, 20, 30, 31]
 
 
 @pytest.mark.parametrize("since", ["the input has grown", "it must not run in place"])
 @pytest.mark.parametrize("write", range(5))
 def test_what_a_batch_took_in_place_its_redo_takes_whatever_has_changed_since(write: int, since: str) -> None:
     """What its redo would leave waiting for other partitions is in no plan, and nobody would ever take it."""
-    flow = Flow("minutes", state_partitions=2)
-    flow.source("in", dict, raw=True).windowed(
-        "windows",
-        Tumbling(MINUTE_MS),
-        key=lambda value: value["key"],
-        state=Int64Value,
-        fold=add,
-        retention_ms=10**12,
-    )
-    found = Rehearsal(flow, partitions={"in": 2})
-    own = {partition_of(letter.encode(), 2): letter for letter in LETTERS}
+    found = windows_of_minutes(Settings(allow_weak_durability=True))
     found.start()
     for partition, minute in ((0, 1), (1, 10), (1, 20), (1, 30)):
-        at_ms = minute * MINUTE_MS
-        found.feed("in", {"key": own[partition]}, partition=partition, timestamp_ms=at_ms)
+        feed_minute(found, partition, minute)
     found.crash_at_write(write, "after")
     found.run_until_crash()
     if since == "the input has grown":
         found.log.grow("in", 4)
     else:
-        found.settings = Settings(in_place=False, allow_weak_durability=True)
+        found.settings = SHUFFLING
     found.run_until_caught_up()
-    minutes = sorted(one.span.start_ms // MINUTE_MS for one in found.windows("windows"))
-    assert minutes == [1, 10, 20, 30]
+    assert minutes_of(found) == [1, 10, 20, 30]

@@ -96,9 +96,7 @@ def change_mind(simulation: Simulation, makes: Makes) -> None:
         _repeat(simulation, back=1)
     hop.flow, hop.service = old, None
     simulation.fired["republisher changed"] += 1
-    _must_stop(
-        simulation, ChangedRepublisher, before, "hop1 makes fewer messages of an input than it did before"
-    )
+    _must_stop(simulation, ChangedRepublisher, before, f"hop1 makes {makes} messages of an input than before")
 
 
 def come_back(simulation: Simulation, back: int) -> None:
