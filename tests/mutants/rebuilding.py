@@ -255,4 +255,26 @@ MUTANTS: Final = (
         ),
         unsimulated="not asked: a test of the module alone shows it in seconds",
     ),
+    mutant(
+        "of a stage in buckets only the first cells prove that a batch was published",
+        (
+            "protocol/progress.py",
+            "cells = range(plan.layout.state_partitions * stored.buckets)",
+            "cells = range(plan.layout.state_partitions)",
+        ),
+        tests=("tests/protocol/test_progress.py::test_the_header_of_any_bucket_proves_it",),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
+    mutant(
+        "a second rebuild takes the flow to be as far in event time as the first one has come",
+        (
+            "protocol/progress.py",
+            "reached = base.reached or (Reached(base.times, base.waiting, base.ticked_ms) if base.times else None)",
+            "reached = Reached(base.times, base.waiting, base.ticked_ms) if base.times else None",
+        ),
+        tests=(
+            "tests/protocol/test_progress.py::test_how_far_event_time_had_come_once_is_known_after_a_second_rebuild",
+        ),
+        unsimulated="not asked: a test of the module alone shows it in seconds",
+    ),
 )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from google.protobuf.wrappers_pb2 import StringValue
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.flow import Flow
@@ -21,6 +21,7 @@ from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.progress import Progress, find_progress
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.stages import Tumbling
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
@@ -28,25 +29,29 @@ from tests.support.word_flows import append_word, first_letter, same_key, stored
 TP = "words", 0
 
 
-def flow_of() -> Flow:
+def flow_of(buckets: int = 1) -> Flow:
     flow = Flow("notes", state_partitions=2, poison="skip")
     letters = (
         flow.source("words", StringValue)
         .filter(lambda value: bool(first_letter(value)))
-        .aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
+        .aggregate("letters", key=first_letter, state=StringValue, fold=append_word, buckets=buckets)
     )
     letters.to("said", key=first_letter, partitions=1)
     letters.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     return flow
 
 
+def add(total: Int64Value, number: Int64Value) -> None:
+    total.value += number.value
+
+
 class Sealed:
     """Two words are counted; a batch with two more, and one that cannot be processed, is sealed, and nothing more."""
 
-    def __init__(self) -> None:
+    def __init__(self, buckets: int = 1) -> None:
         self.store = MemoryStore(f"progress-{id(self)}")
         self.store.restore_all()
-        self.found = Rehearsal(flow_of(), store=self.store, settings=Settings(max_excluded=10))
+        self.found = Rehearsal(flow_of(buckets), store=self.store, settings=Settings(max_excluded=10))
         self.feed("ant", "bee")
         self.found.run_until_caught_up()
         self.before = self.plan()
@@ -119,6 +124,40 @@ def test_a_single_header_that_has_begun_or_reached_it_proves_that_it_was_publish
     sealed = Sealed()
     sealed.write(stage, part, getattr(sealed, how))
     sealed.check_certain()
+
+
+@pytest.mark.parametrize("cell", range(4))
+def test_the_header_of_any_bucket_proves_it(cell: int) -> None:
+    sealed = Sealed(buckets=2)
+    sealed.write("letters", cell, sealed.begun)
+    sealed.check_certain()
+
+
+def test_how_far_event_time_had_come_once_is_known_after_a_second_rebuild() -> None:
+    """While it is silent, the flow itself is not as far yet; what waits then must be taken as far as it once was."""
+    flow = Flow("hours", state_partitions=1)
+    flow.source("numbers", Int64Value).windowed(
+        "sums", Tumbling(3_600_000), key=lambda _: "all", state=Int64Value, fold=add, retention_ms=10**12
+    ).changes().to("totals", partitions=1)
+    found = Rehearsal(flow)
+    for hour in range(3):
+        found.feed("numbers", Int64Value(value=1), timestamp_ms=hour * 3_600_000)
+    found.run_until_caught_up()
+    tp = "numbers", 0
+
+    def reached() -> object:
+        env = found._environment(None)
+        home, _ = found.stores[""].home("hours")
+        assert home is not None
+        infos = inputs.describe(env.flow, env.log)
+        return find_progress(env, home, infos, inputs.group_commits(env.flow, env.log, infos)).reached
+
+    before = reached()
+    assert before is not None
+    found.rebuild({tp: 1})
+    assert reached() == before
+    found.rebuild({tp: 0})
+    assert reached() == before
 
 
 def test_a_header_that_has_begun_another_plan_proves_nothing() -> None:
