@@ -277,4 +277,16 @@ MUTANTS: Final = (
         ),
         unsimulated="not asked: a test of the module alone shows it in seconds",
     ),
+    mutant(
+        "a rebuild misses what came before the flow began in the middle",
+        (
+            "protocol/entering.py",
+            "(spec.starts.get(tp, 0), tp in spec.starts)",
+            "(spec.starts.get(tp, 0), False)",
+        ),
+        tests=(
+            "tests/protocol/test_rebuild.py::test_what_came_before_the_beginning_of_a_flow_is_not_missed_when_it_is_folded_again",
+        ),
+        unsimulated="not simulated: no flow begins in the middle there",
+    ),
 )

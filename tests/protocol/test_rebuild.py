@@ -374,6 +374,24 @@ def test_a_rewind_to_before_its_beginning_goes_to_its_beginning() -> None:
     pipeline.check()
 
 
+def test_what_came_before_the_beginning_of_a_flow_is_not_missed_when_it_is_folded_again() -> None:
+    """A writer names what it wrote before; that was there no more when the flow began in the middle."""
+    up = Flow("copies")
+    up.source("numbers", Int64Value).to("copied", key=lambda _: "all", partitions=1)
+    writer = Rehearsal(up)
+    for number in (1, 2, 3):
+        writer.feed("numbers", Int64Value(value=number))
+    writer.run_until_caught_up()
+    writer.log.truncate_before("copied", 0, 1)
+    flow = Flow("sums", state_partitions=1)
+    flow.source("copied", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add_value)
+    found = Rehearsal(flow, log=writer.log, settings=Settings(allow_weak_durability=True, start="earliest"))
+    found.run_until_caught_up()
+    found.rebuild()
+    found.run_until_caught_up()
+    assert found.states("sum")[b"all"].value == 2 + 3
+
+
 def test_a_flow_whose_input_was_deleted_meanwhile_stops() -> None:
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
