@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from tests.fuzzing import planted
@@ -18,6 +20,8 @@ WHAT: Final[Mapping[str, str]] = {
     "mutants": "Deliberate bugs",
 }
 """Tools in the order of the page, with what they are called there."""
+_KIND: Final = ": "
+_SEED: Final = re.compile(r"--seed \d+")
 AS_NOW, CHANGED = "as it is now", "changed since"
 
 
@@ -61,7 +65,7 @@ def changes(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def tables(runs: Sequence[Run], state: Mapping[str, str]) -> dict[str, str]:
-    """The tables of the page: what came of the runs, the runs themselves, and what was never reached.
+    """The tables of the page: what came of the runs, what that was made of, the runs themselves, and what was never reached.
 
     Args:
         runs: the ledger.
@@ -70,6 +74,7 @@ def tables(runs: Sequence[Run], state: Mapping[str, str]) -> dict[str, str]:
     known = current(runs)
     return {
         "recorded runs": _figures(known, state),
+        "kinds": _kinds(known),
         "commands": _commands(known),
         "not reached": _not_reached(known),
         "reading": planted.table(),
@@ -80,7 +85,9 @@ def _figures(known: Mapping[str, Sequence[Run]], state: Mapping[str, str]) -> st
     rows = ["| | counted | violations | took | code |", "|---|---|---|---|---|"]
     for tool, runs in known.items():
         counts = [
-            f"{_number(number)} {_words(name)}" for name, number in (summed(runs) | largest(runs)).items()
+            f"{_number(number)} {_words(name)}"
+            for name, number in (summed(runs) | largest(runs)).items()
+            if _KIND not in name
         ]
         violations = sum(one.violations for one in runs)
         took = _duration(sum(one.seconds for one in runs))
@@ -98,24 +105,50 @@ def _figures(known: Mapping[str, Sequence[Run]], state: Mapping[str, str]) -> st
     return "\n".join(rows)
 
 
+def _kinds(known: Mapping[str, Sequence[Run]]) -> str:
+    rows = ["| | of these | counted |", "|---|---|---|"]
+    for tool, runs in known.items():
+        kinds: dict[str, list[str]] = defaultdict(list)
+        for name, number in summed(runs).items():
+            kind, between, which = name.partition(_KIND)
+            if between:
+                kinds[kind].append(f"{_words(which)} {_number(number)}")
+        rows += [f"| {WHAT.get(tool, tool)} | {kind} | {'; '.join(found)} |" for kind, found in kinds.items()]
+    return "\n".join(rows)
+
+
 def _commands(known: Mapping[str, Sequence[Run]]) -> str:
     rows = ["| ended | command | seed | commit | took | on |", "|---|---|---|---|---|---|"]
     for runs in known.values():
+        parts: dict[tuple[str, ...], list[Run]] = defaultdict(list)
         for one in runs:
-            versions = ", ".join(
-                f"{name} {number}" for name, number in one.versions.items() if number != "none"
-            )
-            place = f"{one.machine}; {versions}"
+            parts[_SEED.sub("--seed SEED", one.command), one.commit, _place(one)].append(one)
+        for (command, commit, place), found in parts.items():
+            alone, dates = len(found) == 1, [one.date for one in found]
             cells = (
-                one.date,
-                f"`{one.command}`",
-                str(one.seed),
-                f"`{one.commit}`",
-                _duration(one.seconds),
+                dates[0] if alone else f"{min(dates)} to {max(dates)}",
+                f"`{found[0].command if alone else command}`",
+                str(found[0].seed) if alone else f"{len(found)} parts: {_seeds([one.seed for one in found])}",
+                f"`{commit}`",
+                _duration(sum(one.seconds for one in found)),
                 place,
             )
             rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
+
+
+def _place(run: Run) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in run.versions.items() if number != "none")
+    return f"{run.machine}; {versions}"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """For example "0, 20000, ... 80000" where none is missing in between; otherwise each of them."""
+    ordered = sorted(seeds)
+    steps = {after - before for before, after in pairwise(ordered)}
+    if len(ordered) > 3 and len(steps) == 1:
+        return f"{ordered[0]}, {ordered[1]}, ... {ordered[-1]}"
+    return ", ".join(map(str, ordered))
 
 
 def _not_reached(known: Mapping[str, Sequence[Run]]) -> str:

@@ -143,6 +143,40 @@ def test_what_was_not_reached_is_stated() -> None:
     assert re.search(r"a machine; python 3.11", found["commands"])
 
 
+def test_counts_of_a_kind_have_rows_of_their_own() -> None:
+    runs = [
+        replace(RUN, seed=seed, counts={"schedules": 10, "fault: kill": 2, "step: run": 5})
+        for seed in (0, 10)
+    ]
+    found = tables(runs, {"simulator": AS_NOW})
+    assert "| Simulator | 20 schedules | 0 |" in found["recorded runs"]
+    assert found["kinds"].splitlines()[2:] == [
+        "| Simulator | fault | kill 4 |",
+        "| Simulator | step | run 10 |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "stated"),
+    [
+        ((0, 10), "2 parts: 0, 10"),
+        ((30, 0, 10, 20), "4 parts: 0, 10, ... 30"),
+        ((0, 10, 20, 40), "4 parts: 0, 10, 20, 40"),
+    ],
+)
+def test_parts_with_other_seeds_are_one_row(seeds: tuple[int, ...], stated: str) -> None:
+    """And a part that is missing in between shows."""
+    runs = [replace(RUN, seed=seed, command=f"{RUN.command} --seed {seed} --jobs 1") for seed in seeds]
+    rows = tables(runs, {"simulator": AS_NOW})["commands"].splitlines()[2:]
+    assert len(rows) == 1
+    assert f"`{RUN.command} --seed SEED --jobs 1` | {stated} |" in rows[0]
+
+
+def test_parts_of_other_commits_or_machines_have_rows_of_their_own() -> None:
+    runs = [RUN, replace(RUN, seed=10, commit="other"), replace(RUN, seed=20, machine="another")]
+    assert len(tables(runs, {"simulator": AS_NOW})["commands"].splitlines()) == 2 + 3
+
+
 @pytest.mark.slow
 def test_a_run_is_recorded_with_what_it_ran_on(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
