@@ -13,7 +13,7 @@ from tests.reliability.ledger import Run, digest
 
 WHAT: Final[Mapping[str, str]] = {
     "simulator": "Simulator",
-    "explorer": "Explorer: all interleavings of a small configuration",
+    "explorer": "Explorer: interleavings of small configurations",
     "pairs": "Pairs of faults",
     "traces": "Traces of the simulator on real servers",
     "fuzz": "Fuzzer",
@@ -156,6 +156,11 @@ def _not_reached(known: Mapping[str, Sequence[Run]]) -> str:
     for tool, runs in known.items():
         said: Any = runs[-1].more.get("not_reached", ())
         texts = [said] if isinstance(said, str) else list(said)
+        texts += [
+            f"`{one.command}` ended after {_number(one.counts['states'])} states, before all were reached"
+            for one in runs
+            if one.more.get("whole") is False
+        ]
         found += [f"- {WHAT.get(tool, tool)}: {text}" for text in texts if text]
     return "\n".join(found) or "The recorded runs name nothing that they did not reach."
 

@@ -177,6 +177,14 @@ def test_parts_of_other_commits_or_machines_have_rows_of_their_own() -> None:
     assert len(tables(runs, {"simulator": AS_NOW})["commands"].splitlines()) == 2 + 3
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_configuration_that_was_not_explored_to_its_end_is_stated(whole: bool) -> None:
+    run = replace(RUN, tool="explorer", command="explore", counts={"states": 1_000}, more={"whole": whole})
+    stated = "- Explorer: interleavings of small configurations: `explore` ended after 1,000 states, before all were reached"
+    found = tables([run], {"explorer": AS_NOW})["not reached"]
+    assert found == ("The recorded runs name nothing that they did not reach." if whole else stated)
+
+
 @pytest.mark.slow
 def test_a_run_is_recorded_with_what_it_ran_on(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
