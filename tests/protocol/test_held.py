@@ -174,6 +174,26 @@ def test_one_that_fails_is_left_out_once_though_another_one_had_brought_its_time
     assert crash or len(letters) == 2
 
 
+@pytest.mark.parametrize("crash", [False, True])
+def test_one_that_fails_in_its_turn_is_left_out_and_a_later_one_with_its_id_counts(*, crash: bool) -> None:
+    """Without the time of the first one, the second belongs before it, where the first would be a duplicate."""
+    flow = Flow("ids", poison="dead_letter")
+    stream = flow.source("in", dict, raw=True).deduplicate("once", lambda value: value["id"], MINUTE_MS)
+    stream.aggregate("total", key=lambda _: "all", state=Int64Value, fold=add)
+    service = Rehearsal(flow, partitions={"in": 1})
+    for minute, bad in ((5, True), (4.9, False)):
+        at_ms = int(minute * MINUTE_MS)
+        service.feed("in", {"id": "a", "bad": bad}, partition=0, timestamp_ms=at_ms)
+    if crash:
+        for number in range(0, 30, 2):
+            service.crash_at_write(number, "after")
+    service.run_until_caught_up()
+    letters = service.log.records("ids.dead-letters")
+    assert {dict(letter.headers() or [])["sqe-offset"] for letter in letters} == {b"0"}
+    assert service.states("total")[b"all"].value == 1
+    assert bool(service.crashes) == crash
+
+
 def test_a_letter_of_a_record_that_kafka_has_no_longer_stops_the_service() -> None:
     service = service_of(poison="dead_letter")
     feed(service, 0, 2, bad=True)

@@ -156,6 +156,11 @@ def digest(tool: str, tree: Path = TREE) -> str:
     return found.hexdigest()
 
 
+def changed_since(commit: str, tool: str) -> list[str]:
+    """Files on which the figures of a tool depend, and which are other ones in a commit; none where it is not known here."""
+    return _git("diff", "--name-only", commit, "--", *CODE.get(tool, _RUN)).splitlines()
+
+
 def head() -> str:
     """The commit that is checked out; "unknown" where there is no repository."""
     return commit()[:12]

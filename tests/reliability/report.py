@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from tests.fuzzing import planted
-from tests.reliability.ledger import Run, digest
+from tests.reliability.ledger import Run, changed_since, digest
 
 WHAT: Final[Mapping[str, str]] = {
     "simulator": "Simulator",
@@ -22,6 +22,7 @@ WHAT: Final[Mapping[str, str]] = {
 """Tools in the order of the page, with what they are called there."""
 _KIND: Final = ": "
 _SEED: Final = re.compile(r"--seed \d+")
+_MOST_NAMED: Final = 3
 AS_NOW, CHANGED = "as it is now", "changed since"
 
 
@@ -60,8 +61,15 @@ def largest(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def changes(runs: Sequence[Run]) -> dict[str, str]:
-    """Tool -> whether the code that its figures are of has changed since."""
-    return {tool: AS_NOW if own[-1].code == digest(tool) else CHANGED for tool, own in current(runs).items()}
+    """Tool -> whether the code that its figures are of has changed since, and where."""
+    found: dict[str, str] = {}
+    for tool, own in current(runs).items():
+        files = [] if own[-1].code == digest(tool) else changed_since(own[-1].commit, tool)
+        named = (
+            ", ".join(f"`{file}`" for file in files) if len(files) <= _MOST_NAMED else f"{len(files)} files"
+        )
+        found[tool] = AS_NOW if own[-1].code == digest(tool) else f"{CHANGED}: {named}".removesuffix(": ")
+    return found
 
 
 def tables(runs: Sequence[Run], state: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ of `EventTimes`, and how far a plan goes in that order is read from the plan; wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -244,11 +244,7 @@ class Model:
         if self._waits and before is not None:
             fresh = self._due(expected, fresh, left_out, before)
         while True:
-            attempt = _Attempt(dict(expected.ids))
-            chosen = self._accepted_by_filter(expected, fresh)
-            # The stages after it take what it lets through input partition after input partition.
-            for message, found in sorted(fresh, key=lambda one: one[0].coordinates):
-                self._fold_input(attempt, message, found, chosen)
+            attempt = self._attempt(expected, fresh)
             if not attempt.failed:
                 break
             expected.excluded |= attempt.failed
@@ -263,6 +259,15 @@ class Model:
         if self._world.kind == "windows":
             expected.windows = _with_windows(expected.windows, fresh)
         return attempt.changed
+
+    def _attempt(self, expected: ExpectedStates, fresh: Sequence[tuple[MemoryMessage, Input]]) -> _Attempt:
+        """Fold inputs in the order in which a filter sees them."""
+        attempt = _Attempt(dict(expected.ids))
+        chosen = self._accepted_by_filter(expected, fresh)
+        # The stages after it take what it lets through input partition after input partition.
+        for message, found in sorted(fresh, key=lambda one: one[0].coordinates):
+            self._fold_input(attempt, message, found, chosen)
+        return attempt
 
     def _new_inputs(
         self,
@@ -305,34 +310,79 @@ class Model:
         before: Plan,
     ) -> list[tuple[MemoryMessage, Input]]:
         """The inputs that the plan takes, in the order of times; the others wait."""
-        plan, found = expected.plan, list(expected.waiting)
+        plan, sound = expected.plan, list[tuple[MemoryMessage, Input]]()
         if plan is None:
             raise AssertionError("asked for with a plan")
-        times: dict[TopicPartition, EventTimes] = {}
         for message, one in fresh:
-            topic, partition, offset = message.coordinates
             if any(unit.kind in _FAIL_BEFORE for unit in one.units or ()):
                 expected.excluded.add(message.coordinates)
-                continue
+            else:
+                sound.append((message, one))
+        if self._picks:
+            expected.may_exclude |= self._failed_in_turn(expected, sound, left_out, before, plan)
+        placed = self._placed(expected, sound, left_out, before, plan)
+        due, waiting = self._parted(placed, left_out, plan)
+        expected.waiting = tuple(waiting)
+        return due
+
+    def _failed_in_turn(
+        self,
+        expected: ExpectedStates,
+        sound: Iterable[tuple[MemoryMessage, Input]],
+        left_out: set[Coordinates],
+        before: Plan,
+        plan: Plan,
+    ) -> set[Coordinates]:
+        """Those left out that failed while their time counted; without it, others may belong before them and are taken."""
+        sound, failed = list(sound), set[Coordinates]()
+        while left_out.intersection(message.coordinates for message, _ in sound):
+            due, _ = self._parted(self._placed(expected, sound, failed, before, plan), left_out, plan)
+            tried = [one for one in due if one[0].coordinates not in failed]
+            more = self._attempt(expected, tried).failed & left_out
+            if not more:
+                break
+            failed |= more
+        return failed
+
+    def _placed(
+        self,
+        expected: ExpectedStates,
+        sound: Iterable[tuple[MemoryMessage, Input]],
+        undone: set[Coordinates],
+        before: Plan,
+        plan: Plan,
+    ) -> list[tuple[Place, MemoryMessage, Input]]:
+        """Inputs with their places in the order of times, which the times of those that are undone do not move."""
+        found, times = list(expected.waiting), dict[TopicPartition, EventTimes]()
+        for message, one in sound:
+            topic, partition, offset = message.coordinates
             tp = topic, partition
             if tp not in times:
                 known = KnownTimes.after(before).at(tp, plan.caught_up, plan.clock_ms)
                 times[tp] = known.copy(clock_ms=plan.clock_ms, guard=self._guard)
             at_ms = _observe(times[tp], message, raw=self._raw)
-            if message.coordinates in left_out:
+            if message.coordinates in undone:
                 times[tp].undo()
             found.append(((at_ms, topic, partition, offset), message, one))
+        return sorted(found, key=lambda each: each[0])
+
+    def _parted(
+        self, placed: Iterable[tuple[Place, MemoryMessage, Input]], left_out: set[Coordinates], plan: Plan
+    ) -> tuple[list[tuple[MemoryMessage, Input]], list[tuple[Place, MemoryMessage, Input]]]:
+        """Those that the plan takes, and those that wait."""
         limits = {at_name(name)[1]: one.frontier for name, one in plan.waiting.items() if _holds(name)}
-        due, waiting = list[tuple[Place, MemoryMessage, Input]](), list[tuple[Place, MemoryMessage, Input]]()
-        for place, message, one in sorted(found, key=lambda each: each[0]):
+        due, waiting = list[tuple[MemoryMessage, Input]](), list[tuple[Place, MemoryMessage, Input]]()
+        for place, message, one in placed:
             parts = {WHOLE, *map(self._part_of, one.units or ())} if plan.shuffled else {place[2]}
             ends = [limits[part] for part in parts if part in limits]
             # One that is left out failed when it was taken: in this plan.
             taken = not ends or message.coordinates in left_out
             taken |= any(end is not None and place[:3] <= end for end in ends)
-            (due if taken else waiting).append((place, message, one))
-        expected.waiting = tuple(waiting)
-        return [(message, one) for _, message, one in due]
+            if taken:
+                due.append((message, one))
+            else:
+                waiting.append((place, message, one))
+        return due, waiting
 
     def _part_of(self, unit: Unit) -> int:
         """The state partition of a unit in the stage that goes by event time."""

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.ledger import PAGE, page_with
+from tests.reliability import ledger, report
 from tests.reliability.__main__ import MODULES, main, record
-from tests.reliability.ledger import CODE, TREE, Run, digest, read_ledger
+from tests.reliability.ledger import CODE, TREE, Run, changed_since, digest, read_ledger
 from tests.reliability.report import AS_NOW, CHANGED, changes, current, largest, summed, tables
 
 RUN = Run(
@@ -26,7 +27,7 @@ def test_the_page_has_the_tables_of_the_ledger() -> None:
     """Whether the code has changed since is true of the day of the report, and may stand there either way."""
     runs, page = read_ledger(), PAGE.read_text()
     stated = {
-        tool: next((word for word in (AS_NOW, CHANGED) if f"; {word} |" in row), AS_NOW)
+        tool: row.rpartition("; ")[2].removesuffix(" |")
         for tool, row in zip(current(runs), _rows(page), strict=True)
     }
     assert page_with(page, tables(runs, stated)) == page, "run make reliability-report"
@@ -37,8 +38,13 @@ def _rows(page: str) -> list[str]:
     return [line for line in table.splitlines() if line.startswith("|")][2:]
 
 
-def test_no_recorded_run_of_this_code_has_found_anything_that_is_still_there() -> None:
-    assert [one for own in current(read_ledger()).values() for one in own if one.violations] == []
+def test_what_a_recorded_run_has_found_is_mended_and_stands_on_the_page() -> None:
+    """A campaign ends with the first violation: its seed is the last one."""
+    found = [one for own in current(read_ledger()).values() for one in own if one.violations]
+    assert [one for one in found if one.code == digest(one.tool)] == []
+    seeds = [int(one.seed + one.counts["schedules"] - 1) for one in found if one.tool == "simulator"]
+    assert len(seeds) == len(found), "say where the page names it"
+    assert [seed for seed in seeds if f"Seed {seed}" not in PAGE.read_text()] == []
 
 
 def test_parts_of_a_run_are_added_up() -> None:
@@ -58,6 +64,34 @@ def test_the_same_again_and_other_code_are_not_added_up() -> None:
 def test_the_page_says_whether_the_code_is_still_the_same() -> None:
     assert changes([RUN]) == {"simulator": CHANGED}
     assert changes([replace(RUN, code=digest("simulator"))]) == {"simulator": AS_NOW}
+
+
+def test_the_page_says_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for files, stated in (("a.py b.py", ": `a.py`, `b.py`"), ("1 2 3 4", ": 4 files"), ("", "")):
+        monkeypatch.setattr(report, "changed_since", lambda _commit, _tool, found=files: found.split())
+        assert changes([RUN]) == {"simulator": f"{CHANGED}{stated}"}
+
+
+def test_files_that_have_changed_are_those_on_which_a_tool_depends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(
+            ["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments], cwd=tmp_path, check=True
+        )
+
+    (tmp_path / "sqe_chain").mkdir()
+    files = [tmp_path / "sqe_chain" / name for name in ("chain.py", "errors.py", "telling.py")]
+    for file in files:
+        file.write_text("1")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "first")
+    for file in files[1:]:
+        file.write_text("2")
+    monkeypatch.setattr(ledger, "TREE", tmp_path)
+    assert changed_since("HEAD", "fuzz") == ["sqe_chain/errors.py"]
+    assert changed_since("no-such-commit", "fuzz") == []
 
 
 def test_a_digest_is_of_the_files_that_count(tmp_path: Path) -> None:
@@ -187,20 +221,20 @@ def test_a_configuration_that_was_not_explored_to_its_end_is_stated(whole: bool)
 
 @pytest.mark.slow
 def test_a_run_is_recorded_with_what_it_ran_on(tmp_path: Path) -> None:
-    ledger = tmp_path / "ledger.jsonl"
+    file = tmp_path / "ledger.jsonl"
     options = ["--executions", "300", "--target", "keys", "--seed", "5"]
-    assert record("fuzz", MODULES["fuzz"], options, ledger=ledger) == 0
-    (run,) = read_ledger(ledger)
+    assert record("fuzz", MODULES["fuzz"], options, ledger=file) == 0
+    (run,) = read_ledger(file)
     assert (run.tool, run.seed, run.violations, run.code) == ("fuzz", 5, 0, digest("fuzz"))
     assert run.counts["executions"] >= 300
     assert run.command == "python -m tests.fuzzing --executions 300 --target keys --seed 5"
     assert run.versions["python"]
-    assert json.loads(ledger.read_text())["machine"] == run.machine
+    assert json.loads(file.read_text())["machine"] == run.machine
 
 
 def test_a_tool_that_says_nothing_is_not_recorded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    ledger = tmp_path / "ledger.jsonl"
-    assert record("fuzz", "tests.reliability", ["nonsense"], ledger=ledger) == 2
-    assert not ledger.exists()
+    file = tmp_path / "ledger.jsonl"
+    assert record("fuzz", "tests.reliability", ["nonsense"], ledger=file) == 2
+    assert not file.exists()
     assert "nothing is recorded" in capfd.readouterr().err
     assert main(["run", "what"]) == 2

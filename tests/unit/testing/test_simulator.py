@@ -325,3 +325,14 @@ def test_a_campaign_can_go_on_after_a_violation(monkeypatch: Patch, whole: list[
     campaign = Campaign(whole)
     assert [*campaign.run()] == whole
     assert 1 < len(campaign.violations) < campaign.done == len(whole)
+
+
+def test_the_reference_knows_that_an_input_left_out_failed_in_its_turn() -> None:
+    """With its time, which moves nothing once it is left out, it came before the other one with its id."""
+    world = World(hops=0, partitions=1, kind="deduplicate", poison="skip", table="after")
+    steps: list[list[Any]] = [
+        ["feed", "far", [[0, "4 a a q g4 1"]]],
+        ["jump", -1000],
+        ["feed", "far", [[0, "5 e e - g4 1"]]],
+    ]
+    replay(world, steps)
