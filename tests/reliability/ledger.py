@@ -45,8 +45,8 @@ CODE: Final[Mapping[str, Sequence[str]]] = {
         "tests/fuzzing",
     ),
     "simulator": (*_RUN, *_TABLES, "sqe_chain/logs/files", "sqe_chain/testing/faulty_tables.py", "sqe_chain/testing/simulator"),
-    "explorer": (*_RUN, "sqe_chain/testing/simulator/model.py", "sqe_chain/testing/explorer"),
-    "pairs": (*_RUN, "sqe_chain/testing/simulator/model.py", "sqe_chain/testing/explorer"),
+    "explorer": (*_RUN, "sqe_chain/testing/simulator/lanes.py", "sqe_chain/testing/explorer"),
+    "pairs": (*_RUN, "sqe_chain/testing/simulator/lanes.py", "sqe_chain/testing/explorer"),
     "traces": (*_RUN, "sqe_chain/stores", "sqe_chain/logs", "sqe_chain/testing/simulator", "tests/traces"),
     "mutants": ("sqe_chain", "tests/mutants"),
 }  # fmt: skip

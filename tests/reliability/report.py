@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from os.path import commonpath
 from typing import Any, Final
 
 from tests.fuzzing import planted
@@ -64,12 +65,17 @@ def changes(runs: Sequence[Run]) -> dict[str, str]:
     """Tool -> whether the code that its figures are of has changed since, and where."""
     found: dict[str, str] = {}
     for tool, own in current(runs).items():
-        files = [] if own[-1].code == digest(tool) else changed_since(own[-1].commit, tool)
-        named = (
-            ", ".join(f"`{file}`" for file in files) if len(files) <= _MOST_NAMED else f"{len(files)} files"
-        )
-        found[tool] = AS_NOW if own[-1].code == digest(tool) else f"{CHANGED}: {named}".removesuffix(": ")
+        same = own[-1].code == digest(tool)
+        found[tool] = AS_NOW if same else CHANGED + _where(changed_since(own[-1].commit, tool))
     return found
+
+
+def _where(files: Sequence[str]) -> str:
+    if not files:
+        return ""
+    if len(files) > _MOST_NAMED:
+        return f": {len(files)} files in `{commonpath(files) or '.'}`"
+    return ": " + ", ".join(f"`{file}`" for file in files)
 
 
 def tables(runs: Sequence[Run], state: Mapping[str, str]) -> dict[str, str]:

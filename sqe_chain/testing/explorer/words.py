@@ -16,7 +16,7 @@ from sqe_chain.envelope.message import read, wrap_unchecked
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import cell_of
-from sqe_chain.testing.simulator.model import LanePosition, lane_position_of
+from sqe_chain.testing.simulator.lanes import LanePosition, lane_position_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

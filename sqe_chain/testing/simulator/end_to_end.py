@@ -10,9 +10,10 @@ from sqe_chain.codecs.window import window_of
 from sqe_chain.envelope.message import Envelope
 from sqe_chain.stages import WindowResult
 from sqe_chain.testing.simulator import facts
+from sqe_chain.testing.simulator.expected import Span
 from sqe_chain.testing.simulator.facts import unit_of, units_of
 from sqe_chain.testing.simulator.invariants import Violation
-from sqe_chain.testing.simulator.model import Span, lane_position_of
+from sqe_chain.testing.simulator.lanes import lane_position_of
 
 if TYPE_CHECKING:
     from sqe_chain.testing.simulator.run import Simulation

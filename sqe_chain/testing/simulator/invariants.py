@@ -16,9 +16,11 @@ from sqe_chain.ports import Commit, Header, Home, Output, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing.simulator.expected import ExpectedStates
 from sqe_chain.testing.simulator.facts import CHANGED, ids_of, parsed, unit_of
 from sqe_chain.testing.simulator.flows import text_type
-from sqe_chain.testing.simulator.model import ExpectedStates, Model, lane_position_of
+from sqe_chain.testing.simulator.lanes import lane_position_of
+from sqe_chain.testing.simulator.model import Model
 from sqe_chain.testing.simulator.table_checks import TableChecks
 from sqe_chain.testing.simulator.world import TABLE, World
 

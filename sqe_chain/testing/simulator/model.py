@@ -1,100 +1,39 @@
 """The reference model: what the stores must hold after each plan, from the plans and the records alone.
 
 It shares no code with what it checks: lanes and positions come from the links of the chains, and states are folded one
-input after another, each as a whole or not at all. With one exception: where an input belongs in the order of times is asked
-of `EventTimes`, and how far a plan goes in that order is read from the plan; what follows from both is computed here.
+input after another, each as a whole or not at all. With one exception, the order of times (`time_order`); what follows from it is
+computed here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from google.protobuf.struct_pb2 import Value
 
-from sqe_chain.chain import Link
-from sqe_chain.envelope.carrier import CHAIN_HEADER, find_head
-from sqe_chain.envelope.message import parse_chain, read
+from sqe_chain.envelope.carrier import CHAIN_HEADER
+from sqe_chain.envelope.message import read
 from sqe_chain.errors import EnvelopeError
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryMessage
 from sqe_chain.partitioner import cell_of, partition_of
-from sqe_chain.ports import Headers, TopicPartition
-from sqe_chain.protocol.event_times import KnownTimes
-from sqe_chain.protocol.plan import Plan, at_name
-from sqe_chain.segment.event_times import ORIGIN, WHOLE, EventTimes, guard_of
+from sqe_chain.ports import Headers
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.simulator import facts
+from sqe_chain.testing.simulator.expected import (
+    Coordinates,
+    ExpectedStates,
+    Input,
+    Span,
+    StageIds,
+)
 from sqe_chain.testing.simulator.facts import Unit, unit_of, units_of
 from sqe_chain.testing.simulator.flows import text_type
+from sqe_chain.testing.simulator.lanes import LanePosition, lane_position_of
 from sqe_chain.testing.simulator.table_rows import TableRow, in_files
+from sqe_chain.testing.simulator.time_order import TimeOrder
 from sqe_chain.testing.simulator.world import WINDOW_MS, World
-
-Cells = dict[str, dict[int, dict[bytes, Any]]]
-StageIds = dict[tuple[str, str], list[str]]
-Span = tuple[str, int]
-Coordinates = tuple[str, int, int]
-Place = tuple[int, str, int, int]
-"""In the order of times: time, topic, partition, offset."""
-
-
-class LanePosition(NamedTuple):
-    """Lane and position of a message, by its chain alone.
-
-    Attributes:
-        lane: the links without the fields that differ between messages.
-        path: the same without topic ids.
-        position: root's leader epoch and offset, then each link's ordinal; () for an origin's message.
-        of: number of siblings, by the last link.
-    """
-
-    lane: tuple[object, ...]
-    path: tuple[object, ...]
-    position: tuple[int, ...]
-    of: int
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A decoded record; `units` is None when it cannot be decoded."""
-
-    lane_position: LanePosition
-    units: tuple[Unit, ...] | None
-    timestamp_ms: int
-    may_fail: bool = False
-
-
-@dataclass(slots=True)
-class ExpectedStates:
-    """What all states must be after one plan.
-
-    Attributes:
-        ends: input partition -> offset after the last record read.
-        marks: (input partition, lane) -> position of the last message accepted.
-        ids: (stage, key) -> ids, in order.
-        cells: stage -> cell -> key -> state, serialized.
-        seen: ids that a filter has let through.
-        windows: (key, start) -> ids that belong to that window.
-        emitted: ids folded by this plan.
-        rows: state partition -> all versions of all rows of the table, in the order in which they are written.
-        excluded: inputs that the plan must exclude.
-        may_exclude: inputs that the plan may exclude.
-        waiting: inputs that were read and wait for event time, each with its place in the order of times.
-        plan: the plan.
-    """
-
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
-    marks: dict[tuple[object, ...], tuple[int, ...]] = field(default_factory=dict)
-    ids: StageIds = field(default_factory=dict)
-    cells: Cells = field(default_factory=dict)
-    seen: frozenset[str] = frozenset()
-    windows: dict[Span, tuple[str, ...]] = field(default_factory=dict)
-    emitted: tuple[str, ...] = ()
-    rows: dict[int, tuple[TableRow, ...]] = field(default_factory=dict)
-    excluded: set[Coordinates] = field(default_factory=set)
-    may_exclude: set[Coordinates] = field(default_factory=set)
-    waiting: tuple[tuple[Place, MemoryMessage, Input], ...] = ()
-    plan: Plan | None = None
 
 
 class UserCodeFails(Exception):
@@ -116,17 +55,6 @@ _NO_ROWS = frozenset({facts.ROWLESS, facts.HOMELESS, facts.LARGE})
 _FAIL_BEFORE = frozenset({facts.BEFORE, facts.SURROGATE, facts.MUTE})
 
 
-def _observe(times: EventTimes, message: MemoryMessage, *, raw: bool) -> int:
-    """Where an input belongs in the order of times."""
-    times.begin()
-    if raw:
-        return times.observe(ORIGIN, 0, message.timestamp_ms)
-    head = find_head(message.value(), message.headers())
-    links = parse_chain(head.chain).links
-    writer = "/".join(links[-1].output.split("/")[:2]) if links else ORIGIN
-    return times.observe(writer, head.lane, head.timestamp_ms, head.watermark_ms or None)
-
-
 def _with_windows(
     before: Mapping[Span, tuple[str, ...]], fresh: Iterable[tuple[MemoryMessage, Input]]
 ) -> dict[Span, tuple[str, ...]]:
@@ -139,11 +67,6 @@ def _with_windows(
                 span = unit.key, at_ms - at_ms % WINDOW_MS
                 windows[span] = (*windows.get(span, ()), unit.id)
     return windows
-
-
-def _holds(name: str) -> bool:
-    """Whether a stage and state partition are those of the stage that goes by event time."""
-    return at_name(name)[0] in {"once", "windows"}
 
 
 class Model:
@@ -170,10 +93,8 @@ class Model:
         self._records = records
         self._malformed = malformed
         self._inputs: dict[tuple[bytes, bytes | None], Input] = {}
-        self._raw = world.raw and not world.hops
-        self._picks = world.kind in {"deduplicate", "distinct"}
         self._waits = world.kind in {"deduplicate", "distinct", "roots", "windows"}
-        self._guard = guard_of(flow)
+        self._times = TimeOrder(world, flow)
         self._text = text_type(world)
         self.changed = False
 
@@ -217,7 +138,7 @@ class Model:
         nowhere = LanePosition((), (), (), 0)
         if value in self._malformed:
             return Input(nowhere, None, 0)
-        if self._raw:
+        if self._world.totals_read_raw:
             units = tuple(unit_of(text) for text in units_of(value.decode()))
             return Input(nowhere, units, -1)
         try:
@@ -249,12 +170,12 @@ class Model:
                 break
             expected.excluded |= attempt.failed
             fresh = [one for one in fresh if one[0].coordinates not in attempt.failed]
-            if not self._picks:
+            if not self._world.picks:
                 break
         expected.ids = {owner: ids for owner, ids in attempt.ids.items() if ids}
         expected.emitted = tuple(attempt.emitted)
         self._add_rows(expected, attempt.rows)
-        if self._picks:
+        if self._world.picks:
             expected.seen |= {unit.same for message, found in fresh for unit in found.units or ()}
         if self._world.kind == "windows":
             expected.windows = _with_windows(expected.windows, fresh)
@@ -318,10 +239,10 @@ class Model:
                 expected.excluded.add(message.coordinates)
             else:
                 sound.append((message, one))
-        if self._picks:
+        if self._world.picks:
             expected.may_exclude |= self._failed_in_turn(expected, sound, left_out, before, plan)
-        placed = self._placed(expected, sound, left_out, before, plan)
-        due, waiting = self._parted(placed, left_out, plan)
+        placed = self._times.place(expected.waiting, sound, left_out, before, plan)
+        due, waiting = self._times.part(placed, left_out, plan)
         expected.waiting = tuple(waiting)
         return due
 
@@ -336,7 +257,9 @@ class Model:
         """Those left out that failed while their time counted; without it, others may belong before them and are taken."""
         sound, failed = list(sound), set[Coordinates]()
         while left_out.intersection(message.coordinates for message, _ in sound):
-            due, _ = self._parted(self._placed(expected, sound, failed, before, plan), left_out, plan)
+            due, _ = self._times.part(
+                self._times.place(expected.waiting, sound, failed, before, plan), left_out, plan
+            )
             tried = [one for one in due if one[0].coordinates not in failed]
             more = self._attempt(expected, tried).failed & left_out
             if not more:
@@ -344,56 +267,11 @@ class Model:
             failed |= more
         return failed
 
-    def _placed(
-        self,
-        expected: ExpectedStates,
-        sound: Iterable[tuple[MemoryMessage, Input]],
-        undone: set[Coordinates],
-        before: Plan,
-        plan: Plan,
-    ) -> list[tuple[Place, MemoryMessage, Input]]:
-        """Inputs with their places in the order of times, which the times of those that are undone do not move."""
-        found, times = list(expected.waiting), dict[TopicPartition, EventTimes]()
-        for message, one in sound:
-            topic, partition, offset = message.coordinates
-            tp = topic, partition
-            if tp not in times:
-                known = KnownTimes.after(before).at(tp, plan.caught_up, plan.clock_ms)
-                times[tp] = known.copy(clock_ms=plan.clock_ms, guard=self._guard)
-            at_ms = _observe(times[tp], message, raw=self._raw)
-            if message.coordinates in undone:
-                times[tp].undo()
-            found.append(((at_ms, topic, partition, offset), message, one))
-        return sorted(found, key=lambda each: each[0])
-
-    def _parted(
-        self, placed: Iterable[tuple[Place, MemoryMessage, Input]], left_out: set[Coordinates], plan: Plan
-    ) -> tuple[list[tuple[MemoryMessage, Input]], list[tuple[Place, MemoryMessage, Input]]]:
-        """Those that the plan takes, and those that wait."""
-        limits = {at_name(name)[1]: one.frontier for name, one in plan.waiting.items() if _holds(name)}
-        due, waiting = list[tuple[MemoryMessage, Input]](), list[tuple[Place, MemoryMessage, Input]]()
-        for place, message, one in placed:
-            parts = {WHOLE, *map(self._part_of, one.units or ())} if plan.shuffled else {place[2]}
-            ends = [limits[part] for part in parts if part in limits]
-            # One that is left out failed when it was taken: in this plan.
-            taken = not ends or message.coordinates in left_out
-            taken |= any(end is not None and place[:3] <= end for end in ends)
-            if taken:
-                due.append((message, one))
-            else:
-                waiting.append((place, message, one))
-        return due, waiting
-
-    def _part_of(self, unit: Unit) -> int:
-        """The state partition of a unit in the stage that goes by event time."""
-        key = unit.same if self._picks else unit.key
-        return partition_of(key.encode(), self._world.state_partitions)
-
     def _accepted_by_filter(
         self, expected: ExpectedStates, fresh: Iterable[tuple[MemoryMessage, Input]]
     ) -> set[Coordinates] | None:
         """The inputs that a filter by id lets through, of inputs in their order."""
-        if not self._picks:
+        if not self._world.picks:
             return None
         seen, chosen = set(expected.seen), set()
         for message, found in fresh:
@@ -499,21 +377,3 @@ class Model:
                 cells[cell][key] = state.SerializeToString()
             else:
                 cells[cell][key] = facts.serialized(ids, world.form)
-
-
-def lane_position_of(links: Iterable[Link]) -> LanePosition:
-    """Lane and position, from the links of a chain."""
-    found: list[tuple[object, ...]] = []
-    path: list[tuple[object, ...]] = []
-    position: list[int] = []
-    of = 0
-    for link in links:
-        topic, topic_id, partition = link.topic, link.topic_id, link.partition
-        wrote = (partition, link.output, link.shard)
-        found.append((topic, topic_id, *wrote))
-        path.append((topic, b"" if position else topic_id, *wrote))
-        if not position:
-            position += [link.leader_epoch, link.offset]
-        position.append(link.ordinal)
-        of = link.of
-    return LanePosition(tuple(found), tuple(path), tuple(position), of)

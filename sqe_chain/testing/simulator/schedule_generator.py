@@ -120,7 +120,7 @@ class _ScheduleGenerator(DamageGenerator):
             crash = ["crash", newest.randrange(2, 10), newest.choice(["before", "after"]), True]
             change: Step = ["change", newest.choice(["stages", "sources"])]
             return [feed, *hops, ["run", "totals", 3, [crash]], change]
-        if world.raw and not world.hops and chance(newest, 0.3):
+        if world.totals_read_raw and chance(newest, 0.3):
             self.special_done = True
             topic = world.origins()[0]
             again: list[Step] = [self._recreated(topic, world.partitions)]
@@ -140,7 +140,7 @@ class _ScheduleGenerator(DamageGenerator):
         world, latest = self.world, self.latest
         if world.table or world.files or not chance(latest, 0.06):
             return []
-        if world.raw and not world.hops and not self.special_done:
+        if world.totals_read_raw and not self.special_done:
             return self._recreate_while_folded()
         steps: list[Step] = [["run", "totals", 1, []]]
         if chance(latest, 0.5):
@@ -260,7 +260,7 @@ class _ScheduleGenerator(DamageGenerator):
     def _rubbish(self) -> list[Step]:
         world, draw = self.world, self.draw
         topics = [topic for topic in ("mid", "far") if topic == "far" or world.hops == TWO]
-        if world.raw and not world.hops:
+        if world.totals_read_raw:
             return self._election()
         steps: list[Step] = (
             [["run", name, 1, []] for name in self._services()] if chance(self.draw, 0.6) else []

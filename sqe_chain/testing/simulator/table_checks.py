@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sqe_chain.ports import Header
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.testing.simulator.model import ExpectedStates
+from sqe_chain.testing.simulator.expected import ExpectedStates
 from sqe_chain.testing.simulator.table_rows import Markers, TableRow, difference, is_compacted, markers_of
 
 if TYPE_CHECKING:

@@ -100,6 +100,16 @@ class World:
         """How payloads and states are encoded."""
         return "json" if self.json else "own" if self.own else "protobuf"
 
+    @property
+    def totals_read_raw(self) -> bool:
+        """Whether the totals read what was never in an envelope."""
+        return self.raw and not self.hops
+
+    @property
+    def picks(self) -> bool:
+        """Whether a filter decides by an id, in the order of times, which inputs are folded."""
+        return self.kind in {"deduplicate", "distinct"}
+
     def origins(self) -> list[str]:
         """Topics that producers write."""
         return ["origin" if self.hops else "far", *(["other"] if self.twin else [])]

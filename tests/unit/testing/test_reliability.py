@@ -67,7 +67,12 @@ def test_the_page_says_whether_the_code_is_still_the_same() -> None:
 
 
 def test_the_page_says_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for files, stated in (("a.py b.py", ": `a.py`, `b.py`"), ("1 2 3 4", ": 4 files"), ("", "")):
+    for files, stated in (
+        ("a.py b.py", ": `a.py`, `b.py`"),
+        ("a/1 a/2 a/b/3 a/4", ": 4 files in `a`"),
+        ("a 2 3 4", ": 4 files in `.`"),
+        ("", ""),
+    ):
         monkeypatch.setattr(report, "changed_since", lambda _commit, _tool, found=files: found.split())
         assert changes([RUN]) == {"simulator": f"{CHANGED}{stated}"}
 
