@@ -336,3 +336,16 @@ def test_the_reference_knows_that_an_input_left_out_failed_in_its_turn() -> None
         ["feed", "far", [[0, "5 e e - g4 1"]]],
     ]
     replay(world, steps)
+
+
+def test_a_run_that_was_superseded_is_started_again_before_it_must_notice_anything() -> None:
+    """It lived on while the flow was rebuilt, and learns of that with the next input."""
+    meanwhile = ["rebuild", False, [["meanwhile", 4, "after", False, [["run", "totals", 1, []]]]]]
+    fed: list[list[Any]] = [["feed", "origin", [[0, "5 a a - g5 3"]]], ["run", "hop1", 1, []]]
+    world = World(hops=1, partitions=1, state_partitions=1, block=1)
+    fired = replay(world, [meanwhile, *fed, ["change mind", "more"]]).fired
+    assert (fired["ended"], fired["ChangedRepublisher, handled"]) == (1, 1)
+
+
+def test_a_republisher_that_has_nothing_to_repeat_has_not_changed() -> None:
+    assert replay(World(hops=1), [["change mind", "more"]]).fired["republisher changed"] == 0
