@@ -255,17 +255,17 @@ class Model:
         plan: Plan,
     ) -> set[Coordinates]:
         """Those left out that failed while their time counted; without it, others may belong before them and are taken."""
-        sound, failed = list(sound), set[Coordinates]()
-        while left_out.intersection(message.coordinates for message, _ in sound):
-            due, _ = self._times.part(
-                self._times.place(expected.waiting, sound, failed, before, plan), left_out, plan
-            )
+        failed, sound = set[Coordinates](), list(sound)
+        if left_out.isdisjoint(message.coordinates for message, _ in sound):
+            return failed
+        while True:
+            placed = self._times.place(expected.waiting, sound, failed, before, plan)
+            due, _ = self._times.part(placed, left_out, plan)
             tried = [one for one in due if one[0].coordinates not in failed]
             more = self._attempt(expected, tried).failed & left_out
             if not more:
-                break
+                return failed
             failed |= more
-        return failed
 
     def _accepted_by_filter(
         self, expected: ExpectedStates, fresh: Iterable[tuple[MemoryMessage, Input]]
