@@ -50,7 +50,7 @@ def test_all_pairs_of_crashes(stages: int, in_place: bool) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
 def test_a_crash_around_every_single_write(stages: int, in_place: bool, when: str) -> None:
-    for number in itertools.count():
+    for number in points(f"every write, {stages} {in_place} {when}"):
         found = totals_pipeline(stages, in_place)
         feed_with_replays(found)
         found.totals.crash_at_write(number, when)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ zombie; sets are changed, with crashes at each call of that, too.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sqe_chain.protocol.readers import Readers, Record, read_record, write_recor
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.readers import ReaderPipeline, sets
+from tests.support.sampling import points
 from tests.support.table_flows import table_flow
 
 
@@ -165,7 +167,7 @@ def test_a_flow_with_readers_does_not_run_as_one_nor_the_other_way_round(tmp_pat
 
 def test_a_reader_and_the_whole_flow_that_start_at_the_same_moment(tmp_path: Path) -> None:
     """At each call of one the other starts, reads, and dies: never do both read."""
-    for number in range(60):
+    for number in itertools.takewhile(lambda number: number < 60, points("a reader and the whole flow")):
         found = ReaderPipeline(tmp_path / str(number))
         found.feed()
         one, reader = found.as_one(), found.reader("0-1")
@@ -219,6 +221,7 @@ def test_two_readers_that_overlap_and_start_at_the_same_moment(tmp_path: Path) -
     raise AssertionError("more calls than that")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -276,7 +279,7 @@ def test_while_sets_are_changed_their_readers_do_not_start_and_others_go_on(tmp_
 
 
 def test_a_change_that_was_begun_may_be_replaced_by_another(tmp_path: Path) -> None:
-    for number in range(0, 80, 2):
+    for number in itertools.takewhile(lambda number: number < 80, points("a change that was begun")):
         found = begun(tmp_path / str(number), "0-3")
         found.crash_in_the_middle()
         changing = found.changer()
@@ -303,8 +306,7 @@ def test_a_change_that_was_begun_may_be_replaced_by_another(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("starting", [False, True])
 def test_a_reader_that_sleeps_through_a_change_adds_nothing(tmp_path: Path, starting: bool) -> None:
-    number = 0
-    while True:
+    for number in points(f"a reader that sleeps, {starting}"):
         found = begun(tmp_path / str(number), "0-3")
         (reader,) = found.readers
         if starting:
@@ -330,7 +332,6 @@ def test_a_reader_that_sleeps_through_a_change_adds_nothing(tmp_path: Path, star
         found.feed(5)
         found.run_until_caught_up()
         found.check()
-        number += 1 + starting  # a start has twice as many
     assert number > 5
 
 

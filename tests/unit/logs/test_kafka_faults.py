@@ -185,6 +185,7 @@ def test_of_a_record_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         list(reader.read(WANTED))
 
 
+@pytest.mark.sample(180)
 @pytest.mark.parametrize("call", ["assign", "seek", "consume", "unassign"])
 @pytest.mark.parametrize("name", CODES)
 def test_of_the_consumer(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:

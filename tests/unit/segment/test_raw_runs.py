@@ -243,6 +243,7 @@ def compare(
 
 
 @pytest.mark.slow
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("key", ["key_by", "key", "own", "both", "outputs", "windows"])
 @pytest.mark.parametrize("source", sorted(Sources))
 def test_runs_give_what_single_records_give(source: str, key: str) -> None:
