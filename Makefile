@@ -11,7 +11,7 @@ ARGS ?=
 STAGE := scripts/stage
 # Tests and package with pytest's assertions are compiled once, and not in each run, whatever the environment says.
 PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/pytest
-# Unit tests use all cores. Tests on servers mostly wait, so three run at once, each with its own servers.
+# Unit tests use all cores. Tests on servers mostly wait, so four run at once, each with its own servers.
 UNIT := tests/unit tests/protocol -n auto --dist worksteal
 # Order of steps, recovery, claims, marks, segments, stages: these come first, so that a mistake there shows within a minute.
 CORE := tests/unit/test_chain.py tests/unit/replays \
@@ -52,13 +52,21 @@ test: stages  ## before each commit: lint, types, tests on real servers; of case
 test-all: stages  ## the same with all cases
 
 .PHONY: stages
-stages: setup servers docker
-	@$(STAGE) "first look" $(MAKE) --no-print-directory --jobs=2 --output-sync=target SAMPLE=$(SAMPLE) first-schedules first-tests
-	@$(MAKE) --no-print-directory lint
-	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) $(CORE:%=--ignore=%) $(SAMPLE)
+stages: setup
+	@$(MAKE) --no-print-directory --jobs=3 SAMPLE=$(SAMPLE) programs stages-without-servers
 	@$(STAGE) "mutants, explorer, fuzzing" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FINDERS)
 	@$(MAKE) --no-print-directory --jobs=3 SAMPLE=$(SAMPLE) find-schedules images test-servers
 	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) $(SAMPLE) -m alone
+
+# Downloads mostly wait for the network: meanwhile, tests run that need nothing of them.
+.PHONY: programs
+programs: servers docker
+
+.PHONY: stages-without-servers
+stages-without-servers:
+	@$(STAGE) "first look" $(MAKE) --no-print-directory --output-sync=target first-schedules first-tests
+	@$(MAKE) --no-print-directory lint
+	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) $(CORE:%=--ignore=%) $(SAMPLE)
 
 .PHONY: first-schedules
 first-schedules:
@@ -90,7 +98,7 @@ images:
 
 .PHONY: test-servers
 test-servers:
-	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
+	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 4 --dist loadfile --no-loadscope-reorder --durations 40
 
 .PHONY: test-fast
 test-fast: python lint  ## lint, types, fast unit tests: no JVM, no network, under a minute
@@ -121,11 +129,13 @@ reliability-report: python  ## write the tables of docs/reliability.md from what
 	$(BIN)/python -m tests.reliability report
 
 # mypy takes longest and begins first; what a tool says is shown when it is done.
+# A make that runs beside others shares their number of jobs.
+TWO_JOBS = $(if $(findstring --jobserver,$(MAKEFLAGS)),,--jobs=2)
 LINTERS := lint-mypy lint-ruff lint-pyright lint-imports
 
 .PHONY: lint
 lint: python  ## ruff, formatting, mypy, pyright, import rules
-	@$(STAGE) "lint and types" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(LINTERS)
+	@$(STAGE) "lint and types" $(MAKE) --no-print-directory $(TWO_JOBS) --output-sync=target $(LINTERS)
 
 .PHONY: $(LINTERS)
 lint-mypy:

@@ -20,7 +20,7 @@ from typing import Any
 
 import typer
 
-from sqe_chain.cli.app import app
+from sqe_chain.cli.commands import application
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
 NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those, then run it again. -->"
@@ -355,7 +355,7 @@ def _fields(body: list[str], section: str) -> list[str]:
 
 
 def _command_page() -> str:
-    root: Any = typer.main.get_command(app)
+    root: Any = typer.main.get_command(application())
     parts = [
         "# The command `sqe-chain`",
         NOTE,

@@ -14,7 +14,9 @@ def main() -> None:
     be exact, 4 a newer run owns the flow, 5 a broker, store or Spark was not available.
     """
     try:
-        from sqe_chain.cli.app import app  # noqa: PLC0415 - without the extra, a clear error instead of a traceback
+        from sqe_chain.cli.commands import application  # noqa: PLC0415 - without the extra, a clear error instead of a traceback
+
+        app = application(sys.argv[1] if len(sys.argv) > 1 else None)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "sqe_chain":
             raise

@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
 from sqe_chain.cli.console import ERR
-from sqe_chain.cli.panel import LivePanel
 from sqe_chain.cli.values import store_urls
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.events import Notice
@@ -19,7 +16,6 @@ from sqe_chain.runtime.connecting import EngineChoice
 from sqe_chain.runtime.health import Health
 from sqe_chain.runtime.launching import Deployment, ObserverFactory, Prepared, prepare
 from sqe_chain.runtime.lines import Lines
-from sqe_chain.runtime.metrics import Metrics, serve
 from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.runtime.stop import ServiceClock
 
@@ -46,6 +42,10 @@ def listening(
         observers: list[Observer] = []
         with ExitStack() as opened:
             if metrics_port:
+                from prometheus_client import CollectorRegistry  # noqa: PLC0415 - it takes long, and few ask for it
+
+                from sqe_chain.runtime.metrics import Metrics, serve  # noqa: PLC0415 - the same
+
                 registry = CollectorRegistry()
                 health = Health(clock.quiet_ms)
                 observers += [Metrics(flow.name, registry), health]
@@ -53,6 +53,8 @@ def listening(
             if log_json or not ERR.is_terminal:
                 observers.append(Lines(flow.name, as_json=log_json))
             else:
+                from sqe_chain.cli.panel import LivePanel  # noqa: PLC0415 - most services have no terminal
+
                 observers.append(opened.enter_context(LivePanel(ERR, statistics, flow.name, kafka or "")))
             yield observers
 

@@ -33,7 +33,6 @@ def test_killed_services_end_exact() -> None:
     assert run.stdout.count("kill -9 totals") >= 2
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_a_demo_that_cannot_finish_fails_and_shows_why(tmp_path: Path) -> None:
     run = demo("--messages", "20000", "--timeout", "5", "--directory", str(tmp_path / "data"))

@@ -46,7 +46,6 @@ def test_a_killed_service_and_a_killed_republisher_leave_each_row_once() -> None
     assert run.stdout.count("kill -9 rows") >= 1
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_rows_that_are_lost_doubled_or_wrong_are_found(tmp_path: Path) -> None:
     flow = ("--flow", "tests.support.broken_rows:rows")

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sqe_chain import Flow
-from sqe_chain.cli.app import app
+from sqe_chain.cli.commands import application
 from sqe_chain.dev import CassandraServer
 from sqe_chain.errors import ConfigurationError, Unavailable, WeakDurability
 from sqe_chain.ports import Header, Home, Location, Locations
@@ -42,7 +42,7 @@ def opened(url: str) -> CassandraStore:
 
 def command(*arguments: str) -> tuple[int, str]:
     """Exit status and output of `sqe-chain store …`, in this process."""
-    result = CliRunner().invoke(app, ["store", *arguments])
+    result = CliRunner().invoke(application(), ["store", *arguments])
     return result.exit_code, result.output
 
 

@@ -20,7 +20,7 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from sqe_chain import errors
-from sqe_chain.cli.app import app
+from sqe_chain.cli.commands import application
 from sqe_chain.logs.kafka import KafkaLog, load_config
 from sqe_chain.runtime.metrics import Metrics
 from tests.support import docs_examples
@@ -260,7 +260,7 @@ def _simple_commands(text: str) -> list[list[str]]:
 
 
 def _root() -> Any:
-    return typer.main.get_command(app)
+    return typer.main.get_command(application())
 
 
 def _parse(arguments: list[str]) -> None:

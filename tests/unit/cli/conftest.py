@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from sqe_chain import wrap
 from sqe_chain.cli import dead_letters, peek
 from sqe_chain.cli import flows as flows_command
-from sqe_chain.cli.app import app
+from sqe_chain.cli.commands import application
 from sqe_chain.cli.loading import load_module
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.runtime import connecting
@@ -120,4 +120,4 @@ def feed(log: MemoryLog) -> Callable[..., None]:
 @pytest.fixture
 def command() -> Callable[..., Result]:
     """Runs the command in this process; its output is in `stdout` and `stderr`."""
-    return lambda *arguments: CliRunner(env={"COLUMNS": "120"}).invoke(app, list(arguments))
+    return lambda *arguments: CliRunner(env={"COLUMNS": "120"}).invoke(application(), list(arguments))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sqe_chain.cli.app import app
+from sqe_chain.cli.commands import application
 from sqe_chain.dev import __main__ as command
 
 
@@ -28,7 +28,7 @@ def test_the_status_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     }
     (place / "servers.json").write_text(json.dumps([server]))
     monkeypatch.setenv("COLUMNS", "40")
-    shown = CliRunner().invoke(app, ["dev", "status", "--dir", str(place)])
+    shown = CliRunner().invoke(application(), ["dev", "status", "--dir", str(place)])
     lines = shown.output.splitlines()
     assert lines[0] == str(place)
     assert "stopped" in lines[1]

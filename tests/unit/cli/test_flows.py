@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner, Result
 
-from sqe_chain.cli.app import app
+from sqe_chain.cli.commands import application
 from sqe_chain.logs.memory import MemoryLog
 
 Command = Callable[..., Result]
@@ -59,10 +59,10 @@ def test_a_flow_is_forgotten_when_its_name_is_typed(
     command("run", "cli_flows:counts", *RUN, "--store", store)
     command("run", "cli_flows:once", *RUN, "--store", store)
     asked = ["flows", "forget", "cli-counts", *KAFKA, "--store", store]
-    wrong = CliRunner().invoke(app, asked, input="cli-count\n")
+    wrong = CliRunner().invoke(application(), asked, input="cli-count\n")
     assert (wrong.exit_code, "nothing was forgotten" in wrong.stderr) == (2, True)
     assert listed(command, store) == ["cli-counts", "cli-once"]
-    done = CliRunner().invoke(app, asked, input="cli-counts\n")
+    done = CliRunner().invoke(application(), asked, input="cli-counts\n")
     assert done.exit_code == 0, done.stderr
     assert listed(command, store) == ["cli-once"]
     assert log.committed("cli-counts", [("words", 0)]) == {}
