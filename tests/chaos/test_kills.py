@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.sampling import some
 from tests.support.service_processes import SUPERSEDED
 from tests.support.totals_deployment import TotalsDeployment
 
@@ -50,7 +51,7 @@ def finish(deployment: TotalsDeployment, *more: str, engine: str = "inprocess", 
 def test_a_service_killed_at_each_event_is_exact(deploy: Deploy, store: str) -> None:
     """A kill after any event of a life costs only repeated work."""
     deployment = deploy(store)
-    for at in FRESH:
+    for at in some(f"kills at each event, {store}", FRESH):
         feed_twice(deployment)
         deployment.run_until_killed("totals", at=at)
     finish(deployment)
@@ -70,6 +71,7 @@ def test_a_service_killed_at_each_event_of_a_redo_is_exact(deploy: Deploy, store
     finish(deployment)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("store", "at"), [("redis", "sealed"), ("sqlite", "published")])
 def test_a_zombie_changes_nothing(deploy: Deploy, store: str, at: str) -> None:
     """A run paused between seal and persist while another took over is superseded, and does not change the store."""
@@ -154,7 +156,7 @@ SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 
 def test_a_service_with_workers_killed_between_seal_and_commit_is_exact(deployment: TotalsDeployment) -> None:
     """The same with worker processes, which are killed together with the service."""
-    for at in ("recovered,sealed", "claimed,published", "claimed,persisted"):
+    for at in some("kills of workers", ("recovered,sealed", "claimed,published", "claimed,persisted"), 2):
         feed_twice(deployment)
         deployment.run_until_killed("totals", "--workers", "2", at=at)
     finish(deployment, "--workers", "2")

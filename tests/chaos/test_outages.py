@@ -41,6 +41,7 @@ def republish(deployment: TotalsDeployment, count: int = 20) -> None:
 # --- killed and restarted -------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("away", [("broker",), ("redis",), ("broker", "redis")], ids="+".join)
 def test_services_wait_for_killed_servers_and_go_on(
     deployment: TotalsDeployment, broker: KafkaServer, redis_server: RedisServer, away: tuple[str, ...]

@@ -36,6 +36,7 @@ def live(directory: Path, kafka: str, topic: str, first: int, at: str) -> tuple[
     return done.returncode, [int(line) for line in whole.splitlines()]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kills_at_drawn_calls_lose_nothing_and_double_nothing(kafka: str, tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)

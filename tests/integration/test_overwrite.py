@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 
 from sqe_chain.tables import open_table
 from tests.support.overwrite_flows import Found, rows_of, write
+from tests.support.sampling import some
 from tests.support.service_processes import KILLED, ROOT, ServiceProcess
 from tests.support.waiting import PATIENCE_S
 
@@ -111,7 +112,10 @@ def test_killed_at_each_kind_of_event(loads: Loads, option: str) -> None:
         goal = {key: bar for key, bar in old.items() if key[0] not in ("r3", "r4", "r5")} | new
     points = ("claimed", "recovered", "sealed", "published", "persisted", "committed", "committed,persisted")
     with loads.watched(old, goal):
-        for point in (*points, "caught_up,sealed"):  # the last one: it is decided
+        for point in (
+            *some("kills of an overwrite", points),
+            "caught_up,sealed",
+        ):  # the last one: it is decided
             run = loads.start(option, signal_at=point)
             assert run.wait() == KILLED, run.text
             assert loads.rows == old

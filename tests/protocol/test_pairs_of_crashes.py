@@ -17,7 +17,7 @@ from tests.support.memory_pipeline import (
     feed_with_replays,
     totals_pipeline,
 )
-from tests.support.sampling import points
+from tests.support.sampling import points, some
 
 
 @pytest.mark.sample(56)
@@ -31,8 +31,7 @@ def test_a_crash_in_a_later_batch(stages: int, in_place: bool, step: int, when: 
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
 def test_all_pairs_of_crashes(stages: int, in_place: bool) -> None:
     pairs = [*itertools.product(CRASH_POINTS, CRASH_POINTS)]
-    for at in itertools.takewhile(lambda at: at < len(pairs), points(f"pairs, {stages} {in_place}")):
-        first, second = pairs[at]
+    for first, second in some(f"pairs, {stages} {in_place}", pairs):
         found = totals_pipeline(stages, in_place)
         feed_with_replays(found)
         found.totals.run_until_caught_up()

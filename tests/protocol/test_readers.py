@@ -7,7 +7,6 @@ zombie; sets are changed, with crashes at each call of that, too.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from sqe_chain.protocol.readers import Readers, Record, read_record, write_recor
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.readers import ReaderPipeline, sets
-from tests.support.sampling import points
+from tests.support.sampling import points, some
 from tests.support.table_flows import table_flow
 
 
@@ -167,7 +166,7 @@ def test_a_flow_with_readers_does_not_run_as_one_nor_the_other_way_round(tmp_pat
 
 def test_a_reader_and_the_whole_flow_that_start_at_the_same_moment(tmp_path: Path) -> None:
     """At each call of one the other starts, reads, and dies: never do both read."""
-    for number in itertools.takewhile(lambda number: number < 60, points("a reader and the whole flow")):
+    for number in some("a reader and the whole flow", range(60)):
         found = ReaderPipeline(tmp_path / str(number))
         found.feed()
         one, reader = found.as_one(), found.reader("0-1")
@@ -279,7 +278,7 @@ def test_while_sets_are_changed_their_readers_do_not_start_and_others_go_on(tmp_
 
 
 def test_a_change_that_was_begun_may_be_replaced_by_another(tmp_path: Path) -> None:
-    for number in itertools.takewhile(lambda number: number < 80, points("a change that was begun")):
+    for number in some("a change that was begun", range(80)):
         found = begun(tmp_path / str(number), "0-3")
         found.crash_in_the_middle()
         changing = found.changer()

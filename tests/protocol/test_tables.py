@@ -22,7 +22,7 @@ from sqe_chain.segment.flushing import FLUSHED
 from sqe_chain.segment.states import Transition, persist
 from sqe_chain.testing import Crash
 from tests.support.memory_chunks import use_memory
-from tests.support.sampling import points
+from tests.support.sampling import points, some
 from tests.support.table_flows import TablePipeline
 
 Act = Callable[[TablePipeline, int], None]
@@ -122,7 +122,7 @@ def test_a_zombie_at_every_call_of_the_table_adds_nothing(tmp_path: Path, when: 
 
 
 def test_two_crashes_in_a_row(tmp_path: Path) -> None:
-    for first in itertools.takewhile(lambda first: first < 12, points("two crashes in a row")):
+    for first in some("two crashes in a row", range(12)):
         for second in range(6):
             found = begun(tmp_path / f"{first}-{second}", 2)
             found.service.crash_at_call(first, "after", of="table")

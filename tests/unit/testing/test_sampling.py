@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import sampling
 from tests.support.commit import drawn
-from tests.support.sampling import chosen, left_out, points, sample_from_now_on
+from tests.support.sampling import chosen, left_out, points, sample_from_now_on, some
 
 COMMITS = [f"commit {number}" for number in range(200)]
 
@@ -73,6 +73,7 @@ def test_loops_run_every_third_point_in_a_sample_and_else_every_point(
 ) -> None:
     sample_from_now_on(sampling=False)
     assert [*itertools.islice(points("a loop"), 4)] == [0, 1, 2, 3]
+    assert some("a loop", "abc") == ["a", "b", "c"]
     sample_from_now_on(sampling=True)
     begins = set()
     for by in COMMITS:
@@ -80,4 +81,7 @@ def test_loops_run_every_third_point_in_a_sample_and_else_every_point(
         first, second, third = itertools.islice(points("a loop"), 3)
         assert (second - first, third - second) == (3, 3)
         begins.add(first)
+        everything = ["a", "b", "c", "d", "e"]
+        assert some("a loop", everything) == everything[first::3]
+        assert len(some("a loop", everything[:3], every=2)) in {1, 2}
     assert begins == {0, 1, 2}
