@@ -58,9 +58,10 @@ stages: setup
 	@$(MAKE) --no-print-directory --jobs=3 SAMPLE=$(SAMPLE) find-schedules images test-servers
 	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) $(SAMPLE) -m alone
 
-# Downloads mostly wait for the network: meanwhile, tests run that need nothing of them.
+# Downloads mostly wait for the network: meanwhile, tests run that need nothing of them, and come first.
 .PHONY: programs
-programs: servers docker
+programs:
+	@nice -n 10 $(MAKE) --no-print-directory servers docker
 
 .PHONY: stages-without-servers
 stages-without-servers:
