@@ -11,7 +11,7 @@ ARGS ?=
 STAGE := scripts/stage
 # Tests and package with pytest's assertions are compiled once, and not in each run, whatever the environment says.
 PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/pytest
-# Unit tests use all cores. Tests on servers mostly wait, so four run at once, each with its own servers.
+# Unit tests use all cores. Tests on servers wait in between, so four run at once, each with its own servers.
 UNIT := tests/unit tests/protocol -n auto --dist worksteal
 # Order of steps, recovery, claims, marks, segments, stages: these come first, so that a mistake there shows within a minute.
 CORE := tests/unit/test_chain.py tests/unit/replays \
@@ -87,7 +87,7 @@ find-paths:
 find-bytes:
 	$(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 8
 
-# Tests on servers leave a third of the processor alone: the simulator takes what is left.
+# Tests on servers come first: the simulator takes what they leave of the processors.
 .PHONY: find-schedules
 find-schedules:
 	@$(STAGE) "simulator" nice -n 19 $(BIN)/python -m sqe_chain.testing.simulator --schedules 20000 --seed 0 --jobs 0
@@ -129,9 +129,9 @@ fuzz: python  ## envelopes, headers, keys, frames, JSON: all ways of reading giv
 reliability-report: python  ## write the tables of docs/reliability.md from what was recorded
 	$(BIN)/python -m tests.reliability report
 
-# mypy takes longest and begins first; what a tool says is shown when it is done.
 # A make that runs beside others shares their number of jobs.
 TWO_JOBS = $(if $(findstring --jobserver,$(MAKEFLAGS)),,--jobs=2)
+# mypy takes longest and begins first; what a tool says is shown when it is done.
 LINTERS := lint-mypy lint-ruff lint-pyright lint-imports
 
 .PHONY: lint

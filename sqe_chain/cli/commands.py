@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import version as version_of
-from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -23,18 +22,14 @@ COMMANDS = {
     "import": "move:import_states",
     "peek": "peek:peek",
     "excluded": "dead_letters:excluded",
+    "dead-letters": "dead_letters:app",
+    "flows": "flows:app",
+    "readers": "readers:app",
+    "store": "store:app",
+    "tables": "tables:app",
+    "dev": "dev:app",
 }
-"""Name -> module in this package, and function."""
-
-GROUPS = {
-    "dead-letters": "dead_letters",
-    "flows": "flows",
-    "readers": "readers",
-    "store": "store",
-    "tables": "tables",
-    "dev": "dev",
-}
-"""Name -> module, with an `app` of several commands."""
+"""Name -> module in this package, and its function, or its application of several commands."""
 
 
 def application(wanted: str | None = None) -> typer.Typer:
@@ -52,18 +47,14 @@ def application(wanted: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_command)
-    everything = (*COMMANDS, *GROUPS)
-    for name in everything if wanted is None or wanted not in everything else (wanted,):
-        if name in GROUPS:
-            app.add_typer(_module(GROUPS[name]).app, name=name)
+    for name in COMMANDS if wanted is None or wanted not in COMMANDS else (wanted,):
+        module, _, attribute = COMMANDS[name].partition(":")
+        found = getattr(import_module(f"sqe_chain.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
         else:
-            module, _, function = COMMANDS[name].partition(":")
-            app.command(name)(getattr(_module(module), function))
+            app.command(name)(found)
     return app
-
-
-def _module(name: str) -> ModuleType:
-    return import_module(f"sqe_chain.cli.{name}")
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it

@@ -427,8 +427,8 @@ def test_an_outage_at_any_call_only_delays_it(of: Literal["broker", "store"], wh
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_run_that_slept_tells_nothing_older_than_what_was_told_meanwhile(when: When) -> None:
     """Wherever it is paused: another run takes over and publishes later changes; then it wakes up."""
-    superseded: list[int] = []
-    for at in points(f"a run that slept, {when}"):
+    superseded = 0
+    for at in itertools.count():
         world = World()
         sleeper, other = world.of(), world.up
 
@@ -440,12 +440,12 @@ def test_a_run_that_slept_tells_nothing_older_than_what_was_told_meanwhile(when:
         try:
             sleeper.announce()
         except Superseded:
-            superseded.append(at)
+            superseded += 1
         if sleeper.script.injected:
             break
         assert {key: numbers[-1] for key, numbers in world.heard().items()} == world.newest()
         assert other.batch() is False
-    assert superseded[-1] > 40
+    assert superseded > 40
 
 
 @pytest.mark.sample(1)

@@ -120,4 +120,6 @@ def feed(log: MemoryLog) -> Callable[..., None]:
 @pytest.fixture
 def command() -> Callable[..., Result]:
     """Runs the command in this process; its output is in `stdout` and `stderr`."""
-    return lambda *arguments: CliRunner(env={"COLUMNS": "120"}).invoke(application(), list(arguments))
+    return lambda *arguments: CliRunner(env={"COLUMNS": "120"}).invoke(
+        application(*arguments[:1]), list(arguments)
+    )

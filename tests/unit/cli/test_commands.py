@@ -9,10 +9,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sqe_chain.cli.commands import COMMANDS, GROUPS, application
+from sqe_chain.cli.commands import COMMANDS, application
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, *GROUPS])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_alone_is_the_same_as_among_all(name: str) -> None:
     alone, among_all = (
         CliRunner().invoke(app, [name, "--help"]) for app in (application(name), application())
@@ -24,11 +24,11 @@ def test_a_command_alone_is_the_same_as_among_all(name: str) -> None:
 
 @pytest.mark.parametrize("wanted", [None, "--help", "runs", ""])
 def test_otherwise_all_are_there(wanted: str | None) -> None:
-    assert set(typer.main.get_group(application(wanted)).commands) == {*COMMANDS, *GROUPS}
+    assert set(typer.main.get_group(application(wanted)).commands) == set(COMMANDS)
 
 
 def test_what_a_service_does_not_need_is_not_loaded() -> None:
-    """Others' options, tables for people, and Prometheus without its port: a third of the time until a service starts."""
+    """Others' options, tables for people, and Prometheus without its port take time until a service starts."""
     program = (
         "import sys; from sqe_chain.cli import main; sys.argv = ['sqe-chain', 'run', '--help']\n"
         "try: main()\n"
@@ -37,6 +37,6 @@ def test_what_a_service_does_not_need_is_not_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.rpartition("loaded ")[2].split())
     assert "sqe_chain.cli.run" in loaded
-    others = {f"sqe_chain.cli.{name.partition(':')[0]}" for name in (*COMMANDS.values(), *GROUPS.values())}
+    others = {f"sqe_chain.cli.{name.partition(':')[0]}" for name in COMMANDS.values()}
     assert loaded & (others - {"sqe_chain.cli.run"}) == set()
     assert loaded & {"prometheus_client", "sqe_chain.cli.panel", "pyspark"} == set()
