@@ -55,13 +55,27 @@ def pytest_configure(config: pytest.Config) -> None:
     sampling.sample_from_now_on(sampling=_samples(config))
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a sample does not run; begin with files that take long, else one core waits for another at the end."""
+    """Leave out what a sample does not run, share servers, and begin with what takes long, else one core waits for another at the end."""
     if _samples(config):
         without = sampling.left_out(items, fast=config.getoption(sampling.FAST, default=False))
         config.hook.pytest_deselected(items=without)
         items[:] = [item for item in items if item not in set(without)]
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))  # the others stay in their order
+    for item in items:
+        group = "cassandra" if _asks_cassandra(item) else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+    # The others stay in their order.
+    items.sort(key=lambda item: (not _asks_cassandra(item), not item.nodeid.startswith(LONGEST)))
+
+
+def _asks_cassandra(item: pytest.Item) -> bool:
+    """Whether a test uses the Cassandra of its worker: one worker runs all of these, because a Cassandra costs most to start."""
+    return (
+        "cassandra" in item.nodeid
+        or "cassandra_url" in getattr(item, "fixturenames", ())
+        or "mixed" in item.nodeid
+    )
 
 
 def _samples(config: pytest.Config) -> bool:

@@ -1,4 +1,4 @@
-"""One broker and one Redis for all chaos tests, which may kill, pause, empty and restore them.
+"""One broker and one Redis for the chaos tests of a file, which may kill, pause, empty and restore them.
 
 Each test finds both running; a test has topics, groups and flows of its own.
 """
@@ -14,13 +14,13 @@ from sqe_chain.dev import KafkaServer, RedisServer
 from tests.support.totals_deployment import TotalsDeployment
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _broker() -> Iterator[KafkaServer]:
     with KafkaServer(fast_boot=True) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _redis() -> Iterator[RedisServer]:
     with RedisServer() as server:
         yield server

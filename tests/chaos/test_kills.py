@@ -51,7 +51,7 @@ def finish(deployment: TotalsDeployment, *more: str, engine: str = "inprocess", 
 def test_a_service_killed_at_each_event_is_exact(deploy: Deploy, store: str) -> None:
     """A kill after any event of a life costs only repeated work."""
     deployment = deploy(store)
-    for at in some(f"kills at each event, {store}", FRESH):
+    for at in some(f"kills at each event, {store}", FRESH, 3):
         feed_twice(deployment)
         deployment.run_until_killed("totals", at=at)
     finish(deployment)

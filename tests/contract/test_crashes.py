@@ -55,7 +55,7 @@ def pipeline_on(
     return pipelines[-1]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stages", [1, 2])
 def test_a_crash_before_and_after_every_step(
@@ -77,7 +77,7 @@ def test_a_crash_before_and_after_every_step(
             found.check()
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_around_every_single_write(

@@ -17,8 +17,9 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.runtime.states import states
 from tests.support import load_flows
 from tests.support.file_flows import Fastening, Rows, Total, add, expected, rows_of, write
+from tests.support.loaded_command import COMMAND
 from tests.support.sampling import some
-from tests.support.service_processes import COMMAND, KILLED, ROOT, ServiceProcess
+from tests.support.service_processes import KILLED, ROOT, ServiceProcess
 
 FILES = ("a.csv", "b.parquet", "c.jsonl.gz", "d.csv", "e.parquet")
 ROWS = 300
@@ -75,7 +76,7 @@ def test_a_load_that_is_killed_at_each_kind_of_event_ends_exact(load: Load) -> N
     batch = ("sealed", "published", "persisted", "committed")
     # Of a run's events the first plans bring in files; so kills come after several of them, too.
     points = ["claimed", "recovered", "files", *batch, *(f"committed,{one}" for one in batch)]
-    for point in some("kills of a load", points):
+    for point in some("kills of a load", points, 3):
         run = load.start(signal_at=point)
         assert run.wait() == KILLED, run.text
     last = load.start()

@@ -113,7 +113,7 @@ def test_killed_at_each_kind_of_event(loads: Loads, option: str) -> None:
     points = ("claimed", "recovered", "sealed", "published", "persisted", "committed", "committed,persisted")
     with loads.watched(old, goal):
         for point in (
-            *some("kills of an overwrite", points),
+            *some("kills of an overwrite", points, 3),
             "caught_up,sealed",
         ):  # the last one: it is decided
             run = loads.start(option, signal_at=point)

@@ -141,7 +141,10 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-@pytest.fixture(params=["inprocess", "workers", "spark"])
+ON_SPARK = pytest.param("spark", marks=pytest.mark.sample(2, of="ends on Spark"))
+
+
+@pytest.fixture(params=["inprocess", "workers", ON_SPARK])
 def service(request: pytest.FixtureRequest, tmp_path: Path, kafka: str) -> Iterator[Service]:
     found = Service(tmp_path, kafka, request.param)
     tree = found.tree()
@@ -217,7 +220,7 @@ def test_a_killed_worker_is_replaced(service: Service) -> None:
     finished(service, tree)
 
 
-@pytest.mark.parametrize("service", ["spark"], indirect=True)
+@pytest.mark.parametrize("service", [ON_SPARK], indirect=True)
 @pytest.mark.parametrize("told", [True, False])
 def test_when_spark_is_gone_all_the_same_the_next_start_goes_on(service: Service, told: bool) -> None:
     """The status means "start again", or success if it was asked to end with nothing left to do; one line says why."""

@@ -123,7 +123,7 @@ def test_a_zombie_from_every_point_changes_nothing(stages: int, state_partitions
     assert outcomes == {"refused", "done before", "never paused"}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("within", [1, 4, 11])
 @pytest.mark.parametrize(("stages", "state_partitions"), LAYOUTS[:2])
 def test_a_zombie_wakes_while_its_successor_is_dead_half_way(

@@ -20,7 +20,7 @@ from tests.support.memory_pipeline import (
 from tests.support.sampling import points, some
 
 
-@pytest.mark.sample(56)
+@pytest.mark.sample(28)
 @pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize(("step", "when"), CRASH_POINTS)
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
@@ -46,6 +46,7 @@ def test_all_pairs_of_crashes(stages: int, in_place: bool) -> None:
         found.check()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
 def test_a_crash_around_every_single_write(stages: int, in_place: bool, when: str) -> None:

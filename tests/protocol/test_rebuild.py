@@ -173,7 +173,7 @@ def test_the_run_before_is_fenced_off() -> None:
     pipeline.check()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mine", ["rebuild", "resume"])
 @pytest.mark.parametrize("theirs", ["rebuild", "resume", "service"])
 def test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing(mine: str, theirs: str) -> None:
@@ -524,7 +524,7 @@ HISTORIES = (
 )
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("recover", [start_the_service, rebuild_again, resume])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("history", HISTORIES)

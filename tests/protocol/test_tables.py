@@ -64,6 +64,7 @@ def at_every_point(
     raise AssertionError("numbers end before the calls do")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("kind", "state_partitions", "restart"),
@@ -122,7 +123,7 @@ def test_a_zombie_at_every_call_of_the_table_adds_nothing(tmp_path: Path, when: 
 
 
 def test_two_crashes_in_a_row(tmp_path: Path) -> None:
-    for first in some("two crashes in a row", range(12)):
+    for first in some("two crashes in a row", range(12), 3):
         for second in range(6):
             found = begun(tmp_path / f"{first}-{second}", 2)
             found.service.crash_at_call(first, "after", of="table")

@@ -3,7 +3,7 @@
 Two ways to say what may be drawn:
 
 - ``@pytest.mark.sample(2)``: of the cases of a test, two. With ``of="..."``: of all cases of all tests that say so.
-- ``for at in points("crashes of an import")`` instead of `itertools.count()`: every third point, from one that is drawn;
+- ``for at in points("crashes of an import")`` instead of `itertools.count()`: every sixth point, from one that is drawn;
   ``for at in some("kills", EVENTS)`` instead of ``for at in EVENTS`` does the same.
 
 `make test-fast` runs at most eight cases of each test, and none that is marked as slow.
@@ -26,7 +26,7 @@ from tests.support.commit import commit, drawn
 OPTION, FAST = "--sample", "--fast"
 Case = TypeVar("Case")
 CASES_WHEN_FAST = 8
-_EVERY = 3
+_EVERY = 6
 _sampling = False
 
 
@@ -37,7 +37,7 @@ def sample_from_now_on(*, sampling: bool) -> None:
 
 
 def points(what: str, every: int = _EVERY) -> Iterator[int]:
-    """0, 1, 2 and so on; in a sample, every third of them, from the first, second or third on.
+    """0, 1, 2 and so on; in a sample, every sixth of them, from one of the first six on.
 
     Args:
         what: the loop, so that others begin elsewhere.

@@ -9,21 +9,21 @@ import contextlib
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from confluent_kafka import Producer
 
 from services.demo.process import members_of_session
-from sqe_chain.dev.process import ProcessIdentity, spawn, wait_until
+from sqe_chain.dev.process import ProcessIdentity, wait_until
 from sqe_chain.logs.kafka import KafkaLog
+from tests.support.loaded_command import start
 from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = Path(sys.executable).with_name("sqe-chain")
 STACKS_WITHIN_S = 3
 KILLED, STOPPED_INEXACT, SUPERSEDED = -signal.SIGKILL, 3, 4
 
@@ -35,8 +35,8 @@ class ServiceProcess:
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
         self._log = log
-        self._popen = spawn([str(COMMAND), *arguments], log=log, detached=False, environment=environment)
-        found = ProcessIdentity.of(self._popen.pid)
+        self._process = start(arguments, log=log, environment=environment)
+        found = ProcessIdentity.of(self._process.pid)
         assert found is not None
         self.identity = found
 
@@ -65,16 +65,17 @@ class ServiceProcess:
         return found()[0]
 
     def status(self) -> int | None:
-        return self._popen.poll()
+        return self._process.poll()
 
     def wait(self) -> int:
         """Wait until it has exited; returns its exit status, negative for a signal."""
-        ended = wait_until(lambda: self.status() is not None, PATIENCE_S)
-        if not ended:
+        if not wait_until(lambda: self.status() is not None, PATIENCE_S):
             self._show_stacks()
-        assert ended, f"it still runs after {PATIENCE_S} s\n{self.text}"
+            pytest.fail(f"it still ran after {PATIENCE_S} s\n{self.text}")
         self._kill_children()
-        return self._popen.wait()
+        status = self.status()
+        assert status is not None
+        return status
 
     def stopped_by(self, error: str, status: int = STOPPED_INEXACT) -> str:
         """Wait until it stops with this error; returns the error's text."""
@@ -83,7 +84,7 @@ class ServiceProcess:
         return str(last["text"])
 
     def terminate(self) -> int:
-        self._popen.terminate()
+        self._process.terminate()
         return self.wait()
 
     def kill(self) -> None:

@@ -1,0 +1,176 @@
+"""Processes of `sqe-chain` that begin as copies of one that has it loaded, which takes a twentieth of the time.
+
+Apart from that they are as the command starts them: processes of their own, with arguments, environment, directory,
+output, signals and exit status of their own. How the command itself starts is the matter of `test_cli`,
+`test_stopping`, of the demo and of the commands in pages.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import faulthandler
+import gc
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+COMMAND: Final = Path(sys.executable).with_name("sqe-chain")
+
+_LOADED = (
+    *("cli.commands", "cli.run", "cli.load", "cli.rebuild", "cli.loading"),
+    *("logs.kafka", "stores.redis", "stores.sqlite", "engines.inprocess"),
+)
+"""What most services load; a copy loads anything else by itself."""
+_LOADERS = 2
+"""Copies of one process put strings into sets in one order: a service and its successor should not always do."""
+_PR_SET_PDEATHSIG = 1
+
+
+class Copy:
+    """A process of the command.
+
+    Attributes:
+        pid: its id, also that of its session and process group.
+        parent: the id of the process that it is a copy of.
+    """
+
+    def __init__(self, loader: _Loader, pid: int) -> None:
+        self._loader, self.pid, self.parent = loader, pid, loader.pid
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        if self._status is None:
+            self._status = self._loader.ask({"ended": self.pid})
+        return self._status
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+
+class _Loader:
+    """The process that has the command loaded. It ends with this one, and its copies with it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        atexit.register(self._close)
+
+    def ask(self, request: Mapping[str, object]) -> int | None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            answer = json.loads(self._process.stdout.readline())
+        assert answer is None or isinstance(answer, int)
+        return answer
+
+    def _close(self) -> None:
+        self._process.communicate()
+
+
+@cache
+def _loader(_number: int) -> _Loader:
+    return _Loader()
+
+
+_chosen = random.Random(0)
+
+
+def start(arguments: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> Copy:
+    """Start the command in a session and process group of its own, bound to this process.
+
+    Args:
+        arguments: of the command.
+        log: file that its standard output and standard error are appended to.
+        environment: added to this process's environment.
+    """
+    loader = _loader(_chosen.randrange(_LOADERS))
+    everything = {**os.environ, **environment}
+    pid = loader.ask(
+        {
+            "arguments": list(arguments),
+            "log": str(log),
+            "environment": everything,
+            "directory": str(Path.cwd()),
+        }
+    )
+    assert pid is not None
+    return Copy(loader, pid)
+
+
+def _serve() -> bool:
+    """Make copies as long as somebody asks for them. Returns whether this process is one."""
+    own = os.getpid()
+    for line in sys.stdin:
+        request, answer = json.loads(line), None
+        if "ended" in request:
+            ended, status = os.waitpid(request["ended"], os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if ended else None
+        else:
+            ready, held = os.pipe()
+            answer = os.fork()
+            if answer == 0:
+                _become(request, own)
+                os.close(ready)
+                os.close(held)
+                return True
+            os.close(held)
+            os.read(
+                ready, 1
+            )  # ends when the copy lets go of it: signals to its process group were lost before that
+            os.close(ready)
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+    return False
+
+
+def _become(request: Mapping[str, object], parent: int) -> None:
+    """Take over what the interpreter takes from outside when it starts."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    os.chdir(str(request["directory"]))
+    output = os.open(str(request["log"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for target, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
+        os.dup2(source, target)
+        os.set_inheritable(target, True)  # noqa: FBT003 - no keyword
+    os.environ.clear()
+    os.environ.update(request["environment"])  # type: ignore[call-overload]
+    sys.argv = [str(COMMAND), *request["arguments"]]  # type: ignore[misc]
+    sys.path[:0] = [str(COMMAND.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    if os.environ.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable()
+
+
+if __name__ == "__main__":
+    os.environ.pop("PYTHONPATH", None)
+    for name in _LOADED:
+        import_module(f"sqe_chain.{name}")
+    gc.collect()
+    gc.freeze()
+    if _serve():
+        from sqe_chain.cli import main
+
+        main()
