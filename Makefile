@@ -98,7 +98,7 @@ images:
 
 .PHONY: stages-with-servers
 stages-with-servers:
-	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 4 --dist loadgroup --no-loadscope-reorder --durations 40
+	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 4 --dist loadfile --no-loadscope-reorder --durations 40
 	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) $(SAMPLE) -m alone
 
 .PHONY: test-fast

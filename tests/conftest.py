@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.stores import open_store
@@ -55,27 +56,32 @@ def pytest_configure(config: pytest.Config) -> None:
     sampling.sample_from_now_on(sampling=_samples(config))
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a sample does not run, share servers, and begin with what takes long, else one core waits for another at the end."""
+    """Leave out what a sample does not run; begin with what takes long, else one core waits for another at the end."""
     if _samples(config):
         without = sampling.left_out(items, fast=config.getoption(sampling.FAST, default=False))
         config.hook.pytest_deselected(items=without)
-        items[:] = [item for item in items if item not in set(without)]
-    for item in items:
-        group = "cassandra" if _asks_cassandra(item) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+        left_out = set(without)
+        items[:] = [item for item in items if item not in left_out]
     # The others stay in their order.
-    items.sort(key=lambda item: (not _asks_cassandra(item), not item.nodeid.startswith(LONGEST)))
+    items.sort(key=lambda item: (not asks_cassandra(item.nodeid), not item.nodeid.startswith(LONGEST)))
 
 
-def _asks_cassandra(item: pytest.Item) -> bool:
-    """Whether a test uses the Cassandra of its worker: one worker runs all of these, because a Cassandra costs most to start."""
-    return (
-        "cassandra" in item.nodeid
-        or "cassandra_url" in getattr(item, "fixturenames", ())
-        or "mixed" in item.nodeid
-    )
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
+    """Where a worker runs whole files, one of them runs all tests on Cassandra, since each starts its own, which takes longest."""
+    return OneCassandra(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+class OneCassandra(LoadFileScheduling):  # type: ignore[misc]  # published without types
+    """A worker for each file, and one for what asks Cassandra."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "cassandra" if asks_cassandra(nodeid) else str(super()._split_scope(nodeid))
+
+
+def asks_cassandra(nodeid: str) -> bool:
+    """Whether a test uses the Cassandra of its worker."""
+    return "cassandra" in nodeid or "mixed" in nodeid
 
 
 def _samples(config: pytest.Config) -> bool:
