@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -25,11 +25,10 @@ from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Range
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.stores import open_store
+from tests.support.loaded_command import COMMAND, finished, start
 from tests.support.ports import own_port
 from tests.support.waiting import PATIENCE_S
 
-COMMAND = Path(sys.executable).with_name("sqe-chain")
-"""Generous, for machines that run several Sparks at once. Nothing waits that long when all is well."""
 LOGIN = ("carol", "looking-glass-9")
 
 FLOWS = """
@@ -82,10 +81,7 @@ class Run:
 
     def __init__(self, arguments: tuple[str, ...], directory: Path) -> None:
         self._file = directory / f"{uuid4().hex}.log"
-        with self._file.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                [COMMAND, *arguments], cwd=directory, stderr=stderr, stdout=subprocess.DEVNULL
-            )
+        self.process = start(arguments, output=Path(os.devnull), errors=self._file, directory=directory)
 
     @property
     def text(self) -> str:
@@ -145,14 +141,7 @@ class Deployment:
         return run
 
     def show(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [COMMAND, *arguments],
-            cwd=self.directory,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_S,
-        )
+        return finished(arguments, self.directory, PATIENCE_S)
 
     def create_topics(self) -> None:
         """Create all topics that the flows need; faster than a run with --create-topics."""
@@ -193,7 +182,7 @@ def deploy(tmp_path: Path) -> Iterator[Callable[[str, str], Deployment]]:
 
     yield make
     for run in (run for deployment in made for run in deployment.runs):
-        run.process.kill()
+        run.process.send_signal(signal.SIGKILL)
         run.process.wait(PATIENCE_S)
 
 
@@ -237,7 +226,7 @@ def test_dead_letters_come_back_once_although_the_sender_is_killed(
     run = Run(arguments, tmp_path)
     deployment.runs.append(run)
     assert wait_until(lambda: sent() > 0 or run.process.poll() is not None, PATIENCE_S), run.text
-    run.process.kill()
+    run.process.send_signal(signal.SIGKILL)
     run.process.wait(PATIENCE_S)
     again = deployment.show(*arguments)
     assert again.returncode == 0, again.stderr

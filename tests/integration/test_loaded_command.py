@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sqe_chain.dev.process import ProcessIdentity, wait_until
-from tests.support.loaded_command import COMMAND, Copy, start
+from tests.support.loaded_command import COMMAND, finished, start
 from tests.support.service_processes import ROOT
 from tests.support.waiting import PATIENCE_S
 
@@ -27,13 +27,6 @@ print("found:", os.environ["NAME"], os.getcwd(), sys.argv[1:3], sys.path[0], flu
 one = Flow("one")
 one.source("words", StringValue).aggregate("all", key=str, state=Int64Value, fold=lambda state, value: None)
 """
-
-
-def ended(copy: Copy) -> int:
-    assert wait_until(lambda: copy.poll() is not None, PATIENCE_S)
-    status = copy.poll()
-    assert status is not None
-    return status
 
 
 @pytest.mark.parametrize(
@@ -59,28 +52,35 @@ def test_it_ends_as_the_command_does(
         check=False,
     )
     log = tmp_path / "log"
-    status = ended(start(arguments, log=log, environment=environment))
+    status = start(arguments, output=log, environment=environment).wait(PATIENCE_S)
     assert (status, log.read_text()) == (done.returncode, done.stdout)
     assert says in done.stdout
+
+
+def test_output_and_errors_are_told_apart(tmp_path: Path) -> None:
+    done = finished(["peek"], tmp_path, PATIENCE_S)
+    again = subprocess.run([COMMAND, "peek"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (again.returncode, again.stdout, again.stderr)
+    assert "TOPIC" in done.stderr
 
 
 def test_signals_reach_its_group_from_the_first_moment_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    copy = start(["run", FLOW, *NOWHERE], log=tmp_path / "log", environment=ENVIRONMENT)
+    copy = start(["run", FLOW, *NOWHERE], output=tmp_path / "log", environment=ENVIRONMENT)
     assert (os.getpgid(copy.pid), os.getsid(copy.pid)) == (copy.pid, copy.pid)
     identity = ProcessIdentity.of(copy.pid)
     assert identity is not None
     identity.send(signal.SIGKILL)
-    assert ended(copy) == -signal.SIGKILL
+    assert copy.wait(PATIENCE_S) == -signal.SIGKILL
 
 
 STARTER = """
 import os, sys, time
 from pathlib import Path
 from tests.support.loaded_command import start
-print(start(sys.argv[2:], log=Path(sys.argv[1]), environment={}).pid, flush=True)
+print(start(sys.argv[2:], output=Path(sys.argv[1])).pid, flush=True)
 time.sleep(600)
 """
 
@@ -100,8 +100,8 @@ def test_it_ends_with_the_process_that_has_started_it(tmp_path: Path) -> None:
 def test_its_successors_do_not_all_come_from_one_process(tmp_path: Path) -> None:
     parents = set()
     for _ in range(40):
-        copy = start(["--version"], log=tmp_path / "log", environment={})
-        assert ended(copy) == 0
+        copy = start(["--version"], output=tmp_path / "log")
+        assert copy.wait(PATIENCE_S) == 0
         parents.add(copy.parent)
         if len(parents) > 1:
             return

@@ -21,8 +21,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Final
+
+from sqe_chain.dev.process import wait_until
 
 COMMAND: Final = Path(sys.executable).with_name("sqe-chain")
 
@@ -54,10 +57,16 @@ class Copy:
             self._status = self._loader.ask({"ended": self.pid})
         return self._status
 
-    def terminate(self) -> None:
-        """Send SIGTERM."""
+    def wait(self, timeout_s: float) -> int:
+        """Wait until it has exited; returns its exit status."""
+        assert wait_until(lambda: self.poll() is not None, timeout_s), f"it still runs after {timeout_s} s"
+        assert self._status is not None
+        return self._status
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to it alone; does nothing when it has exited."""
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGTERM)
+            os.kill(self.pid, number)
 
 
 class _Loader:
@@ -97,26 +106,49 @@ def _loader(_number: int) -> _Loader:
 _chosen = random.Random(0)
 
 
-def start(arguments: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> Copy:
+def start(
+    arguments: Sequence[str],
+    *,
+    output: Path,
+    errors: Path | None = None,
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Copy:
     """Start the command in a session and process group of its own, bound to this process.
 
     Args:
         arguments: of the command.
-        log: file that its standard output and standard error are appended to.
+        output: file that its standard output is appended to.
+        errors: the same for its standard error; None: that file, too.
+        directory: where it works; None: where this process does.
         environment: added to this process's environment.
     """
     loader = _loader(_chosen.randrange(_LOADERS))
-    everything = {**os.environ, **environment}
     pid = loader.ask(
         {
             "arguments": list(arguments),
-            "log": str(log),
-            "environment": everything,
-            "directory": str(Path.cwd()),
+            "output": str(output),
+            "errors": str(errors or output),
+            "directory": str(directory or Path.cwd()),
+            "environment": {**os.environ, **(environment or {})},
         }
     )
     assert pid is not None
     return Copy(loader, pid)
+
+
+def finished(arguments: Sequence[str], directory: Path, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run the command until it exits.
+
+    Args:
+        arguments: of the command.
+        directory: where it works.
+        timeout_s: how long it may take.
+    """
+    with TemporaryDirectory() as scratch:
+        output, errors = Path(scratch, "output"), Path(scratch, "errors")
+        status = start(arguments, output=output, errors=errors, directory=directory).wait(timeout_s)
+        return subprocess.CompletedProcess([*arguments], status, output.read_text(), errors.read_text())
 
 
 def _serve() -> bool:
@@ -151,11 +183,9 @@ def _become(request: Mapping[str, object], parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+    for target, path in enumerate((os.devnull, request["output"], request["errors"])):
+        os.dup2(os.open(str(path), os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644), target)
     os.chdir(str(request["directory"]))
-    output = os.open(str(request["log"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    for target, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
-        os.dup2(source, target)
-        os.set_inheritable(target, True)  # noqa: FBT003 - no keyword
     os.environ.clear()
     os.environ.update(request["environment"])  # type: ignore[call-overload]
     sys.argv = [str(COMMAND), *request["arguments"]]  # type: ignore[misc]

@@ -35,7 +35,7 @@ class ServiceProcess:
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
         self._log = log
-        self._process = start(arguments, log=log, environment=environment)
+        self._process = start(arguments, output=log, environment=environment)
         found = ProcessIdentity.of(self._process.pid)
         assert found is not None
         self.identity = found
@@ -84,7 +84,7 @@ class ServiceProcess:
         return str(last["text"])
 
     def terminate(self) -> int:
-        self._process.terminate()
+        self._process.send_signal(signal.SIGTERM)
         return self.wait()
 
     def kill(self) -> None:
