@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadFileScheduling
 
 from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.stores import open_store
@@ -63,25 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=without)
         left_out = set(without)
         items[:] = [item for item in items if item not in left_out]
-    # The others stay in their order.
-    items.sort(key=lambda item: (not asks_cassandra(item.nodeid), not item.nodeid.startswith(LONGEST)))
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
-    """Where a worker runs whole files, one of them runs all tests on Cassandra, since each starts its own, which takes longest."""
-    return OneCassandra(config, log) if config.getvalue("dist") == "loadfile" else None
-
-
-class OneCassandra(LoadFileScheduling):  # type: ignore[misc]  # published without types
-    """A worker for each file, and one for what asks Cassandra."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return "cassandra" if asks_cassandra(nodeid) else str(super()._split_scope(nodeid))
-
-
-def asks_cassandra(nodeid: str) -> bool:
-    """Whether a test uses the Cassandra of its worker."""
-    return "cassandra" in nodeid or "mixed" in nodeid
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))  # the others stay in their order
 
 
 def _samples(config: pytest.Config) -> bool:
