@@ -55,7 +55,8 @@ test-all: stages  ## the same with all cases
 stages: setup
 	@$(MAKE) --no-print-directory --jobs=3 SAMPLE=$(SAMPLE) programs stages-without-servers
 	@$(STAGE) "mutants, explorer, fuzzing" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FINDERS)
-	@$(MAKE) --no-print-directory --jobs=3 SAMPLE=$(SAMPLE) find-schedules images stages-with-servers
+	@$(MAKE) --no-print-directory --jobs=3 SAMPLE=$(SAMPLE) find-schedules images test-servers
+	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) $(SAMPLE) -m alone
 
 # Downloads mostly wait for the network: meanwhile, tests run that need nothing of them, and come first.
 .PHONY: programs
@@ -96,10 +97,9 @@ find-schedules:
 images:
 	@nice -n 10 $(BIN)/python -m services.compose_chaos --images || true
 
-.PHONY: stages-with-servers
-stages-with-servers:
+.PHONY: test-servers
+test-servers:
 	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 4 --dist loadfile --no-loadscope-reorder --durations 40
-	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) $(SAMPLE) -m alone
 
 .PHONY: test-fast
 test-fast: python lint  ## lint, types, fast unit tests: no JVM, no network, under a minute

@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a sample does not run; begin with what takes long, else one core waits for another at the end."""
+    """Leave out what a sample does not run; begin with files that take long, else one core waits for another at the end."""
     if _samples(config):
         without = sampling.left_out(items, fast=config.getoption(sampling.FAST, default=False))
         config.hook.pytest_deselected(items=without)

@@ -338,7 +338,7 @@ def later(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     monkeypatch.setattr("sqe_chain.tables.chunk_table.time.time", lambda: now + hours * 3_600)
 
 
-def test_no_answer_of_cassandra_is_unavailable(cassandra_url: str) -> None:
+def test_no_answer_is_unavailable(cassandra_url: str) -> None:
     host, _, _ = cassandra_url.rpartition(":")
     storage = storage_at(f"{host}:1/sqe_chain/t?connect_timeout_s=0.5&timeout_s=0.5")
     with pytest.raises(Unavailable):

@@ -1,8 +1,8 @@
-"""Processes of `sqe-chain` that begin as copies of one that has it loaded, which takes a twentieth of the time.
+"""Processes of `sqe-chain` that begin as copies of one that has it loaded, because loading is most of what a short life costs.
 
 Apart from that they are as the command starts them: processes of their own, with arguments, environment, directory,
-output, signals and exit status of their own. How the command itself starts is the matter of `test_cli`,
-`test_stopping`, of the demo and of the commands in pages.
+output, signals and exit status of their own. How the command itself starts is the matter of
+`test_loaded_command`, `test_stopping`, of the demo and of the commands in pages.
 """
 
 from __future__ import annotations
@@ -168,9 +168,8 @@ def _serve() -> bool:
                 os.close(held)
                 return True
             os.close(held)
-            os.read(
-                ready, 1
-            )  # ends when the copy lets go of it: signals to its process group were lost before that
+            # Ends when the copy lets go of it: before that, signals to its process group were lost.
+            os.read(ready, 1)
             os.close(ready)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()

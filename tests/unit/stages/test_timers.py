@@ -588,10 +588,10 @@ def test_a_state_that_cannot_be_stored_is_its_records_fault() -> None:
 
 @pytest.mark.slow
 def test_rows_stay_few_however_many_keys_come() -> None:
-    """50,000 records, each of a new key: no more rows than keys within the time that a state lives, and the index of those."""
+    """200,000 records, each of a new key: no more rows than keys within the time that a state lives, and the index of those."""
     life_ms, batch_size, per_batch = 6_400, 5_000, 5_000
     table, most, number = MemoryTable(), 0, 0
-    for _ in range(50_000 // batch_size):
+    for _ in range(200_000 // batch_size):
         stage: TimedAggregate[Int64Value] = TimedAggregate(
             table, state=Int64Value, fold=lambda state, value, timers: None, expire_after_ms=life_ms
         )
