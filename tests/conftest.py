@@ -93,7 +93,7 @@ def _stores_closed() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
     """Address of a real broker, as `host:port`."""
-    with KafkaServer() as server:
+    with KafkaServer(fast_boot=True) as server:
         yield server.bootstrap
 
 

@@ -76,11 +76,14 @@ def filters(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> I
 
 
 @pytest.mark.parametrize(
-    "engine", ["inprocess", pytest.param("spark", marks=pytest.mark.sample(1, of="kills on Spark"))]
+    "engine", ["inprocess", pytest.param("spark", marks=pytest.mark.sample(3, of="services on Spark"))]
 )
 def test_each_filter_is_exact_through_kills(filters: Filters, engine: str) -> None:
     more = SPARK if engine == "spark" else ()
-    for at in AT[:3] if engine == "spark" else some("kills of filters", AT, 2):
+    kills = (
+        some("kills of filters on Spark", AT[:3], 3) if engine == "spark" else some("kills of filters", AT, 2)
+    )
+    for at in kills:
         filters.feed(15)
         filters.run_until_killed("relay", at="published")
         filters.run_until_killed("filters", *more, at=at, engine=engine)

@@ -118,7 +118,7 @@ def joins(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> Ite
     made.close()
 
 
-@pytest.mark.sample(1, of="kills on Spark")
+@pytest.mark.sample(3, of="services on Spark")
 def test_joins_on_spark_are_exact_through_kills(joins: Joins) -> None:
     killed = []
     for at in AT:

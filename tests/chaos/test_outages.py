@@ -41,7 +41,7 @@ def republish(deployment: TotalsDeployment, count: int = 20) -> None:
 # --- killed and restarted -------------------------------------------------------------------------
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("away", [("broker",), ("redis",), ("broker", "redis")], ids="+".join)
 def test_services_wait_for_killed_servers_and_go_on(
     deployment: TotalsDeployment, broker: KafkaServer, redis_server: RedisServer, away: tuple[str, ...]
@@ -110,6 +110,7 @@ def test_too_few_replicas_in_sync_are_waited_for_and_nothing_is_lost(
 # --- older copies ---------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1, of="older copies")
 def test_a_log_restored_from_an_older_copy_stops_by_name(
     deploy: Deploy, broker: KafkaServer, tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_log_restored_from_an_older_copy_stops_by_name(
     assert "written again" in resting.start("totals").stopped_by("TruncatedInput")
 
 
+@pytest.mark.sample(1, of="older copies")
 def test_a_redis_restored_from_an_older_copy_stops_by_name_and_may_be_accepted(
     deploy: Deploy, redis_server: RedisServer, tmp_path: Path
 ) -> None:

@@ -558,7 +558,7 @@ def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(
 SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 
 
-@pytest.mark.sample(1, of="the command on Spark")
+@pytest.mark.sample(3, of="services on Spark")
 def test_on_spark_once_and_again_after_a_kill(deployment: Deployment) -> None:
     deployment.produce(*"abab")
     copies = deployment.start("copies", *SPARK, engine="spark")
@@ -572,7 +572,7 @@ def test_on_spark_once_and_again_after_a_kill(deployment: Deployment) -> None:
     assert deployment.counted() == {"a": 3, "b": 3, "c": 1}
 
 
-@pytest.mark.sample(1, of="the command on Spark")
+@pytest.mark.sample(3, of="services on Spark")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_on_spark_a_signal_within_a_batch_lets_it_finish(
     deployment: Deployment, number: signal.Signals

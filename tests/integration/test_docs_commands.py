@@ -146,7 +146,7 @@ def _add(total: Int64Value, number: Int64Value) -> None:
     total.value += number.value
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.timeout(1800)  # four starts of Spark, on a machine that may be busy
 @pytest.mark.parametrize("page", PAGES, ids=docs_examples.name_of)
 def test_commands_do_what_the_page_says(page: Path, shell: Shell) -> None:

@@ -100,7 +100,7 @@ def loads(tmp_path: Path) -> Iterator[Loads]:
         one.close()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, of="kills of overwrites")
 @pytest.mark.parametrize("option", ["--overwrite", "--overwrite-partitions"])
 def test_killed_at_each_kind_of_event(loads: Loads, option: str) -> None:
     old = loads.files(OLD)
@@ -134,6 +134,7 @@ def test_killed_at_each_kind_of_event(loads: Loads, option: str) -> None:
     assert len([what for what in history if what.startswith("overwrite by plan")]) == 1
 
 
+@pytest.mark.sample(1, of="kills of overwrites")
 def test_killed_at_random_moments(loads: Loads) -> None:
     old = loads.files(OLD)
     loads.load()

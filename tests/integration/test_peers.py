@@ -42,7 +42,7 @@ RUNS = [  # each system, and each workload with each kind of system
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    with KafkaServer() as kafka, RedisServer() as redis:
+    with KafkaServer(fast_boot=True) as kafka, RedisServer() as redis:
         found = Place(kafka, redis, RECORDS, stall_s=PATIENCE_S)
         write_input(found)
         yield found
@@ -57,7 +57,7 @@ def installed(system: System) -> System:
     return system
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "workload"), RUNS)
 def test_results_are_right(place: Place, name: str, workload: Workload) -> None:
     results = Results()
@@ -122,6 +122,7 @@ def test_whoever_does_not_get_there_is_reported(place: Place, system: System, re
     assert all(reason in text for text in results.wrong.values())
 
 
+@pytest.mark.sample(1, of="commands of benchmarks")
 def test_the_command_writes_rows(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
     chosen = ("--systems", "plain,sqe-json-inprocess", "--workloads", "w2-fold")

@@ -22,7 +22,7 @@ from sqe_chain.logs.kafka import KafkaLog
 from tests.support.waiting import PATIENCE_S
 
 IN_PROCESS, WORKERS, SPARK = 'engine="inprocess"', 'engine="inprocess", workers=2', 'engine="spark"'
-ON_SPARK = pytest.mark.sample(1, of="scripts on Spark")
+ON_SPARK = pytest.mark.sample(3, of="services on Spark")
 
 SCRIPT = """
 import sys

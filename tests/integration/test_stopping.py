@@ -141,7 +141,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-ON_SPARK = pytest.param("spark", marks=pytest.mark.sample(2, of="ends on Spark"))
+ON_SPARK = pytest.param("spark", marks=pytest.mark.sample(3, of="services on Spark"))
 
 
 @pytest.fixture(params=["inprocess", "workers", ON_SPARK])

@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Final
 
-from sqe_chain.dev.process import wait_until
+from sqe_chain.dev.process import ProcessIdentity, wait_until
 
 COMMAND: Final = Path(sys.executable).with_name("sqe-chain")
 
@@ -44,16 +44,20 @@ class Copy:
 
     Attributes:
         pid: its id, also that of its session and process group.
+        identity: pid and start time.
         parent: the id of the process that it is a copy of.
     """
 
     def __init__(self, loader: _Loader, pid: int) -> None:
         self._loader, self.pid, self.parent = loader, pid, loader.pid
         self._status: int | None = None
+        found = ProcessIdentity.of(pid)  # there until its parent, the loader, is asked whether it has ended
+        assert found is not None
+        self.identity = found
 
     def poll(self) -> int | None:
         """Its exit status, negative for a signal; None while it runs."""
-        if self._status is None:
+        if self._status is None and not self.identity.alive():
             self._status = self._loader.ask({"ended": self.pid})
         return self._status
 

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Producer
 
 from services.demo.process import members_of_session
-from sqe_chain.dev.process import ProcessIdentity, wait_until
+from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
 from tests.support.loaded_command import start
 from tests.support.waiting import PATIENCE_S
@@ -34,19 +34,23 @@ class ServiceProcess:
     """One `sqe-chain run`, with its child processes."""
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
-        self._log = log
+        self._log, self._read, self._lines = log, 0, list[Line]()
         self._process = start(arguments, output=log, environment=environment)
-        found = ProcessIdentity.of(self._process.pid)
-        assert found is not None
-        self.identity = found
+        self.identity = self._process.identity
 
     @property
     def text(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def lines(self) -> list[Line]:
-        whole = (line for line in self.text.splitlines(keepends=True) if line.endswith("\n"))
-        return [json.loads(line) for line in whole if line.startswith("{")]
+        """All its log lines up to now; a look reads only what is new, because waits look often."""
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            new = log.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        self._lines += [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
+        return list(self._lines)
 
     def names(self) -> list[str]:
         return [line["event"] for line in self.lines()]
