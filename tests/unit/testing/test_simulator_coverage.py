@@ -50,6 +50,7 @@ def test_steps_are_counted_with_the_facts_they_feed_and_those_within_faults() ->
     assert [*reached_by(["rubbish", "far", 0, "twice"])] == ["step: rubbish", "malformed: twice"]
 
 
+@pytest.mark.slow
 def test_a_large_campaign_that_never_reaches_something_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
