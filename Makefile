@@ -11,7 +11,7 @@ ARGS ?=
 STAGE := scripts/stage
 # Tests and package with pytest's assertions are compiled once, and not in each run, whatever the environment says.
 PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/pytest
-# Each worker of the tests on servers has servers of its own. What it leaves of its core the simulator takes.
+# Tests on servers wait in between, so three run at once on two cores, each with its own servers.
 UNIT := tests/unit tests/protocol -n auto --dist worksteal
 # Order of steps, recovery, claims, marks, segments, stages: these come first, so that a mistake there shows soon.
 CORE := tests/unit/test_chain.py tests/unit/replays \
@@ -99,7 +99,7 @@ images:
 
 .PHONY: test-servers
 test-servers:
-	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 40
+	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
 
 .PHONY: test-fast
 test-fast: python lint  ## lint, types, fast unit tests: no JVM, no network, under a minute
