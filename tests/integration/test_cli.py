@@ -25,8 +25,10 @@ from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Range
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.stores import open_store
+from tests.support.event_log import EventLog, Line
 from tests.support.loaded_command import COMMAND, finished, start
 from tests.support.ports import own_port
+from tests.support.sampling import SERVICES_ON_SPARK
 from tests.support.waiting import PATIENCE_S
 
 LOGIN = ("carol", "looking-glass-9")
@@ -76,29 +78,19 @@ letters.source("NAME.words", StringValue).map(check).aggregate(
 """
 
 
-class Run:
+class Run(EventLog):
     """One process of the command that writes JSON lines."""
 
     def __init__(self, arguments: tuple[str, ...], directory: Path) -> None:
-        self._file = directory / f"{uuid4().hex}.log"
-        self.process = start(arguments, output=Path(os.devnull), errors=self._file, directory=directory)
+        file = directory / f"{uuid4().hex}.log"
+        super().__init__(file)
+        self.process = start(arguments, output=Path(os.devnull), errors=file, directory=directory)
 
-    @property
-    def text(self) -> str:
-        return self._file.read_text(encoding="utf-8")
-
-    def lines(self) -> list[dict[str, object]]:
-        whole = [line for line in self.text.splitlines(keepends=True) if line.endswith("\n")]
-        return [json.loads(line) for line in whole if line.startswith("{")]
-
-    def names(self) -> list[object]:
-        return [line["event"] for line in self.lines()]
-
-    def wait_for(self, event: str, **fields: object) -> dict[str, object]:
+    def wait_for(self, event: str, **fields: object) -> Line:
         """The first line of that event with these fields."""
 
-        def found() -> list[dict[str, object]]:
-            return [line for line in self.lines() if {**line, "event": event, **fields} == line]
+        def found() -> list[Line]:
+            return self.all(event, **fields)
 
         assert wait_until(lambda: bool(found()) or self.process.poll() is not None, PATIENCE_S), self.text
         assert found(), self.text
@@ -108,7 +100,7 @@ class Run:
         """Wait until this many messages are committed, in any number of batches."""
 
         def taken() -> int:
-            return sum(int(str(line["inputs"])) for line in self.lines() if line["event"] == "committed")
+            return sum(int(line["inputs"]) for line in self.all("committed"))
 
         assert wait_until(lambda: taken() >= count or self.process.poll() is not None, PATIENCE_S), self.text
         assert taken() == count, self.text
@@ -558,7 +550,7 @@ def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(
 SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 
 
-@pytest.mark.sample(3, of="services on Spark")
+@SERVICES_ON_SPARK
 def test_on_spark_once_and_again_after_a_kill(deployment: Deployment) -> None:
     deployment.produce(*"abab")
     copies = deployment.start("copies", *SPARK, engine="spark")
@@ -572,7 +564,7 @@ def test_on_spark_once_and_again_after_a_kill(deployment: Deployment) -> None:
     assert deployment.counted() == {"a": 3, "b": 3, "c": 1}
 
 
-@pytest.mark.sample(3, of="services on Spark")
+@SERVICES_ON_SPARK
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_on_spark_a_signal_within_a_batch_lets_it_finish(
     deployment: Deployment, number: signal.Signals

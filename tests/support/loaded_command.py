@@ -43,17 +43,21 @@ class Copy:
     """A process of the command.
 
     Attributes:
-        pid: its id, also that of its session and process group.
         identity: pid and start time.
         parent: the id of the process that it is a copy of.
     """
 
     def __init__(self, loader: _Loader, pid: int) -> None:
-        self._loader, self.pid, self.parent = loader, pid, loader.pid
+        self._loader, self.parent = loader, loader.pid
         self._status: int | None = None
         found = ProcessIdentity.of(pid)  # there until its parent, the loader, is asked whether it has ended
         assert found is not None
         self.identity = found
+
+    @property
+    def pid(self) -> int:
+        """Its id, also that of its session and process group."""
+        return self.identity.pid
 
     def poll(self) -> int | None:
         """Its exit status, negative for a signal; None while it runs."""

@@ -24,6 +24,8 @@ import pytest
 from tests.support.commit import commit, drawn
 
 OPTION, FAST = "--sample", "--fast"
+SERVICES_ON_SPARK = pytest.mark.sample(3, of="services on Spark")
+"""Whole services on Spark that are killed or ended: each start of Spark takes as long as many other tests."""
 Case = TypeVar("Case")
 CASES_WHEN_FAST = 8
 _EVERY = 6

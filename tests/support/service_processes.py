@@ -11,7 +11,6 @@ import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,6 +19,7 @@ from confluent_kafka import Producer
 from services.demo.process import members_of_session
 from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
+from tests.support.event_log import EventLog, Line
 from tests.support.loaded_command import start
 from tests.support.waiting import PATIENCE_S
 
@@ -27,42 +27,20 @@ ROOT = Path(__file__).resolve().parents[2]
 STACKS_WITHIN_S = 3
 KILLED, STOPPED_INEXACT, SUPERSEDED = -signal.SIGKILL, 3, 4
 
-Line = dict[str, Any]
 
-
-class ServiceProcess:
+class ServiceProcess(EventLog):
     """One `sqe-chain run`, with its child processes."""
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
-        self._log, self._read, self._lines = log, 0, list[Line]()
+        super().__init__(log)
         self._process = start(arguments, output=log, environment=environment)
         self.identity = self._process.identity
-
-    @property
-    def text(self) -> str:
-        return self._log.read_text(encoding="utf-8", errors="replace")
-
-    def lines(self) -> list[Line]:
-        """All its log lines up to now; a look reads only what is new, because waits look often."""
-        with self._log.open("rb") as log:
-            log.seek(self._read)
-            new = log.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read += len(whole)
-        self._lines += [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
-        return list(self._lines)
-
-    def names(self) -> list[str]:
-        return [line["event"] for line in self.lines()]
-
-    def all(self, event: str, **fields: object) -> list[Line]:
-        return [line for line in self.lines() if {**line, "event": event, **fields} == line]
 
     def wait_for(self, event: str, *, after: int = 0, **fields: object) -> Line:
         """Wait for the first log line of an event with these fields, after the first `after` lines."""
 
         def found() -> list[Line]:
-            return [line for line in self.lines()[after:] if {**line, "event": event, **fields} == line]
+            return self.all(event, after, **fields)
 
         assert wait_until(lambda: bool(found()) or self.status() is not None, PATIENCE_S), self.text
         assert found(), f"no {event} {fields}: status {self.status()}\n{self.text}"
