@@ -20,7 +20,7 @@ from sqe_chain import wrap
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.replays.sqe_key import SqeKey
 from tests.support.filter_flows import BRANCHES, HEARTBEAT_PREFIX, HOUR_MS
-from tests.support.sampling import some
+from tests.support.sampling import SERVICES_ON_SPARK, some
 from tests.support.service_processes import Deployment
 
 pytestmark = pytest.mark.timeout(1500)
@@ -75,15 +75,11 @@ def filters(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> I
     made.close()
 
 
-@pytest.mark.parametrize(
-    "engine", ["inprocess", pytest.param("spark", marks=pytest.mark.sample(3, of="services on Spark"))]
-)
+@pytest.mark.parametrize("engine", ["inprocess", pytest.param("spark", marks=SERVICES_ON_SPARK)])
 def test_each_filter_is_exact_through_kills(filters: Filters, engine: str) -> None:
     more = SPARK if engine == "spark" else ()
-    kills = (
-        some("kills of filters on Spark", AT[:3], 3) if engine == "spark" else some("kills of filters", AT, 2)
-    )
-    for at in kills:
+    kills, every = (AT[:3], 3) if engine == "spark" else (AT, 2)
+    for at in some(f"kills of filters, {engine}", kills, every):
         filters.feed(15)
         filters.run_until_killed("relay", at="published")
         filters.run_until_killed("filters", *more, at=at, engine=engine)

@@ -19,6 +19,7 @@ from sqe_chain import ReplayFilter, read
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.ports import Range
 from tests.support.join_flows import AFTER_MS, BEFORE_MS, OUTPUTS, Fact
+from tests.support.sampling import SERVICES_ON_SPARK
 from tests.support.service_processes import KILLED, Deployment
 
 pytestmark = pytest.mark.timeout(1500)
@@ -118,7 +119,7 @@ def joins(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> Ite
     made.close()
 
 
-@pytest.mark.sample(3, of="services on Spark")
+@SERVICES_ON_SPARK
 def test_joins_on_spark_are_exact_through_kills(joins: Joins) -> None:
     killed = []
     for at in AT:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.sampling import some
+from tests.support.sampling import SERVICES_ON_SPARK, some
 from tests.support.service_processes import SUPERSEDED
 from tests.support.totals_deployment import TotalsDeployment
 
@@ -162,7 +162,7 @@ def test_a_service_with_workers_killed_between_seal_and_commit_is_exact(deployme
     finish(deployment, "--workers", "2")
 
 
-@pytest.mark.sample(3, of="services on Spark")
+@SERVICES_ON_SPARK
 @pytest.mark.timeout(1500)
 def test_a_service_on_spark_killed_between_seal_and_commit_is_exact(deployment: TotalsDeployment) -> None:
     """The same on Spark: driver, JVM and workers die at once, three times within a batch."""

@@ -22,6 +22,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain import wrap
 from sqe_chain.dev.process import ProcessIdentity, wait_until
 from sqe_chain.logs.kafka import KafkaLog
+from tests.support.sampling import SERVICES_ON_SPARK
 from tests.support.waiting import PATIENCE_S
 
 COMMAND = Path(sys.executable).with_name("sqe-chain")
@@ -141,7 +142,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-ON_SPARK = pytest.param("spark", marks=pytest.mark.sample(3, of="services on Spark"))
+ON_SPARK = pytest.param("spark", marks=SERVICES_ON_SPARK)
 
 
 @pytest.fixture(params=["inprocess", "workers", ON_SPARK])
