@@ -11,7 +11,6 @@ ARGS ?=
 STAGE := scripts/stage
 # Tests and package with pytest's assertions are compiled once, and not in each run, whatever the environment says.
 PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/pytest
-# Tests on servers wait in between, so three run at once on two cores, each with its own servers.
 UNIT := tests/unit tests/protocol -n auto --dist worksteal
 # Order of steps, recovery, claims, marks, segments, stages: these come first, so that a mistake there shows soon.
 CORE := tests/unit/test_chain.py tests/unit/replays \
@@ -97,12 +96,13 @@ find-schedules:
 images:
 	@nice -n 10 $(BIN)/python -m services.compose_chaos --images || true
 
+# They wait in between, so three run at once on two cores, each with its own servers.
 .PHONY: test-servers
 test-servers:
 	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
 
 .PHONY: test-fast
-test-fast: python lint  ## lint, types, fast unit tests: no JVM, no network, under a minute
+test-fast: python lint  ## lint, types, fast unit tests: no JVM, no network, about a minute
 	@$(STAGE) "fast unit tests" $(PYTEST) tests/unit -n auto --dist worksteal --fast $(ARGS)
 
 .PHONY: explore
