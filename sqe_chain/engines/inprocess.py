@@ -77,7 +77,7 @@ class InProcessEngine:
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Read, transform and publish at once; keep nothing."""
         with collecting_rarely():
-            return publish_blocks(self._log, self._blocks(job, portions))
+            return publish_blocks(self._flow, self._log, portions, self._blocks(job, portions))
 
     def release(self) -> None:
         """Discard outputs and states."""

@@ -14,6 +14,7 @@ from sqe_chain.errors import ChainError, ErrorRecord, Unavailable, from_record
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, Sink, StateStore
+from sqe_chain.protocol.same_inputs import check_read_id
 from sqe_chain.segment.flushing import flush
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States, Stores
@@ -22,6 +23,7 @@ from sqe_chain.segment.views import view_of
 
 _TRACE_LINES = 12
 _WRITERS = 8
+_HELD = 10_000  # outputs of a republisher that wait until ids of topics are looked at
 _GC_THRESHOLDS = 50_000, 20, 50  # a task makes many small objects, which mostly hold no others
 
 
@@ -119,27 +121,46 @@ def republish(flow: Flow, job: Job, portions: Sequence[Portion], log: Log, store
             yield from reading.read(portion, read(portion.read))
         yield from reading.finish()
 
-    return publish_blocks(log, blocks())
+    return publish_blocks(flow, log, portions, blocks())
 
 
-def publish_blocks(log: Log, blocks: Iterable[Block]) -> Report:
-    """Write the records of blocks, each as soon as it is there; returns when everything is acknowledged.
+def publish_blocks(flow: Flow, log: Log, portions: Sequence[Portion], blocks: Iterable[Block]) -> Report:
+    """Write the records of blocks; returns when everything is acknowledged.
+
+    Fetches carry no topic ids. So outputs are held until the ids, asked for once more, show that what was read in between
+    is of the topics that it is published for.
 
     Args:
-        log: where to publish.
+        flow: the flow.
+        log: where to read and publish.
+        portions: what is read for the blocks.
         blocks: what tasks have made, without changed states.
 
     Returns:
         What the tasks report.
+
+    Raises:
+        RecreatedTopic: an input was created again, or is gone.
     """
-    report = Report()
+    report, held = Report(), list[Output]()
+
+    def checked() -> list[Output]:
+        nonlocal held
+        now = log.topic_ids({portion.read.topic for portion in portions})
+        for portion in portions:
+            check_read_id(flow, portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
+        held, records = [], held
+        return records
 
     def outputs() -> Iterator[Sequence[Output]]:
         for block in blocks:
             if isinstance(block, Outputs):
-                yield block.records
+                held.extend(block.records)
+                if len(held) >= _HELD:
+                    yield checked()
             elif isinstance(block, Report):
                 report.add(block)
+        yield checked()
 
     publish(log, outputs())
     return report

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.chain import MAX_EPOCH
-from sqe_chain.errors import START_OVER, ConfigurationError, PartitionsMismatch, RecreatedTopic, Unavailable
+from sqe_chain.errors import ConfigurationError, PartitionsMismatch, Unavailable
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.applying import COMMIT_AGAIN_MS
@@ -248,9 +248,6 @@ class Republisher:
         )
         # Repeated as one: its tasks read and write many times, and what was published before is a replay.
         report = env.retry.call("publish", partial(self._republish, job, portions))
-        now = env.log.topic_ids({portion.read.topic for portion in portions})
-        for portion in portions:
-            self._check_id(portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
         for text in report.notices:
             env.emit(Notice(text))
         read = sum(end.records - end.replays for end in report.ends)
@@ -331,7 +328,9 @@ class Republisher:
                 del self._inputs[topic, partition]
             else:
                 info = infos.get(topic)
-                self._check_id(topic, progress.topic_id, None if info is None else info.topic_id)
+                same_inputs.check_read_id(
+                    self.env.flow, topic, progress.topic_id, None if info is None else info.topic_id
+                )
         return recreated
 
     def _progress_at(
@@ -344,7 +343,7 @@ class Republisher:
         """
         meta = parse_metadata(commit)
         self._check_outputs(meta)
-        self._check_id(tp[0], bytes.fromhex(known_id), info.topic_id)
+        same_inputs.check_read_id(self.env.flow, tp[0], bytes.fromhex(known_id), info.topic_id)
         inputs.check_bounds(tp, commit.offset, bound)
         marks = decode_marks(meta.get("marks"))
         if marks is None:  # they did not fit: what comes next cannot be compared with what came before
@@ -381,15 +380,6 @@ class Republisher:
                     f"{node.declared_at}: output {node.name!r} was created with {found[1]} partitions of {found[0]!r}, declared are "
                     f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
                 ).at(node.topic)
-
-    def _check_id(self, topic: str, known: bytes, now: bytes | None) -> None:
-        if now != known:
-            found = "no topic" if now is None else now.hex()
-            raise RecreatedTopic(
-                f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. Reset the "
-                "group's offsets to read it from its beginning; what comes through it again is then decided about by its "
-                f"readers, Flow(recreated=...). Or {START_OVER}"
-            ).at(topic)
 
     def _metadata(self, topic_id: bytes, leader_epoch: int, marks: PartitionMarks | None = None) -> str:
         """What a commit keeps: the topic's id, the last leader epoch, the partitions of each output, marks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 from uuid import uuid4
@@ -12,8 +12,8 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.errors import PartitionsMismatch, RecreatedTopic, ServiceStopped
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog, MemoryWriter
-from sqe_chain.ports import Commit, TopicInfo, TopicPartition
+from sqe_chain.logs.memory import MemoryLog, MemoryMessage, MemoryWriter
+from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.inputs import commit
 from sqe_chain.protocol.plan import Reached
@@ -196,6 +196,43 @@ class SmallOutputLog(MemoryLog):
         if self.armed:
             self.recreate(self.armed.pop(), 1)
         return super().writer()
+
+
+@pytest.mark.parametrize("records", [3, 25_000])
+@pytest.mark.parametrize("raw", [True, False])
+def test_what_is_read_of_the_new_topic_is_not_published_as_if_it_were_of_the_old_one(
+    records: int, *, raw: bool
+) -> None:
+    """Fetches carry no topic ids: a republisher, too, looks at them before it publishes what it has read."""
+    flow = Flow("pass-on")
+    (flow.source("in", decode, raw=True) if raw else flow.source("in", Int64Value)).to("out", partitions=1)
+    log = RecreatingLog(uuid4().hex)
+    rehearsal = Rehearsal(flow, log=log)
+    for number in range(records):
+        rehearsal.feed("in", b"%d" % number if raw else Int64Value(value=number))
+    rehearsal.start()
+    log.armed.append(lambda: rehearsal.feed("in", b"7" if raw else Int64Value(value=7)))
+    with pytest.raises(RecreatedTopic, match="Start again" if raw else "Reset the group's offsets"):
+        rehearsal.batch()
+    assert not rehearsal.log.records("out")
+    if raw:
+        rehearsal.restart()
+        rehearsal.run_until_caught_up()
+        assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [7] * records
+
+
+class RecreatingLog(MemoryLog):
+    """Right before a range is read its topic is created again, once when asked to, and filled; fetches do not tell."""
+
+    armed: ClassVar[list[Callable[[], object]]] = []
+
+    def read(self, read_range: Range) -> Iterator[Sequence[MemoryMessage]]:
+        if self.armed:
+            fill = self.armed.pop()
+            self.recreate(read_range.topic)
+            for _ in range(read_range.stop):
+                fill()
+        yield from super().read(replace(read_range, topic_id=b""))
 
 
 def test_with_an_unfinished_plan_on_it_the_service_stops() -> None:
