@@ -51,8 +51,8 @@ class KnownTimes:
     def at(self, tp: TopicPartition, caught_up: CaughtUp, clock_ms: int) -> EventTimes:
         """Event time in one partition as the next batch begins.
 
-        What a writer has stated in another partition of the topic holds in this one too, as far as everything that was there
-        then is read: `caught_up` was found after the batch before was finished.
+        What a writer has stated in another partition of the topic holds in this one too, for what comes after everything that
+        was there then: `caught_up` was found after the batch before was finished, so once that is read, `believe` it.
 
         Args:
             tp: the partition.
@@ -65,7 +65,7 @@ class KnownTimes:
         found.idle = set(caught_up.get(name, ()))
         for writer, stated in sorted(self._stated.get(tp[0], {}).items()):
             if name in caught_up:
-                found.hear(writer, stated)
+                found.elsewhere[writer] = stated
             elif writer not in before.writers:
                 found.unsure = True
         return found
@@ -79,12 +79,13 @@ class KnownTimes:
     def everybody_in(self, tps: Iterable[TopicPartition], clock_ms: int) -> CaughtUp:
         """All writers of these partitions, as `Plan.caught_up` lists them: nothing more comes there, so none is waited for."""
         ended: CaughtUp = {mark_name(*tp): () for tp in tps}
-        return {name: tuple(sorted(self.at(at_name(name), ended, clock_ms).silent_since())) for name in ended}
+        found = {name: self.at(at_name(name), ended, clock_ms).believe() for name in ended}
+        return {name: tuple(sorted(one.silent_since())) for name, one in found.items()}
 
 
 def progress_of(times: Mapping[TopicPartition, EventTimes]) -> list[Progress]:
-    """How far event time has come in partitions."""
-    return [one.progress(*tp) for tp, one in times.items()]
+    """How far event time has come in partitions, as far as nothing is read of what the next batch begins with."""
+    return [one.copy(clock_ms=one.clock_ms).believe().progress(*tp) for tp, one in times.items()]
 
 
 def releases(flow: Flow, last: Plan, caught_up: CaughtUp, clock_ms: int, *, in_place: bool) -> bool:

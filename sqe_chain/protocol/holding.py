@@ -111,7 +111,7 @@ def _behind(plan: Plan, ranges: Iterable[PlannedRange]) -> Holder | None:
     found, times_after = list[Holder](), KnownTimes.after(plan)
     for planned in ranges:
         name = mark_name(*planned.tp)
-        times = times_after.at(planned.tp, plan.caught_up, plan.clock_ms)
+        times = times_after.at(planned.tp, plan.caught_up, plan.clock_ms).believe()
         idle = plan.caught_up.get(name, ())
         known = {writer: times.watermark_of(writer) for writer in times.silent_since() if writer not in idle}
         if known:

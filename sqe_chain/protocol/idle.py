@@ -77,7 +77,7 @@ class IdleWriters:
             if stop < bounds[tp].stable_end:
                 continue
             name = mark_name(*tp)
-            here = known.at(tp, {name: ()}, clock_ms)
+            here = known.at(tp, {name: ()}, clock_ms).believe()
             found[name] = tuple(
                 writer
                 for writer, silent_ms in sorted(here.silent_since().items())

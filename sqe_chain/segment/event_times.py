@@ -172,6 +172,8 @@ class EventTimes:
             with stages that go by event time. What nobody republished has one lane: its writer's time stands for it.
         idle: writers that are not waited for, unless they are heard of; `ORIGIN` while there is none.
         unsure: whether there may be unread messages of a writer that is not known here yet.
+        elsewhere: writer -> what it has stated in other partitions of the topic. It holds for what comes after all that was
+            there then, so only from the end of the batch on: see `believe`.
         guard: see `guard_of`.
         clock_ms: of the batch.
     """
@@ -181,6 +183,7 @@ class EventTimes:
     lanes: dict[int, int] = field(default_factory=dict)
     idle: set[str] = field(default_factory=set)
     unsure: bool = False
+    elsewhere: dict[str, Stated] = field(default_factory=dict)
     guard: JumpGuard | None = None
     clock_ms: int = 0
     _before: _Before | None = None
@@ -279,19 +282,17 @@ class EventTimes:
         else:
             self.lanes[lane] = known
 
-    def hear(self, name: str, found: Stated) -> None:
-        """A writer has stated a watermark in a partition of the topic, before this one was read to its end.
-
-        Args:
-            name: its name.
-            found: what it stated.
-        """
-        writer = self.writers.get(name)
-        if writer is None:
-            writer = self.writers[name] = self._new(found.heard_ms, found.hops)
-        writer.hops = with_route(writer.hops, found.hops)
-        writer.stated_ms = max(writer.stated_ms or 0, found.watermark_ms)
-        writer.heard_ms = max(writer.heard_ms, found.heard_ms)
+    def believe(self) -> EventTimes:
+        """The partition is read to its end: what writers had stated elsewhere before holds here, too, for all that comes."""
+        for name, found in self.elsewhere.items():
+            writer = self.writers.get(name)
+            if writer is None:
+                writer = self.writers[name] = self._new(found.heard_ms, found.hops)
+            writer.hops = with_route(writer.hops, found.hops)
+            writer.stated_ms = max(writer.stated_ms or 0, found.watermark_ms)
+            writer.heard_ms = max(writer.heard_ms, found.heard_ms)
+        self.elsewhere = {}
+        return self
 
     def silent_since(self) -> dict[str, int]:
         """Writer -> clock of the batch that last heard of it; `ORIGIN` while there is no writer."""
@@ -364,7 +365,7 @@ class EventTimes:
             guard: see `guard_of`.
         """
         lanes, idle = dict(self.lanes), set(self.idle)
-        found = EventTimes(self.since_ms, {}, lanes, idle, self.unsure, guard, clock_ms)
+        found = EventTimes(self.since_ms, {}, lanes, idle, self.unsure, dict(self.elsewhere), guard, clock_ms)
         found.writers = {name: found._copied(writer) for name, writer in self.writers.items()}
         return found
 

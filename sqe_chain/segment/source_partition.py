@@ -179,7 +179,8 @@ class SourcePartition:
         """
         self._release_letters()
         self._end.marks = self.marks.copy()
-        self._end.times = self._times.times
+        times = self._times.times
+        self._end.times = None if times is None else times.believe()
         return self._end
 
     def _release_letters(self) -> None:

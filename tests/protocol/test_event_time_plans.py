@@ -23,7 +23,7 @@ def known(**stated: int) -> EventTimes:
 
 def test_what_a_writer_states_elsewhere_holds_where_everything_has_been_read() -> None:
     there = {"mid/1": known(a=700)}
-    read = KnownTimes(there, 0).at(HERE, {"mid/0": ()}, CLOCK_MS)
+    read = KnownTimes(there, 0).at(HERE, {"mid/0": ()}, CLOCK_MS).believe()
     assert read.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=700, latest_ms=700)
     unread = KnownTimes(there, 0).at(HERE, {}, CLOCK_MS)
     assert unread.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=None, latest_ms=None)
@@ -32,14 +32,21 @@ def test_what_a_writer_states_elsewhere_holds_where_everything_has_been_read() -
 def test_a_partition_with_more_to_read_may_hold_messages_of_a_writer_that_is_known_elsewhere_only() -> None:
     both = {"mid/0": known(a=900), "mid/1": known(b=700)}
     assert KnownTimes(both, 0).at(HERE, {}, CLOCK_MS).progress(*HERE).watermark_ms is None
-    assert KnownTimes(both, 0).at(HERE, {"mid/0": ()}, CLOCK_MS).progress(*HERE).watermark_ms == 700
+    assert KnownTimes(both, 0).at(HERE, {"mid/0": ()}, CLOCK_MS).believe().progress(*HERE).watermark_ms == 700
     same = {"mid/0": known(a=900), "mid/1": known(a=950)}
     assert KnownTimes(same, 0).at(HERE, {}, CLOCK_MS).progress(*HERE).watermark_ms == 900
-    assert KnownTimes(same, 0).at(HERE, {"mid/0": ()}, CLOCK_MS).progress(*HERE).watermark_ms == 950
+    assert KnownTimes(same, 0).at(HERE, {"mid/0": ()}, CLOCK_MS).believe().progress(*HERE).watermark_ms == 950
+
+
+def test_what_is_still_to_be_read_was_written_before_what_its_writer_states_elsewhere() -> None:
+    here = KnownTimes({"mid/0": known(a=100), "mid/1": known(a=700)}, 0).at(HERE, {"mid/0": ()}, CLOCK_MS)
+    here.begin()
+    assert here.observe("up/a", 99, timestamp_ms=200, stated_ms=100) == 200, "not 700"
+    assert here.believe().observe("up/a", 98, timestamp_ms=200, stated_ms=100) == 700
 
 
 def test_another_topic_says_nothing() -> None:
-    found = KnownTimes({"other/0": known(a=700)}, 0).at(HERE, {"mid/0": ()}, CLOCK_MS)
+    found = KnownTimes({"other/0": known(a=700)}, 0).at(HERE, {"mid/0": ()}, CLOCK_MS).believe()
     assert found.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=None, latest_ms=None)
 
 

@@ -165,4 +165,4 @@ def test_a_writer_has_been_silent_since_it_was_heard_of_in_any_partition() -> No
 
     for first, second in ((50, 100), (100, 50)):
         known = KnownTimes({"in/0": heard(first), "in/1": heard(second)}, 0)
-        assert known.at(("in", 2), {"in/2": ()}, 0).silent_since() == {WRITER: 100}
+        assert known.at(("in", 2), {"in/2": ()}, 0).believe().silent_since() == {WRITER: 100}
