@@ -141,13 +141,15 @@ def test_a_writer_that_may_be_in_what_is_still_unread_is_waited_for() -> None:
 
 def test_what_a_writer_states_elsewhere_holds_here() -> None:
     times, elsewhere = times_of(), Stated(400, 77, (("up", "raw"),))
-    times.hear("up/a", elsewhere)
+    times.elsewhere = {"up/a": elsewhere}
+    assert times.progress("in", 0).watermark_ms is None, "not yet"
+    times.believe()
     assert times.progress("in", 0) == waited("in", 0, 400, 400)
     assert times.silent_since() == {"up/a": 77}
     assert times.hops_of("up/a") == (("up", "raw"),)
     observe(times, ("up/a", 1, 900, 500))
-    times.hear("up/a", elsewhere)
-    assert times.progress("in", 0).watermark_ms == 500
+    times.elsewhere = {"up/a": elsewhere}
+    assert times.believe().progress("in", 0).watermark_ms == 500
     assert times.silent_since() == {"up/a": CLOCK_MS}
 
 
