@@ -60,12 +60,13 @@ class TopicInfo:
         max_message_bytes: largest record batch the topic accepts, in bytes: the smaller one of
             `max.message.bytes` and `segment.bytes`.
         replicas: replication factor.
-        min_insync_replicas: replicas that must acknowledge a write.
+        min_insync_replicas: replicas that must acknowledge a write; 0: the broker has no such setting, and decides itself.
         before_max_ms: how much older than the broker's clock a record's time may be
             (`message.timestamp.before.max.ms`).
         after_max_ms: how much newer (`message.timestamp.after.max.ms`).
         append_time: the broker sets the time of every record itself (`message.timestamp.type` is
             LogAppendTime), so it refuses no record for its time.
+        write_caching: the broker acknowledges a record before it is on a disk (`write.caching`).
         label: what people call it, where that is not its name: the path of a file. Empty: its name.
         records: how many records it has for good, where that is known: the rows of a file; -1: it may grow.
     """
@@ -80,6 +81,7 @@ class TopicInfo:
     before_max_ms: int = NO_LIMIT
     after_max_ms: int = NO_LIMIT
     append_time: bool = False
+    write_caching: bool = False
     label: str = ""
     records: int = -1
 

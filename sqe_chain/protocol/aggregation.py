@@ -117,13 +117,13 @@ class Aggregation:
         env.flow.check()
         if env.settings.overwrite is not None:
             check_overwrites(env)
-        check_stores(env)
+        weak = check_stores(env)
         infos = inputs.describe(env.flow, env.log)
-        env.notice_weak_topics(infos)
+        weak += inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
         if not env.settings.changes_readers:
             env.flow = enter(env, infos)
         try:
-            result = self._claim_and_recover(infos)
+            result = self._claim_and_recover(infos, weak)
         except Superseded:
             raise
         except ServiceStopped as error:
@@ -369,12 +369,13 @@ class Aggregation:
 
     # ------------------------------------------------------------------ claim and recover
 
-    def _claim_and_recover(self, infos: dict[str, TopicInfo]) -> StartResult:
+    def _claim_and_recover(self, infos: dict[str, TopicInfo], weak: list[str]) -> StartResult:
         env = self.env
         with env.step(CLAIM):
             self.claimed, home = claim(env, partial(inputs.group_commits, env.flow, env.log, infos))
             mine, plans = self.claimed, PlanLog(env, home)
             if home.number < 0:
+                env.say(weak)
                 plans.write(first_plan(env, mine, infos))
             self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last())
             # Again: until it was claimed, another run may have read what is there only since it was described.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Log, Sink, StateStore, TopicInfo
-from sqe_chain.protocol import inputs
+from sqe_chain.ports import Log, Sink, StateStore
 from sqe_chain.protocol.committing import Committing
 from sqe_chain.protocol.events import Event, Notice
 from sqe_chain.protocol.interfaces import Clock, Engine, Observer
@@ -119,14 +118,10 @@ class Environment:
         """Tell the observer."""
         self.observer.event(event)
 
-    def notice_weak_topics(self, infos: Mapping[str, TopicInfo]) -> None:
-        """Check that outputs keep what they acknowledge; where less is accepted, say so in notices.
-
-        Raises:
-            WeakDurability: see `inputs.check_durable`.
-        """
-        for text in inputs.check_durable(self.flow, infos, allowed=self.settings.allow_weak_durability):
-            self.emit(Notice(f"weak durability: {text}"))
+    def say(self, texts: Iterable[str]) -> None:
+        """Tell what a person should know."""
+        for text in texts:
+            self.emit(Notice(text))
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:

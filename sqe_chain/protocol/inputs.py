@@ -91,8 +91,8 @@ def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
         allowed: weak settings are accepted.
 
     Returns:
-        What is weak and accepted: a sentence for each topic, also for topics with a single replica, for which there is
-        no better setting.
+        What is weak and accepted, also where there is no better setting: a single replica, or a broker of another make.
+        It is said once, when the flow begins.
 
     Raises:
         WeakDurability: an output topic has several replicas, but acknowledges a record that only one of them holds.
@@ -100,17 +100,25 @@ def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
     topics = {node.topic for node in flow.outputs()} | (
         {flow.dead_letter_topic} if flow.dead_letters else set()
     )
-    found = [infos[topic] for topic in sorted(topics) if infos[topic].min_insync_replicas < 2]  # noqa: PLR2004
-    weak = [info for info in found if info.replicas > 1]
+    found = [infos[topic] for topic in sorted(topics)]
+    single = [info for info in found if info.min_insync_replicas == 1]
+    weak = [info for info in single if info.replicas > 1]
     if weak and not allowed:
         raise WeakDurability(
             f"output topics {', '.join(info.name for info in weak)} acknowledge a record that only one broker holds: "
             "set min.insync.replicas=2 on them, or accept it with --allow-weak-durability"
         )
+    untold = [info for info in found if info.min_insync_replicas == 0]
+    cached = [info for info in found if info.write_caching]
+    accepted = {
+        "what one broker holds (min.insync.replicas=1): it is lost with that broker": single,
+        "what as many brokers hold as the cluster decides: it does not tell min.insync.replicas": untold,
+        "what is not on a disk yet (write.caching=true): it is lost if the brokers that hold it crash together": cached,
+    }
     return [
-        f"output topic {info.name!r} has {info.replicas} replicas and min.insync.replicas={info.min_insync_replicas}: "
-        "what is acknowledged is lost with one broker"
-        for info in found
+        f"weak durability: {', '.join(f'output topic {info.name!r}' for info in weak)} acknowledges {what}"
+        for what, weak in accepted.items()
+        if weak
     ]
 
 

@@ -95,10 +95,12 @@ class Republisher:
         self._check_metadata()
         with env.step(RECOVER):
             infos = inputs.describe(env.flow, env.log)
-            env.notice_weak_topics(infos)
+            weak = inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
             if env.flow.partitions is not None:
                 check_exist(env.flow, env.flow.partitions, infos)
             fresh = self._enter(infos)
+            if len(fresh) == len(self._inputs):  # the flow begins
+                env.say(weak)
             if fresh:
                 self._commit(fresh)
                 env.commits.settle()

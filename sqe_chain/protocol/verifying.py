@@ -16,8 +16,11 @@ from sqe_chain.protocol.recover import Redo
 from sqe_chain.segment.results import Report
 
 
-def check_stores(env: Environment) -> None:
+def check_stores(env: Environment) -> list[str]:
     """Check that all stores and tables of the flow keep what they acknowledge, and that stores can write the views of their stages.
+
+    Returns:
+        What is weak and accepted, and what is worth knowing: said once, when the flow begins.
 
     Raises:
         WeakDurability: one may lose acknowledged writes, and that is not accepted.
@@ -30,26 +33,25 @@ def check_stores(env: Environment) -> None:
                 f"{stage.declared_at}: stage {stage.name!r} wants a view as {stage.view!r}; {env.store(stage)!r} writes {known}"
             )
     stores = {stage.store or "": env.store(stage) for stage in env.flow.stages()} | {"": env.home}
+    said = []
     for name, store in sorted(stores.items()):
-        _check_durable(env, f"store {name or 'default'!r}", store.check(), store.remarks())
+        said += _checked(env, f"store {name or 'default'!r}", store.check(), store.remarks())
     for stage in env.flow.stages():
         sink = env.ports.sink(stage)
         if sink is not None:
             weak = env.retry.call("check a table", sink.check)
             remarks = env.retry.call("check a table", sink.remarks)
-            _check_durable(env, f"the table of stage {stage.name!r}", weak, remarks)
+            said += _checked(env, f"the table of stage {stage.name!r}", weak, remarks)
+    return said
 
 
-def _check_durable(env: Environment, what: str, weak: Sequence[str], remarks: Sequence[str]) -> None:
-    """Tell what is known of the durability of a store or table; refuse what is weak, unless that is accepted."""
+def _checked(env: Environment, what: str, weak: Sequence[str], remarks: Sequence[str]) -> list[str]:
+    """What is known of the durability of a store or table; what is weak is refused, unless that is accepted."""
     if weak and not env.settings.allow_weak_durability:
         raise WeakDurability(
             f"{what} may lose acknowledged writes: {'; '.join(weak)}. Change that, or accept it with --allow-weak-durability"
         )
-    for text in weak:
-        env.emit(Notice(f"weak durability accepted: {text}"))
-    for text in remarks:
-        env.emit(Notice(text))
+    return [*(f"weak durability accepted: {text}" for text in weak), *remarks]
 
 
 def check_new_stages(env: Environment, last: Plan) -> None:

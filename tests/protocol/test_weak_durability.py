@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
@@ -25,6 +27,15 @@ def passing_on() -> Rehearsal:
     return rehearsal
 
 
+def counting() -> Rehearsal:
+    flow = Flow("count")
+    counted = flow.source("in", Int64Value).aggregate(
+        "sum", key=lambda _: "all", state=Int64Value, fold=lambda total, number: None
+    )
+    counted.changes().to("out", partitions=1)
+    return Rehearsal(flow)
+
+
 def test_three_replicas_of_which_one_acknowledges_are_refused() -> None:
     with pytest.raises(WeakDurability, match=r"out.*min\.insync\.replicas"):
         passing_on().start(Settings())
@@ -40,7 +51,7 @@ def test_a_single_copy_is_said_but_not_refused() -> None:
     rehearsal = passing_on()
     rehearsal.log.configure("out", replicas=1, min_insync_replicas=1)
     rehearsal.start(Settings())
-    assert "1 replicas" in str(rehearsal.events("notice"))
+    assert "one broker holds" in str(rehearsal.events("notice"))
 
 
 def into_memory(tmp_path: Path) -> Rehearsal:
@@ -85,3 +96,29 @@ def test_a_stage_that_wants_an_unknown_store_is_named() -> None:
     )
     with pytest.raises(ConfigurationError, match="big"):
         Rehearsal(flow).start()
+
+
+@pytest.mark.parametrize("make", [passing_on, counting])
+def test_it_is_said_once_when_the_flow_begins(make: Callable[[], Rehearsal]) -> None:
+    rehearsal = make()
+    for _ in range(3):
+        rehearsal.start(Settings(allow_weak_durability=True))
+    said = [str(one["text"]) for one in rehearsal.events("notice") if "weak durability" in str(one["text"])]
+    assert len(said) == len(set(said)) > 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"replicas": 1}, "one broker holds"),
+        ({"replicas": 3, "min_insync_replicas": 0}, "does not tell min.insync.replicas"),
+        ({"replicas": 3, "min_insync_replicas": 2, "write_caching": True}, "write.caching=true"),
+        ({"replicas": 3, "min_insync_replicas": 2}, None),
+    ],
+)
+def test_topics_that_keep_less_than_two_disks_are_said(setting: dict[str, Any], said: str | None) -> None:
+    rehearsal = passing_on()
+    rehearsal.log.configure("out", **setting)
+    rehearsal.start(Settings())
+    found = [str(one["text"]) for one in rehearsal.events("notice") if "weak durability" in str(one["text"])]
+    assert [said is not None and said in text for text in found] == [True] * (said is not None)

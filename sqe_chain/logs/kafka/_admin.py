@@ -16,13 +16,15 @@ from confluent_kafka import TopicPartition as DriverPartition
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.logs.kafka._clients import Pool, connect
 from sqe_chain.logs.kafka._errors import mapped
-from sqe_chain.ports import NO_LIMIT, Bounds, TopicInfo, TopicPartition
+from sqe_chain.logs.kafka._topics import topic_info
+from sqe_chain.ports import Bounds, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from sqe_chain.logs.kafka._settings import Settings
+    from sqe_chain.ports import TopicInfo
 
 driver: Any = confluent_kafka.admin  # its stubs lack half of what is used here
 
@@ -120,24 +122,8 @@ class Admin:
 
     def _info(self, about: Any, config: Mapping[str, str]) -> TopicInfo:  # noqa: ANN401 - the driver's TopicDescription
         """A `TopicInfo` from a description and the topic's settings."""
-        # Brokers before 3.6 have one limit for both directions; 3.x uses it where the newer one is not set.
-        either = int(config.get("message.timestamp.difference.max.ms", NO_LIMIT))
-        before_ms = int(config.get("message.timestamp.before.max.ms", NO_LIMIT))
-        after_ms = int(config.get("message.timestamp.after.max.ms", NO_LIMIT))
-        return TopicInfo(
-            name=about.name,
-            topic_id=self.topic_id(about),
-            partitions=len(about.partitions),
-            compacted="compact" in config["cleanup.policy"],
-            max_message_bytes=min(
-                int(config["max.message.bytes"]), int(config.get("segment.bytes", NO_LIMIT))
-            ),
-            replicas=min((len(part.replicas) for part in about.partitions), default=0),
-            min_insync_replicas=int(config["min.insync.replicas"]),
-            before_max_ms=either if before_ms == NO_LIMIT else before_ms,
-            after_max_ms=either if after_ms == NO_LIMIT else after_ms,
-            append_time=config.get("message.timestamp.type") == "LogAppendTime",
-        )
+        replicas = [len(part.replicas) for part in about.partitions]
+        return topic_info(about.name, self.topic_id(about), replicas, config)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         """See `Log.topic_ids`."""

@@ -218,7 +218,7 @@ class MemoryLog:
         last = {record.key(): offset for offset, record in part.records.items()}
         part.records = {at: record for at, record in part.records.items() if last[record.key()] == at}
 
-    def configure(
+    def configure(  # noqa: PLR0913 - as much as a topic has
         self,
         topic: str,
         *,
@@ -229,6 +229,7 @@ class MemoryLog:
         before_max_ms: int = NO_LIMIT,
         after_max_ms: int = NO_LIMIT,
         append_time: bool = False,
+        write_caching: bool = False,
     ) -> None:
         """Set what `describe` returns for a topic, and which records it refuses from now on; see `TopicInfo`."""
         found = self._broker.topics[topic]
@@ -244,6 +245,7 @@ class MemoryLog:
             before_max_ms,
             after_max_ms,
             append_time,
+            write_caching,
         )
 
     def delete(self, topic: str, *, keep_commits: bool = False) -> None:
