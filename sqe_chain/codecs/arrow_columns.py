@@ -293,7 +293,7 @@ class Rows(Column):
             if absent:
                 found = [None if value is None else of(value) for value in values]
             else:
-                found = list(map(of, values))
+                found = [of(value) for value in values]
             array = part.column.array(found)
         except PoisonError as error:
             raise PoisonError(f"{part.name}.{error}") from error

@@ -119,7 +119,7 @@ def _maker(of: Callable[..., Any], given: Mapping[str, inspect.Parameter]) -> Ca
 
     def make(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
         if list(names) == plain[: len(names)]:
-            return list(map(of, *columns))
+            return [of(*row) for row in zip(*columns, strict=True)]
         return [of(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
 
     return make

@@ -234,7 +234,7 @@ class SourcePartition:
         node, decode = self.node, self._decode
         if not node.takes_context:
             try:
-                return list(map(decode, records.payloads))
+                return [decode(payload) for payload in records.payloads]  # map() would end at a StopIteration
             except Exception:  # noqa: BLE001, S110 - which one it is, is found below
                 pass
         values: list[Any] = []

@@ -241,7 +241,7 @@ class Memtable:
             return None
         try:
             cells = [
-                list(map(read, values)) for read in schema.readers
+                [read(value) for value in values] for read in schema.readers
             ]  # Arrow reads lists thrice as fast as tuples
         except Exception:  # noqa: BLE001 - attributes of a user's class may raise anything; the slow way tells which value it is
             return None
@@ -249,7 +249,8 @@ class Memtable:
             if not _all_of(types, own) and not _takes_all(column, types, own):
                 return None
         try:
-            arrays = list(map(array_of, schema.columns, cells, self._arrow.types))
+            each = zip(schema.columns, cells, self._arrow.types, strict=True)
+            arrays = [array_of(column, own, kind) for column, own, kind in each]
         except (pa.ArrowException, ValueError, OverflowError, TypeError):
             return None
         block = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
