@@ -70,6 +70,7 @@ class Backlog:
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": 1,
                 "compression.type": "lz4",
                 "linger.ms": 20,
                 "queue.buffering.max.kbytes": 65536,

@@ -90,6 +90,7 @@ def republish(bootstrap: str, topic: str, messages: int, target: str) -> dict[st
         {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
+            "max.in.flight.requests.per.connection": 5,  # the default, which plain loops have
             "compression.type": "lz4",
             "linger.ms": 5,
             "partitioner": "murmur2",

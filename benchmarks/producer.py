@@ -19,7 +19,14 @@ TICK_S = 0.001
 
 def produce(bootstrap: str, topic: str, rate: int, keys: int, ended: threading.Event) -> int:
     """Produce `rate` records a second until `ended` is set; returns how many."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "max.in.flight.requests.per.connection": 1,
+            "linger.ms": 1,
+        }
+    )
     partition_of = Partitioner(PARTITIONS)
     names = [f"key-{number}" for number in range(keys)]
     partitions = [partition_of(name.encode()) for name in names]

@@ -51,7 +51,14 @@ class Started:
 
 def write(bootstrap: str, topic: str, keys: int, records: int, first: int) -> None:
     """Write records, of as many of the keys as there are records."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "max.in.flight.requests.per.connection": 1,
+            "linger.ms": 20,
+        }
+    )
     partition_of = Partitioner(PARTITIONS)
     for number in range(first, first + records):
         name = b"key-%d" % (number % keys)

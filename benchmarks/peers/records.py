@@ -26,6 +26,7 @@ _BATCH = (
 )
 _PRODUCER = {
     "enable.idempotence": True,
+    "max.in.flight.requests.per.connection": 1,
     "compression.type": "lz4",
     "linger.ms": 20,
     "queue.buffering.max.kbytes": 65536,

@@ -57,7 +57,9 @@ def made(request: pytest.FixtureRequest) -> Iterator[Made]:
 
 
 def feed(kafka: str, topic: str, first: int, count: int) -> dict[tuple[str, int], float]:
-    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
+    producer = Producer(
+        {"bootstrap.servers": kafka, "enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
+    )
     rows = {}
     for number in range(first, first + count):
         robot = f"robot-{number % 11}"

@@ -21,9 +21,10 @@ import pytest
 import redis
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.policies import RoundRobinPolicy
+from confluent_kafka import Producer
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain import Flow
+from sqe_chain import Flow, wrap
 from sqe_chain.stores import open_store
 from sqe_chain.testing import Rehearsal
 from tests.support import docs_examples
@@ -140,6 +141,35 @@ def test_the_reader_of_cassandra_on_the_stores_page_reads(cassandra_url: str) ->
     ) as cluster:
         number, (found, missing) = consistent_rows(cluster.connect(), flow, "sum", 0, [b"all", b"nobody"])
     assert (number, Int64Value.FromString(found).value, missing) == (2, 7, None)
+
+
+def test_programs_of_the_page_on_plain_consumers_end_behind_transactions(kafka: str, tmp_path: Path) -> None:
+    """Markers and what was aborted have offsets and are never given."""
+    names = {"robot.raw": "plain.transactions.raw", "robot.screws": "plain.transactions.screws"}
+    docs_examples.write_files(ROOT / "docs" / "plain-consumers.md", tmp_path)
+    for file in tmp_path.iterdir():
+        text = re.sub("|".join(names), lambda found: names[found[0]], file.read_text(encoding="utf-8"))
+        file.write_text(text, encoding="utf-8")
+
+    def run(name: str) -> str:
+        command = [sys.executable, name, kafka]
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        )
+        return done.stdout
+
+    run("topics.py")
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": "plain.transactions"})
+    producer.init_transactions()
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        for number in range(60):
+            robot = f"robot-{number % 3}"
+            value = wrap(Int64Value(value=1), key=robot, timestamp_ms=1_700_000_000_000 + number)
+            producer.produce(names["robot.raw"], value, key=robot)
+        end()
+    run("relay.py")
+    assert run("count.py").splitlines()[1:] == [f"robot-{robot} 40" for robot in range(3)]
 
 
 def _add(total: Int64Value, number: Int64Value) -> None:

@@ -169,7 +169,9 @@ def totals(name: str) -> Flow:
 
 
 def produce(kafka: str, topic: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
+    producer = Producer(
+        {"bootstrap.servers": kafka, "enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
+    )
     for number in range(count):
         value = wrap(StringValue(value=f"w{number % 7}"), key=f"w{number % 7}", timestamp_ms=number)
         producer.produce(topic, value, key=f"w{number % 7}", partition=number % 2)
@@ -239,7 +241,9 @@ def test_a_script_of_json_with_types_of_its_own_is_exact_through_kill_9(
     name = f"script-{uuid4().hex[:8]}"
     (tmp_path / "totals.py").write_text(JSON_SCRIPT.replace(SPARK, engine), encoding="utf-8")
     KafkaLog(kafka).create_topic(f"{name}.raw", 2)
-    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
+    producer = Producer(
+        {"bootstrap.servers": kafka, "enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
+    )
     for number in range(1_000):
         value = {"robot": f"r{number % 7}", "line": f"l{number % 3}", "screws": number % 4, "more": None}
         producer.produce(f"{name}.raw", json.dumps(value), partition=number % 2)
@@ -283,7 +287,9 @@ def test_a_chain_in_headers_is_read_by_anybody_and_stays_exact(
     totals.source(f"{name}.screws", Fastening).aggregate("per-robot", state=Totals, fold=add_fastening)
     log = KafkaLog(kafka)
     log.create_topic(f"{name}.raw", 1)
-    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
+    producer = Producer(
+        {"bootstrap.servers": kafka, "enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
+    )
     for number in range(300):
         producer.produce(f"{name}.raw", json.dumps({"robot": f"r{number % 3}", "screws": number % 2}))
     assert producer.flush(60) == 0
@@ -314,7 +320,9 @@ def test_loads_day_after_day_close_all_windows(
     (tmp_path / "hours.py").write_text(WINDOWS_SCRIPT, encoding="utf-8")
     log = KafkaLog(kafka)
     log.create_topic(f"{name}.raw", 2)
-    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
+    producer = Producer(
+        {"bootstrap.servers": kafka, "enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
+    )
     command = [sys.executable, "hours.py", name, kafka, redis_url, engine]
     published: list[dict[str, int]] = []
     for day in (20_000, 20_000, 20_001):

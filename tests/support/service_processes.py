@@ -185,7 +185,13 @@ class Deployment:
 
     def produce(self, topic: str, records: Iterable[tuple[int, bytes]], key: bytes | None = None) -> None:
         """Append records (partition, value) to a topic, all under one key."""
-        producer = Producer({"bootstrap.servers": self.kafka, "enable.idempotence": True})
+        producer = Producer(
+            {
+                "bootstrap.servers": self.kafka,
+                "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": 1,
+            }
+        )
         for partition, value in records:
             producer.produce(self.topic(topic), value, key=key, partition=partition)
         assert producer.flush(PATIENCE_S) == 0

@@ -187,6 +187,24 @@ def test_files_and_names_of_the_code_exist(page: str) -> None:
     assert found > 10 or page == "CONTRIBUTING.md"
 
 
+def test_every_producer_of_ours_has_one_request_in_flight() -> None:
+    """With several, a broker before 4.5 loses a batch of a topic that was just created, in silence (KAFKA-15591)."""
+    files = [
+        *PAGES,
+        *(file for top in ("services", "benchmarks", "tests") for file in (ROOT / top).rglob("*.py")),
+    ]
+    measured = {ROOT / "benchmarks/plain.py", ROOT / "benchmarks/peers/plain_loop/loop.py"}
+    found = 0
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        for config in re.findall(r"\{[^{}]*\"enable\.idempotence\"[^{}]*\}", text):
+            number = re.search(r'"max\.in\.flight(?:\.requests\.per\.connection)?": (\d)', config)
+            assert number is not None, f"{file}: {config}"
+            assert number[1] == "1" or file in measured, f"{file}: {config}"
+            found += 1
+    assert found > 10
+
+
 def test_the_readme_stays_short() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 170

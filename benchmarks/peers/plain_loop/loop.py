@@ -39,6 +39,7 @@ class Publisher:
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": 5,  # the default, which plain loops have
                 "compression.type": "lz4",
                 "linger.ms": 5,
                 "partitioner": "murmur2",
