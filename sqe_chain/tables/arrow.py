@@ -95,7 +95,7 @@ def _exact(cell: object) -> object:
 
 
 def plain(scalar: Any) -> Plain:  # noqa: ANN401, PLR0911 - pyarrow has no types; a case for each type
-    """A scalar as JSON holds it; None for null, for NaN, and for lists."""
+    """A scalar as JSON holds it; None for null, for lists, and for NaN and infinity, which JSON has not."""
     if not scalar.is_valid or pa.types.is_nested(scalar.type):
         return None
     if pa.types.is_timestamp(scalar.type):
@@ -107,7 +107,7 @@ def plain(scalar: Any) -> Plain:  # noqa: ANN401, PLR0911 - pyarrow has no types
         return str(found)
     if isinstance(found, dt.date):
         return found.isoformat()
-    if isinstance(found, float) and math.isnan(found):
+    if isinstance(found, float) and not math.isfinite(found):
         return None
     known: Plain = found
     return known

@@ -99,9 +99,9 @@ def _packed(rows: Any, chunks: Sequence[ChunkInfo]) -> TableFile:  # noqa: ANN40
         head.append([told, [[blob.column, blob.block, len(blob.data)] for blob in one.blobs]])
         blobs += [blob.data for blob in one.blobs]
     text = json.dumps(head, separators=(",", ":")).encode()
-    statistics = json.loads(statistics_of(rows)) | {"chunks": len(chunks), "blocks": blocks}
+    statistics = statistics_of(rows, chunks=len(chunks), blocks=blocks)
     data = b"".join([len(text).to_bytes(8, "big"), text, *blobs])
-    return TableFile(memoryview(data), rows.num_rows, list(chunks), json.dumps(statistics))
+    return TableFile(memoryview(data), rows.num_rows, list(chunks), statistics)
 
 
 def unpacked(file: TableFile) -> Iterator[PackedChunk]:

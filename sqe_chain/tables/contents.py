@@ -84,7 +84,7 @@ def _alone(chunk: Any) -> Any:  # noqa: ANN401 - an Arrow record batch
 
 
 def bounds_of(cells: Any) -> tuple[Plain, Plain] | None:  # noqa: ANN401 - an Arrow array
-    """Smallest and largest value of a column; None where there is none: a list, or null or NaN throughout."""
+    """Smallest and largest value of a column; None where JSON has none: a list, or null or NaN throughout, or infinity."""
     if pa.types.is_nested(cells.type):
         return None
     found = pc.min_max(cells)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -28,7 +31,9 @@ _NAME: Final = re.compile(
     r"(?:(\d{12}-[0-9a-f]{1,16}-(\d{5})-\d{4})|compacted-(\d{5}))-[0-9a-f]{16}\.parquet"
 )
 _STATISTIC_LENGTH: Final = 200
-"""Longer texts are left out of a file's statistics."""
+"""Longer texts are cut in a file's statistics."""
+_SURROGATES: Final = 0xD800
+_AFTER_SURROGATES: Final = 0xE000
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,7 @@ def file_of(rows: Any, chunks: Sequence[ChunkInfo]) -> TableFile:  # noqa: ANN40
         row_group_size=ROW_GROUP,
         compression="zstd",
         use_dictionary=repeating(rows),
+        write_statistics=_without_nan(rows),
     )
     return TableFile(memoryview(out.getvalue()).cast("B"), rows.num_rows, list(chunks), statistics_of(rows))
 
@@ -129,45 +135,85 @@ def repeating(rows: Any) -> list[str]:  # noqa: ANN401 - an Arrow table
     """
     step = max(1, rows.num_rows // _SAMPLE)
     sample = rows.take(pa.arange(0, rows.num_rows, step))
-    found = []
-    for field in rows.schema:
-        if pa.types.is_list(field.type):
-            found.append(f"{field.name}.list.element")
-        elif _REPEATED * pc.count_distinct(sample[field.name], mode="all").as_py() <= sample.num_rows:
-            found.append(field.name)
-    return found
+    return [
+        _path(field)
+        for field in rows.schema
+        if pa.types.is_list(field.type)
+        or _REPEATED * pc.count_distinct(sample[field.name], mode="all").as_py() <= sample.num_rows
+    ]
 
 
-def statistics_of(rows: Any) -> str:  # noqa: ANN401 - an Arrow table
-    """The statistics of a file, as Delta's log has them: readers leave out files by them."""
-    minimum: dict[str, object] = {}
-    maximum: dict[str, object] = {}
-    nulls: dict[str, int] = {}
-    for name in rows.column_names:
-        column = rows[name]
-        nulls[name] = column.null_count
-        kind = column.type
-        if column.null_count == len(column) or pa.types.is_nested(kind) or pa.types.is_binary(kind):
-            continue
-        if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
-            continue
-        if pa.types.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():
-            continue  # Delta orders NaN above all numbers
-        found = pc.min_max(column)
-        least, most = (_told(found[end]) for end in ("min", "max"))
-        if isinstance(most, str) and max(len(most), len(str(least))) > _STATISTIC_LENGTH:
-            continue
-        minimum[name], maximum[name] = least, most
-    return json.dumps(
-        {"numRecords": rows.num_rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
-    )
+def _without_nan(rows: Any) -> list[str]:  # noqa: ANN401 - an Arrow table
+    """The columns whose bounds the footer has: those of Parquet pass over NaN, so that a filter for NaN would find nothing."""
+    floats = [name for name in rows.column_names if pa.types.is_floating(rows[name].type)]
+    nan = {name for name in floats if pc.any(pc.is_nan(rows[name])).as_py()}
+    return [_path(field) for field in rows.schema if field.name not in nan]
 
 
-def _told(scalar: Any) -> object:  # noqa: ANN401 - an Arrow scalar
-    found = scalar.as_py()
-    if pa.types.is_timestamp(scalar.type):
-        return found.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
-    return found.isoformat() if pa.types.is_date(scalar.type) else found
+def _path(field: Any) -> str:  # noqa: ANN401 - an Arrow field
+    """A column as Parquet names it."""
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)
+
+
+def statistics_of(rows: Any, **more: int) -> str:  # noqa: ANN401 - an Arrow table
+    """The statistics of a file, as Delta's log has them: readers leave out files by them.
+
+    Either each column has bounds or none has: delta-rs compares a column without bounds beside others that have some with null, so that
+    a filter on it finds nothing. Bounds that JSON cannot say are those of columns with infinity or NaN, which some
+    readers order above all numbers and others nowhere.
+
+    Args:
+        rows: of the file.
+        more: what else is told of it.
+    """
+    bounds = {name: _bounds(rows[name]) for name in rows.column_names if _is_bounded(rows[name])}
+    told = {"numRecords": str(rows.num_rows)}
+    if None not in bounds.values():
+        for end, which in enumerate(("minValues", "maxValues")):
+            told[which] = _object({name: found[end] for name, found in bounds.items() if found is not None})
+    told["nullCount"] = json.dumps({name: rows[name].null_count for name in rows.column_names})
+    return _object(told | {name: str(number) for name, number in more.items()})
+
+
+def _object(members: Mapping[str, str]) -> str:
+    """An object of JSON, of texts of JSON: `json` writes no decimals."""
+    return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in members.items()) + "}"
+
+
+def _is_bounded(column: Any) -> bool:  # noqa: ANN401 - an Arrow array
+    """Whether readers expect bounds: Delta has none for bytes and lists, and where all is null there are none."""
+    kind = column.type
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or column.null_count == len(column))
+
+
+def _bounds(column: Any) -> tuple[str, str] | None:  # noqa: ANN401 - an Arrow array
+    """Values between which all of a column lie, as JSON; None: it has none."""
+    if pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py():
+        return None
+    found = pc.min_max(column)
+    least, most = found["min"].as_py(), found["max"].as_py()
+    if isinstance(most, str):
+        cut = most[:_STATISTIC_LENGTH]
+        least, most = least[:_STATISTIC_LENGTH], most if cut == most else _next_text(cut)
+    return None if most is None else (_told(least), _told(most))
+
+
+def _next_text(text: str) -> str | None:
+    """A text that comes after all that begin with this one; None: there is none."""
+    kept = text.rstrip(chr(sys.maxunicode))
+    if not kept:
+        return None
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(_AFTER_SURROGATES if following == _SURROGATES else following)
+
+
+def _told(cell: object) -> str:
+    """A cell as JSON, as Delta's log has it."""
+    if isinstance(cell, Decimal):
+        return format(cell, "f")
+    if isinstance(cell, dt.datetime):
+        cell = cell.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+    return json.dumps(cell.isoformat() if isinstance(cell, dt.date) else cell, allow_nan=False)
 
 
 def chunks_in(parquet: Any) -> list[ChunkInfo]:  # noqa: ANN401 - Parquet metadata

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _DIGITS = 20
 
@@ -24,6 +26,11 @@ def damage_in(table: Path) -> str | None:
                     "Should something have been, that is noticed then"
                 )
             return f"{path} is damaged, and later versions build on it: restore the table and the store as they were at the same time"
+        if _has_infinity(path):
+            return (
+                f"{path} has Infinity in its statistics, which is no JSON; an earlier version of this library has written it: replace Infinity and "
+                "-Infinity there by null, which changes no rows"
+            )
     if not entries:
         return None
     first, last = min(entries), max(entries)
@@ -39,10 +46,22 @@ def _is_entry(path: Path) -> bool:
     return len(path.stem) == _DIGITS and path.stem.isdigit()
 
 
+def _actions(path: Path) -> Iterator[Any]:
+    """What an entry has: a line each, of which texts may hold what Python takes for ends of lines, too."""
+    return map(json.loads, path.read_text("utf-8").strip("\n").split("\n"))
+
+
 def _is_cut(path: Path) -> bool:
     try:
-        for line in path.read_text("utf-8").splitlines():
-            json.loads(line)
+        list(_actions(path))
     except ValueError:
         return True
     return False
+
+
+def _has_infinity(path: Path) -> bool:
+    """Whether an entry has statistics that Python takes for JSON, and delta-rs does not."""
+    found: list[str] = []
+    for action in _actions(path):
+        json.loads(action.get("add", {}).get("stats") or "null", parse_constant=found.append)
+    return bool(found)

@@ -27,7 +27,7 @@ def within(cells: Any, bounds: Bounds) -> Any:  # noqa: ANN401 - Arrow arrays
 
 def may_hold(statistics: Mapping[str, Any], wanted: Mapping[str, Bounds]) -> bool:
     """Whether a file may hold a wanted row, by the table's log."""
-    least, most = statistics["minValues"], statistics["maxValues"]
+    least, most = statistics.get("minValues", {}), statistics.get("maxValues", {})
     for name, (low, high) in wanted.items():
         if least.get(name) is None or most.get(name) is None:
             continue
