@@ -49,10 +49,14 @@ class Codec(ABC, Generic[Value]):
             is processed again must give the same bytes.
         self_checking: whether the type accepts only values that survive encoding, as protobuf messages do. States of
             other codecs are decoded again to check them.
+        reads_back: whether each value that it has decoded is encoded and decoded to the same: then one that nobody else has
+            need not pass the codec again.
         self_describing: whether payloads name their fields, so that decoding notices a payload of another type. Plans
             then do not store how a topic's payloads were declared.
         python_type: type of the values.
     """
+
+    reads_back: bool = False
 
     name: ClassVar[str]
     content_type: ClassVar[str] = "application/octet-stream"

@@ -12,7 +12,7 @@ import msgspec
 
 from sqe_chain.codecs.aggregates import is_aggregates
 from sqe_chain.codecs.codec import Codec, Field, FieldKind, Shape, codec_name
-from sqe_chain.codecs.json_shape import form_of, kinds_of, misread, shape_of
+from sqe_chain.codecs.json_shape import form_of, kinds_of, misread, runs_code, shape_of
 from sqe_chain.codecs.window import state_type
 from sqe_chain.errors import ConfigurationError
 
@@ -53,6 +53,9 @@ class Json(Codec[Value]):
         self._name = _name_of(python_type) if type_name is None else type_name
         vars(self)["decode"] = msgspec.json.Decoder(form_of(python_type)).decode  # called for every message
         self._floats = bool({"float", "any"} & kinds_of(python_type))
+        self.reads_back = not runs_code(python_type)
+        if not self._floats:
+            vars(self)["encode"] = _encode
 
     def __reduce__(self) -> tuple[Any, ...]:
         """See `Codec`; a decoder cannot be pickled."""

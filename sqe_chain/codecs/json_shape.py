@@ -64,6 +64,11 @@ def kinds_of(python_type: type) -> set[str]:
     return {kind for _, info in _classes(python_type) for kind in _kinds(info)}
 
 
+def runs_code(python_type: type) -> bool:
+    """Whether decoding runs code of a class, ``__post_init__``, which may change a value each time."""
+    return any(hasattr(getattr(info, "cls", None), "__post_init__") for _, info in _classes(python_type))
+
+
 def misread(was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, str]) -> str:
     """Whether a type would misread what another one wrote.
 
@@ -116,6 +121,8 @@ def _alone(python_type: type, type_name: str) -> Shape:
     shape: Shape = {}
     length = 0
     for name, info in _classes(python_type):
+        if shape and name in shape:  # one of another module, with the same name
+            continue
         text = " ".join(
             _written(index, field, info) for index, field in enumerate(getattr(info, "fields", ()))
         )
@@ -135,14 +142,14 @@ def _written(index: int, field: Any, info: Any) -> str:  # noqa: ANN401 - msgspe
 def _classes(python_type: type) -> Iterator[tuple[str, Any]]:
     """The type, and every struct or dataclass below it, with msgspec's description."""
     waiting: list[Any] = [mi.type_info(form_of(python_type))]
-    seen: set[str] = set()
+    seen: set[type | None] = set()
     while waiting:
         info = waiting.pop(0)
-        name = _class_name(info)
-        if name in seen:
+        cls = getattr(info, "cls", None)
+        if cls in seen:
             continue
-        seen.add(name)
-        yield name, info
+        seen.add(cls)
+        yield _class_name(info), info
         waiting += [one for field in getattr(info, "fields", ()) for one in _inner(field.type)]
 
 

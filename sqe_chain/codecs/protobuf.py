@@ -34,6 +34,7 @@ class Protobuf(Codec[M]):
     name: ClassVar[str] = "protobuf"
     content_type: ClassVar[str] = "application/protobuf"
     self_checking: ClassVar[bool] = True
+    reads_back = True
 
     def __init__(self, python_type: type[M]) -> None:
         super().__init__(python_type)

@@ -12,6 +12,7 @@ class Raw(Codec[bytes]):
     """Bytes as they are."""
 
     name: ClassVar[str] = "bytes"
+    reads_back = True
 
     def __init__(self, python_type: type[bytes] = bytes) -> None:
         super().__init__(python_type)

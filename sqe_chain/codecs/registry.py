@@ -137,6 +137,12 @@ def tag_of(codec: Codec[Any]) -> str:
     return f"{codec.name}:{python_type.__module__}:{python_type.__qualname__}"
 
 
+def reads_as_default(codec: Codec[Any]) -> bool:
+    """Whether values that a codec has decoded are what the default codec of their type makes of them."""
+    kinds = (dict, list) if codec.python_type is object else (codec.python_type,)
+    return codec.reads_back and all(type(codec) is type(_default(cast("Hashable", one))) for one in kinds)
+
+
 def encode_tagged(value: object) -> tuple[str, bytes]:
     """A value's bytes, by the codec that takes its type, and the tag by which `codec_tagged` finds that codec again."""
     codec = codec_for(type(value))

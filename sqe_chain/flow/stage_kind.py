@@ -241,6 +241,14 @@ class StageKind(ABC):
         return STANDARD
 
     @property
+    def gives_fresh(self) -> bool:
+        """Whether a codec has read what it emits, and nobody else has it: the values that it took, or some that it decoded.
+
+        What other kinds emit passes its codec before a function takes it.
+        """
+        return False
+
+    @property
     def states_by_key(self) -> bool:
         """Whether each row is named by a unit's key and holds its state, encoded by `codec`.
 

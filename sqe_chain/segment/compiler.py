@@ -8,14 +8,14 @@ from typing import Any, Final
 from weakref import finalize
 
 from sqe_chain.codecs import Codec, codec_for
-from sqe_chain.codecs.registry import tag_of
+from sqe_chain.codecs.registry import codec_tagged, tag_of
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.fields import compiled
 from sqe_chain.flow.functions import DeclaredFunction
-from sqe_chain.flow.nodes import KeyedNode, Node, OutputNode, SourceNode, StageNode
+from sqe_chain.flow.nodes import FunctionNode, KeyedNode, Node, OutputNode, SourceNode, StageNode
 from sqe_chain.flow.stage_kind import Side
 from sqe_chain.flow.units import Push, number
 from sqe_chain.partitioner import key_bytes, key_of_each
@@ -26,9 +26,10 @@ from sqe_chain.segment.reached import batches_after, order_matters
 from sqe_chain.stages.record_work import pack_key_and_id
 
 Encode = Callable[[Any], bytes]
-SAME_OBJECT: Final = "a flat_map gave the same object twice: create a new one for each value"
+Passing = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
+"""Of values on their way into a stage or a function: their tag, their encoding, and what reads that."""
 IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
-"""The same text or number twice is two values."""
+"""Nobody can change a text or a number: functions may share it."""
 
 
 class Compiler:
@@ -144,14 +145,11 @@ def _names(flow: Flow, nodes: Sequence[Node]) -> dict[str, Any]:
     """What the text refers to."""
     names: dict[str, Any] = {
         "Context": Context,
-        "PoisonError": PoisonError,
-        "SAME_OBJECT": SAME_OBJECT,
-        "IMMUTABLE": IMMUTABLE,
         "EVERY_PART": key_of_each(flow.state_partitions),
         "key_bytes": key_bytes,
         "number": number,
         "encoded": partial(_encoded, flow, {}),
-        "travelling": partial(_travelling, flow, {}),
+        "passing": partial(_passing, flow, {}),
         **functions_of(nodes),
     }
     for node in nodes:
@@ -175,15 +173,32 @@ def _encoded(
     return known[place]
 
 
-def _travelling(
-    flow: Flow, known: dict[tuple[int, type], tuple[str, Encode]], index: int, value: object
-) -> tuple[str, Encode]:
-    """The tag and the encoding of a value on its way into a stage, which may be a shuffle away."""
+def _passing(flow: Flow, known: dict[tuple[int, type], Passing], index: int, value: object) -> Passing:
+    """How a value passes its codec on its way into a stage, or into one of several functions that take it."""
     place = index, value.__class__
     if place not in known:
-        codec = encoding_of(flow, flow.stage_at(index), value)
-        known[place] = tag_of(codec), codec.encode
+        node = flow.nodes[index]
+        if isinstance(node, FunctionNode) and value.__class__ in IMMUTABLE:
+            known[place] = "", _same, _same
+        else:
+            codec = encoding_of(flow, node, value)
+            tag = tag_of(codec)
+            if isinstance(node, StageNode):
+                codec = _found_by(tag, flow, node, value)
+            known[place] = tag, codec.encode, codec.decode
     return known[place]
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _found_by(tag: str, flow: Flow, stage: StageNode, value: object) -> Codec[Any]:
+    """The codec that another process finds, also where this one needs no other: a flow may be shuffled at any time."""
+    try:
+        return codec_tagged(tag)
+    except ConfigurationError as error:
+        raise PoisonError(f"{_got(flow, stage, value)}: {error}") from error
 
 
 def _key_and_id(
@@ -197,29 +212,32 @@ def _key_and_id(
 
 
 def encoding_of(
-    flow: Flow, node: KeyedNode, value: object, encoding: Codec[Any] | type[Codec[Any]] | None = None
+    flow: Flow, node: Node, value: object, encoding: Codec[Any] | type[Codec[Any]] | None = None
 ) -> Codec[Any]:
-    """The codec for a value on its way into a stage or an output.
+    """The codec for a value on its way into a stage or an output, or to one of several functions.
 
     Raises:
         PoisonError: there is none; names the function that made the value.
     """
-    kind = type(value)
     try:
         if isinstance(encoding, Codec):
             return encoding
-        found = codec_for(kind) if encoding is None else encoding(kind)
+        found = codec_for(type(value)) if encoding is None else encoding(type(value))
     except ConfigurationError as error:
-        into = "stage" if isinstance(node, StageNode) else node.kind
-        raise PoisonError(
-            f"{into} {node.name!r} got a {kind.__name__} from {_maker(flow, node)}: {error}"
-        ) from error
+        raise PoisonError(f"{_got(flow, node, value)}: {error}") from error
     if not found.deterministic:
         raise PoisonError(
             f"{node.declared_at}: codec {found.name!r} does not give the same bytes each time: a batch that is done again would "
             "say something else"
         )
     return found
+
+
+def _got(flow: Flow, node: Node, value: object) -> str:
+    """Which value came where, and from whom, for the begin of an error's text."""
+    into = "stage" if isinstance(node, StageNode) else node.kind
+    name = repr(node.name) if isinstance(node, KeyedNode) else f"at {node.declared_at}"
+    return f"{into} {name} got a {type(value).__name__} from {_maker(flow, node)}"
 
 
 def _maker(flow: Flow, node: Node) -> str:

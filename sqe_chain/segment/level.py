@@ -223,6 +223,11 @@ class Level:
             self._folding = stage
         self._report.misplaced += work.take(units)
 
+    def refuse(self, origin: Origin, error: Exception) -> None:
+        """An input has a unit that its codec does not read: it has failed, as it does where that is read before it comes here."""
+        self._before_input(None)
+        self._fail(origin, error)
+
     def blocks(self) -> Iterator[Block]:
         """What is ready so far."""
         if self._ready:
@@ -413,7 +418,7 @@ def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores:
         if stage == _PROGRESS and current is not None:
             current.progress((Progress(*marshal.loads(row[9])),))  # noqa: S302 - our own rows
         else:
-            pending.append(decode.unit(row))
+            decode.add(row, pending, current)
     if current is not None:
         if pending:
             current.fold(stage, pending)
@@ -432,15 +437,25 @@ class _Decoder:
         self._input: tuple[int, str, int, int] | None = None
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
 
-    def unit(self, row: UnitRow) -> Unit:
+    def add(self, row: UnitRow, pending: list[Unit], level: Level | None) -> None:
+        """Add the unit of a row to others of its stage; if its codec does not read it, its input has failed there."""
         _, stage, topic, partition, offset, path, key, tag, value, carried = row
         source = stage, topic, partition, offset
         if self._origin is None or source != self._input:
             self._origin = Origin.unpack(topic, partition, offset, marshal.loads(carried))  # noqa: S302 - our own rows
             self._input = source
-        if not tag:  # a heartbeat
-            return key, None, "", path, self._origin
-        decode = self._decoders.get(tag)
-        if decode is None:
-            decode = self._decoders[tag] = codec_tagged(tag).decode
-        return key, decode(value), "", path, self._origin
+        found = None
+        if tag:  # otherwise it is a heartbeat
+            decode = self._decoders.get(tag)
+            if decode is None:
+                decode = self._decoders[tag] = codec_tagged(tag).decode
+            try:
+                found = decode(value)
+            except Exception as error:
+                if level is None:
+                    raise
+                level.fold(stage, pending[:])
+                pending.clear()
+                level.refuse(self._origin, error)
+                return
+        pending.append((key, found, "", path, self._origin))

@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sqe_chain.codecs.registry import reads_as_default
 from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.nodes import (
     FilterNode,
+    FlatMapNode,
     FunctionNode,
     KeyByNode,
     KeyedNode,
@@ -49,6 +51,30 @@ class Operators(NamedTuple):
     nodes: tuple[Node, ...]
 
 
+class Share:
+    """Who takes a value: maps, stages and outputs, each of which must have one of its own; filters and keys only look at it.
+
+    Args:
+        takers: how many take it.
+        read: it is what a codec has read, and nobody else has it: then the last to take it needs no other.
+    """
+
+    def __init__(self, takers: int, *, read: bool) -> None:
+        self._left = takers
+        self._several = takers > 1
+        self._read = read
+
+    def is_own(self, takers: int = 1, *, rests: bool = False) -> bool:
+        """Whether the next that take it may have the object itself.
+
+        Args:
+            takers: how many of them there are.
+            rests: it rests there: then it must be what its codec reads.
+        """
+        self._left -= takers
+        return (not self._several and not rests) or (self._read and self._left == 0)
+
+
 class Place(NamedTuple):
     """Where a value is in the text.
 
@@ -57,6 +83,7 @@ class Place(NamedTuple):
         key: that of its key; None: nobody asks for it.
         path: expression of its path; None: nobody asks for it.
         depth: how deep the text is nested.
+        share: who takes the value.
         operators: how many operators there are in its function so far.
     """
 
@@ -64,6 +91,7 @@ class Place(NamedTuple):
     key: str | None
     path: str | None
     depth: int
+    share: Share
     operators: int = 0
 
 
@@ -110,6 +138,7 @@ class _Writer:
         self._origin = "origin_of(i)" if of_run else "origin"
         self._input = "i" if of_run else "origin"
         self._shared = set[int]()
+        self._copied = set[int]()
         self._pending: list[Node] = []
         self._nodes: dict[int, Node] = {}
 
@@ -119,7 +148,7 @@ class _Writer:
         if not first:
             return None
         self._reach(first)
-        body = self._run_function(node, first) if self._of_run else self._push_function(node, first)
+        body = self._run_function(node, first) if self._of_run else self._push_function(node, first, side)
         written = set[int]()
         while self._pending:
             own = self._pending.pop()
@@ -153,7 +182,9 @@ class _Writer:
         keyed, tracked = wants_key(self._flow, first), self._tracks(first)
         columns = ["inputs", "values", *(["keys"] if keyed else []), *(["paths"] if tracked else [])]
         names = ["i", "v", *(["k"] if keyed else []), *(["p"] if tracked else [])]
-        place = Place("v", "k" if keyed else None, "p" if tracked else None, 4)
+        read = isinstance(node, SourceNode) and node.codec is not None and reads_as_default(node.codec)
+        share = Share(self._takers(first), read=read)
+        place = Place("v", "k" if keyed else None, "p" if tracked else None, 4, share)
         body = self._written_into([], first, node, place)
         return [
             "def run(inputs, values, keys, paths, failed):",
@@ -169,13 +200,22 @@ class _Writer:
             f"{_INDENT * 4}return",
         ]
 
-    def _push_function(self, node: Node, first: Sequence[Node]) -> list[str]:
-        body = self._written_into([], first, node, Place("v", "k", "p", 1))
+    def _push_function(self, node: Node, first: Sequence[Node], side: Side) -> list[str]:
+        body: list[str] = []
+        function = next((one for one in reached(self._flow, first) if isinstance(one, FunctionNode)), None)
+        fresh = side == "dropped" or (
+            not side and isinstance(node, StageNode) and node.stage_kind.gives_fresh
+        )
+        if function is not None and not fresh:
+            body += [*self._codec(function, "v", _INDENT), f"{_INDENT}v = {self._read_back(function, 'v')}"]
+        place = Place("v", "k", "p", 1, Share(self._takers(first), read=True))
+        self._written_into(body, first, node, place)
         return ["def push(v, k, p, origin):", *self._nonlocal(), *body]
 
     def _own_function(self, node: Node) -> list[str]:
         """An operator that several lead to, or that lies deep, as a function of its own."""
-        body = self._written_one([], node, Place("v", "k", "p", 1))
+        share = Share(self._takers([node]), read=False)
+        body = self._written_one([], node, Place("v", "k", "p", 1, share))
         return [f"def node_{node.index}(v, k, p, {self._input}):", *self._nonlocal(), *body, ""]
 
     def _written_into(self, lines: list[str], children: Sequence[Node], parent: Node, at: Place) -> list[str]:
@@ -188,7 +228,8 @@ class _Writer:
             own = at._replace(path=path)
             if child.index in self._shared or (at.operators >= DEEPEST and isinstance(child, FunctionNode)):
                 self._pending.append(child)
-                arguments = own.value, own.key or "None", own.path or "None", self._input
+                value = self._own(lines, child, own, self._takers([child]))
+                arguments = value, own.key or "None", own.path or "None", self._input
                 lines.append(f"{_INDENT * at.depth}node_{child.index}({', '.join(arguments)})")
             else:
                 self._written_one(lines, child, own)
@@ -205,13 +246,15 @@ class _Writer:
         if not isinstance(node, FunctionNode):
             return self._written_into(lines, children, node, at)
         indent, n = _INDENT * at.depth, node.index
+        lines.append(f"{indent}# {node.word}, {node.declared_at}")
+        if is_taker(node):
+            at = at._replace(value=self._own(lines, node, at))
         call = self._call(f"f{n}", node.takes_context, at)
         below = at._replace(operators=at.operators + 1)
-        lines.append(f"{indent}# {node.word}, {node.declared_at}")
         match node:
             case MapNode():
                 lines.append(f"{indent}v{n} = {call}")
-                below = below._replace(value=f"v{n}")
+                below = below._replace(value=f"v{n}", share=self._made(node))
             case FilterNode():
                 lines.append(f"{indent}if {call}:")
                 below = below._replace(depth=at.depth + 1)
@@ -229,16 +272,45 @@ class _Writer:
         """The text of a loop over what a flat_map gives."""
         indent, tracked = _INDENT * at.depth, at.path is not None
         inner = indent + _INDENT
-        lines += [
-            f"{indent}b{n} = None",
-            f"{indent}for {f'n{n}, ' if tracked else ''}v{n} in {f'enumerate({call})' if tracked else call}:",
-            f"{inner}if v{n} is b{n} and v{n}.__class__ not in IMMUTABLE:",
-            f"{inner}{_INDENT}raise PoisonError(SAME_OBJECT)",
-            f"{inner}b{n} = v{n}",
-        ]
+        each = f"n{n}, v{n} in enumerate({call})" if tracked else f"v{n} in {call}"
+        lines.append(f"{indent}for {each}:")
         if tracked:
             lines.append(f"{inner}p{n} = {at.path} + number(n{n})")
-        return at._replace(value=f"v{n}", path=f"p{n}" if tracked else None, depth=at.depth + 1)
+        path, share = f"p{n}" if tracked else None, self._made(self._flow.nodes[n])
+        return at._replace(value=f"v{n}", path=path, depth=at.depth + 1, share=share)
+
+    # --- whose a value is -----------------------------------------------------------------------------------
+
+    def _takers(self, nodes: Iterable[Node]) -> int:
+        """How many take a value that comes to some nodes."""
+        return sum(1 if is_taker(one) else self._takers(self._flow.children(one.index)) for one in nodes)
+
+    def _made(self, node: Node) -> Share:
+        """The share of a value that a function has made: it may be anything, and the function may still have it."""
+        return Share(self._takers(self._flow.children(node.index)), read=False)
+
+    def _own(self, lines: list[str], node: Node, at: Place, takers: int = 1) -> str:
+        """The text of a value that a function may keep or change; returns the name of its variable."""
+        after = reached(self._flow, [node], in_one_run=True)
+        if at.share.is_own(takers) or not any(isinstance(one, MapNode | FlatMapNode) for one in after):
+            return at.value
+        indent, n = _INDENT * at.depth, node.index
+        lines += [*self._codec(node, at.value, indent), f"{indent}o{n} = {self._read_back(node, at.value)}"]
+        return f"o{n}"
+
+    def _codec(self, node: Node, value: str, indent: str) -> list[str]:
+        """The text that finds the codec of a value that comes to a node, where it is not that of the last one."""
+        n = node.index
+        self._copied.add(n)
+        return [
+            f"{indent}if {value}.__class__ is not c{n}:",
+            f"{indent}{_INDENT}t{n}, e{n}, d{n} = passing({n}, {value})",
+            f"{indent}{_INDENT}c{n} = {value}.__class__",
+        ]
+
+    @staticmethod
+    def _read_back(node: Node, value: str) -> str:
+        return f"d{node.index}(e{node.index}({value}))"
 
     # --- where values rest ----------------------------------------------------------------------------------
 
@@ -259,21 +331,13 @@ class _Writer:
             ]
             indent += _INDENT
         key = self._key(lines, node, at, indent, "" if kind.needs_key else f"k{n} is not None and ")
-        value = at.value
+        is_own, value, tag = at.share.is_own(rests=True), at.value, repr("")
+        lines += self._codec(node, value, indent)
         if n in self._shuffled:
-            lines += [
-                f"{indent}if {value}.__class__ is not c{n}:",
-                f"{indent}{_INDENT}t{n}, e{n} = travelling({n}, {value})",
-                f"{indent}{_INDENT}c{n} = {value}.__class__",
-                f"{indent}{self._unit(node, key, f'e{n}({value})', f't{n}', at.path)}",
-            ]
-        else:
-            lines += [
-                f"{indent}if {value}.__class__ is not c{n}:",
-                f"{indent}{_INDENT}travelling({n}, {value})",
-                f"{indent}{_INDENT}c{n} = {value}.__class__",
-                f"{indent}{self._unit(node, key, value, repr(''), at.path)}",
-            ]
+            value, tag = f"e{n}({value})", f"t{n}"
+        elif not is_own:
+            value = self._read_back(node, value)
+        lines.append(f"{indent}{self._unit(node, key, value, tag, at.path)}")
         return lines
 
     def _unit(self, node: StageNode, key: str, value: str, tag: str, path: str | None) -> str:
@@ -284,15 +348,17 @@ class _Writer:
         return f"units{n}(({key}, {value}, {tag}, {path}, {self._input}))"
 
     def _into_batch(self, lines: list[str], node: MapBatchesNode, at: Place) -> list[str]:
-        n, indent = node.index, _INDENT * at.depth
-        lines += [
-            f"{indent}# into map_batches, {node.declared_at}",
-            f"{indent}values{n}({at.value}); keys{n}({at.key}); paths{n}({at.path}); inputs{n}(i)",
-        ]
+        n, indent, value = node.index, _INDENT * at.depth, at.value
+        lines.append(f"{indent}# into map_batches, {node.declared_at}")
+        if not at.share.is_own(rests=True):
+            lines += self._codec(node, value, indent)
+            value = self._read_back(node, value)
+        lines.append(f"{indent}values{n}({value}); keys{n}({at.key}); paths{n}({at.path}); inputs{n}(i)")
         return lines
 
     def _into_output(self, lines: list[str], node: OutputNode, at: Place) -> list[str]:
         n, value, indent = node.index, at.value, _INDENT * at.depth
+        at.share.is_own(rests=True)
         lines.append(f"{indent}# to {node.name}, {node.declared_at}")
         key = at.key or "None"
         if node.key is not None:
@@ -346,16 +412,17 @@ class _Writer:
         return self._ordered or any(isinstance(node, StageNode) for node in reached(self._flow, nodes))
 
     def _nonlocal(self) -> list[str]:
-        found = [n for n, node in self._nodes.items() if isinstance(node, KeyedNode)]
-        names = [f"{letter}{n}" for n in found for letter in "cte"]
+        names = [f"{letter}{n}" for n in self._encoding() for letter in "cted"]
         return [f"{_INDENT}nonlocal {', '.join(names)}"] if names else []
+
+    def _encoding(self) -> list[int]:
+        """The nodes to which values come encoded, or read back."""
+        return [n for n, node in self._nodes.items() if isinstance(node, KeyedNode) or n in self._copied]
 
     def _bindings(self) -> list[str]:
         """What lives longer than one call: lists that take what comes to rest, and how it was encoded last."""
         lines = ["known_key, new_key = collector.keys.get, collector.new_key"]
-        lines += [
-            f"c{n} = t{n} = e{n} = None" for n, node in self._nodes.items() if isinstance(node, KeyedNode)
-        ]
+        lines += [f"c{n} = t{n} = e{n} = d{n} = None" for n in self._encoding()]
         columns = "keys", "values", "paths", "inputs"
         for n, node in self._nodes.items():
             if isinstance(node, MapBatchesNode):
@@ -372,6 +439,11 @@ class _Writer:
             if self._ordered:
                 lines.append("made_paths = collector.made_paths.append")
         return lines
+
+
+def is_taker(node: Node) -> bool:
+    """Whether a value ends at a node, which makes others of it or keeps it; to all else it is shown."""
+    return isinstance(node, KeyedNode | MapBatchesNode | MapNode | FlatMapNode)
 
 
 def functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:

@@ -112,6 +112,11 @@ class RecordKind(StageKind, Generic[Stage]):
         """Whether `outputs` are forwarded instead of the records."""
         return False
 
+    @property
+    def gives_fresh(self) -> bool:
+        """See `StageKind`: records are forwarded as they came."""
+        return not self.gives_outputs
+
     @abstractmethod
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Stage:
         """The object that processes the records of one state partition in one batch.

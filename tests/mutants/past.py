@@ -68,7 +68,7 @@ MUTANTS: Final = (
                 """node, "beat", "b''" if n in self._shuffled else "None", "''", f"{at.path} + number(part)"\n"""
             ),
             (
-                """node, "beat", f"travelling({n}, {at.value})[1]({at.value})", f"travelling({n}, {at.value})[0]","""
+                """node, "beat", f"passing({n}, {at.value})[1]({at.value})", f"passing({n}, {at.value})[0]","""
                 """ f"{at.path} + number(part)"\n"""
             ),
         ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from sqe_chain.codecs.registry import tag_of
-from sqe_chain.errors import PoisonError
+from sqe_chain.codecs import codec_for
+from sqe_chain.codecs.registry import codec_tagged, tag_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.context import Context, Origin
@@ -28,7 +28,7 @@ from sqe_chain.flow.units import Push, number
 from sqe_chain.partitioner import key_bytes, key_of_each
 from sqe_chain.segment.batch_steps import BatchStep
 from sqe_chain.segment.collector import Collector
-from sqe_chain.segment.compiler import IMMUTABLE, SAME_OBJECT, Encode, RunFunction, encoding_of
+from sqe_chain.segment.compiler import IMMUTABLE, Encode, RunFunction, encoding_of
 from sqe_chain.segment.operator_text import deleted_type
 from sqe_chain.stages.record_work import pack_key_and_id
 
@@ -61,7 +61,8 @@ class NaiveCompiler:
         ]
         if not pushes:
             return None
-        return pushes[0] if len(pushes) == 1 else _fan_out(pushes)
+        push = pushes[0] if len(pushes) == 1 else _fan_out(pushes)
+        return _reading_back(push) if isinstance(node, StageNode) and self._reaches_a_function(node) else push
 
     def after_source(self, node: SourceNode, origin_of: Callable[[int], Origin]) -> RunFunction:
         """The function that takes what a source gives, record by record."""
@@ -123,6 +124,15 @@ class NaiveCompiler:
             return with_context(node.function, down, self._now_ms)
         return plain(node.function, down)
 
+    def _reaches_a_function(self, node: Node) -> bool:
+        children = self._flow.children(node.index)
+        ends = KeyedNode, MapBatchesNode
+        return any(
+            isinstance(child, FunctionNode)
+            or (not isinstance(child, ends) and self._reaches_a_function(child))
+            for child in children
+        )
+
     def _reaches_a_stage(self, node: Node) -> bool:
         """Whether units go on to a stage: only there do paths matter."""
         children = self._flow.children(node.index)
@@ -176,7 +186,7 @@ class NaiveCompiler:
         """Into a stage, under the key that a function gives; without one, under the unit's own."""
         append = self._collector.units[node.index].append
         shuffled, keyed = node.index in self._shuffled, node.stage_kind.needs_key
-        known: dict[type, tuple[str, Encode]] = {}
+        known: dict[type, tuple[str, Encode, Encode]] = {}
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
             own = key if to_key is None else to_key(value, key, origin) if with_context else to_key(value)
@@ -187,12 +197,13 @@ class NaiveCompiler:
             found = known.get(value.__class__)
             if found is None:
                 codec = encoding_of(self._flow, node, value)
-                found = known[value.__class__] = tag_of(codec), codec.encode
+                tag = tag_of(codec)
+                found = known[value.__class__] = tag, codec.encode, codec_tagged(tag).decode
+            tag, encode, decode = found
             if shuffled:
-                tag, encode = found
                 append((own, encode(value), tag, path, origin))
             else:
-                append((own, value, "", path, origin))
+                append((own, decode(encode(value)), "", path, origin))
 
         return push
 
@@ -244,8 +255,20 @@ def _numbered(number_of_input: int, push: Push) -> Push:
     return push_numbered
 
 
+def _reading_back(push: Push) -> Push:
+    """With a value of its own, as its codec reads it."""
+
+    def push_own(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        if value.__class__ not in IMMUTABLE:
+            codec = codec_for(value.__class__)
+            value = codec.decode(codec.encode(value))
+        push(value, key, path, origin)
+
+    return push_own
+
+
 def _fan_out(pushes: list[Push]) -> Push:
-    branches = [(number(branch), push) for branch, push in enumerate(pushes)]
+    branches = [(number(branch), _reading_back(push)) for branch, push in enumerate(pushes)]
 
     def push_all(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
         for branch, push in branches:
@@ -287,11 +310,7 @@ def _flat_map_to_outputs(function: UserFunction, down: Push) -> Push:
     """The same without paths: payloads are gathered in the order in which they come."""
 
     def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        before = None
         for item in function(value):
-            if item is before and item.__class__ not in IMMUTABLE:
-                raise PoisonError(SAME_OBJECT)
-            before = item
             down(item, key, path, origin)
 
     return push
@@ -327,12 +346,7 @@ def _flat_map_in_context(function: UserFunction, down: Push, now_ms: int) -> Pus
 
 
 def _push_each(items: Iterable[object], down: Push, key: bytes | None, path: bytes, origin: Origin) -> None:
-    before = None
     for index, item in enumerate(items):
-        # A stage keeps units until it folds them: changed in between, all of them would be the last one.
-        if item is before and item.__class__ not in IMMUTABLE:
-            raise PoisonError(SAME_OBJECT)
-        before = item
         down(item, key, path + number(index), origin)
 
 

@@ -1,0 +1,262 @@
+"""What a function gets is what a codec reads, and nobody else has it: on every layout, in blocks and batches of any length.
+
+Method: the same records and functions by every way; all give the same states and outputs, which are also written out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from math import nan
+from typing import Any, cast
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain.errors import PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.testing import Rehearsal
+
+RECORDS = 5
+
+
+@dataclass
+class Reading:
+    bar: float
+    tags: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Scaled:
+    bar: float
+
+    def __post_init__(self) -> None:
+        self.bar /= 10
+
+
+class Level(StrEnum):
+    HIGH = "high"
+
+
+def by_every_way(declare: Callable[[Any], object], event: Callable[[int], object]) -> dict[str, Any]:
+    """What a flow leaves and publishes, which is the same by every way.
+
+    Args:
+        declare: takes the stream of a raw source of dicts.
+        event: number of a record -> its payload.
+    """
+    found = []
+    for in_place in (True, False):
+        for block in (1, 2, 1_000):
+            for batch in (1, 1_000):
+                flow = Flow("ways", state_partitions=1, poison="skip")
+                declare(flow.source("in", dict, raw=True))
+                service = Rehearsal(
+                    flow, settings=Settings(in_place=in_place, max_records=batch), block_records=block
+                )
+                for number in range(RECORDS):
+                    service.feed("in", event(number), partition=0)
+                service.run_until_caught_up()
+                left_out = sum(int(str(one["excluded"])) for one in service.events("committed"))
+                said = {
+                    output.name: [
+                        one for envelope in service.published(output.topic) for one in envelope.payloads
+                    ]
+                    for output in flow.outputs()
+                }
+                states = {stage.name: service.states(stage.name) for stage in flow.stages()}
+                found.append({"states": states, "said": said, "left out": left_out})
+    assert all(one == found[0] for one in found)
+    return found[0]
+
+
+def remember(state: dict[str, Any], value: Any) -> None:
+    state["seen"] = [*state.get("seen", ()), repr(value)]
+
+
+def append(state: dict[str, Any], value: dict[str, Any]) -> None:
+    """Keeps a part of the first value, and changes that."""
+    if "items" in state:
+        state["items"] += value["items"]
+    else:
+        state["items"] = value["items"]
+
+
+def numbers(number: int) -> dict[str, Any]:
+    return {"items": [number]}
+
+
+@pytest.mark.parametrize(
+    ("made", "seen"),
+    [
+        ({"cell": (1, 2)}, "{'cell': [1, 2]}"),
+        ({"level": Level.HIGH}, "{'level': 'high'}"),
+        ({"at": datetime.fromtimestamp(0, UTC)}, "{'at': '1970-01-01T00:00:00Z'}"),
+        (Reading(3), "Reading(bar=3.0, tags=[])"),
+        (Scaled(300), "Scaled(bar=3.0)"),
+        ([{"deep": ({"x": nan},)}], None),
+        ({1: 2}, None),
+        ({3}, None),
+        (Reading(cast("Any", "no number")), None),
+    ],
+)  # fmt: skip
+def test_a_fold_gets_what_the_codec_reads(made: object, seen: str | None) -> None:
+    found = by_every_way(
+        lambda stream: stream.map(lambda _: made).aggregate(
+            "all", key=lambda _: "k", state=dict, fold=remember
+        ),
+        numbers,
+    )
+    assert found["states"]["all"] == ({} if seen is None else {b"k": {"seen": [seen] * RECORDS}})
+    assert found["left out"] == (RECORDS if seen is None else 0)
+
+
+def test_parts_that_values_share_are_copies_in_each() -> None:
+    def spread(event: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"to": to, "items": event["items"]} for to in "ab"]
+
+    found = by_every_way(
+        lambda stream: stream.flat_map(spread).aggregate(
+            "all", key=lambda v: v["to"], state=dict, fold=append
+        ),
+        numbers,
+    )
+    assert found["states"]["all"] == {key: {"items": [0, 1, 2, 3, 4]} for key in (b"a", b"b")}
+
+
+def test_stages_of_one_source_do_not_share_its_values() -> None:
+    def declare(stream: Any) -> None:
+        for name in ("a", "b"):
+            stream.aggregate(name, key=lambda _: "k", state=dict, fold=append)
+        stream.filter(bool).aggregate("c", key=lambda _: "k", state=dict, fold=remember)
+
+    found = by_every_way(declare, numbers)["states"]
+    assert found["a"] == found["b"] == {b"k": {"items": [0, 1, 2, 3, 4]}}
+    assert found["c"][b"k"]["seen"][0] == "{'items': [0]}"
+
+
+KEPT = Int64Value()
+
+
+def refill(event: dict[str, Any]) -> Int64Value:
+    KEPT.Clear()
+    KEPT.value = 2 * event["items"][0]
+    return KEPT
+
+
+def refill_twice(event: dict[str, Any]) -> Iterator[Int64Value]:
+    for _ in range(2):
+        KEPT.value = event["items"][0]
+        yield KEPT
+
+
+def add(state: Int64Value, value: Int64Value) -> None:
+    state.value += value.value
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda stream: stream.map(refill),
+        lambda stream: stream.flat_map(refill_twice),
+        lambda stream: stream.map(refill).map_batches(pa_same, Int64Value, columns=Int64Value),
+    ],
+)
+def test_a_function_may_fill_one_message_again_and_again(declare: Callable[[Any], Any]) -> None:
+    found = by_every_way(
+        lambda stream: declare(stream).aggregate("all", key=lambda _: "k", state=Int64Value, fold=add),
+        numbers,
+    )
+    assert found["states"]["all"][b"k"].value == 20
+
+
+def pa_same(batch: Any) -> Any:
+    return batch
+
+
+def empty(value: dict[str, Any]) -> dict[str, Any]:
+    value["items"].clear()
+    return value
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_branches_do_not_see_what_others_do_to_a_value(made: bool) -> None:
+    def declare(stream: Any) -> None:
+        values = stream.map(lambda event: {"items": [*event["items"]]}) if made else stream
+        shown = values.filter(bool)
+        shown.map(empty).to("first", partitions=1)
+        values.to("whole", partitions=1)
+        values.aggregate("all", key=lambda _: "k", state=dict, fold=append)
+        values.filter(bool).merge(shown).map(empty).to("both", partitions=1)
+        values.map(lambda value: value["items"]).to("last", partitions=1)
+
+    found = by_every_way(declare, numbers)
+    assert found["states"]["all"] == {b"k": {"items": [0, 1, 2, 3, 4]}}
+    said = found["said"]
+    assert said["whole"] == [b'{"items":[%d]}' % number for number in range(RECORDS)]
+    assert said["first"] == [b'{"items":[]}'] * RECORDS
+    assert said["both"] == [b'{"items":[]}'] * 2 * RECORDS
+    assert said["last"] == [b"[%d]" % number for number in range(RECORDS)]
+
+
+def test_what_follows_a_stage_cannot_change_its_state() -> None:
+    def fold(state: dict[str, Any], value: dict[str, Any]) -> list[dict[str, Any]]:
+        append(state, value)
+        return [state]
+
+    def declare(stream: Any) -> None:
+        states = stream.aggregate("all", key=lambda _: "k", state=dict, fold=fold)
+        states.map(empty).to("emptied", partitions=1)
+
+    found = by_every_way(declare, numbers)
+    assert found["states"]["all"] == {b"k": {"items": [0, 1, 2, 3, 4]}}
+    assert found["said"]["emptied"] == [b'{"items":[]}'] * RECORDS
+
+
+def test_what_follows_changes_cannot_change_the_state_of_others() -> None:
+    flow = Flow("changes", state_partitions=1)
+    stage = flow.source("in", dict, raw=True).aggregate("all", key=lambda _: "k", state=dict, fold=append)
+    stage.changes().map(empty).to("emptied", partitions=1)
+    stage.changes().to("whole", partitions=1)
+    service = Rehearsal(flow)
+    service.feed("in", {"items": [1]})
+    service.run_until_caught_up()
+    assert service.published("whole")[0].payloads == (b'{"items":[1]}',)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_class_that_no_other_process_finds_is_refused_on_every_layout(in_place: bool) -> None:
+    @dataclass
+    class Local:
+        bar: float
+
+    flow = Flow("local", state_partitions=1)
+    flow.source("in", dict, raw=True).map(lambda _: Local(1.0)).aggregate(
+        "all", key=lambda _: "k", state=dict, fold=remember
+    )
+    service = Rehearsal(flow, settings=Settings(in_place=in_place))
+    service.feed("in", {})
+    with pytest.raises(PoisonError, match=r"stage 'all' got a Local from map .*not inside a function"):
+        service.run_until_caught_up()
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+def test_a_value_that_would_have_to_wait_is_refused_when_it_is_made(policy: Any, partitions: int) -> None:
+    flow = Flow("joined", state_partitions=1, poison=policy)
+    names = flow.source("names", dict, raw=True).key_by(lambda one: one["k"])
+    values = flow.source("values", dict, raw=True)
+    made = values.map(lambda one: {"k": one["k"], "v": nan if one["n"] == 1 else 1.0})
+    made.key_by(lambda one: one["k"]).join_table("named", names, lambda value, name: [value, name]).to(
+        "out", partitions=1
+    )
+    service = Rehearsal(flow, partitions={"names": partitions, "values": partitions})
+    for n in range(3):
+        service.feed("names", {"k": str(n)}, timestamp_ms=1, partition=0)
+        service.feed("values", {"k": str(n), "n": n}, timestamp_ms=1_000 + n, partition=0)
+    service.run_until_caught_up()
+    assert len(service.published("out")) == 2
+    assert sum(int(str(one["excluded"])) for one in service.events("committed")) == 1
