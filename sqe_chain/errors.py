@@ -14,8 +14,8 @@
     ├── ServiceStopped         going on could count a message twice or never; the text lists the ways out
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
-    │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType,
-    │   │   NotCaughtUp, TooManyHeld, ChangedFile, UnreadableFile,
+    │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, RepeatedPosition,
+    │   │   ChangedType, NotCaughtUp, TooManyHeld, ChangedFile, UnreadableFile,
     │   │   TableAltered, TableInconsistent, ReadersOverlap, OverwriteUnderWay
     │   └── Superseded         a newer run owns the flow
     ├── WriteAheadLogError     a write-ahead log cannot be opened, or has not taken a record
@@ -205,6 +205,10 @@ class StoreEmpty(StoreInconsistent):
 
 class PlanMismatch(ServiceStopped):
     """Redoing a plan gave another result than the plan says."""
+
+
+class RepeatedPosition(ServiceStopped):
+    """Outputs of one input were gathered twice: they would go out at one lane and position, and readers take the first alone."""
 
 
 class ChangedType(ServiceStopped):

@@ -64,7 +64,9 @@ class _OriginFields(NamedTuple):
 
 
 class Origin(_OriginFields):
-    """The input that units come from, passed along with them. Compared by identity.
+    """The input that units come from, passed along with them.
+
+    One input may have several: what waited, or came through a shuffle, has another. `same_input` compares.
 
     A tuple, because one is made for every message (`new_origin` is the fast way to make it).
 
@@ -87,6 +89,10 @@ class Origin(_OriginFields):
     def order(self) -> tuple[str, int, int]:
         """Inputs are folded in this order: topic name, partition, offset."""
         return self.tp.topic, self.tp.partition, self.offset
+
+    def same_input(self, other: Origin | None) -> bool:
+        """Whether both are one input: read at one place of one topic."""
+        return other is not None and self.offset == other.offset and self.tp == other.tp
 
     @property
     def stated_lane(self) -> int:

@@ -85,7 +85,8 @@ class StageTask:
         now_ms: the batch's clock: the same in every attempt.
         emit: takes the output: value, key, path, origin. None when no node follows.
         drop: takes the records for `dropped()`; None when no node follows.
-        before_input: to be called with each input before its first unit is processed.
+        before_input: to be called with the input of each unit before it is processed. What comes of an input goes out together,
+            when the next one is given; so units of one input follow each other.
         failed: to be called when user code raises, in the stage or in the operators after it, or when the stage refuses
             an input. The batch is then repeated without that input, so the attempt continues only to find more of them.
             Raises to stop at once.
@@ -125,7 +126,7 @@ class StageWork(ABC):
         """Process a block of units, in their order; all belong to this state partition.
 
         Loads the rows they need together (`StageTable.load`), then processes one unit after the other: calls
-        `StageTask.before_input` where the input changes, changes rows or objects in memory, passes output to `emit`
+        `StageTask.before_input` for each, changes rows or objects in memory, passes output to `emit`
         and dropped records to `drop`, and calls `failed` for an input that fails. Errors of a store are raised.
         """
 

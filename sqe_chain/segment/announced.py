@@ -127,7 +127,7 @@ def _key_that_fails(given: Sequence[tuple[bytes, list[Made]]], origin: Origin, g
     """The first key whose own records cannot be made."""
     for key, made in given:
         try:
-            gatherer.gather_each([made], origin, [])
+            gatherer.gather(made[:], origin, [], keep=False)
         except PoisonError:
             return key
     return given[0][0]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from sqe_chain.codecs.registry import codec_tagged, encode_tagged
-from sqe_chain.errors import PoisonError, text_of
+from sqe_chain.errors import PoisonError, RepeatedPosition, text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
@@ -77,7 +77,7 @@ class Shuffle:
         rows: list[UnitRow] = []
         for unit in units:
             key, value, tag, path, origin = unit
-            if origin is not last:  # units of one input follow each other: pack it once
+            if origin is not last:  # units of one input follow each other, and mostly share it: pack it once
                 carried, last = marshal.dumps(origin.pack(need)), origin  # type: ignore[arg-type]
             tp = origin.tp
             rows.append(
@@ -317,6 +317,8 @@ class Level:
         self._changing = False
 
     def _break(self, stage: StageNode, what: str, error: Exception) -> None:
+        if isinstance(error, RepeatedPosition):
+            raise error
         self._report_broken(f"{what} of stage {stage.name!r}", error)
 
     def _report_broken(self, what: str, error: Exception) -> None:
@@ -329,8 +331,10 @@ class Level:
         )
 
     def _before_input(self, origin: Origin | None) -> None:
-        """Gather the outputs of the previous input; those of a suspect are dropped."""
+        """Gather the outputs of the previous input, unless this is the same one; those of a suspect are dropped."""
         made = self._collector.made
+        if origin is not None and origin.same_input(self._current):
+            return
         if made:
             current = self._current
             if current is None:
@@ -345,6 +349,8 @@ class Level:
         self._current = origin
 
     def _fail(self, origin: Origin, error: Exception) -> None:
+        if isinstance(error, RepeatedPosition):
+            raise error
         if is_tick(origin.tp.topic):
             self._report_broken(f"what timers of the batch's clock gave ({origin})", error)
             return
@@ -434,13 +440,13 @@ class _Decoder:
 
     def __init__(self) -> None:
         self._origin: Origin | None = None
-        self._input: tuple[int, str, int, int] | None = None
+        self._input: tuple[int, str, int, int, bytes] | None = None
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
 
     def add(self, row: UnitRow, pending: list[Unit], level: Level | None) -> None:
         """Add the unit of a row to others of its stage; if its codec does not read it, its input has failed there."""
         _, stage, topic, partition, offset, path, key, tag, value, carried = row
-        source = stage, topic, partition, offset
+        source = stage, topic, partition, offset, carried
         if self._origin is None or source != self._input:
             self._origin = Origin.unpack(topic, partition, offset, marshal.loads(carried))  # noqa: S302 - our own rows
             self._input = source

@@ -80,6 +80,7 @@ class Gatherer:
             OutputTooLarge: a record is larger than its topic accepts.
             OutputRefused: its topic refuses a record for another reason.
             ChainTooLong: the input has 32 links already.
+            RepeatedPosition: what the input gave before was gathered already.
         """
         undo: LastWritten = []
         before, done = len(outputs), False
@@ -135,8 +136,8 @@ class Gatherer:
             return
         records, moves = found
         outputs += records
-        for previous, partition, position in moves:
-            previous[partition] = position
+        for where, at, known in moves:
+            where[at] = known
 
     def _one_by_one(
         self, made: Sequence[Made], inputs: Sequence[int], run: RunInputs, outputs: list[Output]
@@ -202,10 +203,12 @@ class Gatherer:
         undo: LastWritten,
     ) -> None:
         """Append the records of one output, for one input."""
+        tp, offset, epoch, lane, position, head, message, _, _ = origin
+        undo.append((target.told, lane, target.told_before(tp, lane, offset)))
+        target.told[lane] = offset
         if target.process_id is not None:
             self._for_sqe(target, target.process_id, collections, origin, outputs)
             return
-        tp, offset, epoch, lane, position, head, message, _, _ = origin
         writing = target.lanes.get(lane) or target.writing(tp, lane, origin.stated_lane)
         if head is not None:
             chain, timestamp_ms = head.chain, head.timestamp_ms
@@ -303,5 +306,5 @@ class Gatherer:
 def _forget(outputs: list[Output], before: int, undo: LastWritten) -> None:
     """Leave no trace of inputs: what they wrote last on each partition is forgotten as well."""
     del outputs[before:]
-    for previous, partition, position in reversed(undo):
-        previous[partition] = position
+    for where, at, known in reversed(undo):
+        where[at] = known

@@ -162,6 +162,11 @@ def _records(target: Target, rows: _Rows, run: RunInputs, last: LastWritten) -> 
     def before(slot: int) -> bytes:
         return writings[slot // partitions].previous.get(slot % partitions, b"")
 
+    offsets = block.offsets[indexes]
+    for number, lane in enumerate(map(run.lane_of, stated.tolist())):
+        own = offsets if len(stated) == 1 else offsets[numbers == number]
+        target.told_before(run.tp, lane, int(own[0]))
+        last.append((target.told, lane, int(own[-1])))
     template = writings[0].template
     framed = frames(template, Run(block, indexes, ordinals, ofs, lanes, slots), before)
     content = contents(rows.types, rows.payloads, rows.several)

@@ -19,6 +19,7 @@ from sqe_chain.errors import (
     ChainError,
     OutputTooLarge,
     PoisonError,
+    RepeatedPosition,
 )
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context, Origin, TopicIdPartition
@@ -327,6 +328,8 @@ class SourcePartition:
                 last += 1
             try:
                 self._gatherer.gather(made[begin:last], records.origin(number), self.outputs)
+            except RepeatedPosition:
+                raise
             except Exception as error:  # noqa: BLE001 - what no topic would take is poison like any other
                 if self._note(records, number, error):
                     return True

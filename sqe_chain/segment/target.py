@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqe_chain.envelope.template import OutputTemplate, key_field
-from sqe_chain.errors import OutputRefused, OutputTooLarge
+from sqe_chain.errors import OutputRefused, OutputTooLarge, RepeatedPosition
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.flow.nodes import OutputNode
@@ -17,8 +17,9 @@ from sqe_chain.ports.accepting import refusal
 RECORD_OVERHEAD = 512
 """Bytes of a record batch's header, and slack, that `max.message.bytes` has to hold beside a record."""
 
-LastWritten = list[tuple[dict[int, bytes], int, bytes]]
-"""What was written last on some partitions: where a lane remembers it, the partition, and the field `previous` that says it."""
+LastWritten = list[tuple[dict[int, Any], int, Any]]
+"""What was written last: where an output or a lane of it remembers that, the lane or partition, and what is remembered there:
+the input's offset, or the field `previous` that says the position."""
 
 _KNOWN_KEYS = 200_000
 
@@ -63,6 +64,27 @@ class Target:
         self._shard = shard
         self._watermark_ms = watermark_ms
         self.lanes: dict[int, Writing] = {}
+        self.told: dict[int, int] = {}
+        """Lane -> offset of the last input on it whose outputs were gathered."""
+
+    def told_before(self, tp: TopicIdPartition, lane: int, offset: int) -> int:
+        """What `told` says of a lane before an input's outputs are gathered: all of them, and after those of inputs before it.
+
+        So no position is written twice: those of an input differ by their ordinals, those of inputs by the inputs' own, and
+        nobody else writes this lane in the batch.
+
+        Raises:
+            RepeatedPosition: outputs of this input, or of a later one on its lane, were gathered before.
+        """
+        before = self.told.get(lane, -1)
+        if before >= offset:
+            raise RepeatedPosition(
+                f"output {self.name!r}: {tp.topic}[{tp.partition}]@{offset} gave more after what it or a later input had given was "
+                f"gathered (lane {lane:016x}, up to offset {before}). Expected all that an input gives together, and inputs of a lane in "
+                "their order: readers would take what comes now for a replay. A stage of your own kind must not go back to an input; "
+                "otherwise this is a defect of sqe-chain: report it with the flow"
+            ).at(tp.topic, tp.partition, offset)
+        return before
 
     def key(self, key: bytes) -> tuple[int, bytes]:
         """The partition of a key, and its field in the envelope; remembered in `keys`."""

@@ -155,21 +155,20 @@ class Aggregate(StageWork):
             deque(emissions, maxlen=0)  # a generator is run to its end all the same: it changes the state
             return
         origin = run.origin(index)
-        if origin is not self._input:
+        if not origin.same_input(self._input):
             self._next_input(origin)
         self._push(emissions, run.keys[index], run.paths[index], origin, emit)
 
     def _fold_with_care(self, run: UnitRun) -> None:
         """Fold units so that the changes of an input that fails can be reverted, or with a function that takes the context."""
-        entries, task, origin = self.entries, self.task, self._input
+        entries, task = self.entries, self.task
         for index, (key, value) in enumerate(zip(run.keys, run.values, strict=True)):
-            entry, unit_origin = entries[key], run.origin(index)
+            entry, origin = entries[key], run.origin(index)
             if entry is None:
                 continue
-            if unit_origin is not origin:
-                origin = unit_origin
+            if not origin.same_input(self._input):
                 self._next_input(origin)
-            if origin is self._failing:  # an input counts as a whole or not at all
+            if origin.same_input(self._failing):  # an input counts as a whole or not at all
                 continue
             try:
                 emissions = self._folded(entry, key, value, origin)
@@ -181,7 +180,6 @@ class Aggregate(StageWork):
                 self._revert()
                 continue
             entry.origin = origin  # only after the fold has succeeded: marks the state as changed
-        self._input = origin
 
     def finish(self) -> None:
         """Put new states into the table.
@@ -223,10 +221,8 @@ class Aggregate(StageWork):
         ]
         # By input, so that each gives its outputs in one go; by key, so that every attempt gives them in the same order.
         touched.sort(key=lambda one: (one[0].order, one[1]))
-        self._input = None
         for origin, key, entry in touched:
-            if origin is not self._input:
-                self._next_input(origin)
+            self.task.before_input(origin)
             push(None if entry.deleted else entry.state, key, b"", origin)
 
     def _next_input(self, origin: Origin) -> None:

@@ -184,7 +184,6 @@ class RecordWork(StageWork):
         self._emit, self._drop = (push and guarded(push) for push in (task.emit, task.drop))
         self._stage = kind.stage(task.table, RecordFunctions(task.name, task.now_ms), task.now_ms)
         self._ids, self._needs_root, self._gives = kind.spread == "id", kind.needs_root, kind.gives_outputs
-        self._input: Origin | None = None
         self._failing: Origin | None = None
         self._roots: dict[int, tuple[str, bytes, int]] = {}
         if task.closing is not None and kind.windowed:
@@ -201,10 +200,8 @@ class RecordWork(StageWork):
         before_input, failed = self._task.before_input, self._task.failed
         for record, unit in zip(records, units, strict=True):
             origin = unit[4]
-            if origin is not self._input:
-                before_input(origin)
-                self._input = origin
-            if origin is self._failing:  # an input counts as a whole or not at all
+            before_input(origin)
+            if origin.same_input(self._failing):  # an input counts as a whole or not at all
                 continue
             try:
                 if record is None:

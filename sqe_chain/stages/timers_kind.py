@@ -171,7 +171,7 @@ class TimersWork(RecordWork):
         if self._broken:
             return
         self._task.before_input(origin)
-        self._input = self._stage.cause = origin
+        self._stage.cause = origin
         try:
             self._stage.tick(clock_ms)
             self._give((b"", None, "", b"", origin))
@@ -201,11 +201,8 @@ class TimersWork(RecordWork):
     def push_changes(self, push: Push) -> None:
         """Pass changed states to the operators after `changes()`, in the order (last input that changed it, key)."""
         found: Sequence[Change] = self._stage.take_changes()
-        last: Origin | None = None
         for key, state, origin in sorted(found, key=_order_of):
-            if origin is not last:
-                self._task.before_input(origin)
-                last = origin
+            self._task.before_input(origin)
             push(state, key, b"", origin)
 
     def _process(self, record: UnitRecord, unit: Unit) -> None:

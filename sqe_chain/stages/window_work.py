@@ -66,11 +66,8 @@ class EarlyResults(RecordWork):
     def push_changes(self, push: Push) -> None:
         """Pass early results to the operators after `changes()`, in the order (last input that changed it, key, window)."""
         kind: Any = self._kind
-        last: Origin | None = None
         for origin, result in sorted(self._early, key=_order_of):
-            if origin is not last:
-                self._task.before_input(origin)
-                last = origin
+            self._task.before_input(origin)
             push(kind.value_of(result), result.key, b"", origin)
 
 

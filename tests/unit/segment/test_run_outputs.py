@@ -21,7 +21,7 @@ from sqe_chain.envelope import EnvelopeHead, parse_head, wrap
 from sqe_chain.envelope.block import Block, EnvelopeBlock, RawBlock
 from sqe_chain.envelope.carrier import find_head, in_headers
 from sqe_chain.envelope.template import OutputTemplate
-from sqe_chain.errors import ChainError, PoisonError
+from sqe_chain.errors import ChainError, PoisonError, RepeatedPosition
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition, new_origin
 from sqe_chain.flow.nodes import Carrier
@@ -198,13 +198,20 @@ def one_by_one(gatherer: Gatherer, made: list[Made], inputs: list[int], block: B
 
 def remembered(gatherer: Gatherer) -> Any:
     """What the next record of each lane and partition depends on."""
-    return {
+    positions = {
         (index, lane, partition): position
         for index, target in gatherer._targets.items()
         for lane, writing in target.lanes.items()
         for partition, position in writing.previous.items()
         if position
     }
+    told = {
+        (index, lane): offset
+        for index, target in gatherer._targets.items()
+        for lane, offset in target.told.items()
+        if offset >= 0
+    }
+    return positions, told
 
 
 @pytest.mark.parametrize("worthwhile", [1, 20])
@@ -279,7 +286,7 @@ def test_a_run_of_several_types_for_one_key_is_refused_like_its_input() -> None:
     with pytest.raises(PoisonError, match=r"two types for one key from in\[3\]@59: a.B and c.D"):
         gatherer.gather_run(made, [*range(60), 59], TP, block, lane_of, records)
     assert not records
-    assert not remembered(gatherer)
+    assert remembered(gatherer) == ({}, {})
 
 
 @pytest.mark.parametrize("carrier", ["value", "headers"])
@@ -325,10 +332,51 @@ def test_after_a_replay_an_envelope_names_the_highest_position_before_it(carrier
     (index,) = gatherer._targets
     block = block_of(Random(1), "raw", 3, 0)
     records: list[Output] = []
-    for number in (0, 1, 0, 2):
+    for offset, number in enumerate((0, 1, 0, 2)):
         message, position = block.messages[number], root_position(0, number)
-        origin = new_origin((TP, number, 0, lane_of(0), position, None, message, None, -1))
+        origin = new_origin((TP, offset, 0, lane_of(0), position, None, message, None, -1))
         gatherer.gather([(index, b"k", "a.B", b"x")], origin, records)
     positions = [root_position(0, number) + bytes(4) for number in (0, 1)]
     heads = [find_head(value, headers) for _, _, _, value, headers, _ in records]
     assert [head.previous for head in heads] == [b"", positions[0], positions[1], positions[1]]
+
+
+@pytest.mark.parametrize("kind", ["value", "headers", "sqe"])
+@pytest.mark.parametrize("again", ["together", "one by one"])
+@pytest.mark.parametrize("before", ["together", "one by one"])
+def test_what_an_input_gives_is_gathered_once(before: str, again: str, kind: str) -> None:
+    """What came later would have the same position, and readers would take it for a replay."""
+    flow = Flow("f")
+    stream = flow.source("in", StringValue, raw=True)
+    for topic in ("out", "other"):
+        if kind == "sqe":
+            stream.to_sqe(topic, partitions=4, process_id=7)
+        else:
+            carrier: Any = kind
+            stream.to(topic, partitions=4, carrier=carrier)
+    gatherer = Gatherer(flow, None, {}, NOW_MS)
+    first, second = gatherer._targets
+    block = block_of(Random(1), "raw", 3, 0)
+
+    def gather(way: str, index: int, number: int, key: bytes) -> list[Output]:
+        found: list[Output] = []
+        made: list[Made] = [(index, key, "a.B", b"x")]
+        if way == "together":
+            gatherer.gather_run(made, [number], TP, block, lane_of, found)
+        else:
+            one_by_one(gatherer, made, [number], block)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outputs_module, "WORTHWHILE", 1)
+        gather(before, first, 1, b"k")
+        gather(again, second, 1, b"k")  # another output has another lane
+        known = remembered(gatherer)
+        for number in (1, 0):
+            with pytest.raises(
+                RepeatedPosition, match=rf"output 'f/out': in\[3\]@{number} gave more.*offset 1"
+            ) as error:
+                gather(again, first, number, b"l")
+            assert (error.value.topic, error.value.partition, error.value.offset) == ("in", 3, number)
+        assert remembered(gatherer) == known
+        gather(again, first, 2, b"l")
