@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import count, repeat
 from threading import Event
@@ -13,7 +13,7 @@ from sqe_chain.errors import WriteAheadLogError
 from sqe_chain.wal.record import Frames
 from sqe_chain.wal.tail import Appended
 
-WaitingFuture = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+WaitingFuture = asyncio.Future[None]
 
 
 class Receipt(NamedTuple):
@@ -179,17 +179,17 @@ class Pending:
         return self._group.receipts(self._index, self._index + 1)[0]
 
 
-def wake(futures: Sequence[WaitingFuture]) -> None:
+def wake(futures: Iterable[WaitingFuture]) -> None:
     """Let waiting coroutines go on: one call for each event loop."""
-    loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for loop, future in futures:
-        loops.setdefault(loop, []).append(future)
+    loops: dict[asyncio.AbstractEventLoop, list[WaitingFuture]] = {}
+    for future in futures:
+        loops.setdefault(future.get_loop(), []).append(future)
     for loop, waiting in loops.items():
         with suppress(RuntimeError):  # the loop was closed: nobody waits any more
             loop.call_soon_threadsafe(_resolve, waiting)
 
 
-def _resolve(futures: Sequence[asyncio.Future[None]]) -> None:
+def _resolve(futures: Sequence[WaitingFuture]) -> None:
     for future in futures:
         if not future.done():
             future.set_result(None)

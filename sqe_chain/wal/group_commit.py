@@ -53,7 +53,7 @@ class GroupCommit:
         self._groups: deque[Group] = deque()
         self._pending_bytes = 0
         self._waiting = 0
-        self._room_futures: list[WaitingFuture] = []
+        self._room_futures: dict[WaitingFuture, None] = {}
         self._closing = False
         self._thread = Thread(target=self._run, name="sqe-chain wal commit", daemon=True)
         self._thread.start()
@@ -126,10 +126,14 @@ class GroupCommit:
                 left = deadline - loop.time()
                 if left <= 0:
                     raise full
-                future: asyncio.Future[None] = loop.create_future()
-                self._room_futures.append((loop, future))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(future, left)
+                future: WaitingFuture = loop.create_future()
+                self._room_futures[future] = None
+            try:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(future, left)
+            finally:  # nothing is kept of who no longer waits
+                with self._lock:
+                    self._room_futures.pop(future, None)
 
     async def ended(self, group: Group) -> None:
         """Wait in asyncio until a group is durable, or refused."""
@@ -137,8 +141,8 @@ class GroupCommit:
         with self._lock:
             if group.ended:
                 return
-            future: asyncio.Future[None] = loop.create_future()
-            group.futures.append((loop, future))
+            future: WaitingFuture = loop.create_future()
+            group.futures.append(future)
         await future
 
     def _framed(self, records: Sequence[Record]) -> Frames:
@@ -267,11 +271,11 @@ class GroupCommit:
         with self._lock:
             group.end(found)
             if group.futures or self._room_futures:
-                wake(group.futures + self._room_futures)
+                wake([*group.futures, *self._room_futures])
             if self._waiting:
                 self._room.notify_all()
             self._pending_bytes -= group.reserved  # once: no calls in these two lines
-            group.reserved, group.futures, self._room_futures = 0, [], []
+            group.reserved, group.futures, self._room_futures = 0, [], {}
             if self._groups and self._groups[0] is group:
                 self._groups.popleft()
 
@@ -281,10 +285,10 @@ class GroupCommit:
             futures = self._take_room_futures()
         wake(futures)
 
-    def _take_room_futures(self) -> list[WaitingFuture]:
+    def _take_room_futures(self) -> dict[WaitingFuture, None]:
         if self._waiting:
             self._room.notify_all()
-        futures, self._room_futures = self._room_futures, []
+        futures, self._room_futures = self._room_futures, {}
         return futures
 
     def close(self) -> None:
@@ -293,7 +297,7 @@ class GroupCommit:
             self._closing = True
             self._changed.notify()
             self._room.notify_all()
-            futures, self._room_futures = self._room_futures, []
+            futures, self._room_futures = self._room_futures, {}
         wake(futures)
         self._thread.join()
         with self._writing:  # a caller may be writing

@@ -128,6 +128,7 @@ class DurableProducer:
             RecordTooLarge: the record is too large.
             LogClosed: the producer is closed.
             LogLocked: this process is a fork of the one that made the producer.
+            TypeError: the value, key or a header is neither bytes nor a buffer of single bytes.
         """
         record = _record(value, key, headers, timestamp_ms)
         return self._commit.append((record,), self._timeout(timeout_s))[0]

@@ -97,9 +97,10 @@ def encode(record: Record, partition: int) -> bytes:
 
     Raises:
         RecordTooLarge: too many headers, a name too long, or more than 2 GiB.
+        TypeError: key, value or a header is neither bytes nor a buffer of single bytes.
         ValueError: the time does not fit into 64 bits.
     """
-    key, value, headers = record.key, record.value, record.headers
+    key, value, headers = _bytes("key", record.key), _bytes("value", record.value), record.headers
     packed = _packed(headers) if headers else b""
     key_size = -1 if key is None else len(key)
     value_size = -1 if value is None else len(value)
@@ -131,7 +132,7 @@ def encode_all(
         numbers: spread records without a key.
 
     Raises:
-        RecordTooLarge, ValueError: as `encode`.
+        RecordTooLarge, TypeError, ValueError: as `encode`.
     """
     pieces, chosen = list[bytes](), list[int]()
     total = largest = 0
@@ -144,15 +145,8 @@ def encode_all(
     )
     for record in records:
         key, value = record.key, record.value
-        partition = next(numbers) % partitions if key is None else partition_of(key)
-        chosen.append(partition)
-        if (
-            key is None or type(value) is not bytes or record.headers
-        ):  # what can be changed is copied, not referred to
-            frame = encode(record, partition)
-            pieces.append(frame)
-            size = len(frame)
-        else:
+        if type(key) is bytes and type(value) is bytes and not record.headers:
+            partition = partition_of(key)
             key_size, value_size = len(key), len(value)
             size = overhead + key_size + value_size
             if size >> 31:
@@ -167,10 +161,34 @@ def encode_all(
             except StructError as error:
                 raise _no_time(record) from error
             pieces += (head, value, pack_checksum(checksum(value, checksum(head))))
+        else:  # what can be changed is copied, not referred to
+            key = _bytes("key", key)
+            partition = next(numbers) % partitions if key is None else partition_of(key)
+            frame = encode(record, partition)
+            pieces.append(frame)
+            size = len(frame)
+        chosen.append(partition)
         total += size
         if size > largest:  # noqa: PLR1730 - max() takes five times as long
             largest = size
     return Frames(pieces, chosen, total), largest
+
+
+def _bytes(what: str, given: object) -> bytes | None:
+    """What is given as bytes. The one place where a length is taken: that of other objects need not be one in bytes."""
+    if given is None or type(given) is bytes:
+        return given
+    try:
+        view = memoryview(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):
+        found = type(given).__name__
+    else:
+        if view.itemsize == 1:
+            return view.tobytes()
+        found = f"{type(given).__name__} with items of {view.itemsize} bytes"
+    raise TypeError(
+        f"{what} of a record: {found}. Expected bytes, or a buffer of single bytes. Say which bytes are meant, with .tobytes() or .encode()"
+    )
 
 
 def _too_long(size: int) -> RecordTooLarge:
@@ -217,8 +235,8 @@ def _packed(headers: Headers) -> bytes:
     if len(headers) > _MOST_HEADERS:
         raise RecordTooLarge(f"a record with {len(headers):,} headers; at most {_MOST_HEADERS:,}")
     parts = []
-    for name, content in headers:
-        encoded = name.encode()
+    for name, given in headers:
+        encoded, content = name.encode(), _bytes(f"header {name!r}", given)
         if len(encoded) > _LONGEST_NAME:
             raise RecordTooLarge(
                 f"a header's name of {len(encoded):,} bytes as UTF-8; at most {_LONGEST_NAME:,}"

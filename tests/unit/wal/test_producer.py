@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import os
 import threading
@@ -10,6 +11,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sqe_chain.errors import (
@@ -371,6 +373,101 @@ def test_a_callers_mistake_stops_nobody() -> None:
         assert one.append(b"0").offset == 0
         one.flush(timeout_s=PATIENCE_S)
     assert counted(broker) == [0]
+
+
+BUFFERS: dict[str, tuple[Any, bytes | None]] = {
+    "bytes": (b"abc", b"abc"),
+    "bytearray": (bytearray(b"abc"), b"abc"),
+    "memoryview": (memoryview(b"abc"), b"abc"),
+    "every second byte": (memoryview(b"a-b-c")[::2], b"abc"),
+    "rows of bytes": (memoryview(b"abcd").cast("B", (2, 2)), b"abcd"),
+    "array of bytes": (array.array("B", b"abc"), b"abc"),
+    "array of characters": (array.array("u", "abc"), None),
+    "array of integers": (array.array("I", [1, 2, 3]), None),
+    "view of integers": (memoryview(array.array("H", [1, 2])), None),
+    "an empty array": (array.array("d"), None),
+    "numpy bytes": (np.frombuffer(b"abc", np.uint8), b"abc"),
+    "numpy rows": (np.frombuffer(b"abcd", np.uint8).reshape(2, 2).T, b"acbd"),
+    "numpy integers": (np.arange(3), None),
+    "numpy objects": (np.array([object()]), None),
+    "numpy times": (np.array(["2026-11-26"], "datetime64[D]"), None),
+    "numpy scalar": (np.int32(7), None),
+    "text": ("abc", None),
+    "a number": (3, None),
+    "a list": ([1, 2], None),
+}
+WAYS = ("append", "submit", "append_many", "append_async", "append_many_async")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", ["value", "key", "header"])
+def test_a_buffer_is_taken_byte_for_byte_or_refused(way: str, place: str) -> None:
+    """One that was acknowledged with another length would damage the log, also for others."""
+    broker = new_broker(f"wal-buffers-{way}-{place}")
+    expected = []
+    with producer(MemoryFiles(), broker, limits=Limits(), partitions=1) as one:
+        for given, content in BUFFERS.values():
+            if place == "key" and not way.startswith("append_many"):
+                continue  # `key_bytes` has its own rule
+            record: dict[str, Any] = {"value": b"v", "key": b"k", "headers": None}
+            record |= {"headers": [("h", given)]} if place == "header" else {place: given}
+            if content is None:
+                with pytest.raises(TypeError, match=r"Expected bytes, or a buffer of single bytes"):
+                    handed_over(one, way, record)
+            else:
+                handed_over(one, way, record)
+                expected.append(content)
+        one.append(b"the last", key=b"k")
+        one.flush(timeout_s=PATIENCE_S)
+    *found, last = broker.records(TOPIC)
+    assert last.value() == b"the last"
+    reads = {
+        "value": lambda m: m.value(),
+        "key": lambda m: m.key(),
+        "header": lambda m: dict(m.headers())["h"],
+    }
+    assert [reads[place](message) for message in found] == expected
+
+
+def handed_over(one: DurableProducer, way: str, record: dict[str, Any]) -> None:
+    if way == "append":
+        one.append(**record)
+    elif way == "submit":
+        one.submit(**record).result()
+    elif way == "append_many":
+        one.append_many([Record(**record)])
+    elif way == "append_async":
+        asyncio.run(one.append_async(**record))
+    else:
+        asyncio.run(one.append_many_async([Record(**record)]))
+
+
+def test_nothing_is_kept_of_what_a_full_log_has_refused() -> None:
+    broker = new_broker("wal-refusals")
+    broker.set_down(down=True)
+    with producer(MemoryFiles(), broker, limits=SMALL_LOG) as one:
+        count = fill(one)
+
+        async def refused(timeout_s: float) -> None:
+            with pytest.raises(LogFull):
+                await one.append_async(b"no", **LARGE, timeout_s=timeout_s)
+
+        async def given_up() -> None:
+            waiting = [asyncio.create_task(one.append_async(b"no", **LARGE)) for _ in range(9)]
+            await asyncio.sleep(0)
+            assert len(one._commit._room_futures) >= len(waiting)
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+        async def all_of_them() -> None:
+            await asyncio.gather(*(refused(0.01) for _ in range(50)), given_up())
+
+        asyncio.run(all_of_them())
+        assert not one._commit._room_futures
+        broker.set_down(down=False)
+        one.flush(timeout_s=PATIENCE_S)
+    assert sorted(counted(broker)) == list(range(count))
 
 
 def test_settings_go_with_an_address_only() -> None:
