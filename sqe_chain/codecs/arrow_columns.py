@@ -17,12 +17,8 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
+from sqe_chain.conversions.arrow import Array, DataType, array_of, cast, values_of
 from sqe_chain.errors import PoisonError
-
-Array = Any
-"""A `pyarrow.Array`; published without types."""
-DataType = Any
-"""A `pyarrow.DataType`."""
 
 _TIMES: Final[tuple[tuple[Callable[[DataType], bool], type], ...]] = (
     (types.is_boolean, bool),
@@ -35,6 +31,7 @@ _TIMES: Final[tuple[tuple[Callable[[DataType], bool], type], ...]] = (
     (types.is_duration, timedelta),
 )
 
+_FINER: Final = ("nanosecond", "nanoseconds")
 _LOOK_ALIKE: Final[Mapping[type, type]] = {int: bool, date: datetime}
 """Subclasses that are not meant: True is an int, and a datetime is a date."""
 
@@ -109,18 +106,23 @@ class Leaf(Column):
         """See `Column`."""
         if self.into is not None:
             values = [None if value is None else self.into(value) for value in values]
-        for kind in set(map(type, values)):
-            if kind is not self.takes and not self._fits(kind):
+        for kind in set(map(type, values)) - {self.takes}:
+            if not self._fits(kind):
                 raise TypeError(
                     f"a column of type {self.arrow} takes {self.takes.__name__}, not {kind.__qualname__}"
                 )
-        # Arrow takes a time without zone for UTC.
+            # Times of pandas are subclasses of Python's, with nanoseconds beside them.
+            if any(getattr(one, name, 0) for name in _FINER for one in values):
+                raise TypeError(f"a column of type {self.arrow} takes times in whole microseconds")
+        # Arrow takes a time without zone for UTC, and leaves out the zone of a time of day.
         if self.takes is datetime and any(
             value is not None and (value.tzinfo is None) != (self.arrow.tz is None) for value in values
         ):
             zone = "with" if self.arrow.tz is not None else "without"
             raise TypeError(f"a column of type {self.arrow} takes times {zone} a zone")
-        return pa.array(values, type=self.arrow)
+        if self.takes is time and any(value is not None and value.tzinfo is not None for value in values):
+            raise TypeError(f"a column of type {self.arrow} takes times without a zone")
+        return array_of(values, self.arrow)
 
     def _fits(self, kind: type) -> bool:
         if kind is type(None) or (self.takes is float and kind is int):
@@ -131,11 +133,9 @@ class Leaf(Column):
         """See `Column`."""
         if types.is_null(array.type):
             return [None] * len(array)
-        if array.type != self.arrow:
-            if form_of(array.type) != form_of(self.arrow):
-                raise PoisonError(f"it is of type {array.type}, not {self.arrow}")
-            array = array.cast(self.arrow)
-        found: list[Any] = array.to_pylist()
+        if array.type != self.arrow and form_of(array.type) != form_of(self.arrow):
+            raise PoisonError(f"it is of type {array.type}, not {self.arrow}")
+        found = values_of(cast(array, self.arrow))
         if self.out_of is not None:
             return [None if value is None else self.out_of(value) for value in found]
         return found

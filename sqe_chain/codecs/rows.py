@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.json_format import ParseDict
-from google.protobuf.message import Message
+import msgspec.inspect as mi
 
 from sqe_chain.codecs.codec import Codec, Field, Shape
+from sqe_chain.codecs.exact_json import reader_of
 from sqe_chain.codecs.json_shape import form_of
 from sqe_chain.codecs.protobuf import Protobuf
+from sqe_chain.codecs.protobuf_rows import message_of
 from sqe_chain.codecs.raw import Raw
+from sqe_chain.conversions.text import bool_in, checked_decimal, checked_time, float_in, int_in
 from sqe_chain.errors import ConfigurationError
 
 Value = TypeVar("Value")
 
-_KEPT, _NULL, _LEFT_OUT = range(3)
-"""What becomes of an empty field of CSV."""
-_BOOLS: Final = {"true": True, "1": True, "false": False, "0": False}
+Read = Callable[[str], Any]
 _object: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class Rows(Codec[Value]):
     """Reads rows as values of one type; writes values as the type's own codec does.
 
-    A row of CSV is text in all columns, so numbers, booleans, times and null are read from text there. An empty field is an empty
-    text where the type's field takes text, else null where it takes that, else as if the column were not there.
+    A row of CSV is text in all columns, so numbers, booleans and times are read from text there, by `conversions.text`. An empty field
+    is an empty text where the type's field takes text, else null where it takes that, else as if the column were not there.
 
     Args:
         codec: of the type.
@@ -89,78 +88,78 @@ def _reader_of(codec: Codec[Any], *, csv: bool) -> Callable[[bytes], Any]:
     if isinstance(codec, Raw):
         return codec.decode
     if isinstance(codec, Protobuf):
-        return _protobuf_reader(codec.python_type, csv=csv)
+        of = codec.python_type
+        return lambda data: message_of(of, _object.decode(_checked(data) if csv else data), csv=csv)
     if codec.name != "json":
         raise ConfigurationError(
             f"codec {codec.name!r} reads bytes of its own, and rows of files are JSON: take a msgspec.Struct, a dataclass, dict, a "
             "protobuf message, bytes, or a function that takes the row's JSON"
         )
-    return _csv_reader(codec.python_type) if csv else msgspec.json.Decoder(form_of(codec.python_type)).decode
+    return _csv_reader(codec.python_type) if csv else reader_of(codec.python_type, whole_numbers=True)
 
 
 def _csv_reader(python_type: type) -> Callable[[bytes], Any]:
     form = form_of(python_type)
-    decode = msgspec.json.Decoder(form, strict=False).decode
-    blanks = _blanks_of(form)
-    if not blanks:
-        return lambda data: decode(_checked(data))
+    fields = getattr(mi.type_info(form), "fields", ())
+    reads = {field.encode_name: found for field in fields if (found := _read_of(field)) is not None}
 
     def read(data: bytes) -> Any:  # noqa: ANN401 - a value of the type
-        if b'""' not in _checked(data):
-            return decode(data)
-        row = _object.decode(data)
-        for name, what in blanks.items():
-            if row.get(name) != "":
-                continue
-            if what == _NULL:
-                row[name] = None
-            else:
+        row = _object.decode(_checked(data))
+        for name in reads.keys() & row.keys():
+            try:
+                row[name] = reads[name](row[name])
+            except ValueError as error:
+                raise msgspec.ValidationError(f"column {name!r}: {error}") from error
+            if row[name] is msgspec.UNSET:
                 del row[name]
-        return msgspec.convert(row, form, strict=False)
+        return msgspec.convert(row, form)
 
     return read
 
 
-def _blanks_of(form: Any) -> dict[str, int]:  # noqa: ANN401 - a type
-    """The fields for which an empty text is not what it looks like."""
-    found = {}
-    for field in getattr(msgspec.inspect.type_info(form), "fields", ()):
-        kinds = getattr(field.type, "types", (field.type,))
-        if any(isinstance(kind, msgspec.inspect.StrType | msgspec.inspect.AnyType) for kind in kinds):
-            continue
-        if any(isinstance(kind, msgspec.inspect.NoneType) for kind in kinds):
-            found[field.encode_name] = _NULL
-        elif not field.required:
-            found[field.encode_name] = _LEFT_OUT
-    return found
+def _read_of(field: Any) -> Read | None:  # noqa: ANN401 - msgspec's description
+    """What reads a field in text, before its type sees it; None: it takes text as it is."""
+    kinds = getattr(field.type, "types", (field.type,))
+    if any(isinstance(kind, mi.StrType | mi.AnyType) for kind in kinds):
+        return None
+    reads = [read for kind in kinds for read in _reads_of(kind)]
+    null = any(isinstance(kind, mi.NoneType) for kind in kinds)
+    empty = None if null else msgspec.UNSET
 
-
-def _protobuf_reader(python_type: type[Message], *, csv: bool) -> Callable[[bytes], Message]:
-    kinds = _kinds_of(cast("Descriptor", python_type.DESCRIPTOR)) if csv else {}
-
-    def read(data: bytes) -> Message:
-        row = _object.decode(_checked(data) if csv else data)
-        for name, kind in kinds.items():
-            text = row.get(name)
-            if text == "":
-                del row[name]
-            elif kind == FieldDescriptor.CPPTYPE_BOOL and isinstance(text, str):
-                row[name] = _BOOLS.get(text.lower(), text)
-        found: Message = ParseDict(row, python_type(), ignore_unknown_fields=True)
-        return found
+    def read(text: str) -> Any:  # noqa: ANN401 - JSON
+        if text == "" and (null or not field.required):
+            return empty
+        failed = None
+        for one in reads:
+            try:
+                return one(text)
+            except ValueError as error:
+                failed = failed or error
+        if failed is not None and len(reads) == len(kinds) - null:
+            raise failed
+        return text
 
     return read
 
 
-def _kinds_of(descriptor: Descriptor) -> dict[str, int]:
-    """Name of each field that takes no text -> its kind."""
-    texts = (FieldDescriptor.CPPTYPE_STRING,)
-    return {
-        name: field.cpp_type
-        for field in descriptor.fields
-        if field.cpp_type not in texts
-        for name in (field.name, field.json_name)
-    }
+def _reads_of(kind: Any) -> tuple[Read, ...]:  # noqa: ANN401 - msgspec's description
+    """What reads a kind of value in text; nothing: it is text in JSON, too."""
+    values = (
+        getattr(kind, "values", None) or [one.value for one in getattr(kind, "cls", None) or ()]
+        if (isinstance(kind, mi.LiteralType | mi.EnumType))
+        else ()
+    )
+    if isinstance(kind, mi.IntType) or (values and all(type(one) is int for one in values)):
+        return (int_in,)
+    if isinstance(kind, mi.FloatType):
+        return (float_in,)
+    if isinstance(kind, mi.BoolType):
+        return (bool_in,)
+    if isinstance(kind, mi.DecimalType):
+        return (checked_decimal,)
+    if isinstance(kind, mi.DateTimeType | mi.TimeType | mi.TimeDeltaType):
+        return (checked_time,)
+    return ()
 
 
 def _checked(data: bytes) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from sqe_chain.conversions import arrow
 from sqe_chain.tables.chunk import Plain
 from sqe_chain.tables.columns import Column
 from sqe_chain.tables.schema import TableSchema
@@ -75,7 +76,7 @@ def table_schema(schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no t
 
 
 def array_of(column: Column, cells: Sequence[object], of: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Cells as an array; raises what pyarrow raises, and nothing is rounded or cut off where `Column.refusal` is None.
+    """Cells as an array, as `conversions.arrow.array_of`, where `Column.refusal` is None.
 
     Args:
         column: whose cells they are.
@@ -84,7 +85,7 @@ def array_of(column: Column, cells: Sequence[object], of: Any) -> Any:  # noqa: 
     """
     if "decimal" in column.type:
         cells = [_exact(cell) for cell in cells]
-    return pa.array(cells, of)
+    return arrow.array_of(cells, of)
 
 
 def _exact(cell: object) -> object:

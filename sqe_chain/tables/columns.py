@@ -17,7 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from sqe_chain.errors import FlowError
+from sqe_chain.errors import FlowError, RowOfAnotherType
 
 _PYTHON: Final[Mapping[type, str]] = {
     bool: "bool",
@@ -231,11 +231,19 @@ def _protobuf_cell(field: Any) -> Callable[[Any], object]:  # noqa: ANN401 - see
     if field.is_repeated:
         return lambda value: list(read(value))
     if field.message_type is not None:
-        utc = dt.UTC
-        return lambda value: read(value).ToDatetime(tzinfo=utc) if value.HasField(name) else None
+        return lambda value: _moment(read(value), name) if value.HasField(name) else None
     if field.has_presence:
         return lambda value: read(value) if value.HasField(name) else None
     return read
+
+
+def _moment(stamp: Timestamp, name: str) -> dt.datetime:
+    if stamp.nanos % 1_000:
+        raise RowOfAnotherType(
+            f"column {name!r}: timestamp does not take {stamp.nanos} nanoseconds. Expected whole microseconds. Round it in the flow, or "
+            f"store it as int64 by Column({name!r}, 'int64', of=...)."
+        )
+    return stamp.ToDatetime(tzinfo=dt.UTC)
 
 
 def _field(payload: type | None, name: object) -> Column:

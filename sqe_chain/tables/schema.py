@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Self
 
@@ -137,7 +138,7 @@ class TableSchema:
                 return found[0].encode("utf-8", "surrogatepass")
             if isinstance(found[0], bytes):
                 return found[0]
-        texts = [one.hex() if isinstance(one, bytes) else one for one in found]
+        texts = [_key_text(one) for one in found]
         return json.dumps(texts, default=str, separators=(",", ":")).encode()
 
     def partition_key_of(self, value: object) -> bytes:
@@ -151,6 +152,13 @@ class TableSchema:
             "partition_key": list(self.partition_key),
             "row_key": list(self.row_key),
         }
+
+
+def _key_text(cell: object) -> object:
+    """A cell as JSON can tell it from others; a moment is one, whatever zone says it."""
+    if isinstance(cell, datetime):
+        return str(cell.astimezone(UTC))
+    return cell.hex() if isinstance(cell, bytes) else cell
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    duration_pb2,
+    message_factory,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+)
 from google.protobuf.message import Message
 
 _Field = descriptor_pb2.FieldDescriptorProto
+_OWN = "google.protobuf."
 
 
 def message_type(messages: dict[str, str], name: str = "State", package: str = "made") -> type[Message]:
@@ -13,7 +22,7 @@ def message_type(messages: dict[str, str], name: str = "State", package: str = "
 
     Args:
         messages: name -> fields as in a .proto file, such as ``int64 miles = 2; repeated Leg legs = 3``;
-            ``map<string, int64> m = 4`` and ``oneof(1) int64 a = 5`` work, too.
+            ``map<string, int64> m = 4``, ``oneof(1) int64 a = 5`` and ``google.protobuf.Timestamp t = 6`` work, too.
         name: of the message type to return.
         package: of all types.
     """
@@ -23,6 +32,9 @@ def message_type(messages: dict[str, str], name: str = "State", package: str = "
         for text in filter(None, (one.strip() for one in fields.split(";"))):
             _add(made, package, text, set(messages))
     pool = descriptor_pool.DescriptorPool()
+    for own in (timestamp_pb2, duration_pb2, struct_pb2, wrappers_pb2) if _OWN in str(messages) else ():
+        pool.AddSerializedFile(own.DESCRIPTOR.serialized_pb)
+        file.dependency.append(own.DESCRIPTOR.name)
     pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
     found: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
     return found
@@ -48,8 +60,9 @@ def _add(made: descriptor_pb2.DescriptorProto, package: str, text: str, messages
             _add(entry, package, f"{part.strip()} {what} = {at}", messages)
         field.label, field.type = _Field.LABEL_REPEATED, _Field.TYPE_MESSAGE
         field.type_name = f".{package}.{made.name}.{entry.name}"
-    elif kind in messages:
-        field.type, field.type_name = _Field.TYPE_MESSAGE, f".{package}.{kind}"
+    elif kind in messages or kind.startswith(_OWN):
+        field.type = _Field.TYPE_MESSAGE
+        field.type_name = f".{package}.{kind}" if kind in messages else f".{kind}"
     elif kind == "enum":
         if not made.enum_type:
             made.enum_type.add(name="Kind").value.add(name="NONE", number=0)

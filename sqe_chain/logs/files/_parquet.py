@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from sqe_chain.errors import ChangedFile, ConfigurationError, UnreadableFile
+from sqe_chain.logs.files._times import has_zones, in_microseconds, in_numbers, sayable, spelled
 
 if TYPE_CHECKING:
     from sqe_chain.logs.files._content import FixedFile
@@ -23,8 +24,8 @@ _encode: Final = msgspec.json.Encoder().encode
 class ParquetRows:
     """The rows of a Parquet file, as JSON objects.
 
-    Times of nanoseconds are cut to microseconds. What JSON has no form for is text, as msgspec writes it: times in ISO 8601, bytes in
-    base64, decimals as they are printed; NaN and infinity become null.
+    What JSON has no form for is text, as msgspec writes it: times in ISO 8601, with nine digits where there are nanoseconds, bytes in base64,
+    decimals as they are printed; NaN and infinity become null.
 
     Args:
         path: of the file, for errors.
@@ -49,7 +50,8 @@ class ParquetRows:
         self._path, self._file, self._errors = path, file, (pa.ArrowException, OSError, ValueError)
         try:
             self._parquet = pq.ParquetFile(file, pre_buffer=False)
-            self._schema = _in_microseconds(self._parquet.schema_arrow, pa)
+            was = self._parquet.schema_arrow
+            self._schema = in_microseconds(was, pa)
         except self._errors as error:
             raise self._unreadable("no Parquet, or cut off", error) from error
         twice = _names_twice(self._schema, pa)
@@ -58,6 +60,8 @@ class ParquetRows:
                 f"{path}: it has several columns named {', '.join(map(repr, twice))}, of which a row could keep one; write it with another name "
                 "for each"
             )
+        self._pa, self._kind, self._numbers = pa, pa.struct(list(was)), in_numbers(was, pa)
+        self._zones = has_zones(self._kind, pa)
         groups = [
             self._parquet.metadata.row_group(number).num_rows
             for number in range(self._parquet.num_row_groups)
@@ -82,18 +86,15 @@ class ParquetRows:
                 if skip >= batch.num_rows:
                     skip -= batch.num_rows
                     continue
-                part = batch.slice(skip)
+                yield from self._rows_in(batch.slice(skip))
                 skip = 0
-                if part.schema != self._schema:
-                    part = part.cast(self._schema, safe=False)
-                yield from self._rows_in(part)
         except self._errors as error:
             raise self._unreadable(f"damaged, at row {row:,} or after it", error) from error
 
     def _rows_in(self, part: Any) -> Iterator[bytes]:  # noqa: ANN401 - an Arrow record batch
         """The rows of a batch. One that Python cannot hold becomes a text that says why, for the poison policy, and harms no other."""
         try:
-            rows = part.to_pylist(maps_as_pydicts="strict")
+            rows = self._values(part)
         except _NOT_PYTHON as error:
             if part.num_rows == 1:
                 return iter(
@@ -102,6 +103,17 @@ class ParquetRows:
             half = part.num_rows // 2
             return chain.from_iterable(self._rows_in(one) for one in (part.slice(0, half), part.slice(half)))
         return map(_as_json, rows)
+
+    def _values(self, part: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - an Arrow record batch
+        pa, own = self._pa, self._kind
+        try:
+            if part.schema != self._schema:
+                part = part.cast(self._schema)
+        except pa.ArrowInvalid:  # there are nanoseconds
+            numbers = part.cast(self._numbers).to_pylist(maps_as_pydicts="strict")
+            return [spelled(own, row, pa) for row in numbers]
+        rows: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="strict")
+        return [sayable(row) for row in rows] if self._zones else rows
 
     def _unreadable(self, what: str, error: BaseException) -> UnreadableFile | ChangedFile:
         if self._file.failure is not None:
@@ -118,11 +130,6 @@ def _as_json(row: dict[str, Any]) -> bytes:
         return repr(row).encode(errors="backslashreplace")
 
 
-def _in_microseconds(schema: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """The schema with microseconds for nanoseconds, of which Python knows nothing."""
-    return pa.schema([field.with_type(_coarser(field.type, pa)) for field in schema])
-
-
 def _names_twice(fields: Any, pa: Any) -> list[str]:  # noqa: ANN401 - a schema, or a type of structs
     """Names that several fields have, also within structs."""
     names = [field.name for field in fields]
@@ -134,18 +141,3 @@ def _names_twice(fields: Any, pa: Any) -> list[str]:  # noqa: ANN401 - a schema,
         if pa.types.is_struct(kind):
             found.update(_names_twice(kind, pa))
     return sorted(found)
-
-
-def _coarser(kind: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
-    if getattr(kind, "unit", "") == "ns":
-        if pa.types.is_timestamp(kind):
-            return pa.timestamp("us", kind.tz)
-        return pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_coarser(field.type, pa)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _coarser(kind.item_type, pa))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        made = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-        return made(kind.value_field.with_type(_coarser(kind.value_type, pa)))
-    return kind

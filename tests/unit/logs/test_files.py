@@ -219,14 +219,14 @@ def test_types_of_parquet_become_json(tmp_path: Path) -> None:
     pq.write_table(table, path)
     assert decoded(FileRows(path)) == [
         {
-            "ns": "2023-11-14T22:13:20.123456Z",
+            "ns": "2023-11-14T22:13:20.123456789Z",
             "us": "2026-11-23T06:00:00.123456Z",
             "money": "12.50",
             "data": "AP8=",
             "nan": None,
             "none": None,
             "big": 2**63 - 1,
-            "parts": [{"n": 1, "at": "1970-01-01T00:00:00"}],
+            "parts": [{"n": 1, "at": "1970-01-01T00:00:00.000000005"}],
             "map": {"k": 1},
             "word": "x",
         }

@@ -1,0 +1,125 @@
+"""JSON read as a type, where msgspec by itself would round or guess: times finer than microseconds, decimals in text, large whole numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, time
+from typing import Any, Final
+
+import msgspec
+import msgspec.inspect as mi
+
+from sqe_chain.codecs.json_shape import form_of, kinds_of
+from sqe_chain.conversions.text import checked_decimal, checked_time, whole_as_float
+
+_TIMES: Final = {"datetime", "time", "timedelta"}
+_FINE: Final = re.compile(rb'\.[0-9]{6}[0-9]*[1-9][0-9]*["ZzDHMS+-]').search
+"""What may be a time that would be rounded; nothing else is searched for it in full."""
+_LONG: Final = re.compile(rb"(?:[\[:, \t\n]|^)-?[0-9]{16}").search
+"""What may be a whole number that no float is."""
+_LISTS: Final = (mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType, mi.CollectionType)
+
+
+def reader_of(python_type: type, *, whole_numbers: bool = False) -> Callable[[bytes], Any]:
+    """The function that reads JSON as a type.
+
+    It raises `msgspec.ValidationError`, with the path, where a value would not be what is written: a time finer than microseconds, text
+    in a decimal that JSON would not call a number.
+
+    Args:
+        python_type: the type.
+        whole_numbers: whether a whole number in a field of floats is refused, too, if it would be rounded.
+    """
+    form = form_of(python_type)
+    decode, kinds = msgspec.json.Decoder(form).decode, kinds_of(python_type)
+    searches = [_FINE] if kinds & _TIMES else []
+    if whole_numbers and "float" in kinds:
+        searches.append(_LONG)
+    always = "decimal" in kinds
+    if not searches and not always:
+        return decode
+    info = mi.type_info(form)
+
+    def read(data: bytes) -> Any:  # noqa: ANN401 - a value of the type
+        value = decode(data)
+        if always or any(search(data) for search in searches):
+            _check(info, msgspec.json.decode(data), "$", whole_numbers=whole_numbers)
+        return value
+
+    return read
+
+
+def check_zones(value: object) -> None:
+    """Check that JSON can express the offsets of all times in a value: whole minutes.
+
+    Raises:
+        ValueError: one has seconds, as those of old zones have; what is written would be another moment.
+    """
+    for one in _times(msgspec.to_builtins(value, builtin_types=(datetime, time))):
+        offset = one.utcoffset()
+        if offset is not None and (offset.seconds % 60 or offset.microseconds):
+            raise ValueError(
+                f"JSON cannot express {one.isoformat()}: its offset has seconds. Expected whole minutes. Store it in UTC: .astimezone(UTC)."
+            )
+
+
+def has_times(python_type: type) -> bool:
+    """Whether a type declares fields with a zone."""
+    return bool(kinds_of(python_type) & {"datetime", "time"})
+
+
+def _times(value: object) -> Iterator[datetime | time]:
+    if isinstance(value, datetime | time):
+        yield value
+    elif isinstance(value, dict | list | tuple | set | frozenset):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _times(one)
+
+
+def _check(info: Any, data: Any, path: str, *, whole_numbers: bool) -> None:  # noqa: ANN401 - msgspec's description, and any JSON
+    """Check what was read as a type; that it fits the type is known."""
+    for part, found, where in _inside(info, data, path):
+        _check(part, found, where, whole_numbers=whole_numbers)
+    try:
+        match info:
+            case mi.DecimalType() if isinstance(data, str):
+                checked_decimal(data)
+            case mi.DateTimeType() | mi.TimeType() | mi.TimeDeltaType() if isinstance(data, str):
+                checked_time(data)
+            case mi.FloatType() if whole_numbers and isinstance(data, int):
+                whole_as_float(data)
+    except ValueError as error:
+        raise msgspec.ValidationError(f"{error} - at `{path}`") from error
+
+
+def _inside(info: Any, data: Any, path: str) -> Iterable[tuple[Any, Any, str]]:  # noqa: ANN401 - as above
+    """The parts of a value, each with its description."""
+    if isinstance(info, mi.UnionType):
+        # What a union takes as text or as an int is not a time or a float.
+        plain = {str: mi.StrType, int: mi.IntType}.get(type(data))
+        if plain is None or not any(isinstance(one, plain) for one in info.types):
+            yield from ((one, data, path) for one in info.types if _is_tagged(one, data))
+    elif isinstance(info, mi.DictType) and isinstance(data, dict):
+        yield from ((info.value_type, one, f"{path}[...]") for one in data.values())
+    elif isinstance(info, _LISTS) and isinstance(data, list):
+        yield from ((info.item_type, one, f"{path}[{number}]") for number, one in enumerate(data))
+    elif isinstance(info, mi.TupleType) and isinstance(data, list):
+        yield from ((of, one, path) for of, one in zip(info.item_types, data, strict=False))
+    elif hasattr(info, "fields") and isinstance(data, dict):
+        names = {field.encode_name: field.type for field in info.fields}
+        yield from ((names[name], one, f"{path}.{name}") for name, one in data.items() if name in names)
+    elif hasattr(info, "fields") and isinstance(data, list):  # array_like
+        begin = 1 if getattr(info, "tag", None) is not None else 0
+        yield from (
+            (field.type, one, f"{path}.{field.name}")
+            for field, one in zip(info.fields, data[begin:], strict=False)
+        )
+
+
+def _is_tagged(info: Any, data: Any) -> bool:  # noqa: ANN401 - as above
+    """Whether it is no struct of another tag than the value has."""
+    tag = getattr(info, "tag", None)
+    if tag is None or not isinstance(data, dict | list):
+        return True
+    return bool((data.get(info.tag_field) if isinstance(data, dict) else next(iter(data), None)) == tag)

@@ -1,0 +1,83 @@
+"""Values as Arrow arrays, and arrays as values: each is the same afterwards, or refused.
+
+Arrow checks nearly all of that itself. It rounds floats of fewer bits, and cuts times of Python off, where these are not what it holds: so
+values become arrays of what Python has, and those are cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+Array = Any
+"""A `pyarrow.Array`; published without types."""
+DataType = Any
+"""A `pyarrow.DataType`."""
+
+
+def array_of(values: Sequence[Any], arrow: DataType) -> Array:
+    """An array of values of Python's own types.
+
+    Raises:
+        pyarrow.ArrowException, ValueError, TypeError, OverflowError: it would not hold one of them unchanged.
+    """
+    return cast(pa.array(values, _in_python(arrow)), arrow)
+
+
+def values_of(array: Array) -> list[Any]:
+    """The values of an array, without lists in it.
+
+    Raises:
+        pyarrow.ArrowException, ValueError, OverflowError: Python has no such value: a time of nanoseconds, one beyond the year 9999.
+    """
+    found: list[Any] = cast(array, _in_python(array.type)).to_pylist()
+    return found
+
+
+def cast(array: Array, arrow: DataType) -> Array:
+    """An array as one of another type.
+
+    Raises:
+        pyarrow.ArrowException: a value would not be the same.
+    """
+    if array.type == arrow:
+        return array
+    made = array.cast(arrow)
+    of, into = _leaf(array.type), _leaf(arrow)
+    if types.is_floating(of) and types.is_floating(into) and into.bit_width < of.bit_width:
+        _check_floats(array, made)
+    return made
+
+
+def _check_floats(array: Array, made: Array) -> None:
+    was, now = (
+        (one.flatten() if types.is_list(one.type) else one).cast(pa.float64()) for one in (array, made)
+    )
+    differs = pc.and_(pc.not_equal(was, now), pc.invert(pc.is_nan(was)))
+    if pc.any(differs).as_py():
+        raise pa.ArrowInvalid(
+            f"{was.filter(differs)[0].as_py()!r} would be rounded. Expected what {_leaf(made.type)} holds. Round it yourself, or declare float64."
+        )
+
+
+def _leaf(arrow: DataType) -> DataType:
+    return arrow.value_type if types.is_list(arrow) else arrow
+
+
+def _in_python(arrow: DataType) -> DataType:
+    """The type that holds what Python holds: floats of 64 bits, times in microseconds, dates in days."""
+    if types.is_list(arrow):
+        return pa.list_(arrow.value_field.with_type(_in_python(arrow.value_type)))
+    if types.is_floating(arrow):
+        return pa.float64()
+    if types.is_timestamp(arrow):
+        return pa.timestamp("us", arrow.tz)
+    if types.is_time(arrow):
+        return pa.time64("us")
+    if types.is_duration(arrow):
+        return pa.duration("us")
+    return pa.date32() if types.is_date(arrow) else arrow

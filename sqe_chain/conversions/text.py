@@ -1,0 +1,106 @@
+"""Numbers, booleans and times in text: one grammar, whatever field reads them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final
+
+_INT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.0+)?").fullmatch
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?").fullmatch
+_FINER: Final = re.compile(r"\.[0-9]{6}[0-9]*[1-9]").search
+_CODES: Final = {32: "f", 64: "d"}
+_BOOLS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+def int_in(text: str) -> int:
+    """The int that a text is: digits of ASCII as JSON writes them; ``20.0`` is one, too.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _INT(text):
+        raise _refused(text, "an int", "digits, as in 20 or -3")
+    return int(text.partition(".")[0])
+
+
+def float_in(text: str, bits: int = 64) -> float:
+    """The float of so many bits that is nearest to a number in text, as JSON writes it.
+
+    Raises:
+        ValueError: it is no number; it is too large, or too near to 0; or it is a whole number that no float is.
+    """
+    found = _NUMBER(text)
+    if not found:
+        raise _refused(text, "a number", "one as JSON writes it, as in 20, -1.5 or 1e-3")
+    if not found[1] and not found[2]:
+        whole_as_float(int(text), bits)
+    number = _narrowed(float(text), bits)
+    if number - number or (not number and re.search("[1-9]", re.split("[eE]", text)[0])):
+        raise _refused(text, f"a float of {bits} bits", "a number within its limits")
+    return number
+
+
+def whole_as_float(number: int, bits: int = 64) -> float:
+    """An int as a float of so many bits.
+
+    Raises:
+        ValueError: there is no such float.
+    """
+    try:
+        found = _narrowed(float(number), bits)
+    except OverflowError:
+        found = float("inf")
+    if found != number:
+        raise _refused(str(number), f"a float of {bits} bits without being rounded", "fewer digits")
+    return found
+
+
+def _narrowed(number: float, bits: int) -> float:
+    """The nearest float of so many bits."""
+    code = _CODES[bits]
+    try:
+        found: float = struct.unpack(code, struct.pack(code, number))[0]
+    except OverflowError:
+        return float("inf")
+    return found
+
+
+def bool_in(text: str) -> bool:
+    """True or False in text, in any case; or 1 and 0.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    found = _BOOLS.get(text.lower())
+    if found is None:
+        raise _refused(text, "true or false", "true, false, 1 or 0")
+    return found
+
+
+def checked_decimal(text: str) -> str:
+    """A decimal number in text, checked: Python would read underscores, blanks and digits of any script in it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _NUMBER(text):
+        raise _refused(text, "a decimal number", "one as JSON writes it, as in 20, -1.5 or 1e-3")
+    return text
+
+
+def checked_time(text: str) -> str:
+    """A time or a duration in text, checked: it has whole microseconds, as Python does.
+
+    Raises:
+        ValueError: it is finer, and would be rounded.
+    """
+    if _FINER(text):
+        raise _refused(text, "a time in whole microseconds", "six digits after the point at most")
+    return text
+
+
+def _refused(text: str, what: str, expected: str) -> ValueError:
+    return ValueError(
+        f"{text[:80]!r} is not {what}. Expected {expected}. Write it so, or read the field as text."
+    )
