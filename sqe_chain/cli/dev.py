@@ -11,7 +11,7 @@ from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, reported
 from sqe_chain.cli.options import TracebackOption
-from sqe_chain.dev import DevMachine, down, fetch, kafka, status, up
+from sqe_chain.dev import DevMachine, down, fetch, kafka, reset, status, up
 from sqe_chain.dev.machine import DEFAULT_KINDS
 from sqe_chain.stores import WithSchema, open_store
 
@@ -90,6 +90,15 @@ def dev_down(
             _show(status(directory), as_json=True)
         else:
             OUT.print(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+@app.command("reset")
+def dev_reset(*, directory: DirOption = None, traceback: TracebackOption = False) -> None:
+    """Stop what `up` started, and delete all of its data: topics, offsets, states and tables."""
+    with reported(traceback=traceback):
+        servers = reset(directory).servers
+        emptied = ", ".join(server.kind for server in servers)
+        OUT.print(f"deleted the data of: {emptied}" if servers else "nothing was started")
 
 
 def _make_tables(machine: DevMachine) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from sqe_chain.dev.cassandra import CassandraServer
 from sqe_chain.dev.kafka import KafkaServer
-from sqe_chain.dev.machine import DevMachine, DevServer, down, status, up
+from sqe_chain.dev.machine import DevMachine, DevServer, down, reset, status, up
 from sqe_chain.dev.packages import cache_directory, fetch
 from sqe_chain.dev.redis import RedisServer
 
@@ -24,6 +24,7 @@ __all__ = [
     "cache_directory",
     "down",
     "fetch",
+    "reset",
     "status",
     "up",
 ]

@@ -1,9 +1,10 @@
-"""Servers that outlive the command that started them: `sqe-chain dev up`, `status`, `down`."""
+"""Servers that outlive the command that started them: `sqe-chain dev up`, `status`, `down`, `reset`."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -154,10 +155,36 @@ def down(directory: Path | str | None = None, *, grace_s: float = 20) -> DevMach
         Unavailable: another `up` or `down` in this directory does not end.
     """
     with _locked(directory) as path:
-        before = _read(path)
+        return _stop(path, grace_s)
+
+
+def reset(directory: Path | str | None = None) -> DevMachine:
+    """Stop everything that was started in this directory, and delete its data: the next `up` begins with empty servers.
+
+    Args:
+        directory: None: `default_directory()`.
+
+    Returns:
+        The servers as they were before.
+
+    Raises:
+        ConfigurationError: the list of servers cannot be read.
+        Unavailable: another `up` or `down` in this directory does not end.
+    """
+    with _locked(directory) as path:
+        before = _stop(path, grace_s=0)
         for server in before.servers:
-            server.identity.end(grace_s)
+            if (path / server.kind).exists():
+                shutil.rmtree(path / server.kind)
+        _write(DevMachine(path, ()))
         return before
+
+
+def _stop(path: Path, grace_s: float) -> DevMachine:
+    before = _read(path)
+    for server in before.servers:
+        server.identity.end(grace_s)
+    return before
 
 
 def _check_ports(machine: DevMachine, ports: Mapping[str, int | None]) -> None:

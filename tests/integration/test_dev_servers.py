@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from redis import Redis
 
-from sqe_chain.dev import DevMachine, KafkaServer, RedisServer, down, status, up
+from sqe_chain.dev import DevMachine, KafkaServer, RedisServer, down, reset, status, up
 from sqe_chain.dev.process import wait_until
 from sqe_chain.dev.server import free_port, port_is_free
 from sqe_chain.errors import ConfigurationError, Unavailable
@@ -246,6 +246,12 @@ def test_up_goes_on_until_down_and_keeps_data_and_addresses(place: Path) -> None
     kafka = again.server("kafka")
     assert kafka is not None
     assert not kafka.running
+
+    assert {server.kind for server in reset(place).servers} == {"kafka", "redis"}
+    assert status(place).servers == ()
+    with Redis.from_url(address(up(["redis"], place), "redis")) as client:
+        assert client.get("key") is None
+    assert not (place / "kafka").exists()
 
 
 def test_up_starts_cassandra_when_asked(place: Path) -> None:

@@ -205,6 +205,21 @@ def test_every_producer_of_ours_has_one_request_in_flight() -> None:
     assert found > 10
 
 
+def test_pages_that_are_typed_one_after_another_share_no_topic_and_no_flow() -> None:
+    """Servers keep what the page before has left: topics with partitions, groups, states."""
+    named = re.compile(r'\b(?:Flow|source|to|create_topic|produce)\(\s*"([\w.-]+)"')
+    names = {
+        page.name: {
+            name for block in docs_examples.blocks(page) if block.file for name in named.findall(block.text)
+        }
+        for page in PAGES
+        if docs_examples.RUN_MARK in page.read_text(encoding="utf-8")
+    }
+    assert min(map(len, names.values())) > 1
+    every = [name for found in names.values() for name in found]
+    assert sorted(every) == sorted(set(every)), names
+
+
 def test_the_readme_stays_short() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 170
