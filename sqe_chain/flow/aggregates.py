@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import caller_line, declared, state_codec
+from sqe_chain.flow.declaration import caller_line, declared, declared_fold, state_codec
 from sqe_chain.flow.declared_aggregates import Aggregation, check_plain
 from sqe_chain.flow.declared_stage import checked_key, declared_stage
 from sqe_chain.flow.functions import (
@@ -241,7 +241,8 @@ class AggregateSteps(Generic[Value]):
             )
         else:
             check_plain(aggregates, "aggregate", where)
-            folded, states = declared("fold", fold, 2, where), state_codec(name, state, codec, where)
+            states = state_codec(name, state, codec, where)
+            folded = declared_fold("fold", fold, states, where, "many")
             key_of = checked_key(key, where)
         if on_timer is None and expire_after_ms is None:
             _check_untimed(heartbeat, guard, where)
@@ -255,7 +256,7 @@ class AggregateSteps(Generic[Value]):
         kind = kind_named("timers")(
             fold=folded,
             states=states,
-            on_timer=None if on_timer is None else declared("on_timer", on_timer, 2, where),
+            on_timer=None if on_timer is None else declared_fold("on_timer", on_timer, states, where, "many"),
             expire_after_ms=expire_after_ms,
             beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
             guard=guard,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import ConfigurationError, FlowError
-from sqe_chain.flow.declaration import caller_line, check_callable, wants_context
+from sqe_chain.flow.declaration import caller_line, declared
 from sqe_chain.flow.functions import Made, UserFunction, Value
 from sqe_chain.flow.nodes import Node
 
@@ -156,8 +156,7 @@ class BatchSteps(Generic[Value]):
         Source: `mapInArrow` of Spark, with rows that know where they come from.
         """
         where = caller_line()
-        check_callable("map_batches", function, where)
-        if wants_context(function, 1, where):
+        if declared("map_batches", function, 1, where).takes_context:
             raise FlowError(f"{where}: the function of map_batches takes a batch, and no context")
         if index is not None and (not isinstance(index, str) or not index):
             raise FlowError(f"{where}: index={index!r}; the name of a column")

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from sqe_chain.codecs import Codec, codec_for, codec_named
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.shapes import Gives, check_callable, check_fold
 from sqe_chain.ports.files import Format, format_of
 
 NAME_LENGTH = 120
@@ -74,12 +75,6 @@ def check_topic(topic: object, where: str) -> None:
     check_name("topic", topic, where, TOPIC_LENGTH)
     if topic in (".", ".."):
         raise FlowError(f"{where}: topic {topic!r}; Kafka does not allow it")
-
-
-def check_callable(what: str, function: object, where: str) -> None:
-    """Refuse what cannot be called. Raises FlowError."""
-    if not callable(function):
-        raise FlowError(f"{where}: {what} needs a function, got {function!r}")
 
 
 def check_choice(what: str, found: object, choices: tuple[str | None, ...], where: str) -> None:
@@ -291,7 +286,7 @@ def wants_context(function: UserFunction | None, plain: int, where: str) -> bool
     return len(required) == plain + 1
 
 
-def declared(what: str, function: Any, plain: int, where: str) -> DeclaredFunction:  # noqa: ANN401 - it is checked here
+def declared(what: str, function: Any, plain: int, where: str, gives: Gives = "one") -> DeclaredFunction:  # noqa: ANN401 - it is checked here
     """A function that the user gave.
 
     Args:
@@ -299,9 +294,28 @@ def declared(what: str, function: Any, plain: int, where: str) -> DeclaredFuncti
         function: the function.
         plain: positional arguments that it takes without the context.
         where: file and line of the declaration.
+        gives: what it returns.
 
     Raises:
-        FlowError: it cannot be called, or takes other arguments.
+        FlowError: it cannot be called, takes other arguments, or cannot give that.
     """
-    check_callable(what, function, where)
+    check_callable(what, function, where, gives)
     return DeclaredFunction(function, wants_context(function, plain, where))
+
+
+def declared_fold(what: str, function: Any, states: Codec[Any], where: str, gives: Gives) -> DeclaredFunction:  # noqa: ANN401 - it is checked here
+    """A function of the user that takes the state first, and changes it in place.
+
+    Args:
+        what: its argument's name, for the error's text.
+        function: the function.
+        states: codec of the states.
+        where: file and line of the declaration.
+        gives: what it returns.
+
+    Raises:
+        FlowError: see `declared`; or its code shows that what it makes of the state is lost.
+    """
+    found = declared(what, function, 2, where, gives)
+    check_fold(what, function, states.python_type, where)
+    return found

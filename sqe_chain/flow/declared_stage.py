@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.batches import MapBatchesNode
-from sqe_chain.flow.declaration import check_callable, state_codec
+from sqe_chain.flow.declaration import state_codec
 from sqe_chain.flow.declared_aggregates import Aggregation, check_aggregations
 from sqe_chain.flow.fields import key_of_field
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.generated_fold import fold_of, merge_states, states_of
 from sqe_chain.flow.nodes import FilterNode, KeyByNode, MergeNode, Node, SourceNode
+from sqe_chain.flow.shapes import check_callable
 
 
 class DeclaredStage(NamedTuple):

@@ -21,12 +21,12 @@ from sqe_chain.flow.declaration import (
     format_of_files,
     payload_codec,
     row_codec,
-    wants_context,
 )
 from sqe_chain.flow.event_time import NoTimestamp
-from sqe_chain.flow.functions import Made, Payload, TimeOf, UserFunction
+from sqe_chain.flow.functions import DeclaredFunction, Made, Payload, TimeOf, UserFunction
 from sqe_chain.flow.nodes import Nulls, SourceNode
 from sqe_chain.flow.picture import as_svg, as_text
+from sqe_chain.flow.shapes import is_generic
 from sqe_chain.flow.stream import CustomStage, Filter, Stage, Stream, WindowStage
 from sqe_chain.flow.topology import Topology
 from sqe_chain.ports.files import HASH_DIGITS, Csv, FileSource, Format
@@ -144,8 +144,7 @@ class Flow(Topology):
         names = self._topics(topics, where)
         what = f"source {names[0]!r}"
         found = payload_codec(what, payload, codec, where) if isinstance(payload, type) else None
-        if found is None and not callable(payload):
-            raise FlowError(f"{where}: {what} needs the type of its payloads, or a decoder, got {payload!r}")
+        function = None if found else _decoder(f"{what} needs the type of its payloads", payload, where)
         if found is None and codec is not None:
             raise FlowError(
                 f"{where}: {what} has a decoder, so codec={codec!r} would not be used; leave out one of them"
@@ -159,14 +158,13 @@ class Flow(Topology):
             raise FlowError(
                 f"{where}: no_timestamp={no_timestamp!r} says what becomes of values without timestamp(value); give that"
             )
-        function = None if found else payload
         node = self.add(
             SourceNode,
             where,
             topics=names,
             codec=found,
-            decoder=function,
-            takes_context=wants_context(function, 1, where),
+            decoder=function and function.function,
+            takes_context=function is not None and function.takes_context,
             raw=raw,
             nulls=nulls,
             timestamp=None if timestamp is None else declared("timestamp", timestamp, 1, where),
@@ -258,16 +256,14 @@ class Flow(Topology):
         what = f"files {name!r}"
         source = FileSource(name, patterns, format_of_files(what, patterns, file_format, where), csv or Csv())
         found = payload_codec(what, payload, None, where) if isinstance(payload, type) else None
-        if found is None and not callable(payload):
-            raise FlowError(f"{where}: {what} need the type of a row, or a decoder, got {payload!r}")
-        function = None if found else payload
+        function = None if found else _decoder(f"{what} need the type of a row", payload, where)
         node = self.add(
             SourceNode,
             where,
             topics=(name,),
             codec=None if found is None else row_codec(what, found, source.format, where),
-            decoder=function,
-            takes_context=wants_context(function, 1, where),
+            decoder=function and function.function,
+            takes_context=function is not None and function.takes_context,
             raw=True,
             nulls="poison",
             timestamp=None if timestamp is None else declared("timestamp", timestamp, 1, where),
@@ -310,3 +306,12 @@ class Flow(Topology):
         if len(set(names)) != len(names):
             raise FlowError(f"{where}: a topic is named twice in {names}; leave out one")
         return names
+
+
+def _decoder(wanted: str, payload: object, where: str) -> DeclaredFunction:
+    """The decoder of a source whose payloads have no class. Raises FlowError: it is neither a class nor a function."""
+    if is_generic(payload) or not callable(payload):
+        raise FlowError(
+            f"{where}: {wanted}, or a decoder, got {payload!r}, which is neither a class nor a function"
+        )
+    return declared("decoder", payload, 1, where)

@@ -10,13 +10,12 @@ from sqe_chain.flow.declaration import (
     TOPIC_LENGTH,
     caller_line,
     check_bool,
-    check_callable,
     check_choice,
     check_int,
     check_name,
     check_topic,
+    declared,
     output_codec,
-    wants_context,
 )
 from sqe_chain.flow.functions import OutputKeyInContext, OutputKeyOf, UserFunction, Value
 from sqe_chain.flow.nodes import Carrier, Node, OutputNode
@@ -140,14 +139,12 @@ class PublishSteps(Generic[Value]):
             raise FlowError(f"{where}: flow {self.flow.name!r} reads {topic!r} itself: that would be a loop")
         check_int("partitions", partitions, 1, MAX_PARTITIONS, where)
         check_bool("headers", more.get("headers"), where)
-        if key is not None:
-            check_callable("key", key, where)
         self.flow.add(
             OutputNode,
             where,
             self.node,
             key=key,
-            key_takes_context=wants_context(key, 1, where),
+            key_takes_context=key is not None and declared("key", key, 1, where).takes_context,
             name=output,
             topic=topic,
             partitions=partitions,

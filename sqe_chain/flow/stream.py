@@ -12,11 +12,10 @@ from sqe_chain.flow.batches import BatchSteps, MapBatchesNode
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
     caller_line,
-    check_callable,
     check_choice,
     check_int,
     check_name,
-    wants_context,
+    declared,
 )
 from sqe_chain.flow.declared_stage import value_type
 from sqe_chain.flow.filtering import FilterSteps
@@ -46,6 +45,7 @@ from sqe_chain.flow.nodes import (
     StageNode,
 )
 from sqe_chain.flow.publishing import PublishSteps
+from sqe_chain.flow.shapes import Gives
 from sqe_chain.flow.stage_kind import StageKind
 from sqe_chain.flow.topology import Topology
 from sqe_chain.flow.windows import WindowSteps
@@ -141,10 +141,9 @@ class Stream(
             FlowError: it is not a function, takes other arguments, or follows `changes()`.
         """
         where = caller_line()
-        check_callable("key", key, where)
+        wants = declared("key", key, 1, where).takes_context
         if self._follows_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only; to() takes a key")
-        wants = wants_context(key, 1, where)
         return Stream(
             self.flow, self.flow.add(KeyByNode, where, self.node, function=key, takes_context=wants)
         )
@@ -265,8 +264,7 @@ class Stream(
     ) -> StageNode:
         """Declare a stage of any kind."""
         self._check_stage(name, where)
-        if key is not None:
-            check_callable("key", key, where)
+        wants = key is not None and declared("key", key, 1, where).takes_context
         check_int("buckets", buckets, 1, MAX_BUCKETS, where)
         check_choice("view", view, ("json", "hash", None), where)
         if store is not None:
@@ -280,7 +278,7 @@ class Stream(
             *others,
             name=name,
             key=key,
-            key_takes_context=wants_context(key, 1, where),
+            key_takes_context=wants,
             stage_kind=kind,
             store=store,
             buckets=buckets,
@@ -306,8 +304,8 @@ class Stream(
 
     def _apply(self, kind: type[FunctionNode], function: UserFunction) -> Stream[Any]:
         where = caller_line()
-        check_callable(kind.word, function, where)
-        wants = wants_context(function, 1, where)
+        gives: Gives = "many" if kind is FlatMapNode else "one"
+        wants = declared(kind.word, function, 1, where, gives).takes_context
         if kind is FlatMapNode and self._follows_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only")
         return Stream(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Context
-from sqe_chain.flow.declaration import caller_line, declared, state_codec
+from sqe_chain.flow.declaration import caller_line, declared, declared_fold, state_codec
 from sqe_chain.flow.declared_aggregates import Aggregation, check_plain
 from sqe_chain.flow.declared_stage import checked_key, declared_stage
 from sqe_chain.flow.functions import (
@@ -287,7 +287,10 @@ class WindowSteps(Generic[Value]):
             )
         else:
             check_plain(aggregates, "windowed", where)
-            states, folded = state_codec(name, state, codec, where), declared("fold", fold, 2, where)
+            states = state_codec(name, state, codec, where)
+            folded = declared_fold("fold", fold, states, where, "nothing")
+            if merge is not None:
+                declared_fold("merge", merge, states, where, "nothing")
             key_of = checked_key(key, where)
         kind = kind_named("windows")(
             windows=windows,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sqe_chain.codecs.registry import reads_as_default
@@ -26,6 +27,7 @@ from sqe_chain.flow.nodes import (
     SourceNode,
     StageNode,
 )
+from sqe_chain.flow.shapes import check_values, truth
 from sqe_chain.flow.stage_kind import Side
 from sqe_chain.flow.units import number
 from sqe_chain.segment.reached import order_matters, reached, wants_key
@@ -256,7 +258,7 @@ class _Writer:
                 lines.append(f"{indent}v{n} = {call}")
                 below = below._replace(value=f"v{n}", share=self._made(node))
             case FilterNode():
-                lines.append(f"{indent}if {call}:")
+                lines.append(f"{indent}if {_holds(n, call)}:")
                 below = below._replace(depth=at.depth + 1)
             case KeyByNode():
                 if wants_key(self._flow, children):
@@ -272,8 +274,13 @@ class _Writer:
         """The text of a loop over what a flat_map gives."""
         indent, tracked = _INDENT * at.depth, at.path is not None
         inner = indent + _INDENT
-        each = f"n{n}, v{n} in enumerate({call})" if tracked else f"v{n} in {call}"
-        lines.append(f"{indent}for {each}:")
+        each = f"n{n}, v{n} in enumerate(m{n})" if tracked else f"v{n} in m{n}"
+        lines += [
+            f"{indent}m{n} = {call}",
+            f"{indent}if m{n}.__class__ is not list:",
+            f"{indent}{_INDENT}check{n}(m{n})",
+            f"{indent}for {each}:",
+        ]
         if tracked:
             lines.append(f"{inner}p{n} = {at.path} + number(n{n})")
         path, share = f"p{n}" if tracked else None, self._made(self._flow.nodes[n])
@@ -324,7 +331,7 @@ class _Writer:
                 node, "beat", "b''" if n in self._shuffled else "None", "''", f"{at.path} + number(part)"
             )
             lines += [
-                f"{indent}if {call}:",
+                f"{indent}if {_holds(n, call)}:",
                 f"{indent}{_INDENT}for part, beat in enumerate(EVERY_PART):",
                 f"{indent}{_INDENT * 2}{beat}",
                 f"{indent}else:",
@@ -452,10 +459,13 @@ def functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:
     for node in nodes:
         if isinstance(node, FunctionNode):
             found[f"f{node.index}"] = node.function
+            found[f"truth{node.index}"] = partial(truth, node.word, node.function)
+            found[f"check{node.index}"] = partial(check_values, node.word, node.function)
         elif isinstance(node, KeyedNode) and node.key is not None:
             found[f"key{node.index}"] = node.key
         if isinstance(node, StageNode) and node.stage_kind.heartbeat is not None:
-            found[f"beats{node.index}"] = node.stage_kind.heartbeat.function
+            beats = node.stage_kind.heartbeat.function
+            found |= {f"beats{node.index}": beats, f"truth{node.index}": partial(truth, "heartbeat", beats)}
     return found
 
 
@@ -469,6 +479,11 @@ def deleted_type(flow: Flow, output: OutputNode) -> str:
             return codec.type_name if codec else ""
         node = flow.nodes[node.parents[0]]
     return ""
+
+
+def _holds(n: int, call: str) -> str:
+    """The expression for whether a condition holds. True and False pass at once; all else is looked at."""
+    return f"(h{n} := {call}) is True or h{n} and truth{n}(h{n})"
 
 
 def _as_bytes(key: str, indent: str, unless: str) -> list[str]:

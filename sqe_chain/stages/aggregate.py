@@ -11,6 +11,7 @@ from sqe_chain.codecs import Codec
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.shapes import check_values
 from sqe_chain.flow.stage_kind import (
     CONTEXT,
     NOTHING,
@@ -127,7 +128,7 @@ class Aggregate(StageWork):
                         continue
                     emissions = fold(entry.state, value)
                     if emissions is not None:
-                        self._emit(emissions, run, index)
+                        self._emit(emissions, entry.state, run, index)
                 break
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 self.task.failed(run.origin(index), error)
@@ -148,16 +149,12 @@ class Aggregate(StageWork):
             if entry is not None:
                 entry.origin = changed_by or run.origin(last[key])
 
-    def _emit(self, emissions: Iterable[object], run: UnitRun, index: int) -> None:
+    def _emit(self, emissions: Iterable[object], state: object, run: UnitRun, index: int) -> None:
         """Pass on what a fold gave for a unit."""
-        emit = self.task.emit
-        if emit is None:
-            deque(emissions, maxlen=0)  # a generator is run to its end all the same: it changes the state
-            return
-        origin = run.origin(index)
-        if not origin.same_input(self._input):
+        origin = None if self.task.emit is None else run.origin(index)
+        if origin is not None and not origin.same_input(self._input):
             self._next_input(origin)
-        self._push(emissions, run.keys[index], run.paths[index], origin, emit)
+        self._push(emissions, state, run.keys[index], run.paths[index], origin)
 
     def _fold_with_care(self, run: UnitRun) -> None:
         """Fold units so that the changes of an input that fails can be reverted, or with a function that takes the context."""
@@ -171,9 +168,7 @@ class Aggregate(StageWork):
             if origin.same_input(self._failing):  # an input counts as a whole or not at all
                 continue
             try:
-                emissions = self._folded(entry, key, value, origin)
-                if emissions is not None:
-                    self._push(emissions, key, run.paths[index], origin, task.emit)
+                self._fold_one(entry, key, value, run.paths[index], origin)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 task.failed(origin, error)
                 self._failing = origin
@@ -237,24 +232,22 @@ class Aggregate(StageWork):
         if self._input is not None and self._input.order in self.task.suspects:
             self._revert()
 
-    def _folded(self, entry: LiveState, key: bytes, value: object, origin: Origin) -> Emissions:
-        """Fold a value, with a context, and keep the state from before this input so that `_revert` can restore it."""
+    def _fold_one(self, entry: LiveState, key: bytes, value: object, path: bytes, origin: Origin) -> None:
+        """Fold a value, pass on what is given, and keep the state from before this input so that `_revert` can restore it."""
         if self.task.reversible and key not in self._kept:
             self._kept[key] = self.kind.states.encode(entry.state), entry.origin, entry.deleted
         fold: Any = self.kind.fold.function
-        if not self.kind.fold.takes_context:
-            plain: Emissions = fold(entry.state, value)
-            self._check_storable(key, entry)
-            return plain
-        context = Context(origin, key, self.task.now_ms)
-        emissions: Emissions = fold(entry.state, value, context)
+        context = Context(origin, key, self.task.now_ms) if self.kind.fold.takes_context else None
+        emissions: Emissions = (
+            fold(entry.state, value) if context is None else fold(entry.state, value, context)
+        )
         if emissions is not None:
-            emissions = list(emissions)  # run a generator now: `delete_state` is read below
-        entry.deleted = context.state_deleted
-        if entry.deleted:
-            entry.state = self.kind.states.new()
+            self._push(emissions, entry.state, key, path, origin)
+        if context is not None:  # a generator has run to its end now
+            entry.deleted = context.state_deleted
+            if entry.deleted:
+                entry.state = self.kind.states.new()
         self._check_storable(key, entry)
-        return emissions
 
     def _check_storable(self, key: bytes, entry: LiveState) -> None:
         """Check at once that the state can be stored: at the end of the batch nobody knows which input is to blame."""
@@ -265,10 +258,14 @@ class Aggregate(StageWork):
                 raise self._unstorable(key, error) from error
 
     def _push(
-        self, emissions: Iterable[object], key: bytes, path: bytes, origin: Origin, emit: Push | None
+        self, emissions: Iterable[object], state: object, key: bytes, path: bytes, origin: Origin | None
     ) -> None:
+        """Pass on each value before the next is made: a generator may change the state between them."""
+        if emissions.__class__ is not list or emissions is state:
+            check_values("fold", self.kind.fold.function, emissions, state)
+        emit = self.task.emit
         for index, emission in enumerate(emissions):
-            if emit is not None:  # a generator is run to its end all the same: it changes the state
+            if emit is not None and origin is not None:
                 emit(emission, key, path + number(index), origin)
 
     def _revert(self) -> None:

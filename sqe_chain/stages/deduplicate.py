@@ -22,7 +22,8 @@ from functools import partial
 from typing import Final, Literal
 
 from sqe_chain._proto.windows_pb2 import SightingsRow
-from sqe_chain.flow.declaration import check_callable, check_choice, check_duration, check_guard
+from sqe_chain.flow.declaration import check_choice, check_duration, check_guard
+from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.expiring_rows import ExpiringRows
 from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of

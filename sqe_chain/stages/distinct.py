@@ -19,12 +19,12 @@ from typing import Literal
 
 from sqe_chain._proto.windows_pb2 import FirstsRow
 from sqe_chain.flow.declaration import (
-    check_callable,
     check_choice,
     check_duration,
     check_guard,
     check_windows,
 )
+from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.expiring_rows import ExpiringRows

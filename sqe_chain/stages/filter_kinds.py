@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import check_callable, check_choice, check_duration, check_int, check_windows
+from sqe_chain.flow.declaration import check_choice, check_duration, check_int, check_windows
 from sqe_chain.flow.filtering import MAX_WINDOW, guard_setting
 from sqe_chain.flow.functions import DeclaredFunction
+from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD, Spread
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.deduplicate import Deduplicate

@@ -44,10 +44,13 @@ class TableJoinWork(RunWork):
             try:
                 index = join_run(run.keys, run.values, run.times_ms, index, end)
             except RunError as error:
-                self._stop(run, error)
+                self._stop(run, error.index, error)
             if index > before and self._stage.has_results:
                 self._begin(run, index - 1)
-                self._give(run[index - 1])
+                try:
+                    self._give(run[index - 1])
+                except self._POISON as error:
+                    self._stop(run, index - 1, error)
                 self._begin(run, index)
             elif index < end:
                 super().apply((run[index],))

@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 from sqe_chain._proto.joins_pb2 import PartnersRow
 from sqe_chain.codecs.registry import codec_tagged, encode_tagged
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow.declaration import check_callable, check_choice, check_duration, check_guard
+from sqe_chain.flow.declaration import check_choice, check_duration, check_guard
+from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.expiring_rows import ExpiringRows
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NoReturn
 from sqe_chain.flow.stage_kind import StageTask
 from sqe_chain.flow.units import UnitRun
 from sqe_chain.stages.record_work import LONGEST_KEY, RecordKind, RecordWork
-from sqe_chain.stages.user_code import RunError
 
 
 class RunWork(RecordWork):
@@ -31,7 +30,7 @@ class RunWork(RecordWork):
         self._loaded |= fresh
         self._task.table.load([self.rows + key for key in fresh if len(key) <= LONGEST_KEY])
 
-    def _stop(self, run: UnitRun, error: RunError) -> NoReturn:
+    def _stop(self, run: UnitRun, index: int, error: Exception) -> NoReturn:
         """Stop at the unit for which user code has failed."""
-        self._task.failed(run.origin(error.index), error)
+        self._task.failed(run.origin(index), error)
         raise AssertionError("poison stops this flow") from error

@@ -43,8 +43,9 @@ from typing import Final, Literal
 
 from sqe_chain._proto.filters_pb2 import Passed, SequenceMark
 from sqe_chain.errors import FlowError, PoisonError, text_of
-from sqe_chain.flow.declaration import check_bool, check_callable, check_choice, check_int
+from sqe_chain.flow.declaration import check_bool, check_choice, check_int
 from sqe_chain.flow.filtering import MAX_WINDOW
+from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import describe, input_row, is_sibling, remember, spot_of

@@ -20,7 +20,8 @@ from typing import Any
 
 from sqe_chain._proto.joins_pb2 import VersionsRow
 from sqe_chain.codecs.registry import codec_tagged, encode_tagged
-from sqe_chain.flow.declaration import check_callable, check_duration
+from sqe_chain.flow.declaration import check_duration
+from sqe_chain.flow.shapes import check_callable, truth
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.joining import JOINED, How, Join
 from sqe_chain.stages.live_rows import LiveRows
@@ -180,7 +181,8 @@ class TableJoin(Join):
         return versions[at - 1].value if at else None
 
     def _change(self, row: bytes, record: Record) -> None:
-        gone = self._deleted is not None and self._deleted(record.value)
+        deleted = self._deleted
+        gone = deleted is not None and truth("deleted", deleted, deleted(record.value))
         if self._table.settled(row):  # an earlier attempt has written it
             return
         versions = self._rows[row]

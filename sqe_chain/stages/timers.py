@@ -36,8 +36,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.context import Clock
-from sqe_chain.flow.declaration import check_callable, check_duration, check_guard, state_codec
+from sqe_chain.flow.declaration import check_duration, check_guard, state_codec
 from sqe_chain.flow.filtering import DAY_MS
+from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.timers import NOTHING_REACHED, KeyTimers, Timer
 from sqe_chain.stages.live_rows import LiveRows
@@ -145,9 +146,9 @@ class TimedAggregate(Generic[State]):
         stage: str = "",
     ) -> None:
         where = type(self).__name__
-        check_callable("fold", fold, where)
+        check_callable("fold", fold, where, "many")
         if on_timer is not None:
-            check_callable("on_timer", on_timer, where)
+            check_callable("on_timer", on_timer, where, "many")
         if expire_after_ms is not None:
             check_duration("expire_after_ms", expire_after_ms, where, 1)
         check_guard(guard, where, windows=False)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from inspect import isgenerator
 from typing import Any
 
 from sqe_chain.codecs import Codec
@@ -12,6 +14,7 @@ from sqe_chain.flow.context import Origin
 from sqe_chain.flow.declaration import check_duration
 from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.shapes import check_values
 from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD, StageTask
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import Table
@@ -106,12 +109,17 @@ class TimersKind(RecordKind[FlowTimers]):
         """See `RecordKind`."""
 
         def in_context(declared: DeclaredFunction) -> Callable[..., Any]:
-            call, takes_context = _listed(declared.function), declared.takes_context
+            call, takes_context = declared.function, declared.takes_context
+            what = "fold" if declared is self.fold else "on_timer"
 
-            def called(state: object, given: object, timers: KeyTimers) -> object:
-                if not takes_context:
-                    return call(state, given)
-                return call(state, given, TimersContext(stage.cause, functions.now_ms, timers))
+            def called(state: object, given: object, timers: KeyTimers) -> list[object]:
+                context = [TimersContext(stage.cause, functions.now_ms, timers)] if takes_context else []
+                found = call(state, given, *context)
+                if found is None:
+                    return []
+                check_values(what, call, found, state)
+                # What is given is passed on later, when a generator has run to its end, and may have changed it.
+                return [deepcopy(one) for one in found] if isgenerator(found) else list(found)
 
             return called
 
@@ -212,16 +220,6 @@ class TimersWork(RecordWork):
     def _beat(self, unit: Unit) -> None:
         self._stage.cause = unit[4]
         super()._beat(unit)
-
-
-def _listed(function: UserFunction) -> UserFunction:
-    """The function, with what it gives as a list: a generator is run to its end where its errors are caught."""
-
-    def called(*arguments: object) -> list[object]:
-        given = function(*arguments)
-        return [] if given is None else list(given)
-
-    return called
 
 
 def _order_of(change: Change) -> tuple[tuple[str, int, int], bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 
@@ -33,6 +34,7 @@ class RunError(UserCodeError):
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, with its exceptions wrapped as `UserCodeError`."""
 
+    @wraps(function)
     def call(*arguments: object) -> object:
         try:
             return function(*arguments)

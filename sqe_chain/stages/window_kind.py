@@ -11,9 +11,10 @@ from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.codecs import Codec
 from sqe_chain.codecs.window import key_text, window_of
 from sqe_chain.errors import FlowError, PoisonError
-from sqe_chain.flow.declaration import check_callable, check_duration, check_windows
+from sqe_chain.flow.declaration import check_duration, check_windows
 from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD, StageTask, StageWork
 from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import Table
@@ -115,7 +116,7 @@ class WindowsKind(RecordKind[FlowWindows]):
         check_duration("lateness_ms", self.lateness_ms, where)
         check_duration("retention_ms", self.retention_ms, where)
         if self.merge is not None:
-            check_callable("merge", self.merge, where)
+            check_callable("merge", self.merge, where, "nothing")
         guard_setting(self.guard, where, windows=True)
         super().check(where, dead_letters=dead_letters)
 
@@ -132,15 +133,16 @@ class WindowsKind(RecordKind[FlowWindows]):
         """See `RecordKind`."""
         call: Callable[..., Any] = guarded(self.fold.function)
 
-        def fold_in_context(state: object, value: object) -> None:
+        def fold_in_context(state: object, value: object) -> object:
             if windows.record is None:
                 raise AssertionError("a fold is called for a record")
             context = context_of(windows.record, functions.now_ms)
-            call(state, value, context)
+            given = call(state, value, context)
             if context.state_deleted:
                 raise PoisonError(
                     f"stage {functions.name!r}: delete_state() is not for windows: a window's state ends with the window"
                 )
+            return given
 
         windows = FlowWindows(
             table,

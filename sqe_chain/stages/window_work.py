@@ -35,7 +35,7 @@ class WindowsWork(RunWork):
             try:
                 index = fold_run(run.keys, run.values, run.times_ms, index)
             except RunError as error:
-                self._stop(run, error)
+                self._stop(run, error.index, error)
             if index < len(run):
                 super().apply((run[index],))
                 index += 1

@@ -24,12 +24,12 @@ from sqe_chain.codecs import Codec
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.declaration import (
     check_bool,
-    check_callable,
     check_duration,
     check_guard,
     check_windows,
     state_codec,
 )
+from sqe_chain.flow.shapes import check_callable, check_nothing
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.expiring_rows import ExpiringRows
@@ -112,9 +112,9 @@ class WindowedAggregate(Generic[State]):
         check_windows(windows, where, overlap=True)
         check_duration("lateness_ms", lateness_ms, where)
         check_duration("retention_ms", retention_ms, where)
-        check_callable("fold", fold, where)
+        check_callable("fold", fold, where, "nothing")
         if isinstance(windows, Sessions) or merge is not None:
-            check_callable("merge", merge, where)
+            check_callable("merge", merge, where, "nothing")
         check_guard(guard, where, windows=True)
         check_bool("shown", shown, where)
         self._table = table
@@ -229,7 +229,8 @@ class WindowedAggregate(Generic[State]):
             if window is None:
                 break
             try:
-                fold(window.state, values[index])
+                if (given := fold(window.state, values[index])) is not None:
+                    check_nothing("fold", fold, given)
             except Exception as error:
                 raise RunError(error, index) from error
             if at_ms > now_ms:  # noqa: PLR1730 - max() costs as much as half of the rest of the loop
@@ -327,7 +328,7 @@ class WindowedAggregate(Generic[State]):
             if state is None:
                 state = self._codec.copy(window.state)
             else:
-                self._merge(state, window.state)
+                check_nothing("merge", self._merge, self._merge(state, window.state))
         state = self._folded(state, record.value)
         for old in (*(window.span for window in found), span):
             self._touch(record.key, old)
@@ -376,7 +377,7 @@ class WindowedAggregate(Generic[State]):
         """Fold into a copy, so that a fold that fails changes nothing."""
         codec = self._codec
         changed = codec.new() if state is None else codec.copy(state)
-        self._fold(changed, value)
+        check_nothing("fold", self.plain_fold, self._fold(changed, value))
         if not codec.self_checking:
             try:
                 codec.encode_state(changed)
