@@ -225,7 +225,6 @@ class Level:
 
     def refuse(self, origin: Origin, error: Exception) -> None:
         """An input has a unit that its codec does not read: it has failed, as it does where that is read before it comes here."""
-        self._before_input(None)
         self._fail(origin, error)
 
     def blocks(self) -> Iterator[Block]:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sqe_chain._proto.joins_pb2 import PartnersRow
-from sqe_chain.codecs.registry import codec_tagged, encode_tagged
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.declaration import check_choice, check_duration, check_guard
 from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.expiring_rows import ExpiringRows
+from sqe_chain.stages.own_values import OwnValues, Stored
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import Timetable, bucket_length
@@ -58,6 +58,7 @@ class Join:
         self._guard = guard
         self._timetable = timetable
         self._results: list[Joined] = []
+        self._values = OwnValues("combine")
 
     @property
     def stream_time_ms(self) -> int | None:
@@ -117,15 +118,15 @@ class Partner:
     Attributes:
         at_ms: its event time.
         second: whether it is of the second stream.
-        value: the value.
+        value: the value, of which each call of `combine` reads its own.
         alone: of the first stream while it has found none: what is emitted if it finds none; otherwise None.
         listed_ms: the moment at which the stored timetable lists it; None: not yet listed.
     """
 
     at_ms: int
     second: bool
-    value: object
-    alone: object = None
+    value: Stored
+    alone: Stored | None = None
     listed_ms: int | None = None
 
 
@@ -198,13 +199,13 @@ class StreamJoin(Join):
             return late
         if self._table.settled(row):  # an earlier attempt has written it
             return FORWARD
-        own = Partner(record.timestamp_ms, self._is_second(record), record.value)
+        own = Partner(record.timestamp_ms, self._is_second(record), self._values.store(record.value))
         partners = self._expiring.at(row)
         found = [one for one in partners if self._fits(own, one)]
-        pairs = [(one.value, own.value) if own.second else (own.value, one.value) for one in found]
-        joined = [self._combine(*pair) for pair in pairs]
+        joined = [self._joined(own, one, alone=len(found) == 1) for one in found]
         if not own.second and not found and self._how == "left":
-            own.alone = self._combine(own.value, None)
+            made = self._combine(record.value, None)
+            own.alone = None if made is None else self._values.store(made)
         # Only after all have succeeded: a value that fails has joined nobody.
         for one in found:
             one.alone = None
@@ -223,6 +224,12 @@ class StreamJoin(Join):
         self._timetable.finish()
         self._due.clear()
 
+    def _joined(self, own: Partner, other: Partner, *, alone: bool) -> object:
+        """What `combine` gives for two partners; if it is not alone, `combine` may fill one object again and again."""
+        first, second = (other, own) if own.second else (own, other)
+        made = self._combine(self._values.read(first.value), self._values.read(second.value))
+        return made if alone else self._values.read_back(made)
+
     def _fits(self, one: Partner, other: Partner) -> bool:
         if one.second == other.second:
             return False
@@ -240,7 +247,8 @@ class StreamJoin(Join):
             partners = self._expiring.all_at(row)
             over = [one for one in partners if self._end_of(one, due_ms) <= due_ms]
             if over:
-                self._results += [(row[len(JOINED) :], one.alone) for one in over if one.alone is not None]
+                alone = [self._values.read(one.alone) for one in over if one.alone is not None]
+                self._results += [(row[len(JOINED) :], made) for made in alone]
                 self._expiring.replace(row, [one for one in partners if one not in over])
 
 
@@ -249,8 +257,8 @@ def _partners_in(content: bytes) -> list[Partner]:
         Partner(
             one.at_ms,
             one.second,
-            codec_tagged(one.type).decode(one.value),
-            codec_tagged(one.alone_type).decode(one.alone) if one.HasField("alone") else None,
+            Stored(one.type, one.value),
+            Stored(one.alone_type, one.alone) if one.HasField("alone") else None,
             one.at_ms + one.listed_after_ms,
         )
         for one in PartnersRow.FromString(content).partners
@@ -260,14 +268,13 @@ def _partners_in(content: bytes) -> list[Partner]:
 def _partners_row(partners: list[Partner]) -> bytes:
     row = PartnersRow()
     for one in partners:
-        kind, value = encode_tagged(one.value)
         found = row.partners.add(
             at_ms=one.at_ms,
             second=one.second,
-            type=kind,
-            value=value,
+            type=one.value.type,
+            value=one.value.data,
             listed_after_ms=(one.listed_ms or one.at_ms) - one.at_ms,
         )
         if one.alone is not None:
-            found.alone_type, found.alone = encode_tagged(one.alone)
+            found.alone_type, found.alone = one.alone
     return row.SerializeToString(deterministic=True)

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqe_chain._proto.joins_pb2 import VersionsRow
-from sqe_chain.codecs.registry import codec_tagged, encode_tagged
 from sqe_chain.flow.declaration import check_duration
 from sqe_chain.flow.shapes import check_callable, truth
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.joining import JOINED, How, Join
 from sqe_chain.stages.live_rows import LiveRows
+from sqe_chain.stages.own_values import Stored
 from sqe_chain.stages.record import FORWARD, Record, Verdict
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import Timetable, bucket_length
@@ -38,11 +38,11 @@ class Version:
 
     Attributes:
         from_ms: the moment.
-        value: the value; None: deleted.
+        value: the value, of which each call of `combine` reads its own; None: deleted.
     """
 
     from_ms: int
-    value: object
+    value: Stored | None
 
 
 class TableJoin(Join):
@@ -176,9 +176,11 @@ class TableJoin(Join):
         """What the table said of a key at a moment."""
         versions = self._rows[row]
         if len(versions) == 1:
-            return versions[0].value if versions[0].from_ms <= at_ms else None
-        at = bisect_right(versions, at_ms, key=_from_ms)
-        return versions[at - 1].value if at else None
+            found = versions[0].value if versions[0].from_ms <= at_ms else None
+        else:
+            at = bisect_right(versions, at_ms, key=_from_ms)
+            found = versions[at - 1].value if at else None
+        return None if found is None else self._values.read(found)
 
     def _change(self, row: bytes, record: Record) -> None:
         deleted = self._deleted
@@ -187,7 +189,7 @@ class TableJoin(Join):
             return
         versions = self._rows[row]
         at = bisect_right([one.from_ms for one in versions], record.timestamp_ms)
-        changed = Version(record.timestamp_ms, None if gone else record.value)
+        changed = Version(record.timestamp_ms, None if gone else self._values.store(record.value))
         self._rows[row] = [*versions[:at], changed, *versions[at:]]
 
     def _kept(self, row: bytes) -> list[Version]:
@@ -209,7 +211,7 @@ def _versions_in(content: bytes | None) -> list[Version]:
     if content is None:
         return []
     return [
-        Version(one.from_ms, codec_tagged(one.type).decode(one.value) if one.HasField("value") else None)
+        Version(one.from_ms, Stored(one.type, one.value) if one.HasField("value") else None)
         for one in VersionsRow.FromString(content).versions
     ]
 
@@ -221,7 +223,7 @@ def _versions_row(versions: list[Version]) -> bytes | None:
     for one in versions:
         found = row.versions.add(from_ms=one.from_ms)
         if one.value is not None:
-            found.type, found.value = encode_tagged(one.value)
+            found.type, found.value = one.value
     return row.SerializeToString(deterministic=True)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
-from inspect import isgenerator
 from typing import Any
 
 from sqe_chain.codecs import Codec
@@ -20,6 +18,7 @@ from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.timers import KeyTimers, TimersContext
 from sqe_chain.flow.units import Push, Unit
+from sqe_chain.stages.own_values import OwnValues
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, UnitRecord
 from sqe_chain.stages.timed_keys import state_in
 from sqe_chain.stages.timers import TIMER_GUARD, Change, TimedAggregate, TimerFailed
@@ -47,6 +46,7 @@ class TimersKind(RecordKind[FlowTimers]):
     needs_key = True
     sides = ("changes",)
     gives_outputs = True
+    gives_fresh = True
 
     fold: DeclaredFunction
     states: Codec[Any]
@@ -111,6 +111,7 @@ class TimersKind(RecordKind[FlowTimers]):
         def in_context(declared: DeclaredFunction) -> Callable[..., Any]:
             call, takes_context = declared.function, declared.takes_context
             what = "fold" if declared is self.fold else "on_timer"
+            values = OwnValues(what)
 
             def called(state: object, given: object, timers: KeyTimers) -> list[object]:
                 context = [TimersContext(stage.cause, functions.now_ms, timers)] if takes_context else []
@@ -118,8 +119,8 @@ class TimersKind(RecordKind[FlowTimers]):
                 if found is None:
                     return []
                 check_values(what, call, found, state)
-                # What is given is passed on later, when a generator has run to its end, and may have changed it.
-                return [deepcopy(one) for one in found] if isgenerator(found) else list(found)
+                # What is given is passed on later: the next value may be the same object, filled again, or the state.
+                return list(map(values.read_back, found))
 
             return called
 

@@ -260,3 +260,76 @@ def test_a_value_that_would_have_to_wait_is_refused_when_it_is_made(policy: Any,
     service.run_until_caught_up()
     assert len(service.published("out")) == 2
     assert sum(int(str(one["excluded"])) for one in service.events("committed")) == 1
+
+
+def with_first(value: dict[str, Any], partner: dict[str, Any] | None) -> dict[str, Any]:
+    """Takes the first item from its partner, which it may: both are its own."""
+    return {
+        "n": value.pop("items"),
+        "first": partner["items"].pop(0) if partner and partner["items"] else None,
+    }
+
+
+def filled(value: dict[str, Any], partner: dict[str, Any] | None) -> Int64Value:
+    KEPT.value = value["items"][0] * 10 + (partner["items"][0] if partner else 9)
+    return KEPT
+
+
+def joined(declare: Callable[[Any, Any], Any], batch: int, values: int = 3, partners: int = 1) -> list[bytes]:
+    """What a join publishes: partners come first, and another partition of theirs keeps time."""
+    flow = Flow("joined", state_partitions=1)
+    streams = [flow.source(name, dict, raw=True).key_by(lambda _: "k") for name in ("values", "partners")]
+    declare(*streams).to("out", partitions=1)
+    service = Rehearsal(flow, settings=Settings(max_records=batch))
+    for number in range(partners):
+        service.feed("partners", {"items": [number, 7]}, timestamp_ms=1 + number)
+    for number in range(values):
+        service.feed("values", {"items": [number]}, timestamp_ms=1_000 + number)
+    service.run_until_caught_up()
+    for name in ("values", "partners"):
+        service.feed(name, {"items": [8, 9]}, timestamp_ms=10**6)
+    service.run_until_caught_up()
+    return [one or b"" for envelope in service.published("out") for one in envelope.payloads]
+
+
+@pytest.mark.parametrize("batch", [1, 1_000])
+def test_each_call_of_combine_has_values_of_its_own(batch: int) -> None:
+    by_table = joined(lambda one, other: one.join_table("j", other, with_first), batch)
+    assert by_table[:3] == [b'{"first":0,"n":[%d]}' % number for number in range(3)]
+    by_time = joined(
+        lambda one, other: one.join_stream("j", other, with_first, before_ms=10_000, after_ms=10_000),
+        batch,
+        partners=2,
+    )
+    assert by_time[:6] == [b'{"first":%d,"n":[%d]}' % (first, n) for n in range(3) for first in range(2)]
+
+
+@pytest.mark.parametrize("batch", [1, 1_000])
+def test_combine_may_fill_one_message_again_and_again(batch: int) -> None:
+    def declare(one: Any, other: Any) -> Any:
+        return one.join_stream("j", other, filled, before_ms=10_000, after_ms=10_000, how="left").map(
+            lambda value: value.value
+        )
+
+    assert joined(declare, batch, partners=2)[:6] == [b"%d" % n for n in (0, 1, 10, 11, 20, 21)]
+    assert joined(declare, batch, partners=0)[:3] == [b"9", b"19", b"29"]
+
+
+def test_what_a_fold_with_the_context_or_timers_gives_may_be_one_message_again_and_again() -> None:
+    def fold(state: Int64Value, value: dict[str, Any], context: Any) -> Iterator[Int64Value]:
+        for number in value["items"]:
+            KEPT.value = number
+            yield KEPT
+
+    flow = Flow("refilled", state_partitions=1)
+    stream = flow.source("in", dict, raw=True).key_by(lambda _: "k")
+    stream.aggregate("with-context", state=Int64Value, fold=fold).to("by-context", partitions=1)
+    stream.aggregate("with-timers", state=Int64Value, fold=fold, expire_after_ms=1_000).map(
+        lambda value: value.value
+    ).to("by-timers", partitions=1)
+    service = Rehearsal(flow)
+    service.feed("in", {"items": [1, 2]}, timestamp_ms=1)
+    service.run_until_caught_up()
+    (by_context,) = service.published("by-context")
+    assert by_context.payloads_as(Int64Value) == (Int64Value(value=1), Int64Value(value=2))
+    assert [envelope.payloads for envelope in service.published("by-timers")] == [(b"1", b"2")]

@@ -1,0 +1,71 @@
+"""Values that rest in rows: as bytes, so that whoever is given one has it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sqe_chain.codecs.registry import codec_tagged, encode_tagged
+from sqe_chain.errors import PoisonError, text_of
+
+
+class Stored(NamedTuple):
+    """A value in a row.
+
+    Attributes:
+        type: names its codec; see `sqe_chain.codecs.registry.tag_of`.
+        data: its bytes.
+    """
+
+    type: str
+    data: bytes
+
+
+class OwnValues:
+    """Stores and reads the values of one stage in one batch.
+
+    Args:
+        maker: what has made the values, for error texts.
+    """
+
+    def __init__(self, maker: str) -> None:
+        self._maker = maker
+        self._decoders: dict[str, Callable[[bytes], Any]] = {}
+
+    def store(self, value: object) -> Stored:
+        """A value as bytes.
+
+        Raises:
+            PoisonError: there is no codec for it, or that does not take it.
+        """
+        try:
+            return Stored(*encode_tagged(value))
+        except Exception as error:
+            raise self._refused(value, error) from error
+
+    def read(self, stored: Stored) -> Any:  # noqa: ANN401 - of any type
+        """The value, which nobody else has."""
+        decode = self._decoders.get(stored.type)
+        if decode is None:
+            decode = self._decoders[stored.type] = codec_tagged(stored.type).decode
+        return decode(stored.data)
+
+    def read_back(self, value: object) -> Any:  # noqa: ANN401 - of any type
+        """A value as its codec reads it; None for None.
+
+        Raises:
+            PoisonError: see `store`; or the codec does not read what it has written.
+        """
+        if value is None:
+            return None
+        stored = self.store(value)
+        try:
+            return self.read(stored)
+        except Exception as error:
+            raise self._refused(value, error) from error
+
+    def _refused(self, value: object, error: Exception) -> PoisonError:
+        return PoisonError(
+            f"{self._maker} gave a {type(value).__qualname__} that its codec does not take: "
+            f"{type(error).__name__}: {text_of(error)}"
+        )
