@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -11,11 +10,11 @@ from stat import S_ISREG
 
 from sqe_chain.errors import ChangedFile, ConfigurationError, UnreadableFile
 from sqe_chain.logs.files._content import Stamp, stamp_of
+from sqe_chain.logs.files._patterns import MAGIC, matching
 from sqe_chain.logs.files.rows import FileRows
 from sqe_chain.ports.files import FileSource
 
 _WARNINGS = logging.getLogger("sqe_chain.files")
-_MAGIC = frozenset("*?[")
 
 
 class Catalog:
@@ -61,17 +60,21 @@ class Catalog:
         return self._by_content.get(topic_id) or self.look().get(topic_id)
 
     def paths(self) -> Iterator[str]:
-        """The paths of all files, sorted, each once; and of folders that a pattern matches."""
+        """The paths of all files, sorted, each once; and of folders that a pattern matches.
+
+        Raises:
+            UnreadableFile: a folder cannot be listed.
+        """
         found: set[str] = set()
         for pattern in self._source.patterns:
             if os.path.isfile(pattern):  # noqa: PTH113 - unlike Path's it never raises
                 found.add(pattern)
                 continue
-            if not _MAGIC & set(pattern):
+            if not MAGIC & set(pattern):
                 self._check_no_folder(pattern)
                 found.add(pattern)
                 continue
-            found.update(glob.iglob(pattern, recursive=True))  # noqa: PTH207 - a pattern may be absolute
+            found.update(matching(pattern))
         return iter(sorted(found))
 
     def _check_no_folder(self, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import gzip
 import hashlib
 import json
@@ -10,8 +11,10 @@ import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from errno import EACCES, EIO, EMFILE, ENAMETOOLONG, ENFILE, ENOMEM, ENOTCONN, EPERM, ESTALE, ETIMEDOUT
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +26,7 @@ from sqe_chain.logs.files import Csv, FileLoad, FileRows, FilesLog, FileSource, 
 from sqe_chain.logs.files import _log as module
 from sqe_chain.logs.files import _text as text_rows
 from sqe_chain.logs.files._content import FirstLook
+from sqe_chain.logs.files._patterns import matching
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Bounds, Commit, Range
 from tests.support.file_flows import rows_of, write
@@ -512,3 +516,103 @@ def test_links_and_what_is_no_file(tmp_path: Path, caplog: pytest.LogCaptureFixt
     for _ in range(3):
         assert len(log.describe(["rows"])) == 1
     assert caplog.text.count("loop.csv") == 1
+
+
+PATTERNS = (
+    "*", "**", "**/*", "*/*", "**/x.csv", "*/x.csv", "a/**", "a/**/x*", "[ab]/?.csv", "a/../a/*", ".*", ".*/*", "**/.h*/*", "*/.h*",
+    "a/*/", "nothing/*", "x.csv/*", "**/**/x.csv", "a//*",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_patterns_match_what_glob_matches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, relative: bool
+) -> None:
+    for name in ("x.csv", "a/x.csv", "a/y.csv", "a/b/x.csv", "a/b/c/x.csv", "b/.h/x.csv", ".h/x.csv", ".x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "a" / "nowhere").symlink_to("nothing")
+    monkeypatch.chdir(tmp_path)
+    for pattern in PATTERNS:
+        whole = pattern if relative else f"{tmp_path}/{pattern}"
+        # A part without magic is not looked at, and folders are no files.
+        found = {path for path in matching(whole) if os.path.isfile(path)}  # noqa: PTH113
+        wanted = {path for path in glob.glob(whole, recursive=True) if os.path.isfile(path)}  # noqa: PTH113, PTH207
+        assert found == wanted, pattern
+
+
+class Failing:
+    """`os.scandir`, which fails for one folder: when it is opened, or after its first name, or where it is asked for a folder."""
+
+    def __init__(self, folder: Path, code: int, when: str) -> None:
+        self.folder, self.code, self.when, self._real = str(folder), code, when, os.scandir
+
+    def __call__(self, path: str) -> Any:
+        if path != self.folder:
+            return self._real(path)
+        self._fail("opening")
+        return self
+
+    def __enter__(self) -> Any:
+        return self._entries()
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def _entries(self) -> Any:
+        with self._real(self.folder) as entries:
+            for entry in entries:
+                yield SimpleNamespace(name=entry.name, path=self.folder, is_dir=self._is_dir)
+                self._fail("going on")
+
+    def _is_dir(self) -> bool:
+        self._fail("asking")
+        return True
+
+    def _fail(self, when: str) -> None:
+        if when == self.when:
+            raise OSError(self.code, os.strerror(self.code), self.folder)
+
+
+CANNOT = [EACCES, EPERM, EIO, ESTALE, EMFILE, ENFILE, ENOMEM, ENOTCONN, ETIMEDOUT, ENAMETOOLONG]
+
+
+@pytest.mark.parametrize("code", CANNOT)
+@pytest.mark.parametrize("when", ["opening", "asking", "going on"])
+@pytest.mark.parametrize("pattern", ["data/*/*.csv", "data/**/*.csv", "data/*/x.csv"])
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    when: str,
+    pattern: str,
+) -> None:
+    """Else its rows would count as read, and a load that replaces a table would take them away."""
+    for number, name in enumerate(("a", "b")):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        write(tmp_path / "data" / name / "x.csv", rows_of(number, 3))
+    source = FileSource("rows", (f"{tmp_path}/{pattern}",), "csv")
+    log, skipping = (FilesLog({"rows": source}, NoLog(), skip_bad=skip) for skip in (False, True))
+    assert len(log.describe(["rows"])) == 2
+    folder = tmp_path / "data"
+    if pattern == "data/*/*.csv" and when != "asking":
+        folder /= "b"
+    monkeypatch.setattr(os, "scandir", Failing(folder, code, when))
+    for one in (log, skipping):
+        with pytest.raises(UnreadableFile) as raised:
+            one.describe(["rows"])
+        assert str(raised.value) == f"{folder}: the folder cannot be listed: {os.strerror(code)}"
+    monkeypatch.undo()
+    assert len(log.describe(["rows"])) == len(skipping.describe(["rows"])) == 2
+
+
+def test_folders_that_are_not_there_or_lead_in_a_circle_hold_nothing(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", rows_of(0, 3))
+    (tmp_path / "self").symlink_to(".")
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "b").mkdir()
+    write(tmp_path / "b" / "b.csv", rows_of(1, 3))
+    assert len(log_of(tmp_path).describe(["rows"])) == 2
+    nothing = FileSource("rows", (f"{tmp_path}/nothing/*.csv", f"{tmp_path}/a.csv/*.csv"), "csv")
+    assert FilesLog({"rows": nothing}, NoLog()).describe(["rows"]) == {}
