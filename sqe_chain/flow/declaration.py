@@ -55,7 +55,7 @@ def caller_line() -> str:
 
 
 def check_name(what: str, name: object, where: str, length: int = NAME_LENGTH) -> None:
-    """Refuse a name that stores or Kafka would not take.
+    """Refuse a name that stores, Kafka or a directory would not take.
 
     Args:
         what: what it names, for the error's text.
@@ -66,15 +66,15 @@ def check_name(what: str, name: object, where: str, length: int = NAME_LENGTH) -
     Raises:
         FlowError: another type, empty, too long, or another alphabet.
     """
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > length:
-        raise FlowError(f"{where}: {what} name {name!r}; 1 to {length} of letters, digits, '.', '_', '-'")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > length or name in {".", ".."}:
+        raise FlowError(
+            f"{where}: {what} name {name!r}; 1 to {length} of letters, digits, '.', '_', '-', and neither '.' nor '..'"
+        )
 
 
 def check_topic(topic: object, where: str) -> None:
     """Refuse what Kafka does not take as a topic's name. Raises FlowError."""
     check_name("topic", topic, where, TOPIC_LENGTH)
-    if topic in (".", ".."):
-        raise FlowError(f"{where}: topic {topic!r}; Kafka does not allow it")
 
 
 def check_choice(what: str, found: object, choices: tuple[str | None, ...], where: str) -> None:

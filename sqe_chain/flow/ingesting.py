@@ -79,7 +79,7 @@ class IngestSteps(Generic[Value]):
         check_int("version", version, 0, _MAX_VERSION, where)
         check_int("max_row_bytes", max_row_bytes, 1, _MAX_ROW_BYTES, where)
         check_bool("replaces", replaces, where)
-        _check_shapes(columns, payload, at, options, where)
+        _check_shapes(columns, payload, options, where)
         try:
             schema = TableSchema.of(
                 payload or self._value_type(), partition_key=partition_key, row_key=row_key, columns=columns
@@ -87,10 +87,14 @@ class IngestSteps(Generic[Value]):
         except FlowError as error:
             raise FlowError(f"{where}: table {table!r}: {error}") from error
         name = f"{table}.v{version}" if version else table
+        try:
+            address = address_of(name, at)
+        except ValueError as error:
+            raise FlowError(f"{where}: at={at!r}; {error}") from None
         kind = kind_named("ingest")(
             table=table,
             schema=schema,
-            address=address_of(name, at),
+            address=address,
             options=dict(options or {}),
             version=version,
             replaces=replaces,
@@ -99,18 +103,13 @@ class IngestSteps(Generic[Value]):
         self._ingested(name, kind, where, PartitionKey(schema), store)
 
 
-def _check_shapes(columns: object, payload: object, at: object, options: object, where: str) -> None:
+def _check_shapes(columns: object, payload: object, options: object, where: str) -> None:
     """Refuse settings of another type. Raises FlowError."""
     listed = isinstance(columns, Sequence) and not isinstance(columns, str | bytes)
     if not (columns is None or listed or isinstance(columns, Mapping)):
         raise FlowError(f"{where}: columns={columns!r}; names of fields and Column objects, or name -> type")
     if not (payload is None or isinstance(payload, type)):
         raise FlowError(f"{where}: payload={payload!r}; a class: the type of the values")
-    if at is not None:
-        try:
-            text_of(at)
-        except ValueError as error:
-            raise FlowError(f"{where}: at={at!r}; {error}") from None
     texts = isinstance(options, Mapping) and all(
         isinstance(one, str) for pair in options.items() for one in pair
     )
@@ -124,6 +123,9 @@ def address_of(table: str, at: str | os.PathLike[str] | None) -> str:
     Args:
         table: name of its directory.
         at: see `IngestSteps.ingest`.
+
+    Raises:
+        ValueError: see `text_of`.
     """
     found = text_of(at if at is not None else os.environ.get(TABLES) or "tables")
     if "://" not in found:

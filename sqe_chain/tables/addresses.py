@@ -16,6 +16,10 @@ _CUT: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
 """A URL that has lost a slash, as `pathlib.Path` makes it."""
 
 
+_NOT_IN_PATHS: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]\\^|\x00-\x1f\x7f\ud800-\udfff]")
+"""What delta-rs takes for something else, in part of what it does, or cannot take: it handles paths as URLs."""
+
+
 def text_of(address: object) -> str:
     """The text of an address that was given as text or as a path; of ``file://`` the path.
 
@@ -26,14 +30,20 @@ def text_of(address: object) -> str:
         address: what was given.
 
     Raises:
-        ValueError: neither text nor path, empty, or a URL as a path; the text says what is wanted.
+        ValueError: neither text nor path, empty, a URL as a path, or a path that Delta Lake cannot use; the text says what is wanted.
     """
     found = os.fspath(address) if isinstance(address, str | os.PathLike) else None
     if not isinstance(found, str) or not found:
         raise ValueError("a directory or an address, as text or a path")
     if not isinstance(address, str) and _CUT.match(found):
         raise ValueError(f"a URL loses a slash in a path ({found}): give it as text")
-    return found.removeprefix(_FILE)
+    path = found.removeprefix(_FILE)
+    wrong = None if "://" in path else _NOT_IN_PATHS.search(os.path.abspath(path))  # noqa: PTH100 - of a text
+    if wrong is not None:
+        raise ValueError(
+            f"{os.path.abspath(path)!r} has {wrong[0]!r}, which a path of Delta Lake cannot have: rename the directory, or choose another one"  # noqa: PTH100
+        )
+    return path
 
 
 def in_cassandra(address: str) -> bool:

@@ -379,7 +379,7 @@ def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:  # noq
     elif isinstance(right, Topic):
         yield from (".", "..", "a b", "w" * 250, 7, True, ["."], [7])
     elif isinstance(right, Name):
-        yield from ("", "a b", "é", "n" * 250, 7, True, b"n", ["n"])
+        yield from ("", ".", "..", "a b", "é", "n" * 250, 7, True, b"n", ["n"])
     elif isinstance(right, Choice):
         yield from ("nonsense", "", 7, True, ["json"])
     elif isinstance(right, Column):

@@ -17,7 +17,8 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ConfigurationError, FlowError
+from sqe_chain.flow import Flow
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Flush, SinkClaim
 from sqe_chain.tables import TableSchema, compacting
@@ -27,6 +28,7 @@ from sqe_chain.tables.files import files_of
 from sqe_chain.tables.memtable import Memtable
 from sqe_chain.tables.reading import Table, open_table
 from sqe_chain.tables.sink import TableSink
+from sqe_chain.testing import Rehearsal
 
 PARTS = 4
 USED = len({partition_of(f"r{number}".encode(), PARTS) for number in range(9)})
@@ -163,6 +165,51 @@ def test_a_table_is_opened_by_a_text_or_a_path(tmp_path: Path) -> None:
             open_table(wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="give it as text"):
         open_table(Path("cassandra://localhost/sqe_chain/readings"))
+
+
+CHARACTERS = [chr(code) for code in (*range(1, 47), *range(48, 128))]  # of names of files
+
+
+def in_a_folder(name: str, at: Path) -> Flow:
+    flow = Flow("f", state_partitions=1)
+    flow.source("in", Row, codec="json", raw=True).ingest(
+        "t", partition_key="robot", row_key="at", at=at / name
+    )
+    return flow
+
+
+@pytest.mark.parametrize(
+    "name", ["a%20b", "a%2Fb", "100%25", "%00", *(f"a{one}b" for one in "[]^|\\\t\n\x7f"), "\udcff"]
+)
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_path_that_delta_lake_takes_for_another_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, relative: bool
+) -> None:
+    """Else rows go into one directory, and the table's log is looked for in another."""
+    at = tmp_path
+    if relative and name != "\udcff":  # which this file system may refuse
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        name, at = "tables", Path()
+    with pytest.raises(FlowError, match="which a path of Delta Lake cannot have"):
+        in_a_folder(name, at)
+    with pytest.raises(ConfigurationError, match="which a path of Delta Lake cannot have"):
+        open_table(at / name / "t")
+    monkeypatch.setenv("SQE_CHAIN_TABLES", str(tmp_path / "a%20b"))
+    with pytest.raises(FlowError, match="which a path of Delta Lake cannot have"):
+        Flow("f", state_partitions=1).source("in", Row, codec="json", raw=True).ingest(
+            "t", partition_key="robot", row_key="at"
+        )
+
+
+def test_a_path_of_all_other_characters_is_where_the_table_lies(tmp_path: Path) -> None:
+    name = "".join(one for one in CHARACTERS if one.isprintable() and one not in "[]^|\\") + "ü 中 %zz"
+    service = Rehearsal(in_a_folder(name, tmp_path))
+    service.feed("in", Row("r", START, 1.0))
+    service.run_until_caught_up()
+    assert open_table(tmp_path / name / "t").read().num_rows == 1
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name / "t" / "_delta_log").is_dir()
 
 
 def test_duckdb_polars_and_pyarrow_find_the_same(tmp_path: Path) -> None:
