@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -98,16 +98,40 @@ class DeltaSnapshot:
         return None
 
     def foreign_commit(self, since: int) -> str | None:
-        """A commit of another program after a version, in words; None: there is none that is still known of."""
+        """A commit of another program after a version, in words; None: there is none that is still known of, and that was not undone.
+
+        A RESTORE undoes what came between: that is the way out where another program has written. One that takes back a commit of this
+        library is none: its markers stay, and its rows would be missing.
+        """
         if since >= self.version:
             return None
         with self._mapped():
             commits = self._table.history(self.version - since)
+        restore: Mapping[str, Any] = {}
+        restored = self.version
         for commit in commits:
-            if MARK not in commit and commit.get("operation") not in HARMLESS:
-                return f"version {commit.get('version')}: {commit.get('operation')} by {commit.get('engineInfo', 'an unknown program')}"
+            ours, undone = MARK in commit, commit["version"] > restored
+            if (ours and not undone) or commit.get("operation") in HARMLESS:
+                continue
+            if ours:
+                return _in_words(restore)
+            if not undone:
+                restore, restored = commit, _restored_by(commit)
+                if not since <= restored:
+                    return _in_words(commit)
         return None
 
     def _actions(self) -> Any:  # noqa: ANN401 - an Arrow table
         with self._mapped():
             return pa.table(self._table.get_add_actions(flatten=False))
+
+
+def _restored_by(commit: Mapping[str, Any]) -> int:
+    """The version that a commit has restored; -1: it is none that restores one, or does not say which."""
+    if commit.get("operation") != "RESTORE":
+        return -1
+    return int((commit.get("operationParameters") or {}).get("version") or -1)
+
+
+def _in_words(commit: Mapping[str, Any]) -> str:
+    return f"version {commit['version']}: {commit.get('operation')} by {commit.get('engineInfo', 'an unknown program')}"

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from errno import EACCES
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -72,9 +73,9 @@ class TableDirectory(ParquetStorage):
             ConfigurationError: it may not be read, or is a file.
         """
         local = self.local
-        if local is not None and local.exists() and not local.is_dir():
-            raise ConfigurationError(f"{self}: is a file; a table needs a directory")
         with self._mapped():
+            if local is not None and local.exists() and not local.is_dir():
+                raise ConfigurationError(f"{self}: is a file; a table needs a directory")
             try:
                 return self._snapshot_of(DeltaTable(self.address, storage_options=self._options or None))
             except TableNotFoundError:
@@ -359,16 +360,23 @@ class TableDirectory(ParquetStorage):
                 f"{self}: another program has made it into a table that this library cannot write: {error}; restore it, "
                 "or ingest into another table"
             ) from error
-        except PermissionError as error:
-            raise ConfigurationError(f"{self}: {error}; the service needs to read and write there") from error
         except (DeltaError, OSError) as error:
             local = self.local
+            if isinstance(error, PermissionError):
+                raise self._not_permitted(str(error)) from error
+            if local is not None and os.strerror(EACCES) in str(
+                error
+            ):  # told by delta-rs as an error of any kind
+                raise self._not_permitted(os.strerror(EACCES)) from error
             damage = damage_in(local) if local is not None and isinstance(error, DeltaError) else None
             if damage is not None:  # which waiting does not repair
                 raise TableAltered(f"{self}: {damage}") from error
             # Of what delta-rs says only the first line is for people.
             text = str(error).partition("\n")[0]
             raise Unavailable(f"{self}: {type(error).__name__}: {text}") from error
+
+    def _not_permitted(self, text: str) -> ConfigurationError:
+        return ConfigurationError(f"{self}: {text}; the service needs to read and write there")
 
 
 def _sync_directory(path: Path) -> None:

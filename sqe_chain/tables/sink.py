@@ -439,7 +439,8 @@ def _version_of(known: Iterable[bytes | None]) -> int | None:
 
 def _not_alone(flow: str, stage: str) -> str:
     return (
-        f"stage {stage!r} of flow {flow!r} must be its only writer: stop the other one, and restore the table to the version before; "
+        f"stage {stage!r} of flow {flow!r} must be its only writer: stop the other one, and restore the table to the version before (RESTORE), "
+        "before anything else is written to it; if that would take back rows of the stage, restore table and store as they were at the same time. "
         "Table.compact and Table.vacuum may be used at any time"
     )
 

@@ -130,6 +130,44 @@ def test_on_disk(tmp_path: Path, act: str) -> None:
     assert tuple(found) == expected
 
 
+COMMITS = (
+    "append", "append elsewhere", "overwrite", "other columns", "update", "merge", "delete", "delete all", "OPTIMIZE", "ZORDER", "a column more",
+    "a property", "its description",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("following", ["flush", "start"])
+@pytest.mark.parametrize("act", COMMITS)
+def test_a_table_that_is_restored_to_the_version_before_goes_on(
+    tmp_path: Path, act: str, following: str
+) -> None:
+    """The way out that the error names: nothing was added meanwhile, and nothing is missing."""
+    at = str(tmp_path / "t")
+    written = filled(at)
+    version = DeltaTable(at).version()
+    ON_DISK[act][0](at)
+    assert what_comes(written, following)[0] == ALTERED
+    DeltaTable(at).restore(version)
+    for _ in range(2):
+        assert what_comes(written, following) == (OK, "")
+    written.claim(3)
+    written.flush(Row("r2", 200))
+    written.check()
+
+
+def test_a_restore_that_takes_back_a_flush_is_no_way_out(tmp_path: Path) -> None:
+    at = str(tmp_path / "t")
+    written = filled(at)
+    version = DeltaTable(at).version()
+    written.flush(Row("r1", 100))
+    DeltaTable(at).optimize.compact()
+    DeltaTable(at).restore(version)
+    for following in ("flush", "start"):
+        kind, text = what_comes(written, following)
+        assert kind == ALTERED
+        assert "RESTORE by" in text
+
+
 AT = "WHERE name = 't' AND version = 0"
 IN_CASSANDRA: dict[str, tuple[str, tuple[str, ...]]] = {
     "the index of a state partition deleted": (f"DELETE FROM sqe_chunk_index {AT} AND part = 0", (ALTERED, ALTERED, OK, OK, ALTERED)),

@@ -387,6 +387,24 @@ def test_a_file_in_the_place_of_a_table_is_named(tmp_path: Path) -> None:
         claimed(tmp_path)
 
 
+@pytest.mark.parametrize("kind", [PermissionError, OSError, DeltaError])
+def test_a_directory_that_may_not_be_read_stops_whatever_delta_rs_calls_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    """To wait would not help; nor is it taken for a table that is not there."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise kind("Generic LocalFileSystem error\n\nCaused by:\n    Permission denied (os error 13)")
+
+    storage = claimed(tmp_path).storage
+    for where in ("sqe_chain.tables.directory.DeltaTable", "pathlib.Path.exists"):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, refused)
+            with pytest.raises(ConfigurationError, match="Permission denied"):
+                storage.snapshot()
+    assert storage.snapshot() is not None
+
+
 def test_what_a_flush_has_looked_at_is_kept_not_what_it_has_made(tmp_path: Path) -> None:
     """Between them another program may have written, and a new process has to look at that."""
     sink = claimed(tmp_path)
