@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from sqe_chain.flow.declaration import caller_line, declared
+from sqe_chain.flow.declaration import caller_line, check_bool, declared
 from sqe_chain.flow.functions import Made, Value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
@@ -27,7 +27,16 @@ class JoinSteps(Generic[Value]):
 
     __slots__ = ()
 
-    def _joined(self, name: str, kind: StageKind, other: object, store: str | None, where: str) -> Any:  # noqa: ANN401 - a `Filter`
+    def _joined(
+        self,
+        name: str,
+        kind: StageKind,
+        other: object,
+        store: str | None,
+        where: str,
+        *,
+        static: bool = False,
+    ) -> Any:  # noqa: ANN401 - a `Filter`
         raise NotImplementedError
 
     @overload
@@ -40,6 +49,7 @@ class JoinSteps(Generic[Value]):
         how: Literal["inner"] = "inner",
         deleted: Callable[[Other], bool] | None = None,
         history_ms: int = 0,
+        static: bool = False,
         guard: object = STANDARD,
         store: str | None = None,
     ) -> Filter[Made]: ...
@@ -54,11 +64,12 @@ class JoinSteps(Generic[Value]):
         how: Literal["left"],
         deleted: Callable[[Other], bool] | None = None,
         history_ms: int = 0,
+        static: bool = False,
         guard: object = STANDARD,
         store: str | None = None,
     ) -> Filter[Made]: ...
 
-    def join_table(
+    def join_table(  # noqa: PLR0913 - a declaration names what it needs
         self,
         name: str,
         table: Any,
@@ -67,6 +78,7 @@ class JoinSteps(Generic[Value]):
         how: How = "inner",
         deleted: Callable[[Any], bool] | None = None,
         history_ms: int = 0,
+        static: bool = False,
         guard: object = STANDARD,
         store: str | None = None,
     ) -> Any:
@@ -79,6 +91,8 @@ class JoinSteps(Generic[Value]):
             how: "inner": what finds nothing gives nothing. "left": it is combined with None.
             deleted: ``change -> bool``: whether it deletes its key.
             history_ms: how long older versions are kept, for values that are late; later ones are dropped.
+            static: it is reference data without history: a key has what was said of it last, whatever the times, and values wait
+                until the table is read to its end and silent. It comes from sources that nothing else takes.
             guard: as for `distinct`.
             store: name of the store for this stage; by default the service's.
 
@@ -86,14 +100,16 @@ class JoinSteps(Generic[Value]):
             FlowError: a name clash, streams that do not fit together, or a stage after `changes()`.
         """
         where = caller_line()
+        check_bool("static", static, where)
         kind = kind_named("table-join")(
             combine=declared("combine", combine, 2, where),
             how=how,
             deleted=None if deleted is None else declared("deleted", deleted, 1, where),
             history_ms=history_ms,
+            static=static,
             guard=guard,
         )
-        return self._joined(name, kind, table, store, where)
+        return self._joined(name, kind, table, store, where, static=static)
 
     @overload
     def join_stream(

@@ -94,6 +94,14 @@ class Node:
         return f"this {self.word}"
 
 
+def _at_first(_: object) -> int:
+    return 0
+
+
+NO_TIMES = DeclaredFunction(_at_first)
+"""The `timestamp` of sources whose messages have no times: whatever has one comes after them."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceNode(Node):
     """A source.
@@ -121,6 +129,11 @@ class SourceNode(Node):
     timestamp: DeclaredFunction | None = None
     no_timestamp: NoTimestamp = "poison"
     files: FileSource | None = None
+
+    @property
+    def static(self) -> bool:
+        """Whether its messages have no times: they are the table of joins."""
+        return self.timestamp == NO_TIMES
 
     @property
     def name(self) -> str:

@@ -41,6 +41,9 @@ Side = Literal["", "changes", "dropped"]
 STANDARD: Final = "standard"
 """The guard that a stage has by default."""
 
+MATCHED, UNMATCHED = "matched", "unmatched"
+"""Reasons under which a stage counts values that have found something in its table, and those that have found nothing."""
+
 NOTHING, ENVELOPE, CONTEXT = 0, 1, 2
 """What a node needs to know of the input that a unit comes from: its coordinates alone; also what an envelope is made of
 (lane, position, time); or everything that a context shows. It is kept through a shuffle."""

@@ -234,7 +234,14 @@ class Stream(
         self._stage(name, kind, where, store, key)
 
     def _joined(
-        self, name: str, kind: StageKind, other: object, store: str | None, where: str
+        self,
+        name: str,
+        kind: StageKind,
+        other: object,
+        store: str | None,
+        where: str,
+        *,
+        static: bool = False,
     ) -> Filter[Any]:
         if not isinstance(other, Stream) or other.flow is not self.flow:
             raise FlowError(f"{where}: {kind.method} takes a second stream of the same flow, not {other!r}")
@@ -249,6 +256,8 @@ class Stream(
                 f"{depths[0]} and {depths[1]}: publish one of them, and read it in another flow"
             )
         other._check_stage(name, where)  # noqa: SLF001 - of the same class
+        if static:
+            self.flow.leave_out_times(other.node, where)
         return Filter(self.flow, self._stage(name, kind, where, store, others=(other.node,)))
 
     def _stage(

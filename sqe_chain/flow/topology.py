@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeVar
 
 from sqe_chain.errors import FlowError
@@ -16,7 +16,7 @@ from sqe_chain.flow.declaration import (
     check_name,
     check_topic,
 )
-from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
+from sqe_chain.flow.nodes import NO_TIMES, Node, OutputNode, SourceNode, StageNode
 from sqe_chain.ports.files import FileSource
 from sqe_chain.ports.readers import ALL, Partitions, flow_of, scope_of
 from sqe_chain.replays.marks import DEFAULT_MAX_LANES, Recreated
@@ -250,6 +250,42 @@ class Topology:
             lambda: frozenset().union(*(self.topics_before(self.nodes[parent]) for parent in node.parents)),
         )
 
+    def leave_out_times(self, table: Node, where: str) -> None:
+        """Let what the sources before a node read have no times: a join reads it as a table without history.
+
+        Raises:
+            FlowError: the table has passed a stage, or its sources have times of their own.
+        """
+        if self.depth(table):
+            raise FlowError(
+                f"{where}: a static table is read from a source, and this one comes from a stage: publish it first"
+            )
+        for source in self.sources():
+            if not self.topics_before(table).isdisjoint(source.topics):
+                if source.timestamp not in (None, NO_TIMES):
+                    raise FlowError(
+                        f"{where}: a static table has no times: remove timestamp= from source {source.name!r} ({source.declared_at})"
+                    )
+                self.nodes[source.index] = replace(source, timestamp=NO_TIMES)
+        self._found.clear()
+
+    def _check_static(self, source: SourceNode) -> None:
+        """Check that nothing but static tables takes what a source reads: it has no times."""
+        reached: list[Node] = [source]
+        while reached:
+            node = reached.pop()
+            for child in self.children(node.index):
+                table = isinstance(child, StageNode) and getattr(child.stage_kind, "static", False)
+                if isinstance(child, OutputNode) or (
+                    isinstance(child, StageNode) and not (table and child.parents[1:] == (node.index,))
+                ):
+                    raise FlowError(
+                        f"{child.declared_at}: source {source.name!r} is read as a static table, so its messages have no times, and "
+                        "nothing else can take them: read them in another flow as well"
+                    )
+                if not isinstance(child, StageNode):
+                    reached.append(child)
+
     def check(self) -> None:
         """Check what can only be checked once the flow is complete.
 
@@ -264,6 +300,8 @@ class Topology:
                     f"{source.declared_at}: {self.dead_letter_topic!r} takes the dead letters of flow {self.name!r}: reading it "
                     "would be a loop; choose another dead_letter_topic"
                 )
+            if source.static:
+                self._check_static(source)
             if source.files is not None and self.by_time and source.timestamp is None:
                 raise FlowError(
                     f"{source.declared_at}: flow {self.name!r} goes by event time, and rows of files have no time but those in their "

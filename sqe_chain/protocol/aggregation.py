@@ -37,6 +37,7 @@ from sqe_chain.protocol.file_inputs import (
 from sqe_chain.protocol.holding import Holding
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
 from sqe_chain.protocol.locations import locations_of, write_locations
+from sqe_chain.protocol.matches import Matches
 from sqe_chain.protocol.next_batch import NextBatch
 from sqe_chain.protocol.overwrite import staging_since
 from sqe_chain.protocol.overwriting import Overwriting, check_overwrites
@@ -82,6 +83,7 @@ class Aggregation:
     _owned: OwnedFlow | None = None
     _bytes_per_record: float = 100.0
     _seen: FilesSeen | None = None
+    _matches: Matches = field(default_factory=Matches)
 
     def __post_init__(self) -> None:
         self._processor = Processor(self.env)
@@ -252,6 +254,7 @@ class Aggregation:
         env.emit(Committed.of(result))
         if part.closing is not None:
             env.emit(WindowsClosed(plan.number, result.outputs, part.closing.event_ms))
+        env.say(self._matches.take(report.dropped))
         if report.dropped:
             counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(report.dropped.items())}
             env.emit(Filtered(plan.number, counts))

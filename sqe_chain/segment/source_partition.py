@@ -87,7 +87,8 @@ class SourcePartition:
         self.excluded: list[Exclusion] = []
         self.outputs: list[Output] = []
         times = portion.times and portion.times.copy(clock_ms=job.clock_ms, guard=guard_of(flow))
-        self._times = SourceTimes(times, by_time=flow.by_time, own_times=self.node.timestamp is not None)
+        own_times, static = self.node.timestamp is not None, self.node.static
+        self._times = SourceTimes(times, by_time=flow.by_time, own_times=own_times, static=static)
         self.marks = marks = (
             portion.marks.copy()
         )  # an attempt that fails must leave the plan's marks as they are

@@ -24,10 +24,14 @@ class SourceTimes:
         times: see above.
         by_time: a stage goes by event time, so each record has a place in the order of times.
         own_times: the source's function gives the times.
+        static: its messages have no times, so what envelopes state of times says nothing of them.
     """
 
-    def __init__(self, times: EventTimes | None, *, by_time: bool, own_times: bool) -> None:
+    def __init__(
+        self, times: EventTimes | None, *, by_time: bool, own_times: bool, static: bool = False
+    ) -> None:
         self.times, self._by_time, self._own_times = times, by_time, own_times
+        self._static = static
         self.writers = {0: ORIGIN}
 
     def move(self, records: Records) -> None:
@@ -79,7 +83,7 @@ class SourceTimes:
 
     def _observe(self, times: EventTimes, origin: Origin) -> int:
         """Move event time by a record. Returns its place in the order of times; see `EventTimes.observe`."""
-        head, at_ms = origin.head, origin.timestamp_ms
+        head, at_ms = None if self._static else origin.head, origin.timestamp_ms
         name, stated_ms = (ORIGIN, None) if head is None else (self.writer(head), head.watermark_ms or None)
         if not self._by_time:
             times.observe_all(name, (at_ms,), stated_ms)

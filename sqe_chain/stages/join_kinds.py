@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sqe_chain.errors import FlowError
 from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
-from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageWork
+from sqe_chain.flow.stage_kind import MATCHED, STANDARD, UNMATCHED, StageTask, StageWork
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import NUMBERS
 from sqe_chain.stages.join_work import TableJoinWork
@@ -88,17 +89,36 @@ class TableJoinKind(JoinKind):
 
     deleted: DeclaredFunction | None = None
     history_ms: int = 0
+    static: bool = False
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
         """See `StageKind`."""
         return (self.combine,) if self.deleted is None else (self.combine, self.deleted)
 
+    def check(self, where: str, *, dead_letters: bool) -> None:
+        """See `StageKind`."""
+        if self.static and (self.history_ms or self.guard != STANDARD):
+            raise FlowError(
+                f"{where}: join_table(static=True) goes by no times, so it has neither history_ms nor guard: leave them out"
+            )
+        super().check(where, dead_letters=dead_letters)
+
+    def counted(self, stage: TableJoin) -> dict[str, int]:
+        """See `RecordKind`."""
+        return {MATCHED: stage.joined, UNMATCHED: stage.unmatched}
+
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> TableJoin:
         """See `RecordKind`."""
         del functions
         deleted = None if self.deleted is None else guarded(self.deleted.function)
-        join = TableJoin(table, deleted=deleted, history_ms=self.history_ms, **self._common(clock_ms))
+        join = TableJoin(
+            table,
+            deleted=deleted,
+            history_ms=self.history_ms,
+            static=self.static,
+            **self._common(clock_ms),
+        )
         join.plain_combine = self.combine.function
         return join
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -135,6 +135,11 @@ class RecordKind(StageKind, Generic[Stage]):
         del stage
         return ()
 
+    def counted(self, stage: Stage) -> Mapping[str, int]:
+        """Reason -> records, after the last one: what a batch has to count besides the reasons of verdicts."""
+        del stage
+        return {}
+
     def advance(self, stage: Stage, to_ms: int) -> None:
         """A heartbeat: event time has reached this moment."""
 
@@ -215,6 +220,9 @@ class RecordWork(StageWork):
     def finish(self) -> None:
         """See `StageWork`."""
         self._stage.finish(self._task.now_ms)
+        for reason, count in self._kind.counted(self._stage).items():
+            if count:
+                self._task.counts[self._task.name, reason] += count
 
     def close_windows(self, origin: Origin) -> None:
         """See `StageWork`."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqe_chain._proto.joins_pb2 import VersionsRow
-from sqe_chain.flow.declaration import check_duration
+from sqe_chain.flow.declaration import check_bool, check_duration
 from sqe_chain.flow.shapes import check_callable, truth
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.joining import JOINED, How, Join
@@ -30,6 +30,8 @@ from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import Timetable, bucket_length
 from sqe_chain.stages.user_code import RunError
 from sqe_chain.stages.windowing import WINDOW_GUARD
+
+_ALWAYS_MS = -(1 << 63)
 
 
 @dataclass(slots=True)
@@ -52,7 +54,8 @@ class TableJoin(Join):
 
     * A value joins the version that is valid at its event time: the latest one that is not after it.
     * A change of the table joins nothing by itself: what was joined before stays as it is.
-    * A value of the first stream more than `history_ms` before stream time is late, and dropped: what was valid then may not
+    * A static table has no times: a key has what was said of it last, at whatever time, and no value is late.
+    * Otherwise a value of the first stream more than `history_ms` before stream time is late, and dropped: what was valid then may not
       be known any more. A late change of the table takes its place among the versions.
 
     Bound: a row for each key that the table has: the key, the value, and older versions of the last `history_ms`.
@@ -64,14 +67,19 @@ class TableJoin(Join):
         deleted: whether a change deletes its key.
         how: "inner", or "left": what finds nothing is combined with None.
         history_ms: how long older versions are kept; 0 to 10**15.
+        static: whether the table has no times.
         guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
         clock_ms: what the guard compares the very first record with; None: that one is believed.
+
+    Attributes:
+        joined: how many values of the first stream have found something.
+        unmatched: how many have found nothing.
 
     Raises:
         FlowError: a setting is out of its bounds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, each with its name
         self,
         table: Table,
         *,
@@ -80,16 +88,20 @@ class TableJoin(Join):
         deleted: Callable[[Any], bool] | None = None,
         how: How = "inner",
         history_ms: int = 0,
+        static: bool = False,
         guard: JumpGuard | None = WINDOW_GUARD,
         clock_ms: int | None = None,
     ) -> None:
         check_duration("history_ms", history_ms, type(self).__name__)
+        check_bool("static", static, type(self).__name__)
         if deleted is not None:
             check_callable("deleted", deleted, type(self).__name__)
         timetable = Timetable(table, bucket_ms=bucket_length(history_ms), guard=guard, clock_ms=clock_ms)
         super().__init__(table, combine, is_second, how, guard, timetable)
         self._deleted = deleted
         self._history_ms = history_ms
+        self._static = static
+        self.joined = self.unmatched = 0
         self._rows: LiveRows[list[Version]] = LiveRows(table, _versions_in, _versions_row)
         self._filed: dict[bytes, int] = {}
 
@@ -112,6 +124,8 @@ class TableJoin(Join):
         said = self._said(row, record.timestamp_ms)
         if said is not None or self._how == "left":
             self._give(row[len(JOINED) :], record.value, said)
+        self.joined += said is not None
+        self.unmatched += said is None
         return FORWARD
 
     def join_run(
@@ -140,7 +154,9 @@ class TableJoin(Join):
         """
         time, combine, inner = self._timetable.time, self.plain_combine, self._how != "left"
         now_ms, limit_ms = time.now_ms, time.believed_until_ms
-        index = begin
+        if self._static:
+            now_ms, limit_ms = _ALWAYS_MS, -_ALWAYS_MS
+        index, unmatched = begin, self.unmatched
         if now_ms is None:
             return begin
         while index < end:
@@ -150,8 +166,10 @@ class TableJoin(Join):
             now_ms = max(now_ms, at_ms)
             said = self._said(JOINED + key, at_ms)
             index += 1
-            if said is None and inner:
-                continue
+            if said is None:
+                self.unmatched += 1
+                if inner:
+                    continue
             try:
                 joined = combine(values[index - 1], said)
             except Exception as error:
@@ -159,7 +177,9 @@ class TableJoin(Join):
             if joined is not None:
                 self._results.append((key, joined))
                 break
-        self._timetable.observe_run(index - begin, now_ms)
+        self.joined += index - begin - (self.unmatched - unmatched)
+        if not self._static:
+            self._timetable.observe_run(index - begin, now_ms)
         return index
 
     def finish(self, now_ms: int) -> None:
@@ -172,9 +192,19 @@ class TableJoin(Join):
         self._rows.write()
         self._timetable.finish()
 
+    def _begun(self, record: Record) -> tuple[bytes, Verdict | None]:
+        if self._static and record.key is not None:
+            return JOINED + record.key, None
+        return super()._begun(record)
+
+    def _late(self, record: Record, allowed_ms: int) -> Verdict | None:
+        return None if self._static else super()._late(record, allowed_ms)
+
     def _said(self, row: bytes, at_ms: int) -> object:
         """What the table said of a key at a moment."""
         versions = self._rows[row]
+        if self._static:
+            at_ms = -_ALWAYS_MS
         if len(versions) == 1:
             found = versions[0].value if versions[0].from_ms <= at_ms else None
         else:
@@ -187,9 +217,13 @@ class TableJoin(Join):
         gone = deleted is not None and truth("deleted", deleted, deleted(record.value))
         if self._table.settled(row):  # an earlier attempt has written it
             return
+        value = None if gone else self._values.store(record.value)
+        if self._static:
+            self._rows[row] = [] if value is None else [Version(0, value)]
+            return
         versions = self._rows[row]
         at = bisect_right([one.from_ms for one in versions], record.timestamp_ms)
-        changed = Version(record.timestamp_ms, None if gone else self._values.store(record.value))
+        changed = Version(record.timestamp_ms, value)
         self._rows[row] = [*versions[:at], changed, *versions[at:]]
 
     def _kept(self, row: bytes) -> list[Version]:

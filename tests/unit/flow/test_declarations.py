@@ -233,6 +233,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "how": Choice("left"),
         "deleted": one,
         "history_ms": Duration(5),
+        "static": False,
         "guard": Listed(None),
         "store": Name("fast"),
     },
@@ -313,6 +314,7 @@ STAGES: dict[type, dict[str, Any]] = {
         "deleted": one,
         "how": Choice("left"),
         "history_ms": Duration(5),
+        "static": False,
         "guard": Listed(None),
     },
     StreamJoin: {
