@@ -18,6 +18,7 @@ from sqe_chain import Coordinates, Envelope, read, republish, wrap
 from sqe_chain.chain import path_hash, read_lane, root_position
 from sqe_chain.envelope.carrier import in_headers
 from sqe_chain.envelope.template import OutputTemplate
+from sqe_chain.envelope.wire import sealed
 from sqe_chain.replays.sqe_key import SEED, SqeKey, murmur_hash_64a, process_id
 from sqe_chain.stages.record import Record
 from sqe_chain.stages.replays import SqeReplays
@@ -116,8 +117,16 @@ def malformed() -> dict[str, dict[str, str]]:
         "cut": {"bytes": whole[:-1].hex(), "error": "TruncatedEnvelope"},
         "cut before the checksum": {"bytes": whole[:-5].hex(), "error": "TruncatedEnvelope"},
         "one byte more": {"bytes": (whole + b"\0").hex(), "error": "TrailingBytes"},
+        "the payload is said to go on to the end": {"bytes": swallowed().hex(), "error": "MalformedField"},
         "one bit wrong": {"bytes": (whole[:-1] + bytes((whole[-1] ^ 1,))).hex(), "error": "WrongChecksum"},
     }
+
+
+def swallowed() -> bytes:
+    """Bytes that end like an envelope, whose payload is said to hold its checksum as well."""
+    body = bytearray(wrap(b"screws", key=None, timestamp_ms=TIME_MS, event_id=bytes(16))[:-5])
+    body[-len(b"screws") - 1] += 5
+    return sealed(bytes(body))
 
 
 def carried() -> dict[str, dict[str, object]]:

@@ -60,6 +60,7 @@ MAX_TIMESTAMP_MS: Final = (1 << 48) - 1
 """Largest event time, in the year 10889: what a UUID of version 7 holds. The smallest is -1, for unknown."""
 OF_TAG: Final = 0x4D
 OF_LENGTH: Final = 5
+_SEAL: Final = 5
 _head_from: Final = EnvelopeHead.FromString
 _UINT32: Final = Struct("<I")
 _ORDINAL: Final = Struct(">I")
@@ -103,13 +104,14 @@ def open_head(value: bytes | None) -> EnvelopeHead:
     """
     if value is None or value[:5] != PREFIX or value[-5] != CHECKSUM_TAG or crc32(value) != RESIDUE:
         raise diagnose(value) or MalformedField("the last field is not the checksum")
+    body = value[:-_SEAL]
     try:
-        head = _head_from(value)
+        head = _head_from(body)  # without its end: else a field that is said to be longer could hold that
     except DecodeError as error:
         raise MalformedField(
-            f"checksum and magic number are right, but it is not an envelope: {error}"
+            f"checksum and magic number are right, but what stands between them is not an envelope: {error}"
         ) from error
-    if head.ByteSize() != len(value):  # it holds something that the parser has left out
+    if head.crc32 or head.ByteSize() != len(body):  # it holds something that the parser has left out
         check_once(value)
     return head
 

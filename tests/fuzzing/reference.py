@@ -226,6 +226,8 @@ def _content(envelope: bytes, value: bytes | None, *, carried: bool) -> Verdict:
         found = list(fields_of(envelope))
     except Malformed:
         return Verdict(refusals=frozenset({"MalformedField"}))
+    if found[-1].begin != len(envelope) - 5:  # another field holds the bytes of the checksum
+        return Verdict(refusals=frozenset({"MalformedField"}))
     known: dict[int, int | bytes] = {}
     more: list[bytes] = []
     deleted: list[int] = []

@@ -18,6 +18,7 @@ from sqe_chain.errors import (
     WrongChecksum,
     WrongPayloadType,
 )
+from tests.fuzzing.reference import judge
 
 TIME, TYPE = b"\x20\x05", b"\x32\x06bytes:"
 BODY = wrap(b"x", key=b"k", timestamp_ms=5, event_id=b"e" * 16)[:-5]
@@ -76,3 +77,32 @@ def test_null_in_json_is_a_value_and_no_deletion() -> None:
     assert envelope.payload_as(object, codec) is None
     with pytest.raises(WrongPayloadType, match="deleted"):
         Envelope(b"e" * 16, 5, None, "json:", (None,)).payload_as(object, codec)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        sealed(BODY[:-3] + b"\x3a\x06x"),
+        sealed(BODY[:-3] + b"\x3a\x86\x00x"),
+        sealed(BODY + b"\x82\x01\x05"),
+        sealed(BODY + b"\x9b\x06"),
+        sealed(BODY + b"\x41"),
+        sealed(BODY + b"\x80\x01"),
+        sealed(BODY[:5] + b"\x7d\1\2\3\4" + BODY[5:]),
+        sealed(BODY[:5] + b"\x7d\0\0\0\0" + BODY[5:]),
+    ],
+    ids=[
+        *("the payload", "the payload, in two bytes", "one of a later version", "a group", "a fixed number", "a number"),
+        *("a checksum before", "a zero before"),
+    ],
+)
+def test_the_checksum_is_a_field_of_its_own_the_last_and_the_only_one(value: bytes) -> None:
+    for strict in (False, True):
+        with pytest.raises(MalformedField):
+            read(value, strict=strict)
+    with pytest.raises(MalformedField):
+        parse_head(value)
+    with pytest.raises(MalformedField):
+        read(b"x", headers=[("sqe-chain", value)])
+    assert Columns([OTHERS, value, OTHERS], None).ordinary.tolist() == [True, False, True]
+    assert judge(value).refusals == {"MalformedField"}
