@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from sqe_chain._proto.windows_pb2 import ClockRow
+from sqe_chain.envelope.head import MAX_TIMESTAMP_MS, check_timestamp
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.declaration import TimeGuard, caller_line, check_choice, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
@@ -161,7 +162,13 @@ class StreamTime:
 
         Returns:
             False if it is too far ahead to be believed: stream time does not move.
+
+        Raises:
+            OutOfBounds: no event has this time.
         """
+        # Farther away, rows and durations around it would not fit into 64 bits. Times before 1970 are times, here.
+        if abs(timestamp_ms) > MAX_TIMESTAMP_MS:
+            check_timestamp(timestamp_ms)
         now_ms, guard = self.now_ms, self._guard
         known_ms = self._clock_ms if now_ms is None else now_ms
         if guard is not None and known_ms is not None and timestamp_ms - known_ms > guard.max_jump_ms:

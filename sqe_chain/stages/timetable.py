@@ -147,8 +147,9 @@ class Timetable:
 
     def observe(self, timestamp_ms: int, row: bytes | None = None) -> bool:
         """Move stream time by a record; see `StreamTime.observe`. Call it for every record, dropped or not."""
+        believed = self.time.observe(timestamp_ms, row)
         self._records += 1
-        return self.time.observe(timestamp_ms, row)
+        return believed
 
     @property
     def ordinary_until_ms(self) -> int:

@@ -92,7 +92,14 @@ def test_null_in_json_is_a_value_and_no_deletion() -> None:
         sealed(BODY[:5] + b"\x7d\0\0\0\0" + BODY[5:]),
     ],
     ids=[
-        *("the payload", "the payload, in two bytes", "one of a later version", "a group", "a fixed number", "a number"),
+        *(
+            "the payload",
+            "the payload, in two bytes",
+            "one of a later version",
+            "a group",
+            "a fixed number",
+            "a number",
+        ),
         *("a checksum before", "a zero before"),
     ],
 )
