@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic
 
-from sqe_chain.errors import FlowError, RowOfAnotherType, RowWithoutKey
+from sqe_chain.errors import FlowError, PoisonError, RowOfAnotherType, RowWithoutKey
 from sqe_chain.flow.declaration import caller_line, check_bool, check_int, check_name
 from sqe_chain.flow.functions import Value
 from sqe_chain.flow.kinds import kind_named
+from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import StageKind
 from sqe_chain.tables.addresses import in_place, text_of
 from sqe_chain.tables.columns import Column, reader_of
@@ -86,6 +87,9 @@ class IngestSteps(Generic[Value]):
             )
         except FlowError as error:
             raise FlowError(f"{where}: table {table!r}: {error}") from error
+        for column in schema.columns:
+            if column.of is not None:
+                check_callable(f"of of column {column.name!r}", column.of, where)
         name = f"{table}.v{version}" if version else table
         try:
             address = address_of(name, at)
@@ -159,7 +163,9 @@ class PartitionKey:
             )
         try:
             cells = self._read(value)
-        except (AttributeError, KeyError, TypeError) as error:
+        except PoisonError:
+            raise
+        except Exception as error:  # what a cell is read by may be a function or a property of the user's
             raise RowOfAnotherType(f"a row of type {type(value).__qualname__}: {error!r}") from error
         for column, cell in zip(self._columns, cells, strict=True):
             if cell is None:

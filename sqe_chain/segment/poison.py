@@ -10,7 +10,7 @@ import sysconfig
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType
 from typing import Any, Final
 
 from sqe_chain.errors import PoisonError, text_of
@@ -23,6 +23,8 @@ from sqe_chain.segment.operator_text import TITLE
 from sqe_chain.stages.user_code import UserCodeError
 
 _OURS: Final = str(Path(__file__).parents[1]) + "/", f"<{TITLE}"
+_CAUSES: Final = 4
+"""Errors of a chain of causes that are looked at: a user may have tied a knot."""
 _LIBRARIES: Final = tuple(
     {f"{path}/" for name, path in sysconfig.get_paths().items() if name in ("stdlib", "purelib", "platlib")}
 )
@@ -99,7 +101,7 @@ def place_in_user_code(flow: Flow, error: BaseException) -> str:
         return ""
     file, line, function = frame
     nodes = {code: node for node in flow.nodes for code in _codes_of(node)}
-    called = next((nodes[code] for code, _ in _frames(error.__traceback__) if code in nodes), None)
+    called = next((nodes[code] for code, _ in _frames(error) if code in nodes), None)
     node = f" ({called.called}, declared at {called.declared_at})" if called is not None else ""
     return f"{file}:{line} in {function}{node}"
 
@@ -108,17 +110,21 @@ def _own_frame(error: BaseException) -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame of the user's; None when no user code ran."""
     frames = [
         (code.co_filename, line, code.co_qualname.replace(".<locals>", ""))
-        for code, line in _frames(error.__traceback__)
+        for code, line in _frames(error)
         if not code.co_filename.startswith(_OURS)
     ]
     own = [frame for frame in frames if not frame[0].startswith(_LIBRARIES)] or frames
     return own[-1] if own else None
 
 
-def _frames(trace: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
-    while trace is not None:
-        yield trace.tb_frame.f_code, trace.tb_lineno
-        trace = trace.tb_next
+def _frames(error: BaseException | None) -> Iterator[tuple[CodeType, int]]:
+    """Codes and lines that an error went through, and those of its cause, where ours says what the user's was."""
+    for _ in range(_CAUSES):
+        trace = None if error is None else error.__traceback__
+        while trace is not None:
+            yield trace.tb_frame.f_code, trace.tb_lineno
+            trace = trace.tb_next
+        error = error and error.__cause__
 
 
 def _codes_of(node: Node) -> Iterator[CodeType]:

@@ -128,8 +128,18 @@ class Column:
     def _refuses(self, one: object) -> str | None:
         if type(one) not in self.takes:
             return f"{self.type} does not take {type(one).__name__}"
-        if isinstance(one, dt.datetime) and one.tzinfo is None:
+        if not isinstance(one, dt.datetime):
+            return None
+        if one.tzinfo is None:
             return f"{self.type} does not take a time without a time zone"
+        if dt.MINYEAR < one.year < dt.MAXYEAR:
+            return None
+        try:
+            one.astimezone(dt.UTC)
+        except OverflowError:
+            return (
+                f"{self.type} does not take {one.isoformat()}: in UTC it is before the year 1, or after 9999"
+            )
         return None
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Self
 
-from sqe_chain.errors import FlowError, RowOfAnotherType, RowWithoutKey
+from sqe_chain.errors import FlowError, PoisonError, RowOfAnotherType, RowWithoutKey
 from sqe_chain.tables.columns import Column, cell_readers, columns_of, reader_of
 
 
@@ -108,7 +108,9 @@ class TableSchema:
             )
         try:
             cells = self.read(value)
-        except (AttributeError, KeyError, TypeError) as error:
+        except PoisonError:
+            raise
+        except Exception as error:  # what a cell is read by may be a function or a property of the user's
             raise RowOfAnotherType(f"a row of type {type(value).__qualname__}: {error!r}") from error
         self.check(cells)
         return cells

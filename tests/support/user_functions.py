@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from sqe_chain.flow import Flow
 from sqe_chain.stages import Sessions, Tumbling
+from sqe_chain.tables import Column
 
 Gives = Literal["value", "truth", "values", "nothing"]
 
@@ -100,6 +104,29 @@ def _values(value: Any) -> list[Any]:
 
 def _nothing(state: dict[str, Any], later: dict[str, Any]) -> None:
     state["n"] += later["n"]
+
+
+class Row(msgspec.Struct):
+    """A value with known fields."""
+
+    n: int
+
+
+_TABLES = itertools.count()
+
+
+def _in_batch(batch: Any) -> int:
+    numbers: list[int] = batch["n"].to_pylist()
+    return 3 if 3 in numbers else 0
+
+
+def _table(flow: Flow, column: Column) -> None:
+    columns = [Column("n", "int64"), column]
+    if column.name != "k":
+        columns.append(Column("k", "string", of=_key))
+    _source(flow).ingest(
+        "t", partition_key="k", row_key="n", columns=columns, at=f"memory://functions/{next(_TABLES)}"
+    )
 
 
 def _source(flow: Flow) -> Any:
@@ -212,6 +239,14 @@ PLACES = (
     Place("combine of join_table", lambda flow, f: _joined(flow, "join_table", f), _pair),
     Place(
         "deleted of join_table", lambda flow, f: _joined(flow, "join_table", _pair, deleted=f), _no, "truth"
+    ),
+    Place("key column", lambda flow, f: _table(flow, Column("k", "string", of=f)), _key),
+    Place("plain column", lambda flow, f: _table(flow, Column("x", "string", of=f)), _key),
+    Place(
+        "map_batches",
+        lambda flow, f: _to(flow.source("in", Row, raw=True).map_batches(f, Row)),
+        _same,
+        number=_in_batch,
     ),
     Place("combine of join_stream", lambda flow, f: _joined(flow, "join_stream", f), _pair),
     Place("sequence", lambda flow, f: _to(_source(flow).drop_stale("s", sequence=f)), _n),

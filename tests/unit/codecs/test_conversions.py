@@ -356,6 +356,11 @@ def test_durations_and_times_of_day_of_parquet_keep_all_their_digits(tmp_path: P
 
 # --- columns and tables ---------------------------------------------------------------------------------------
 
+EDGES = [datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
+BEYOND = [
+    datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))),  # as .NET writes "never"
+    datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))),
+]
 OLD = datetime(1850, 1, 1, tzinfo=ZoneInfo(BERLIN))
 EXACT: list[tuple[Any, list[Any], list[Any]]] = [
     (pa.float16(), [0.5, float("inf")], [0.1, 65_520.0, 1e-9, 2049]),
@@ -444,7 +449,8 @@ def test_columns_that_are_returned_become_values_unchanged_or_are_refused(
         ("list<float32>", [[0.5], []], [[0.5, 0.1], [1e300]]),
         ("float64", [0.1], [2**53 + 1]),
         ("int32", [-1], [2**31, 1.0, True]),
-        ("timestamp", [OLD], [datetime(2020, 1, 1)]),  # noqa: DTZ001 - no zone
+        ("timestamp", [OLD, *EDGES], [datetime(2020, 1, 1), *BEYOND]),  # noqa: DTZ001 - no zone
+        ("list<timestamp>", [EDGES], [[one] for one in BEYOND]),
         ("decimal(10,2)", [Decimal("1.5"), 7], [Decimal("1.234"), Decimal("NaN")]),
         ("date", [date(1, 1, 1)], [datetime(2020, 1, 1, tzinfo=UTC)]),
     ],
@@ -477,6 +483,9 @@ def test_a_timestamp_with_nanoseconds_is_no_time_of_a_table() -> None:
     ]
     with pytest.raises(RowOfAnotherType, match="'at': timestamp does not take 1 nanoseconds"):
         memtable.ingest(made(k="a", at={"seconds": -1, "nanos": 1}))
+    for seconds in (-(1 << 40), 1 << 40):  # before the year 1, and after 9999
+        with pytest.raises(RowOfAnotherType):
+            memtable.ingest(made(k="a", at={"seconds": seconds}))
 
 
 def test_one_moment_is_one_key_whatever_zone_says_it() -> None:

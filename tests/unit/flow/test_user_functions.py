@@ -53,6 +53,7 @@ def test_what_a_function_raises_costs_its_own_input_alone(place: Place, error: E
     """Under `stop` the input is named; under `skip` it is left out, whatever lies in its block."""
     with pytest.raises(PoisonError, match=type(error).__name__) as caught:
         fed(place, failing(place, error), "stop").run_until_caught_up()
+    assert "test_user_functions.py" in str(caught.value), "it names the function's own line"
     if not place.blames_input:
         return
     assert caught.value.topic == "in"
