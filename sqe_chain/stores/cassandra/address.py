@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 _PORT: Final = 9042
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
+LEAST_STATEMENTS: Final = 3
+
 _LEVELS: Final = {"LOCAL_SERIAL": ("LOCAL_QUORUM", "QUORUM", "ALL"), "SERIAL": ("QUORUM", "ALL")}
 """Serial consistency -> the consistencies that see its writes."""
 
 _OPTIONS: Final = (
     "datacenter", "consistency", "serial_consistency", "username", "password_file", "password_env",
     "ca_file", "cert_file", "key_file", "check_hostname", "timeout_s", "connect_timeout_s",
-    "max_rows", "max_bytes",
+    "protocol_version", "batch_statements", "max_rows", "max_bytes",
 )  # fmt: skip
 
 
@@ -43,12 +45,17 @@ def settings_of(address: Address) -> CassandraSettings:
     Options: `datacenter`, `consistency`, `serial_consistency`, `username`, `password_file` or
     `password_env` (a file or an environment variable of this process that holds the password), `ca_file`,
     `cert_file`, `key_file`, `check_hostname` (TLS; the files must exist on each machine that runs tasks),
-    `timeout_s`, `connect_timeout_s`.
+    `timeout_s`, `connect_timeout_s`, `protocol_version`, `batch_statements`.
 
     Raises:
         ConfigurationError: no keyspace, a level below quorum, unknown options, a secret that cannot be read.
     """
     consistency, serial = _levels(address)
+    statements = address.whole("batch_statements", CassandraSettings().batch_statements)
+    if statements < LEAST_STATEMENTS:
+        raise ConfigurationError(
+            f"{address.scheme}://: batch_statements={statements}. Expected {LEAST_STATEMENTS} or more: a header, its anchor and one row"
+        )
     settings = CassandraSettings(
         nodes=address.hosts(_PORT) or (("localhost", _PORT),),
         keyspace=_keyspace(address),
@@ -64,6 +71,8 @@ def settings_of(address: Address) -> CassandraSettings:
         check_hostname=address.choice("check_hostname", ("yes", "no")) == "yes",
         timeout_s=address.seconds("timeout_s", 10.0),
         connect_timeout_s=address.seconds("connect_timeout_s", 5.0),
+        protocol_version=int(address.choice("protocol_version", ("5", "4"))),
+        batch_statements=statements,
     )
     address.finish(*_OPTIONS)
     return settings

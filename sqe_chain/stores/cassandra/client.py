@@ -39,7 +39,6 @@ Row = tuple[Any, ...]
 Statement = tuple[str, "Sequence[object]"]
 """CQL with question marks, and their values."""
 
-_PROTOCOL_VERSION: Final = 5  # Cassandra 4.0 and later
 _IN_FLIGHT: Final = 16
 _ROUND: Final = 64
 """Batches that are made together."""
@@ -155,8 +154,9 @@ class CassandraClient:
             Unavailable: no answer: some may be done, not done, or done later.
             ConfigurationError: login, rights, no such table, or a write that is too large for the server.
         """
+        most = self.settings.batch_statements
+        waiting = (batch[at : at + most] for batch in batches for at in range(0, len(batch), most))
         # Rounds, because the driver would ask an iterator for more in its own threads.
-        waiting = iter(batches)
         while found := list(islice(waiting, _ROUND)):
             with self._mapped():
                 calls = [(self._batch(batch), None) for batch in found]
@@ -176,6 +176,11 @@ class CassandraClient:
                 partition settles it.
             ConfigurationError: login, rights, no such table, or a write that is too large for the server.
         """
+        if len(statements) > self.settings.batch_statements:
+            raise ConfigurationError(
+                f"{self.settings}: {len(statements)} statements have to be done as one batch. Expected at most "
+                f"batch_statements={self.settings.batch_statements}. Raise that if the server takes larger ones, else use another"
+            )
         with self._mapped():
             if len(statements) == 1:
                 ((text, values),) = statements
@@ -235,7 +240,7 @@ class CassandraClient:
         return Cluster(
             contact_points=settings.nodes,
             port=settings.nodes[0][1],  # of nodes that are found later and do not report their port
-            protocol_version=_PROTOCOL_VERSION,
+            protocol_version=settings.protocol_version,
             auth_provider=PlainTextAuthProvider(settings.username, settings.password)
             if settings.username
             else None,

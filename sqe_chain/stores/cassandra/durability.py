@@ -95,11 +95,13 @@ def _replicas(replication: Mapping[str, Any]) -> dict[str, int]:
 
     >>> _replicas({"class": "org.apache.cassandra.locator.NetworkTopologyStrategy", "dc1": "3", "dc2": "3/1"})
     {'dc1': 3, 'dc2': 2}
+    >>> _replicas({"class": "another database's own", "replication_factor": "3", "tablets": "true"})
+    {'': 3}
     """
     found = {}
     for name, text in replication.items():
-        if name != "class":
-            full, _, transient = str(text).partition("/")
+        full, _, transient = str(text).partition("/")
+        if full.isdecimal():
             found["" if name == "replication_factor" else name] = int(full) - int(transient or 0)
     return found
 

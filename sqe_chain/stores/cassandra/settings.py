@@ -24,6 +24,8 @@ class CassandraSettings:
         check_hostname: whether a certificate must name the address that was connected to.
         timeout_s: longest wait for an answer, in seconds.
         connect_timeout_s: longest wait for a connection, in seconds.
+        protocol_version: of the native protocol: 5, or 4 for servers that have no other.
+        batch_statements: most statements of one batch that the servers take.
     """
 
     nodes: tuple[tuple[str, int], ...] = (("localhost", 9042),)
@@ -40,6 +42,8 @@ class CassandraSettings:
     check_hostname: bool = True
     timeout_s: float = 10.0
     connect_timeout_s: float = 5.0
+    protocol_version: int = 5
+    batch_statements: int = 1 << 31
 
     def __str__(self) -> str:
         """The address without its password."""

@@ -39,6 +39,9 @@ MAX_ROWS: Final = 1_000
 MAX_BYTES: Final = 1_000_000
 """Limits of one batch (docs/stores.md)."""
 
+_OWN_STATEMENTS: Final = 2
+"""Statements of a write besides those of its rows: the header and the anchor."""
+
 _KEYS: Final = 100
 """Keys of one reading statement."""
 
@@ -73,7 +76,7 @@ class CassandraStore:
         self, settings: CassandraSettings, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
     ) -> None:
         self.settings = settings
-        self.max_rows = max_rows
+        self.max_rows = min(max_rows, settings.batch_statements - _OWN_STATEMENTS)
         self.max_bytes = max_bytes
         self._cql = layout.Statements(settings.keyspace)
 

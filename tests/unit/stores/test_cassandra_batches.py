@@ -1,0 +1,91 @@
+"""A database that counts the statements of a batch gets no larger one, whoever writes; what cannot be split is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cassandra.query import BatchStatement
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.stores import open_store
+from sqe_chain.stores.cassandra import CassandraStore, client
+from sqe_chain.stores.cassandra.client import CassandraClient
+from sqe_chain.stores.cassandra.settings import CassandraSettings
+
+MOST = 30
+
+
+class Session:
+    """Takes everything, and counts the statements of batches."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def prepare(self, text: str) -> str:
+        return text
+
+    def execute(self, statement: Any, *_: object) -> Session:
+        self.sizes.append(len(statement._statements_and_parameters))
+        return self
+
+    def one(self) -> tuple[bool]:
+        return (True,)
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+@pytest.fixture
+def connected(session: Session, monkeypatch: pytest.MonkeyPatch) -> CassandraClient:
+    made = object.__new__(CassandraClient)
+    made.settings = CassandraSettings(batch_statements=MOST)
+    made._session, made._prepared, made._lost_at = session, {}, None
+
+    def execute_all(session: Session, calls: list[tuple[Any, None]], **_: object) -> list[object]:
+        return [session.execute(batch) for batch, _ in calls]
+
+    monkeypatch.setattr(client, "execute_concurrent", execute_all)
+    monkeypatch.setattr(
+        BatchStatement, "add", lambda self, one, _: self._statements_and_parameters.append(one)
+    )
+    return made
+
+
+@pytest.mark.parametrize("count", [1, 29, 30, 31, 60, 100])
+def test_writes_without_condition_are_split(connected: CassandraClient, session: Session, count: int) -> None:
+    connected.write([[("INSERT", ())] * count, [("INSERT", ())]])
+    assert sum(session.sizes) == count + 1
+    assert max(session.sizes) <= MOST
+
+
+def test_what_has_to_be_one_batch_is_refused(connected: CassandraClient, session: Session) -> None:
+    assert connected.compare_and_set([("INSERT", ())] * MOST)
+    with pytest.raises(ConfigurationError, match=r"31 statements.*batch_statements=30"):
+        connected.compare_and_set([("INSERT", ())] * (MOST + 1))
+    assert session.sizes == [MOST]
+
+
+def test_a_write_of_states_has_room_for_its_header() -> None:
+    store = open_store("cassandra://one/ks?batch_statements=30")
+    assert isinstance(store, CassandraStore)
+    assert store.max_rows == MOST - 2
+    header: Any = type(
+        "Header", (), dict.fromkeys(("epoch", "run_id", "number", "plan_id", "begun_id", "cursor"))
+    )()
+    rows = [(b"%d" % number, b"state") for number in range(store.max_rows)]
+    assert len(store._statements(("flow", "stage", 0), None, header, rows, None)) == MOST
+
+
+def test_the_protocol_of_others_can_be_chosen() -> None:
+    store = open_store("cassandra://one/ks?protocol_version=4")
+    assert isinstance(store, CassandraStore)
+    assert store.settings.protocol_version == 4
+
+
+@pytest.mark.parametrize("wrong", ["protocol_version=3", "batch_statements=2", "batch_statements=many"])
+def test_other_numbers_are_refused(wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match=wrong.partition("=")[0]):
+        open_store(f"cassandra://one/ks?{wrong}")
