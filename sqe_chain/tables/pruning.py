@@ -10,8 +10,32 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqe_chain.tables.arrow import array_of, arrow_type
+from sqe_chain.tables.columns import Column
+
 Bounds = tuple[Any, Any]
 """Smallest and largest value wanted, both included; None: no limit."""
+
+
+def cell_of(column: Column, given: object) -> Any:  # noqa: ANN401 - of the column's type
+    """What is wanted of a column as its cells are: the same value, whatever type says it, such as one of numpy or pandas.
+
+    Raises:
+        ValueError: it is no value of the column, or would be rounded; or the column has lists, which have no order.
+    """
+    of = pa.float64() if column.type == "float32" else arrow_type(column)
+    is_flag = type(given).__name__ in {"bool", "bool_"}
+    cell = None
+    try:
+        cell = array_of(column, [given], of)[0].as_py()
+        same = not column.is_list and is_flag == (column.type == "bool") and bool(cell == given)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        same = False
+    if not same:
+        raise ValueError(
+            f"column {column.name!r} is {column.type}, and {given!r} ({type(given).__qualname__}) is none of its values"
+        )
+    return cell
 
 
 def within(cells: Any, bounds: Bounds) -> Any:  # noqa: ANN401 - Arrow arrays

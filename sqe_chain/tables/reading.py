@@ -21,7 +21,7 @@ from sqe_chain.tables.compacting import Compaction, aligned, compact
 from sqe_chain.tables.describing import Description, describe
 from sqe_chain.tables.foreign import named_if_foreign
 from sqe_chain.tables.memtable import newest
-from sqe_chain.tables.pruning import Bounds, may_hold, within
+from sqe_chain.tables.pruning import Bounds, cell_of, may_hold, within
 from sqe_chain.tables.schema import TableSchema
 from sqe_chain.tables.storage import Outdated, Pieces, Snapshot, Storage, StoredFile, Wanted, storage_at
 
@@ -102,14 +102,15 @@ class Table:
         columns in the table's log, row groups by those in the files' footers.
 
         Args:
-            partition_key: only its rows: one value, or a tuple where the partition key has several columns.
+            partition_key: only its rows: one value, or a tuple where the partition key has several columns. Values here and in bounds are
+                those of the column, also as numpy and pandas have them; nothing is rounded, and a time has a time zone.
             row_key: smallest and largest row key wanted, both included; of its first column, if it has several.
             where: column -> smallest and largest value wanted, both included; None in a pair: no limit. A row whose latest
                 version lies outside is not found by an older one.
             columns: names of columns; by default all, in the order of their declaration.
 
         Raises:
-            ConfigurationError: there is no such column or table.
+            ConfigurationError: there is no such column or table, or a column has no such value.
             TableAltered: another program, or the disk, has taken away or changed a file or rows that are wanted.
             Unavailable: no answer.
         """
@@ -132,17 +133,21 @@ class Table:
     ) -> Scan:
         schema = _schema_in(snapshot, self._storage)
         names = list(columns) if columns is not None else schema.names
-        keys = _wanted_keys(schema, partition_key, row_key)
         for name in (*names, *where):
             if name not in schema.names:
                 raise ConfigurationError(
                     f"{self}: there is no column {name!r}; it has {', '.join(schema.names)}"
                 )
+        key_cells = self._key_cells(schema, partition_key)
+        where = {name: self._bounds(schema, name, bounds) for name, bounds in where.items()}
+        keys = {name: (cell, cell) for name, cell in zip(schema.partition_key, key_cells, strict=False)}
+        if row_key is not None:
+            keys[schema.row_key[0]] = self._bounds(schema, schema.row_key[0], row_key)
         # Of columns that are no keys another version of a row may have other values: so files are left out by keys alone.
         needed = list(dict.fromkeys([*schema.keys, *where, *names]))
         wanted = Wanted(
             needed,
-            _key_bytes(schema, partition_key),
+            schema.key_bytes(key_cells) if key_cells else None,
             keys | {name: bounds for name, bounds in where.items() if name in schema.keys},
             {name: bounds for name, bounds in where.items() if name not in schema.keys},
         )
@@ -194,7 +199,9 @@ class Table:
         """
         for _ in range(_ROUNDS):
             snapshot = self._snapshot()
-            key = _key_bytes(_schema_in(snapshot, self._storage), partition_key)
+            schema = _schema_in(snapshot, self._storage)
+            key_cells = self._key_cells(schema, partition_key)
+            key = schema.key_bytes(key_cells) if key_cells else None
             try:
                 with named_if_foreign(self._storage, snapshot):
                     files = _files_with(snapshot.files(), Wanted((), key), _partitions(snapshot))
@@ -258,6 +265,33 @@ class Table:
 
     # ------------------------------------------------------------------ small parts
 
+    def _key_cells(self, schema: TableSchema, partition_key: object) -> list[Any]:
+        """The cells of a wanted partition key; none: all are wanted. The key's bytes are those that the writer made of the same cells."""
+        if partition_key is None:
+            return []
+        given = partition_key if isinstance(partition_key, tuple) else (partition_key,)
+        if len(given) != len(schema.partition_key):
+            raise ConfigurationError(
+                f"partition_key={partition_key!r}; a value for each of {', '.join(schema.partition_key)}"
+            )
+        return [self._cell(schema, name, one) for name, one in zip(schema.partition_key, given, strict=True)]
+
+    def _bounds(self, schema: TableSchema, name: str, given: Bounds) -> Bounds:
+        try:
+            low, high = given
+        except (TypeError, ValueError):
+            raise ConfigurationError(
+                f"{self}: bounds of {name!r}: {given!r}. Expected a pair of smallest and largest value; None: no limit"
+            ) from None
+        low, high = (None if one is None else self._cell(schema, name, one) for one in (low, high))
+        return low, high
+
+    def _cell(self, schema: TableSchema, name: str, given: object) -> Any:  # noqa: ANN401 - of the column's type
+        try:
+            return cell_of(schema.columns[schema.number(name)], given)
+        except ValueError as error:
+            raise ConfigurationError(f"{self}: {error}") from None
+
     def _snapshot(self) -> Snapshot:
         found: Snapshot | None = self._storage.snapshot()
         if found is None:
@@ -293,28 +327,6 @@ def _files_with(files: Sequence[StoredFile], wanted: Wanted, partitions: int) ->
         for file in files
         if (part is None or file.part == part) and may_hold(json.loads(file.statistics), wanted.keys)
     ]
-
-
-def _key_bytes(schema: TableSchema, partition_key: object) -> bytes | None:
-    return None if partition_key is None else schema.key_bytes(_tuple(partition_key))
-
-
-def _wanted_keys(schema: TableSchema, partition_key: object, row_key: Bounds | None) -> dict[str, Bounds]:
-    wanted: dict[str, Bounds] = {}
-    if partition_key is not None:
-        cells = _tuple(partition_key)
-        if len(cells) != len(schema.partition_key):
-            raise ConfigurationError(
-                f"partition_key={partition_key!r}; a value for each of {', '.join(schema.partition_key)}"
-            )
-        wanted |= {name: (cell, cell) for name, cell in zip(schema.partition_key, cells, strict=True)}
-    if row_key is not None:
-        wanted[schema.row_key[0]] = row_key
-    return wanted
-
-
-def _tuple(given: object) -> tuple[object, ...]:
-    return given if isinstance(given, tuple) else (given,)
 
 
 def _partitions(snapshot: Snapshot) -> int:
