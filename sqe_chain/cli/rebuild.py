@@ -173,6 +173,7 @@ def _move(found: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
     service = Republisher(found.env)
     service.start()
     offsets = service.rewind(to)
+    service.check_moved()
     partitions = ", ".join(
         f"{topic}[{partition}]@{offset}" for (topic, partition), offset in sorted(offsets.items())
     )

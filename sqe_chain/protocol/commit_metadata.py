@@ -22,6 +22,12 @@ def parse_metadata(commit: Commit | None) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
+def moved_by(commit: Commit | None) -> str:
+    """Who has moved a republisher's place: a rewind, by its id, or another program; empty for a commit of a run."""
+    meta = parse_metadata(commit)
+    return "" if commit is None else str(meta.get("rewound", "" if "topic_id" in meta else "another program"))
+
+
 def encode_marks(marks: PartitionMarks) -> str:
     """Marks as a text without quotes, of about 40 characters for each lane.
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqe_chain.ports import TopicInfo
+from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
+from sqe_chain.protocol.commit_metadata import parse_metadata
+from sqe_chain.protocol.committed import enter, tell_entered
 from sqe_chain.protocol.declared import news_of
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.file_inputs import (
@@ -37,8 +39,12 @@ def first_plan(env: Environment, claim: Claim, infos: Infos) -> Plan:
         ServiceStopped: an input does not hold what is to be read first.
     """
     tps = inputs.input_partitions(env.flow, infos)
-    bounds = env.log.bounds(tps)
     spec = env.settings.rebuild
+    if spec is None:
+        commits = inputs.group_commits(env.flow, env.log, infos)
+        if any("outputs" in parse_metadata(commit) for commit in commits.values()):
+            return _plan_of_republisher(env, claim, infos, commits)
+    bounds = env.log.bounds(tps)
     if spec is not None:
         starts = {tp: (spec.starts.get(tp, 0), tp in spec.starts) for tp in tps}
         for tp, (offset, _) in starts.items():
@@ -46,6 +52,17 @@ def first_plan(env: Environment, claim: Claim, infos: Infos) -> Plan:
     else:
         starts = inputs.first_offsets(env.flow, bounds, env.settings.start)
     return birth_plan(env.flow, claim, env.clock.now_ms(), infos, starts, spec)
+
+
+def _plan_of_republisher(
+    env: Environment, claim: Claim, infos: Infos, commits: Mapping[TopicPartition, Commit]
+) -> Plan:
+    """The first plan of a flow that had no stages until now: it goes on where its group's commits are."""
+    entered = enter(env, infos, inputs.input_partitions(env.flow, infos), commits)
+    tell_entered(env, entered, infos)
+    starts = {tp: (one.offset, one.offset > 0) for tp, one in entered.inputs.items()}
+    marks = {tp: one.marks for tp, one in entered.inputs.items()}
+    return birth_plan(env.flow, claim, env.clock.now_ms(), infos, starts, known=marks)
 
 
 def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:

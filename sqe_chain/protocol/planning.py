@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
@@ -27,6 +28,7 @@ from sqe_chain.segment.states import Claim
 
 Infos = Mapping[str, TopicInfo]
 _Known = TypeVar("_Known")
+NO_MARKS: Mapping[TopicPartition, PartitionMarks] = MappingProxyType({})
 
 
 def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None) -> Layout:
@@ -63,6 +65,7 @@ def birth_plan(
     infos: Infos,
     starts: Mapping[TopicPartition, tuple[int, bool]],
     spec: RebuildSpec | None = None,
+    known: Mapping[TopicPartition, PartitionMarks] = NO_MARKS,
 ) -> Plan:
     """The birth plan: the layout, and where each partition begins. Number 0, except for a rebuild.
 
@@ -73,12 +76,14 @@ def birth_plan(
         infos: its topics.
         starts: of each input partition: first offset, and whether it lies in the middle of the log.
         spec: what is rebuilt: the plan continues another flow's numbers.
+        known: marks of partitions of which something was read.
     """
     ranges, marks = [], {}
     for (topic, partition), (offset, middle) in sorted(starts.items()):
         info = infos[topic]
         ranges.append(PlannedRange(topic, info.topic_id.hex(), partition, offset, offset))
-        marks[mark_name(topic, partition)] = inputs.new_marks(info, partition, entered_in_middle=middle)
+        fresh = inputs.new_marks(info, partition, entered_in_middle=middle)
+        marks[mark_name(topic, partition)] = known.get((topic, partition), fresh)
     number = spec.number if spec else 0
     layout = _with_starts(layout_of(flow, infos, number), starts)
     return Plan(

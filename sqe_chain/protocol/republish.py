@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.chain import MAX_EPOCH
-from sqe_chain.errors import ConfigurationError, PartitionsMismatch, Unavailable
+from sqe_chain.errors import ConfigurationError, ServiceStopped, Unavailable
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.applying import COMMIT_AGAIN_MS
-from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, decode_marks, encode_marks, parse_metadata
+from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, encode_marks, moved_by
+from sqe_chain.protocol.committed import InputProgress, Recreated, enter, tell_entered
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import KnownTimes, progress_of, watermarks_of
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
@@ -28,33 +28,12 @@ from sqe_chain.protocol.readers import check_exist
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.brake import Brake
-from sqe_chain.segment.event_times import EventTimes
 from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.segment.states import Claim, Transition
 
-
-@dataclass(slots=True)
-class InputProgress:
-    """How far a republisher has read one partition.
-
-    Attributes:
-        offset: next to read.
-        topic_id: of the topic.
-        epoch: leader epoch plus one of the last record read; 0 unknown.
-        marks: what was seen so far, or since a run had to enter the partition in the middle of its lanes.
-        times: event time, as far as this run has read; None: it has read nothing. Nobody keeps it: until a new run knows it
-            again, outputs promise nothing.
-    """
-
-    offset: int
-    topic_id: bytes
-    epoch: int
-    marks: PartitionMarks
-    times: EventTimes | None = None
-
-
-Recreated = dict[tuple[str, str], dict[TopicPartition, int]]
-"""Topics created again, with the id that was read: partition -> up to where the old topic was read."""
+RENEW_MS = 5_000
+"""How often the commits of all partitions are made again, whether something came or not: Kafka forgets each of them by itself
+(`offsets.retention.minutes`). And how often a run looks whether somebody else has moved them."""
 
 
 @dataclass(slots=True)
@@ -68,7 +47,7 @@ class Republisher:
     env: Environment
     _inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
-    _committed_ms: int = 0
+    _renewed_ms: int = 0
     _brake: Brake = field(init=False)
     _idle: IdleWriters = field(init=False)
     _started_ms: int = field(init=False)
@@ -130,8 +109,7 @@ class Republisher:
         )
         stops = inputs.cut(offsets, bounds, limit)
         if stops == offsets:
-            if at_end or env.clock.now_ms() - self._committed_ms > COMMIT_AGAIN_MS:
-                self._commit(list(self._inputs))
+            self._commit([], renew=at_end)
             env.commits.settle()
             env.emit(CaughtUp())
             return BatchResult(worked=False)
@@ -195,9 +173,26 @@ class Republisher:
             topic_id = self._inputs[topic, partition].topic_id
             marks = PartitionMarks(topic, topic_id, partition, entered_in_middle=offset > 0)
             self._inputs[topic, partition] = InputProgress(offset, topic_id, 0, marks)
-        self._commit(list(to))
+        self._commit(list(to), moved_by=env.new_run_id())
         env.commits.settle()
         return {tp: progress.offset for tp, progress in self._inputs.items()}
+
+    def check_moved(self) -> None:
+        """Wait until a run that is alive would have shown itself after `rewind`: by its commits, if it did not look before.
+
+        Raises:
+            ServiceStopped: one has; its commits hold, not those of `rewind`.
+        """
+        env = self.env
+        mine = {tp: one.moved_by for tp, one in self._inputs.items() if one.moved_by}
+        for _ in range(10):
+            env.clock.wait(RENEW_MS * 3 // 20)
+            commits = env.log.committed(env.flow.declared_name, mine)
+            if any(moved_by(commits.get(tp)) != moved for tp, moved in mine.items()):
+                raise ServiceStopped(
+                    f"flow {env.flow.name!r}: a run is alive, and has committed its own offsets again: nothing was moved. Stop it, "
+                    "and repeat the command"
+                )
 
     def beat(self) -> bool:
         """Republishers claim nothing: always True."""
@@ -292,29 +287,12 @@ class Republisher:
         if not tps:
             return []
         env.commits.settle()
-        commits = env.log.committed(flow.declared_name, every)
-        # Bounds are asked for after the commits: another run may commit in between, and with older bounds its commit
-        # would lie beyond the end, as after a truncation.
-        bounds = env.log.bounds(tps)
-        # A topic of which some partitions have a commit has grown: its other partitions are read from 0.
-        grown = {topic for topic, _ in commits}
-        unknown = {tp: bounds[tp] for tp in tps if tp not in commits and tp[0] not in grown}
-        starts = inputs.first_offsets(flow, unknown, env.settings.start)
-        fresh = []
-        for tp in tps:
-            info, commit = infos[tp[0]], commits.get(tp)
-            known_id = str(parse_metadata(commit).get("topic_id", info.topic_id.hex()))
-            if commit is not None and not same_inputs.is_new_root(flow, tp[0], known_id, info):
-                self._inputs[tp] = self._progress_at(tp, commit, known_id, info, bounds[tp])
-                continue
-            if commit is not None:
-                recreated.setdefault((tp[0], known_id), {})[tp] = commit.offset
-            offset = starts[tp][0] if tp in starts else 0
-            marks = inputs.new_marks(info, tp[1], entered_in_middle=offset > 0)
-            self._inputs[tp] = InputProgress(offset, info.topic_id, 0, marks)
-            fresh.append(tp)
-        self._notice_entered(fresh, recreated, infos)
-        return fresh
+        entered = enter(env, infos, tps, env.log.committed(flow.declared_name, every))
+        self._inputs |= entered.inputs
+        for topic, read in recreated.items():
+            entered.recreated.setdefault(topic, {}).update(read)
+        tell_entered(env, entered, infos)
+        return entered.fresh
 
     def _leave_recreated(self, infos: dict[str, TopicInfo]) -> Recreated:
         """Forget the progress in topics without envelopes that were created again: the new topic is another root.
@@ -335,81 +313,61 @@ class Republisher:
                 )
         return recreated
 
-    def _progress_at(
-        self, tp: TopicPartition, commit: Commit, known_id: str, info: TopicInfo, bound: Bounds
-    ) -> InputProgress:
-        """The progress that a commit describes.
-
-        Raises:
-            ServiceStopped: the input, or the declared outputs, are not what they were at the commit.
-        """
-        meta = parse_metadata(commit)
-        self._check_outputs(meta)
-        same_inputs.check_read_id(self.env.flow, tp[0], bytes.fromhex(known_id), info.topic_id)
-        inputs.check_bounds(tp, commit.offset, bound)
-        marks = decode_marks(meta.get("marks"))
-        if marks is None:  # they did not fit: what comes next cannot be compared with what came before
-            marks = inputs.new_marks(info, tp[1], entered_in_middle=True)
-        return InputProgress(commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks)
-
-    def _notice_entered(
-        self, fresh: list[TopicPartition], recreated: Recreated, infos: dict[str, TopicInfo]
-    ) -> None:
-        """Say where partitions without a commit begin, and which topics were created again."""
-        env, group = self.env, self.env.flow.declared_name
-        for (topic, known_id), read in recreated.items():
-            env.emit(Notice(same_inputs.recreation_text(topic, known_id, infos[topic], read)))
-        for topic in sorted({tp[0] for tp in fresh} - {topic for topic, _ in recreated}):
-            begun = ", ".join(
-                f"[{at}] from {self._inputs[name, at].offset}" for name, at in fresh if name == topic
-            )
-            env.emit(
-                Notice(
-                    f"input {topic!r} ({infos[topic].topic_id.hex()}): group {group!r} has no commit for {begun}, and begins "
-                    "there: a first start, new partitions, or the topic was deleted and created again, for Kafka deletes "
-                    "commits with their topic"
-                )
-            )
-
-    def _check_outputs(self, meta: dict[str, object]) -> None:
-        known = meta.get("outputs")
-        if not isinstance(known, dict):
-            return
-        for node in self.env.flow.outputs():
-            found = known.get(node.name)
-            if found is not None and found != [node.topic, node.partitions]:
-                raise PartitionsMismatch(
-                    f"{node.declared_at}: output {node.name!r} was created with {found[1]} partitions of {found[0]!r}, declared are "
-                    f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
-                ).at(node.topic)
-
-    def _metadata(self, topic_id: bytes, leader_epoch: int, marks: PartitionMarks | None = None) -> str:
-        """What a commit keeps: the topic's id, the last leader epoch, the partitions of each output, marks."""
+    def _metadata(self, topic_id: bytes, leader_epoch: int) -> dict[str, object]:
+        """What a commit keeps but for marks: the topic's id, the last leader epoch, the partitions of each output."""
         outputs = {node.name: [node.topic, node.partitions] for node in self.env.flow.outputs()}
-        known = {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
-        return json.dumps(known | {"marks": encode_marks(marks)} if marks is not None else known)
+        return {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
 
     def _commit_of(self, progress: InputProgress) -> Commit:
         """The commit of a progress, with marks where they fit; without them the next run enters in the middle."""
-        metadata = self._metadata(progress.topic_id, progress.epoch, progress.marks)
-        if len(metadata) > METADATA_LENGTH:
-            metadata = self._metadata(progress.topic_id, progress.epoch)
-        return Commit(progress.offset, metadata)
+        moved = {"rewound": progress.moved_by} if progress.moved_by else {}
+        known = self._metadata(progress.topic_id, progress.epoch) | moved
+        metadata = json.dumps(known | {"marks": encode_marks(progress.marks)})
+        return Commit(progress.offset, metadata if len(metadata) <= METADATA_LENGTH else json.dumps(known))
 
     def _check_metadata(self) -> None:
         """Check before anything is published that it can be committed."""
         flow = self.env.flow
-        length = len(self._metadata(bytes(16), MAX_EPOCH))
+        length = len(json.dumps(self._metadata(bytes(16), MAX_EPOCH) | {"rewound": " " * 16}))
         if length > METADATA_LENGTH:
             raise ConfigurationError(
                 f"flow {flow.name!r} has {len(flow.outputs())} outputs, whose names take {length} characters of a commit's "
                 f"metadata; Kafka takes {METADATA_LENGTH}. Shorten the names, or split the flow"
             )
 
-    def _commit(self, tps: list[TopicPartition]) -> None:
-        env = self.env
+    def _commit(self, tps: list[TopicPartition], *, renew: bool = False, moved_by: str = "") -> None:
+        """Commit the progress of these partitions; now and then of all, see `RENEW_MS`.
+
+        Args:
+            tps: the partitions.
+            renew: do it for all of them now.
+            moved_by: id of the rewind that moves them.
+        """
+        env, now_ms = self.env, self.env.clock.now_ms()
+        if not moved_by and (renew or now_ms - self._renewed_ms > RENEW_MS):
+            tps, self._renewed_ms = list(self._inputs), now_ms
+            self._check_not_moved()
+        if not tps:
+            return
+        for tp in tps:
+            self._inputs[tp].moved_by = moved_by
         commits = {tp: self._commit_of(self._inputs[tp]) for tp in tps}
         ids = {topic: self._inputs[topic, partition].topic_id.hex() for topic, partition in tps}
         # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
         env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.declared_name, commits, ids))
-        self._committed_ms = env.clock.now_ms()
+
+    def _check_not_moved(self) -> None:
+        """Check that nobody has moved what this run would commit over.
+
+        Raises:
+            ServiceStopped: somebody has.
+        """
+        env = self.env
+        env.commits.settle()
+        for tp, commit in env.log.committed(env.flow.declared_name, self._inputs).items():
+            if moved_by(commit) not in ("", self._inputs[tp].moved_by):
+                raise ServiceStopped(
+                    f"flow {env.flow.name!r}: {tp[0]}[{tp[1]}] was moved to offset {commit.offset} while this run was alive, by "
+                    f"sqe-chain rewind or another program; this run has read up to {self._inputs[tp].offset}. Start it again, "
+                    "and it goes on from there"
+                )

@@ -198,7 +198,7 @@ MUTANTS: Final = (
             "if self.entered_in_middle and mark is None:",
         ),
         (
-            "protocol/republish.py",
+            "protocol/committed.py",
             'marks = decode_marks(meta.get("marks"))',
             "marks = None",
         ),

@@ -110,9 +110,9 @@ MUTANTS: Final = (
     mutant(
         "a republisher begins in new partitions of a known topic where `start` says",
         (
-            "protocol/republish.py",
-            "if tp not in commits and tp[0] not in grown}",
-            "if tp not in commits}",
+            "protocol/committed.py",
+            "if tp[0] in known}",
+            "if not tp}",
         ),
         tests=(
             "tests/protocol/test_inputs.py::test_new_partitions_of_a_known_topic_are_read_from_0_whatever_start_says",

@@ -1,0 +1,206 @@
+"""How far a flow without stages has read, by its group's commits: it keeps its place nowhere else.
+
+A flow that gets its first stage, or its first file, reads it here once more: from then on its plans say where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from sqe_chain.chain import Link
+from sqe_chain.envelope.message import read
+from sqe_chain.errors import ConfigurationError, EnvelopeError, NoCommittedOffset, PartitionsMismatch
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Bounds, Commit, Message, Range, TopicInfo, TopicPartition
+from sqe_chain.protocol import inputs, same_inputs
+from sqe_chain.protocol.commit_metadata import decode_marks, moved_by, parse_metadata
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import Notice
+from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.segment.event_times import EventTimes
+
+Infos = Mapping[str, TopicInfo]
+Recreated = dict[tuple[str, str], dict[TopicPartition, int]]
+"""Topics created again, with the id that was read: partition -> up to where the old topic was read."""
+
+
+@dataclass(slots=True)
+class InputProgress:
+    """How far a flow without stages has read one partition.
+
+    Attributes:
+        offset: next to read.
+        topic_id: of the topic.
+        epoch: leader epoch plus one of the last record read; 0 unknown.
+        marks: what was seen so far, or since a run had to enter the partition in the middle of its lanes.
+        times: event time, as far as this run has read; None: it has read nothing. Nobody keeps it: until a new run knows it
+            again, outputs promise nothing.
+        moved_by: see `moved_by`, of the commit that this run has begun with.
+    """
+
+    offset: int
+    topic_id: bytes
+    epoch: int
+    marks: PartitionMarks
+    times: EventTimes | None = None
+    moved_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """Partitions that a run takes up.
+
+    Attributes:
+        inputs: where each of them is read from.
+        fresh: those without a commit.
+        recreated: topics without envelopes that were created again, and are read from their beginning.
+    """
+
+    inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
+    fresh: list[TopicPartition] = field(default_factory=list)
+    recreated: Recreated = field(default_factory=dict)
+
+
+def enter(
+    env: Environment, infos: Infos, tps: Iterable[TopicPartition], commits: Mapping[TopicPartition, Commit]
+) -> Entered:
+    """Where partitions are read from: where their commits are; without one, where a new partition or flow begins.
+
+    Args:
+        env: the flow and its ports.
+        infos: the flow's topics.
+        tps: the partitions.
+        commits: of the flow's group, in all of its partitions.
+
+    Raises:
+        ServiceStopped: an input, or the declared outputs, are not what they were at the commit.
+        NoCommittedOffset: where to begin has to be said.
+    """
+    flow, found = env.flow, Entered()
+    # Bounds are asked for after the commits: another run may commit in between, and with older bounds its commit
+    # would lie beyond the end, as after a truncation.
+    bounds = env.log.bounds(tps)
+    starts = _starts(env, infos, {tp: bound for tp, bound in bounds.items() if tp not in commits}, commits)
+    for tp, bound in bounds.items():
+        info, commit = infos[tp[0]], commits.get(tp)
+        known_id = str(parse_metadata(commit).get("topic_id", info.topic_id.hex()))
+        if commit is not None and not same_inputs.is_new_root(flow, tp[0], known_id, info):
+            found.inputs[tp] = _progress_at(flow, tp, commit, known_id, info, bound)
+            continue
+        if commit is not None:
+            found.recreated.setdefault((tp[0], known_id), {})[tp] = commit.offset
+        offset = starts.get(tp, 0)
+        marks = inputs.new_marks(info, tp[1], entered_in_middle=offset > 0)
+        found.inputs[tp] = InputProgress(offset, info.topic_id, 0, marks)
+        found.fresh.append(tp)
+    return found
+
+
+def tell_entered(env: Environment, found: Entered, infos: Infos) -> None:
+    """Say where partitions without a commit begin, and which topics were created again."""
+    group = env.flow.declared_name
+    for (topic, known_id), read_to in found.recreated.items():
+        env.emit(Notice(same_inputs.recreation_text(topic, known_id, infos[topic], read_to)))
+    for topic in sorted({tp[0] for tp in found.fresh} - {topic for topic, _ in found.recreated}):
+        begun = ", ".join(
+            f"[{at}] from {found.inputs[name, at].offset}" for name, at in found.fresh if name == topic
+        )
+        env.emit(
+            Notice(
+                f"input {topic!r} ({infos[topic].topic_id.hex()}): group {group!r} has no commit for {begun}, and begins "
+                "there: a first start, new partitions, or the topic was deleted and created again, for Kafka deletes "
+                "commits with their topic"
+            )
+        )
+
+
+def _starts(
+    env: Environment,
+    infos: Infos,
+    unknown: Mapping[TopicPartition, Bounds],
+    commits: Mapping[TopicPartition, Commit],
+) -> dict[TopicPartition, int]:
+    """Where partitions without a commit begin."""
+    start, known = env.settings.start, {topic for topic, _ in commits}
+    # A topic of which some partitions have a commit has grown: its other partitions are read from 0.
+    grown = {tp: bound.begin for tp, bound in unknown.items() if tp[0] in known}
+    for (topic, partition), begin in grown.items():
+        if begin > 0 and start != "earliest":
+            raise NoCommittedOffset(
+                f"group {env.flow.declared_name!r} has no commit for {topic}[{partition}], whose log begins at {begin}: either "
+                "records of a new partition are gone before they were read, or Kafka has forgotten the commit "
+                "(offsets.retention.minutes). Give --start earliest to go on with what is there: receivers ignore what they have"
+            ).at(topic, partition)
+    new = {tp: bound for tp, bound in unknown.items() if tp not in grown}
+    if start == "latest":
+        _check_never_published(env, infos, {topic for topic, _ in new})
+    return grown | {tp: offset for tp, (offset, _) in inputs.first_offsets(env.flow, new, start).items()}
+
+
+def _check_never_published(env: Environment, infos: Infos, topics: Iterable[str]) -> None:
+    """Check that the last records of the outputs were not made of these topics, which the flow seems never to have read.
+
+    Raises:
+        NoCommittedOffset: one was.
+    """
+    flow = env.flow
+    names = {f"{flow.name}/{node.name}" for node in flow.outputs()}
+    ids = {topic: infos[topic].topic_id for topic in topics}
+    tps = inputs.partitions_of(infos[topic] for topic in {node.topic for node in flow.outputs()} if ids)
+    last = [
+        Range(topic, infos[topic].topic_id, partition, bound.stable_end - 1, bound.stable_end)
+        for (topic, partition), bound in env.log.bounds(tps).items()
+        if bound.stable_end > bound.begin
+    ]
+    found: list[Message] = []
+    with suppress(ConfigurationError):  # who only publishes may have no right to read
+        found = [message for messages in env.log.read_all(last) for message in messages]
+    for message in found:
+        link = _last_link(message)
+        if link is not None and link.output in names and ids.get(link.topic) == link.topic_id:
+            raise NoCommittedOffset(
+                f"group {flow.declared_name!r} has no commit for {link.topic!r}, but output {link.output!r} holds what the flow "
+                "has made of it: it has run before, and Kafka has forgotten its commits (offsets.retention.minutes). With "
+                "--start latest all that it has not read would be left out. Give --start earliest: receivers ignore what they "
+                "have; or set the group's offsets with Kafka's tools"
+            ).at(link.topic, link.partition)
+
+
+def _last_link(message: Message) -> Link | None:
+    with suppress(EnvelopeError):
+        return next(reversed(read(message.value(), headers=message.headers()).chain.links), None)
+    return None
+
+
+def _progress_at(
+    flow: Flow, tp: TopicPartition, commit: Commit, known_id: str, info: TopicInfo, bound: Bounds
+) -> InputProgress:
+    """The progress that a commit describes.
+
+    Raises:
+        ServiceStopped: the input, or the declared outputs, are not what they were at the commit.
+    """
+    meta = parse_metadata(commit)
+    _check_outputs(flow, meta)
+    same_inputs.check_read_id(flow, tp[0], bytes.fromhex(known_id), info.topic_id)
+    inputs.check_bounds(tp, commit.offset, bound)
+    marks = decode_marks(meta.get("marks"))
+    if marks is None:  # they did not fit: what comes next cannot be compared with what came before
+        marks = inputs.new_marks(info, tp[1], entered_in_middle=True)
+    epoch = int(str(meta.get("leader_epoch", 0)))
+    return InputProgress(commit.offset, info.topic_id, epoch, marks, moved_by=moved_by(commit))
+
+
+def _check_outputs(flow: Flow, meta: dict[str, object]) -> None:
+    known = meta.get("outputs")
+    if not isinstance(known, dict):
+        return
+    for node in flow.outputs():
+        found = known.get(node.name)
+        if found is not None and found != [node.topic, node.partitions]:
+            raise PartitionsMismatch(
+                f"{node.declared_at}: output {node.name!r} was created with {found[1]} partitions of {found[0]!r}, declared are "
+                f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
+            ).at(node.topic)

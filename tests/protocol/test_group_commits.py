@@ -1,0 +1,211 @@
+"""A flow without stages keeps its place in its group's commits: they are renewed, watched, and taken along to its first stage."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain.errors import NoCommittedOffset, PartitionsMismatch, RecreatedTopic, ServiceStopped
+from sqe_chain.flow import Flow
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.ports import Commit
+from sqe_chain.protocol.republish import RENEW_MS, Republisher
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.testing import Rehearsal
+from tests.support.typed_results import states_as
+
+
+def number_of(value: bytes) -> Int64Value:
+    return Int64Value(value=int(value))
+
+
+def add(total: Int64Value, number: Int64Value) -> None:
+    total.value += number.value
+
+
+def passing_on(*, stages: bool = False, raw: bool = False, outputs: int = 1) -> Flow:
+    flow = Flow("pass-on", state_partitions=1)
+    source = flow.source("in", number_of, raw=True) if raw else flow.source("in", Int64Value)
+    source.to("out", partitions=outputs)
+    if stages:
+        source.aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add)
+    return flow
+
+
+def rehearsed(
+    flow: Flow, log: MemoryLog | None = None, start: str | None = None, partitions: int = 1
+) -> Rehearsal:
+    return Rehearsal(flow, log=log, settings=Settings(start=start), partitions={"in": partitions})
+
+
+def feed(rehearsal: Rehearsal, *numbers: int, partition: int = 0) -> None:
+    for number in numbers:
+        rehearsal.feed("in", Int64Value(value=number), partition=partition)
+
+
+def said(rehearsal: Rehearsal) -> list[int]:
+    return [one.payload_as(Int64Value).value for one in rehearsal.published("out")]
+
+
+def test_the_commit_of_a_quiet_partition_is_renewed_while_others_are_busy() -> None:
+    """Kafka forgets the commit of each partition by itself, as long after it was made."""
+    found = rehearsed(passing_on(), partitions=2)
+    feed(found, 1, partition=1)
+    found.run_until_caught_up()
+    committed = found.commits()["in", 1]
+    found.log.forget("pass-on")
+    feed(found, 2)
+    found.batch()
+    assert ("in", 1) not in found.commits(), "not with each batch"
+    found.clock.jump(RENEW_MS)
+    feed(found, 3)
+    found.batch()
+    assert found.commits()["in", 1] == committed
+
+
+@pytest.mark.parametrize("start", [None, "latest", "earliest"])
+def test_a_partition_whose_commit_is_forgotten_and_whose_beginning_is_gone_asks_where_to_go_on(
+    start: str | None,
+) -> None:
+    found = rehearsed(passing_on(), partitions=2)
+    feed(found, 1, 2, 3, partition=1)
+    feed(found, 4)
+    found.run_until_caught_up()
+    kept = found.commits()["in", 0]
+    found.log.forget("pass-on")
+    found.log.commit("pass-on", {("in", 0): kept})
+    found.log.truncate_before("in", 1, 2)
+    again = rehearsed(passing_on(), found.log, start)
+    if start != "earliest":
+        with pytest.raises(
+            NoCommittedOffset, match=r"no commit for in\[1\], whose log begins at 2.*--start earliest"
+        ):
+            again.start()
+        return
+    again.run_until_caught_up()
+    assert said(again) == [4, 1, 2, 3, 3]
+
+
+@pytest.mark.parametrize("start", [None, "earliest", "latest"])
+def test_start_latest_is_refused_where_outputs_show_that_the_flow_has_run_before(start: str | None) -> None:
+    """What it has not read yet would be left out, in silence: its commits are all that says where it was."""
+    found = rehearsed(passing_on())
+    feed(found, 1)
+    found.run_until_caught_up()
+    found.log.forget("pass-on")
+    feed(found, 2)
+    again = rehearsed(passing_on(), found.log, start)
+    if start == "latest":
+        with pytest.raises(NoCommittedOffset, match="'pass-on/out' holds what the flow has made"):
+            again.start()
+        found.log.commit("pass-on", {("in", 0): Commit(1, "")})
+        again.run_until_caught_up()
+        assert said(again) == [1, 2], "where somebody has set the offsets"
+        return
+    again.run_until_caught_up()
+    assert said(again) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("before", ["nothing", "another flow", "the topic before it", "no envelope"])
+def test_start_latest_begins_at_the_end_of_what_was_never_read(before: str) -> None:
+    log = MemoryLog(uuid4().hex)
+    if before != "nothing":
+        other = Flow("other" if before == "another flow" else "pass-on")
+        other.source("in", Int64Value).to("out", partitions=1)
+        first = rehearsed(other, log)
+        feed(first, 1)
+        first.run_until_caught_up()
+        if before == "the topic before it":
+            log.recreate("in")
+        if before == "no envelope":
+            log.forget("pass-on")
+            log.append("out", 0, b"of another program")
+    found = rehearsed(passing_on(), log, "latest")
+    feed(found, 2)
+    there = len(log.records("out"))
+    found.start()
+    feed(found, 3)
+    found.run_until_caught_up()
+    assert len(log.records("out")) == there + 1
+
+
+@pytest.mark.parametrize("moved_by", ["rewind", "another program"])
+def test_a_run_that_is_moved_back_while_it_is_idle_stops_and_does_not_undo_it(moved_by: str) -> None:
+    found = rehearsed(passing_on())
+    feed(found, 1, 2)
+    found.run_until_caught_up()
+    alive = found.zombie()
+    if moved_by == "rewind":
+        mover = found.start()
+        assert isinstance(mover, Republisher)
+        mover.rewind({("in", 0): 1})
+        mover.check_moved()
+    else:
+        found.log.commit("pass-on", {("in", 0): Commit(1, "")})
+    found.clock.jump(RENEW_MS)
+    with pytest.raises(ServiceStopped, match=r"in\[0\] was moved to offset 1"):
+        alive.wake()
+    found.restart()
+    found.run_until_caught_up()
+    assert said(found) == [1, 2, 2]
+    found.clock.jump(RENEW_MS)
+    assert not found.batch(), "it has taken notice"
+
+
+def test_a_rewind_says_that_a_run_at_work_has_undone_it() -> None:
+    found = rehearsed(passing_on())
+    feed(found, 1, 2)
+    found.run_until_caught_up()
+    alive, mover = found.zombie(), found.start()
+    assert isinstance(mover, Republisher)
+    alive.wake()
+    mover.rewind({("in", 0): 0})
+    feed(found, 3)
+    found.clock.while_waiting = alive.wake
+    with pytest.raises(ServiceStopped, match="a run is alive"):
+        mover.check_moved()
+    assert found.commits()["in", 0].offset == 3
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("start", [None, "latest"])
+def test_with_its_first_stage_a_flow_goes_on_where_it_was(start: str | None, *, crashes: bool) -> None:
+    """Also where retention has deleted what was read, and a crash has left the last batch without a commit."""
+    before = rehearsed(passing_on())
+    feed(before, 1, 2)
+    before.run_until_caught_up()
+    feed(before, 10, 20)
+    if crashes:
+        before.crash(step=7, when="before")
+        before.run_until_crash()
+    before.log.truncate_before("in", 0, 1)
+    after = rehearsed(passing_on(stages=True), before.log, start)
+    after.run_until_caught_up()
+    assert states_as(Int64Value, after, "sum")[b"all"].value == 30
+    assert said(after) == [1, 2, 10, 20, *([10, 20] if crashes else [])]
+    after.rebuild()
+    assert states_as(Int64Value, after, "sum")[b"all"].value == 30
+    chains = after.chains("out")
+    assert not crashes or chains[2:4] == chains[4:]
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_with_its_first_stage_it_compares_topics_and_outputs_as_before(*, raw: bool) -> None:
+    before = rehearsed(passing_on(raw=raw))
+    before.feed("in", b"1" if raw else Int64Value(value=1))
+    before.run_until_caught_up()
+    before.log.grow("out", 2)
+    with pytest.raises(PartitionsMismatch, match="'out' was created with 1"):
+        rehearsed(passing_on(stages=True, raw=raw, outputs=2), before.log).start()
+    before.log.recreate("in", keep_commits=True)
+    before.feed("in", b"5" if raw else Int64Value(value=5))
+    after = rehearsed(passing_on(stages=True, raw=raw), before.log)
+    if not raw:
+        with pytest.raises(RecreatedTopic):
+            after.start()
+        return
+    after.run_until_caught_up()
+    assert states_as(Int64Value, after, "sum")[b"all"].value == 5
+    assert "stays counted" in str(after.events("notice"))
