@@ -38,13 +38,15 @@ def reported(*, traceback: bool = False, as_json: bool = False) -> Iterator[None
     except ChainError as error:
         _print_error(error, str(error), error.exit_status, traceback=traceback, as_json=as_json)
         raise typer.Exit(error.exit_status) from None
-    except Exception as error:  # noqa: BLE001 - whatever it is, the user gets one line
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the user gets one line; sys.exit() in their code, too
         hint = "" if traceback else "; --traceback shows where"
         _print_error(error, f"unexpected: {error}{hint}", 1, traceback=traceback, as_json=as_json)
         raise typer.Exit(1) from None
 
 
-def _print_error(error: Exception, text: str, exit_status: int, *, traceback: bool, as_json: bool) -> None:
+def _print_error(
+    error: BaseException, text: str, exit_status: int, *, traceback: bool, as_json: bool
+) -> None:
     """Print one line: the text (what is wrong, what to do), and the error's name, as the docs list it."""
     name = type(error).__name__
     trace = tracebacks.format_exc() if traceback else ""

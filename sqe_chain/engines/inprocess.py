@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sqe_chain.engines.ahead import ahead
-from sqe_chain.engines.task import Applied, apply_all, collecting_rarely, own_sink, publish, publish_blocks
+from sqe_chain.engines.task import (
+    Applied,
+    apply_all,
+    collecting_rarely,
+    not_ending,
+    own_sink,
+    publish,
+    publish_blocks,
+)
 from sqe_chain.engines.warming import warm_up
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
@@ -55,7 +63,7 @@ class InProcessEngine:
         self.release()
         self._job = job
         report = Report()
-        with collecting_rarely():
+        with collecting_rarely(), not_ending():
             self._keep(self._blocks(job, portions), report)
         return report
 
@@ -70,13 +78,14 @@ class InProcessEngine:
             return 0
         states = [one for one in self._states if one.level == level]
         applied = Applied(plan_id, before)
-        return apply_all(
-            self._flow, self._job, self._stores, states, applied, self._sinks, threads=self._threads
-        )
+        with not_ending():
+            return apply_all(
+                self._flow, self._job, self._stores, states, applied, self._sinks, threads=self._threads
+            )
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Read, transform and publish at once; keep nothing."""
-        with collecting_rarely():
+        with collecting_rarely(), not_ending():
             return publish_blocks(self._flow, self._log, portions, self._blocks(job, portions))
 
     def release(self) -> None:

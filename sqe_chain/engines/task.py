@@ -192,10 +192,37 @@ def collecting_rarely() -> Iterator[None]:
         gc.set_threshold(*thresholds)
 
 
-def failure_of(error: Exception) -> ErrorRecord:
+@contextmanager
+def not_ending() -> Iterator[None]:
+    """In this context a function of the user that wants to end the process, as `sys.exit` does, ends the task with an error.
+
+    It would end the service with whatever status it says, 0 too, and inputs unread. Not to be used in generators, which are
+    closed with GeneratorExit.
+
+    Raises:
+        ChainError: a function did.
+    """
+    try:
+        yield
+    except (SystemExit, GeneratorExit) as error:
+        raise _ended_by(error) from error
+
+
+def _ended_by(error: BaseException) -> ChainError:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return ChainError(
+        f"{frame.filename}:{frame.lineno}: {frame.name}() has raised {type(error).__name__}({error}), which ends a process. "
+        "Expected a value, or an Exception where an input cannot be processed. No function may call sys.exit() or exit(); "
+        "argparse and click do, too"
+    )
+
+
+def failure_of(error: BaseException) -> ErrorRecord:
     """An error as a record for the driver; an unexpected one with the end of its traceback."""
     if isinstance(error, ChainError):
         return error.to_record()
+    if not isinstance(error, Exception):
+        return _ended_by(error).to_record()
     trace = traceback.format_exception(error)
     text = "".join(trace).strip().splitlines()[-_TRACE_LINES:]
     said = f"a task failed unexpectedly: {type(error).__name__}: {error}\n" + "\n".join(text)

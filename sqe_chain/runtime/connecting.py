@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -158,9 +162,33 @@ def open_stores(
         urls = _stores_for(flow, urls, by_workers=by_workers)
         stores = {name: open_store(url) for name, url in urls.items()}
         for store in stores.values():
-            opened.callback(store.close)
+            opened.enter_context(shared(repr(store), store.close))
         check_stores(urls.values())
         yield stores
+
+
+@contextmanager
+def shared(what: str, close: Callable[[], object]) -> Iterator[None]:
+    """In this context something is used that all threads of this process share, such as connections.
+
+    Args:
+        what: a name of it.
+        close: called when nobody uses it any more.
+    """
+    key = os.getpid(), what
+    with _uses_lock:
+        _uses[key] += 1
+    try:
+        yield
+    finally:
+        with _uses_lock:  # whoever begins to use it now must not find it half closed
+            _uses[key] -= 1
+            if not _uses[key]:
+                close()
+
+
+_uses: Counter[tuple[int, str]] = Counter()
+_uses_lock = threading.Lock()
 
 
 def _stores_for(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Mapping[str, str]:
@@ -204,10 +232,8 @@ def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Fl
     except ModuleNotFoundError as error:
         raise _not_installed(error, "spark") from error
     session = open_session(master=choice.master, app_name=env.flow.name, conf=dict(choice.conf))
-    try:
+    with shared("Spark", partial(close_session, session)):
         yield lambda flow: SparkEngine(flow, env.ports.log, env.ports.stores, session)
-    finally:
-        close_session(session)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -13,6 +14,7 @@ from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.partitioner import key_bytes
 from sqe_chain.ports import Location, StateStore
+from sqe_chain.runtime.connecting import shared
 from sqe_chain.runtime.locating import StoredStage, location_of
 from sqe_chain.runtime.neighbours import check_stores
 from sqe_chain.runtime.states import stage_named
@@ -93,11 +95,16 @@ def _location(home: StateStore, flow: Flow | str, stage: str) -> Location:
     )
 
 
+_open = ExitStack()
+
+
 @lru_cache(maxsize=32)
 def _opened(url: str) -> StateStore:
     """The store at an address; the kind of its server is checked once."""
     check_stores([url])
-    return open_store(url)
+    store = open_store(url)
+    _open.enter_context(shared(repr(store), store.close))
+    return store
 
 
 def _holding(where: Location, flow: str, stage: str, urls: Mapping[str, str]) -> StateStore:

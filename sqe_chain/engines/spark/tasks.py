@@ -240,7 +240,7 @@ def _pack(blocks: Callable[[], Iterable[Block]], work: Work, level: int, results
         for block in blocks():
             yield from packer.add(block)
         yield from packer.finish()
-    except Exception as error:  # noqa: BLE001 - sent to the driver as a row
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - sent to the driver as a row
         yield from packer.fail(task.failure_of(error))
     if results:
         yield results_on(results)
@@ -251,7 +251,7 @@ def _single(run: Callable[[], Result], work: Work) -> Batches:
     """Run a function; yield its result as a row."""
     try:
         result = run()
-    except Exception as error:  # noqa: BLE001 - sent to the driver as a row
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - sent to the driver as a row
         result = Result(failure=task.failure_of(error))
     yield result.pack()
     _settle(work)

@@ -76,7 +76,7 @@ def serve(connection: Connection, number: int, outboxes: Sequence[int]) -> None:
         command, reply = inbox.get(), Reply()
         try:
             reply.value = pickle.loads(command)(tasks)  # noqa: S301 - made by the service
-        except Exception as error:  # noqa: BLE001 - sent to the service
+        except BaseException as error:  # noqa: BLE001 - sent to the service
             reply.failure = failure_of(error)
         reply.warnings, warnings.found = warnings.found, []
         try:
