@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 __all__ = ["main"]
@@ -13,6 +15,8 @@ def main() -> None:
     Exit statuses: 0 success, 1 the flow failed, 2 wrong settings and nothing was started, 3 continuing would not
     be exact, 4 a newer run owns the flow, 5 a broker, store or Spark was not available.
     """
+    if sys.argv[1:2] == ["run"]:  # a service that is asked to stop before it has begun has ended well
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     try:
         from sqe_chain.cli.commands import application  # noqa: PLC0415 - without the extra, a clear error instead of a traceback
 

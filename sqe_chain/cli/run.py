@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated, Literal
 
 import typer
@@ -36,6 +37,7 @@ from sqe_chain.runtime.connecting import EngineChoice
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Deployment, launch
 from sqe_chain.runtime.owner import this_process
+from sqe_chain.runtime.stop import Stop
 
 
 def run(  # noqa: PLR0913 - each is an option of the command
@@ -166,4 +168,11 @@ def run(  # noqa: PLR0913 - each is an option of the command
             partitions=partitions,
         )
         who = listening(deployment.flow_of(flow), kafka, log_json=log_json, metrics_port=metrics_port)
-        launch(flow, settings, deployment, observers=who, restore=show_cursor)
+        stop = Stop()
+        # Until the service has handlers of its own: it may wait for addresses before.
+        before = signal.signal(signal.SIGTERM, lambda *_: stop.request("SIGTERM"))
+        try:
+            launch(flow, settings, deployment, observers=who, stop=stop, restore=show_cursor)
+        finally:
+            if before is signal.SIG_DFL:  # else the process ends, with the status of what has happened here
+                signal.signal(signal.SIGTERM, before)

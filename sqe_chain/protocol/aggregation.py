@@ -268,8 +268,9 @@ class Aggregation:
     def _look(self) -> tuple[dict[str, TopicInfo], dict[TopicPartition, Bounds]]:
         """Describe the topics, bring the layout up to date with them, and read the bounds of the same topics."""
         env = self.env
+        look_at_topics = partial(inputs.describe, env.flow, env.ports.log, running=True)
         while True:  # not bounded: each further round means that an input was created again just now
-            infos = inputs.describe(env.flow, env.log)
+            infos = env.retry.call("look at the topics", look_at_topics)
             # A topic that was created again enters as a new root, or stops the service.
             bring_up_to_date(self.owned, infos)
             self._tell_files(infos)

@@ -86,12 +86,12 @@ class Applier:
             self.commit(plan)
 
     def _publish(self, action: Callable[[], T]) -> T:
-        """Step 5. If it fails, look whether an output topic is gone or too small now: waiting would not help."""
+        """Step 5. If it fails, look whether an output topic is too small now, for which waiting would not help, or gone."""
         env = self.env
         try:
             return action()
         except (ConfigurationError, Unavailable):
-            inputs.describe(env.flow, env.ports.log)
+            inputs.describe(env.flow, env.ports.log, running=True)
             raise
 
     def _persist(self, plan: Plan, level: int, headers: dict[tuple[int, int], Header], report: Report) -> int:

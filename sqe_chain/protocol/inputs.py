@@ -38,11 +38,17 @@ class TopicDescriber(Protocol):
         """See `Log.describe`."""
 
 
-def describe(flow: Flow, log: TopicDescriber) -> dict[str, TopicInfo]:
+def describe(flow: Flow, log: TopicDescriber, *, running: bool = False) -> dict[str, TopicInfo]:
     """Describe and check all topics of a flow.
+
+    Args:
+        flow: the flow.
+        log: Kafka.
+        running: they were all there when this run began.
 
     Raises:
         ConfigurationError: a topic is missing.
+        Unavailable: one is that was there: it may be about to be created again.
         CompactedInput: an input is compacted and the flow does not allow it.
         PartitionsMismatch: an output topic has fewer partitions than declared.
         Unavailable: the broker does not answer.
@@ -57,6 +63,8 @@ def describe(flow: Flow, log: TopicDescriber) -> dict[str, TopicInfo]:
     wanted.update(dict.fromkeys(needed, "output"))
     found = log.describe([*wanted, *files])
     missing = [f"{kind} topic {topic!r}" for topic, kind in wanted.items() if topic not in found]
+    if missing and running:
+        raise Unavailable(f"flow {flow.name!r}: {', '.join(missing)} was deleted; create it again")
     if missing:
         raise ConfigurationError(
             f"flow {flow.name!r}: {', '.join(missing)} not found at the broker; create them, or run with --create-topics N"
@@ -204,8 +212,7 @@ def read_bounds(
 
     Raises:
         LostOffsets, TruncatedInput: a log does not hold what is to be read next.
-        ConfigurationError: a topic is gone.
-        Unavailable: the broker does not answer.
+        Unavailable: the broker does not answer, or a topic is gone.
     """
     try:
         bounds = log.bounds(tp for tp in offsets if tp[0] not in read)
@@ -223,10 +230,9 @@ def is_recreated_since(flow: Flow, log: Log, infos: Topics) -> bool:
     """Whether an input was created again after it was described.
 
     Raises:
-        ConfigurationError: a topic is gone.
-        Unavailable: the broker does not answer.
+        Unavailable: the broker does not answer, or a topic is gone.
     """
-    return is_changed(flow, infos, describe(flow, log))
+    return is_changed(flow, infos, describe(flow, log, running=True))
 
 
 def cut(

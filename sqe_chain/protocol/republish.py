@@ -212,8 +212,9 @@ class Republisher:
     ) -> tuple[dict[str, TopicInfo], dict[TopicPartition, int], Mapping[TopicPartition, Bounds]]:
         """Describe the topics, enter new partitions, and read the bounds of the same topics."""
         env = self.env
+        look_at_topics = partial(inputs.describe, env.flow, env.ports.log, running=True)
         while True:  # not bounded: each further round means that an input was created again just now
-            infos = inputs.describe(env.flow, env.log)
+            infos = env.retry.call("look at the topics", look_at_topics)
             # A topic that was created again enters as a new root, or stops the service.
             fresh = self._enter(infos)
             if fresh:
@@ -252,12 +253,12 @@ class Republisher:
         return report
 
     def _republish(self, job: Job, portions: list[Portion]) -> Report:
-        """Publish. If it fails, look whether an output topic is gone or too small now: waiting would not help."""
+        """Publish. If it fails, look whether an output topic is too small now, for which waiting would not help, or gone."""
         env = self.env
         try:
             return env.engine.republish(job, portions)
         except (ConfigurationError, Unavailable):
-            inputs.describe(env.flow, env.ports.log)
+            inputs.describe(env.flow, env.ports.log, running=True)
             raise
 
     def _advance(self, stops: dict[TopicPartition, int], report: Report) -> None:

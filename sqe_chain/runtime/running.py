@@ -155,12 +155,14 @@ class RunningService:
             TimeoutError: it took longer; the text has the committed offsets.
             ChainError: the service has ended with this error.
         """
-        deadline, ends = monotonic() + timeout_s, self._ends()
+        deadline, ends, left = monotonic() + timeout_s, None, dict[str, tuple[int, int]]()
         while True:  # until the deadline
             self._raise_if_failed()
             self._check_alive()
-            left = self._left(ends)
-            if self._bell.recovered and not left and not self._bell.held and not self._files_left():
+            if self._bell.recovered:  # before that it may still create topics, or find that one is missing
+                ends = self._ends() if ends is None else ends
+                left = self._left(ends)
+            if ends is not None and not left and not self._bell.held and not self._files_left():
                 return
             held = f"; {self._bell.held} records wait for event time" if self._bell.held else ""
             self._wait(
@@ -243,7 +245,7 @@ class RunningService:
     def _ends(self) -> dict[TopicPartition, int]:
         if not self.flow.input_topics():
             return {}
-        infos = self._log.describe(self.flow.input_topics())
+        infos = inputs.describe(self.flow, self._log)
         tps = inputs.input_partitions(self.flow, infos)
         return {
             tp: bounds.stable_end

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.errors import ServiceStopped, Superseded, TooManyLanes, Unavailable
+from sqe_chain.errors import ConfigurationError, ServiceStopped, Superseded, TooManyLanes, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.stages import SqeKey, Tumbling
@@ -190,3 +190,54 @@ def test_a_bug_in_a_stage_is_no_poison_either(policy: PoisonPolicy, monkeypatch:
     with pytest.raises(ZeroDivisionError):
         found.run_until_caught_up()
     assert found.events("sealed") == []
+
+
+@pytest.mark.parametrize("gone", ["in", "out"])
+@pytest.mark.parametrize("stages", [False, True])
+def test_a_topic_that_is_deleted_while_the_service_runs_is_waited_for(gone: str, *, stages: bool) -> None:
+    """It may be about to be created again, and a moment later nothing would have been amiss."""
+    flow = Flow("waiting", state_partitions=1)
+    source = flow.source("in", bytes, raw=True)
+    if stages:
+        summed = source.aggregate("sum", key=lambda _: "all", state=dict, fold=tally)
+        summed.changes().to("out", partitions=1)
+    else:
+        source.to("out", partitions=1)
+    found = Rehearsal(flow)
+    found.feed("in", b"1")
+    found.run_until_caught_up()
+    service = found.start()
+    found.log.delete(gone)
+    if gone == "out":
+        found.feed("in", b"2")
+
+    def create() -> None:
+        if found.clock.waits == 3:
+            found.log.create_topic(gone, 1)
+            if gone == "in":
+                found.feed("in", b"2")
+
+    found.clock.while_waiting = create
+    assert service.batch().worked
+    assert f"topic {gone!r}" in str(found.events("waiting")[0])
+    assert len(found.log.records("out")) == (1 if gone == "out" else 2)
+
+
+@pytest.mark.parametrize("stages", [False, True])
+def test_a_topic_that_stays_away_ends_a_service_as_an_outage_does(*, stages: bool) -> None:
+    flow = Flow("waiting", state_partitions=1)
+    source = flow.source("in", bytes, raw=True)
+    source.to("out", partitions=1)
+    if stages:
+        source.aggregate("sum", key=lambda _: "all", state=dict, fold=tally)
+    found = Rehearsal(flow)
+    service = found.start()
+    found.log.delete("in")
+    with pytest.raises(Unavailable, match="input topic 'in' was deleted"):
+        service.batch()
+    with pytest.raises(ConfigurationError, match="create them"):
+        found.start()
+
+
+def tally(state: dict[str, int], value: bytes) -> None:
+    state["n"] = state.get("n", 0) + 1

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +22,7 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from sqe_chain.dev.class_archive import ClassArchive
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ConfigurationError, EngineLost
 
 LEAST_SPARK = 4, 1
 """`DataFrame.repartitionById` came with Spark 4.1."""
@@ -62,6 +62,7 @@ OWN = MappingProxyType(
 
 _LOCAL = re.compile(r"local(\[(\*|\d+)\])?")
 _ATTEMPTS = 4
+_KILLED = 128
 _LONGEST = 500
 _GONE = (
     "Answer from Java side is empty", "while sending or receiving", "SparkContext was shut down", "stopped SparkContext",
@@ -100,6 +101,7 @@ def open_session(
 
     Raises:
         ConfigurationError: Java or a Spark of at least 4.1 is missing, or Spark refuses its configuration.
+        EngineLost: Java was killed while it started.
     """
     check_version(pyspark.__version__)
     _check_java()
@@ -124,16 +126,22 @@ def open_session(
         builder = builder.config(name, value)
     if master:
         builder = builder.master(master)
+    started: list[subprocess.Popen[bytes]] = []
     try:
-        with _java_ignores_sigterm():
+        with _java_ignores_sigterm(started):
             session = builder.getOrCreate()
-    except PySparkException as error:
+    except Exception as error:
+        if any(map(_was_killed, started)) or is_gone(error):
+            raise EngineLost(
+                f"Spark's Java process ended while it started: {gist(error)}. It was killed, or memory is short; nothing was "
+                "begun, start again"
+            ) from error
+        if not isinstance(error, PySparkException):
+            raise ConfigurationError(f"Spark refuses its configuration: {gist(error)}") from error
         raise ConfigurationError(
             f"Spark does not start with master {master or 'of its own configuration'}: {gist(error)}. Java 17 or "
             "newer is needed; see Spark's own output above"
         ) from error
-    except Exception as error:
-        raise ConfigurationError(f"Spark refuses its configuration: {gist(error)}") from error
     check_version(session.version)
     return session
 
@@ -168,11 +176,14 @@ def archive_classes() -> Path:
 
 
 @contextmanager
-def _java_ignores_sigterm() -> Iterator[None]:
+def _java_ignores_sigterm(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
     """In this context, a Java process that PySpark starts ignores SIGTERM; SIGINT it ignores anyway.
 
     A signal that is ignored when Java starts stays ignored. Java still ends with this process, even if that is
     killed: its input then ends. PySpark has no option for this, so its `Popen` is replaced.
+
+    Args:
+        started: gets the process.
     """
     gateway: Any = java_gateway
     original = gateway.Popen
@@ -185,13 +196,23 @@ def _java_ignores_sigterm() -> Iterator[None]:
                 before()
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-        return original(command, preexec_fn=prepare, **options)
+        started.append(original(command, preexec_fn=prepare, **options))
+        return started[-1]
 
     gateway.Popen = popen
     try:
         yield
     finally:
         gateway.Popen = original
+
+
+def _was_killed(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a signal has ended it, or what it had started (a shell then adds 128)."""
+    with suppress(
+        subprocess.TimeoutExpired
+    ):  # PySpark looks at a file, and may be faster than the end of the process
+        return not 0 <= process.wait(1) < _KILLED
+    return False
 
 
 def close_session(session: SparkSession) -> None:

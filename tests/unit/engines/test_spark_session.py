@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from sqe_chain.engines.spark.session import check_version, gist, open_session
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ChainError, ConfigurationError, EngineLost
 
 
 @pytest.mark.parametrize("version", ["4.1.0", "4.3.0", "5.0.0-preview1"])
@@ -45,3 +48,26 @@ ModuleNotFoundError: No module named 'mine'
 def test_of_another_error_the_beginning_is_told() -> None:
     assert gist(RuntimeError("Job aborted\n  because of this\nand that")) == "Job aborted because of this"
     assert gist(RuntimeError()) == "RuntimeError"
+
+
+@pytest.mark.parametrize(("ends", "expected"), [("kill -9 $$", EngineLost), ("exit 1", ConfigurationError)])
+def test_a_java_that_is_killed_while_it_starts_is_no_wrong_setting(
+    tmp_path: Path, ends: str, expected: type[ChainError]
+) -> None:
+    """A supervisor starts the service again after the first, and not after the second."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    # Spark's script asks Java for its command line first: an empty line, then words that end with NUL.
+    launcher = r"""case "$*" in *launcher.Main*) printf '\n%s\0now\0' "$0"; exit;; esac"""
+    java.write_text(f"#!/bin/sh\n{launcher}\n{ends}\n")
+    java.chmod(0o755)
+    program = (
+        "from sqe_chain.engines.spark.session import open_session\n"
+        "try:\n    open_session('local[1]')\n"
+        "except Exception as error:\n    print(type(error).__name__)\n"
+    )
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split()[-1] == expected.__name__, done.stderr

@@ -97,6 +97,20 @@ def test_who_waits_before_there_is_anything_waits_until_the_service_has_started(
         assert dict(service.state("per-word")) == {}
 
 
+def test_who_waits_before_there_are_topics_waits_until_the_service_has_created_them(log: MemoryLog) -> None:
+    for topic in ("words", "totals"):
+        log.delete(topic)
+    with running(counts(), store=STORE, create_topics=2, **WHERE) as service:  # type: ignore[arg-type]
+        service.wait_until_caught_up()
+        assert log.describe(["words"])["words"].partitions == 2
+    log.delete("words")
+    with (
+        pytest.raises(ConfigurationError, match="input topic 'words' not found"),
+        running(counts(), store=STORE, **WHERE) as service,  # type: ignore[arg-type]
+    ):
+        service.wait_until_caught_up()
+
+
 def test_a_key_that_is_no_text_is_bytes(log: MemoryLog) -> None:
     flow = Flow("by-key", state_partitions=1)
     flow.source("words", StringValue).aggregate("per-key", key=lambda _: b"\xff", state=Int64Value, fold=add)
