@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from uuid import uuid4
 
 import pytest
@@ -15,6 +16,8 @@ from sqe_chain.protocol.republish import RENEW_MS, Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.typed_results import states_as
+
+Start = Literal["earliest", "latest"] | None
 
 
 def number_of(value: bytes) -> Int64Value:
@@ -35,7 +38,7 @@ def passing_on(*, stages: bool = False, raw: bool = False, outputs: int = 1) -> 
 
 
 def rehearsed(
-    flow: Flow, log: MemoryLog | None = None, start: str | None = None, partitions: int = 1
+    flow: Flow, log: MemoryLog | None = None, start: Start = None, partitions: int = 1
 ) -> Rehearsal:
     return Rehearsal(flow, log=log, settings=Settings(start=start), partitions={"in": partitions})
 
@@ -67,7 +70,7 @@ def test_the_commit_of_a_quiet_partition_is_renewed_while_others_are_busy() -> N
 
 @pytest.mark.parametrize("start", [None, "latest", "earliest"])
 def test_a_partition_whose_commit_is_forgotten_and_whose_beginning_is_gone_asks_where_to_go_on(
-    start: str | None,
+    start: Start,
 ) -> None:
     found = rehearsed(passing_on(), partitions=2)
     feed(found, 1, 2, 3, partition=1)
@@ -89,7 +92,7 @@ def test_a_partition_whose_commit_is_forgotten_and_whose_beginning_is_gone_asks_
 
 
 @pytest.mark.parametrize("start", [None, "earliest", "latest"])
-def test_start_latest_is_refused_where_outputs_show_that_the_flow_has_run_before(start: str | None) -> None:
+def test_start_latest_is_refused_where_outputs_show_that_the_flow_has_run_before(start: Start) -> None:
     """What it has not read yet would be left out, in silence: its commits are all that says where it was."""
     found = rehearsed(passing_on())
     feed(found, 1)
@@ -171,7 +174,7 @@ def test_a_rewind_says_that_a_run_at_work_has_undone_it() -> None:
 
 @pytest.mark.parametrize("crashes", [False, True])
 @pytest.mark.parametrize("start", [None, "latest"])
-def test_with_its_first_stage_a_flow_goes_on_where_it_was(start: str | None, *, crashes: bool) -> None:
+def test_with_its_first_stage_a_flow_goes_on_where_it_was(start: Start, *, crashes: bool) -> None:
     """Also where retention has deleted what was read, and a crash has left the last batch without a commit."""
     before = rehearsed(passing_on())
     feed(before, 1, 2)
