@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.chain import root_position, stored_epoch
@@ -171,7 +172,7 @@ class DeadLetterReplay:
             self._target(self.to)
         tps = [(topic, partition) for partition in range(info.partitions)]
         bounds, commits = self.log.bounds(tps), self.log.committed(self.group, tps)
-        result = ReplayResult()
+        result, parts = ReplayResult(), list[_Partition]()
         for tp in tps:
             begin, end = bounds[tp].begin, bounds[tp].stable_end
             progress = _Progress.of(commits.get(tp), info.topic_id, begin)
@@ -185,7 +186,13 @@ class DeadLetterReplay:
             if start < end:
                 read = Range(topic, info.topic_id, tp[1], start, end, progress.epoch)
                 progress = replace(progress, offset=start, to=self.to or "", sending=True)
-                _Partition(self, read, begin, progress, result).run()
+                parts.append(_Partition(self, read, begin, progress, result))
+        for part in (
+            parts
+        ):  # all of them before anything is sent or committed: else what was begun could not be finished
+            part.check()
+        for part in parts:
+            part.run()
         return result
 
     def record(self, letter: DeadLetter, message: Message, read: Range, begun: int) -> Output:
@@ -294,6 +301,18 @@ class _Partition:
     result: ReplayResult
     _pending: list[Output] = field(default_factory=list)
     _seen: set[Coordinates] | None = None
+
+    def check(self) -> None:
+        """Check that letters can be sent to where they should go.
+
+        Raises:
+            ConfigurationError: to there they cannot be sent exactly once.
+        """
+        for message in (one for block in self.work.log.read(self.read) for one in block):
+            letter = parse_dead_letter(message)
+            if letter is not None and letter.flow == self.work.flow.name:
+                with suppress(_CannotBeSentError, EnvelopeError):
+                    self.work.record(letter, message, self.read, self.progress.round)
 
     def run(self) -> None:
         self._commit()

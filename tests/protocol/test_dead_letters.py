@@ -116,6 +116,32 @@ def test_killed_at_every_write_and_repeated_they_are_counted_once() -> None:
     crash_everywhere(lambda: Pipeline("b", "c", "e").read().corrected())
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_what_was_refused_does_not_stand_in_the_way_of_what_is_documented(*, others: bool) -> None:
+    """Nothing is sent, nor begun: also not the letters of another partition, or topic, that could have been sent."""
+    code = Code("a", "b", "c")
+    flow = Flow("sums", poison="dead_letter", state_partitions=2, dead_letter_partitions=2)
+    stream = flow.source("words", StringValue, raw=True).merge(flow.source("words.again", StringValue))
+    stream.map(code.check).aggregate("all", key=same_key, state=StringValue, fold=append_word)
+    service = Rehearsal(flow)
+    if others:
+        service.feed("words.again", word("a"), key="a")
+        service.run_until_caught_up()
+    for text in ("b", "c"):
+        service.feed("words", word(text).SerializeToString(), key=text)
+    service.run_until_caught_up()
+    code.broken.clear()
+    there = len(service.log.records("words.again"))
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="'words' is read without envelopes"):
+            DeadLetterReplay(flow, service.log).run()
+    assert len(service.log.records("words.again")) == there
+    assert DeadLetterReplay(flow, service.log, "words.again").run().sent == 2 + others
+    service.run_until_caught_up()
+    said = " ".join(state.value for state in service.states("all").values())
+    assert sorted(said.split()) == ["a", "b", "c"][not others :]
+
+
 def test_a_second_time_only_new_letters_are_sent() -> None:
     pipeline = Pipeline("b").read()
     assert pipeline.corrected().resend().sent == 1
