@@ -86,7 +86,7 @@ class InProcessEngine:
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Read, transform and publish at once; keep nothing."""
         with collecting_rarely(), not_ending():
-            return publish_blocks(self._flow, self._log, portions, self._blocks(job, portions))
+            return publish_blocks(self._log, portions, self._blocks(job, portions))
 
     def release(self) -> None:
         """Discard outputs and states."""

@@ -121,17 +121,16 @@ def republish(flow: Flow, job: Job, portions: Sequence[Portion], log: Log, store
             yield from reading.read(portion, read(portion.read))
         yield from reading.finish()
 
-    return publish_blocks(flow, log, portions, blocks())
+    return publish_blocks(log, portions, blocks())
 
 
-def publish_blocks(flow: Flow, log: Log, portions: Sequence[Portion], blocks: Iterable[Block]) -> Report:
+def publish_blocks(log: Log, portions: Sequence[Portion], blocks: Iterable[Block]) -> Report:
     """Write the records of blocks; returns when everything is acknowledged.
 
     Fetches carry no topic ids. So outputs are held until the ids, asked for once more, show that what was read in between
     is of the topics that it is published for.
 
     Args:
-        flow: the flow.
         log: where to read and publish.
         portions: what is read for the blocks.
         blocks: what tasks have made, without changed states.
@@ -148,7 +147,7 @@ def publish_blocks(flow: Flow, log: Log, portions: Sequence[Portion], blocks: It
         nonlocal held
         now = log.topic_ids({portion.read.topic for portion in portions})
         for portion in portions:
-            check_read_id(flow, portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
+            check_read_id(portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
         held, records = [], held
         return records
 

@@ -184,7 +184,7 @@ def _progress_at(
     """
     meta = parse_metadata(commit)
     _check_outputs(flow, meta)
-    same_inputs.check_read_id(flow, tp[0], bytes.fromhex(known_id), info.topic_id)
+    same_inputs.check_read_id(tp[0], bytes.fromhex(known_id), info.topic_id)
     inputs.check_bounds(tp, commit.offset, bound)
     marks = decode_marks(meta.get("marks"))
     if marks is None:  # they did not fit: what comes next cannot be compared with what came before

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.chain import MAX_EPOCH
-from sqe_chain.errors import ConfigurationError, ServiceStopped, Unavailable
+from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped, Unavailable
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, encode_marks, moved_by
@@ -35,6 +35,10 @@ RENEW_MS = 5_000
 """How often the commits of all partitions are made again, whether something came or not: Kafka forgets each of them by itself
 (`offsets.retention.minutes`). And how often a run looks whether somebody else has moved them."""
 
+DESCRIBE_MS = 5_000
+"""How old the description of a topic may be: new partitions enter that late, and changed limits hold from then on. It is looked
+for new records up to hundreds of times a second, and the driver loses some memory with each description."""
+
 
 @dataclass(slots=True)
 class Republisher:
@@ -48,6 +52,8 @@ class Republisher:
     _inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _renewed_ms: int = 0
+    _described_ms: int = 0
+    _infos: dict[str, TopicInfo] = field(default_factory=dict)
     _brake: Brake = field(init=False)
     _idle: IdleWriters = field(init=False)
     _started_ms: int = field(init=False)
@@ -100,9 +106,25 @@ class Republisher:
             ServiceStopped: going on would not be exact: messages are missing, or inputs are not what they were.
             PoisonError: an input cannot be processed, under policy `stop`.
         """
+        began_ms, anew = self.env.clock.now_ms(), at_end
+        while True:  # not bounded: each further round means that an input was created again just now
+            # Either it enters as a new root, or this stops the service.
+            infos, offsets, bounds = self._look(anew=anew)
+            try:
+                return self._batch(infos, offsets, bounds, began_ms, at_end=at_end)
+            except RecreatedTopic:
+                anew = True
+
+    def _batch(
+        self,
+        infos: dict[str, TopicInfo],
+        offsets: dict[TopicPartition, int],
+        bounds: Mapping[TopicPartition, Bounds],
+        began_ms: int,
+        *,
+        at_end: bool,
+    ) -> BatchResult:
         env = self.env
-        began_ms = env.clock.now_ms()
-        infos, offsets, bounds = self._look()
         limit = max(
             len(offsets),
             min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record)),
@@ -207,14 +229,25 @@ class Republisher:
         offsets = {tp: progress.offset for tp, progress in self._inputs.items()}
         return inputs.lag(offsets, self.env.ports.log.bounds(offsets))
 
+    def _topics(self, *, anew: bool) -> dict[str, TopicInfo]:
+        """The topics as they are now, or were at most `DESCRIBE_MS` ago.
+
+        Their ids need not be asked for before records are read: a topic that still has its id afterwards had it all the time.
+        """
+        env = self.env
+        if anew or env.clock.now_ms() - self._described_ms > DESCRIBE_MS:
+            look = partial(inputs.describe, env.flow, env.ports.log, running=True)
+            self._infos = env.retry.call("look at the topics", look)
+            self._described_ms = env.clock.now_ms()
+        return self._infos
+
     def _look(
-        self,
+        self, *, anew: bool
     ) -> tuple[dict[str, TopicInfo], dict[TopicPartition, int], Mapping[TopicPartition, Bounds]]:
         """Describe the topics, enter new partitions, and read the bounds of the same topics."""
         env = self.env
-        look_at_topics = partial(inputs.describe, env.flow, env.ports.log, running=True)
         while True:  # not bounded: each further round means that an input was created again just now
-            infos = env.retry.call("look at the topics", look_at_topics)
+            infos = self._topics(anew=anew)
             # A topic that was created again enters as a new root, or stops the service.
             fresh = self._enter(infos)
             if fresh:
@@ -226,6 +259,7 @@ class Republisher:
             bounds = env.retry.call("look for new records", look)
             if bounds is not None:
                 return infos, offsets, bounds
+            anew = True
 
     def _publish(
         self,
@@ -309,9 +343,7 @@ class Republisher:
                 del self._inputs[topic, partition]
             else:
                 info = infos.get(topic)
-                same_inputs.check_read_id(
-                    self.env.flow, topic, progress.topic_id, None if info is None else info.topic_id
-                )
+                same_inputs.check_read_id(topic, progress.topic_id, None if info is None else info.topic_id)
         return recreated
 
     def _metadata(self, topic_id: bytes, leader_epoch: int) -> dict[str, object]:

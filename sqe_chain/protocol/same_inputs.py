@@ -59,12 +59,11 @@ def check_same_id(known: PlannedRange, topic_id: bytes | None, files: Files = _N
         ).at(known.topic, known.partition)
 
 
-def check_read_id(flow: Flow, topic: str, known: bytes, now: bytes | None) -> None:
+def check_read_id(topic: str, known: bytes, now: bytes | None) -> None:
     """The same for a flow without stages, which keeps its place in its group's commits.
 
     Args:
-        flow: the flow.
-        topic: one of its inputs.
+        topic: an input.
         known: id of the topic that was read.
         now: its id now; None: it is gone.
 
@@ -74,16 +73,10 @@ def check_read_id(flow: Flow, topic: str, known: bytes, now: bytes | None) -> No
     if now == known:
         return
     found = "no topic" if now is None else now.hex()
-    source = flow.source_of(topic)
-    if now is not None and source is not None and source.raw:
-        way_out = "Start again: what it holds now is another root, and is read from offset 0"
-    else:
-        way_out = (
-            "Reset the group's offsets to read it from its beginning; what comes through it again is then decided about by its "
-            f"readers, Flow(recreated=...). Or {START_OVER}"
-        )
     raise RecreatedTopic(
-        f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. {way_out}"
+        f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. Reset the "
+        "group's offsets to read it from its beginning; what comes through it again is then decided about by its "
+        f"readers, Flow(recreated=...). Or {START_OVER}"
     ).at(topic)
 
 

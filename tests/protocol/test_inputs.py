@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from uuid import uuid4
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
@@ -25,6 +26,8 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.ports import TopicInfo
+from sqe_chain.protocol.republish import DESCRIBE_MS
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
@@ -549,3 +552,30 @@ def test_an_output_topic_with_fewer_partitions_than_declared_stops(service: Serv
     log.create_topic("said", 2)
     with pytest.raises(PartitionsMismatch, match="declared are 3"):
         Rehearsal(flow, log=log).start()
+
+
+class CountingLog(MemoryLog):
+    """Counts how often topics are described."""
+
+    described = 0
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        self.described += 1
+        return super().describe(topics)
+
+
+def test_a_service_without_stages_that_has_nothing_to_do_describes_topics_seldom() -> None:
+    """It looks ten times a second, and each description costs the broker and the driver something."""
+    flow = Flow("pass-on")
+    flow.source("in", bytes, raw=True).to("out", partitions=1)
+    log = CountingLog(uuid4().hex)
+    found = Rehearsal(flow, log=log)
+    service = found.start()
+    before = log.described
+    for _ in range(100):
+        assert not service.batch().worked
+    assert log.described - before <= 1
+    log.grow("in", 2)
+    found.clock.jump(DESCRIBE_MS)
+    found.feed("in", b"1", partition=1)
+    assert service.batch().worked, "new partitions enter"
