@@ -69,7 +69,7 @@ def _write_parquet(file: Path, states: Iterable[StoredState], codec: Codec[Any],
     try:
         import pyarrow.parquet as pq  # noqa: PLC0415 - only needed for Parquet
 
-        from sqe_chain.runtime.tables import columns_of, schema_of, table_of  # noqa: PLC0415 - it needs pyarrow
+        from sqe_chain.runtime.tables import columns_of, schema_of, table_of, with_text_of  # noqa: PLC0415 - it needs pyarrow
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             "writing Parquet needs the package 'pyarrow': pip install 'sqe-chain[spark]', or write .jsonl"
@@ -77,8 +77,29 @@ def _write_parquet(file: Path, states: Iterable[StoredState], codec: Codec[Any],
     columns = columns_of(codec, windows=windows)
     schema = schema_of(columns)
     remaining, count = iter(states), 0
-    with pq.ParquetWriter(file, schema) as writer:
+    writer = pq.ParquetWriter(file, schema)
+    try:
         while rows := list(islice(remaining, _ROWS)):
-            writer.write_table(table_of(rows, columns))
+            table = table_of(rows, columns)
+            if fitting := with_text_of(schema, table.schema):
+                schema = fitting
+                writer.close()
+                writer = _begun_again(file, schema)
+            writer.write_table(table.cast(schema))
             count += len(rows)
+    finally:
+        writer.close()
     return count
+
+
+def _begun_again(file: Path, schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """A writer of the rows that a file has so far, with other types of columns; for those to come."""
+    import pyarrow as pa  # noqa: PLC0415 - only needed for Parquet
+    import pyarrow.parquet as pq  # noqa: PLC0415 - the same
+
+    before = file.rename(file.with_name(f"{file.name}.before"))
+    writer = pq.ParquetWriter(file, schema)
+    for batch in pq.ParquetFile(before).iter_batches():
+        writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+    before.unlink()
+    return writer

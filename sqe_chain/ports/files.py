@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -24,6 +23,10 @@ COMPRESSIONS: Final[dict[str, Compression]] = {".gz": "gzip", ".zst": "zstd"}
 """Further suffix -> how the whole file is compressed."""
 HASH_DIGITS: Final = 32
 """Hexadecimal digits of a content's hash, and of a topic id."""
+
+
+_ASCII: Final = bytes(range(128))
+"""What stays as it is in an encoding of CSV: in others a letter may begin a sequence, such as + in UTF-7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,7 @@ class Csv:
         ):
             raise ConfigurationError(f"Csv(columns={self.columns!r}); must be names, each of them once")
         try:
-            plain = ',";\t\n'.encode(self.encoding) == b',";\t\n'
-            codecs.lookup(self.encoding)
+            plain = _ASCII.decode().encode(self.encoding) == _ASCII == _ASCII.decode(self.encoding).encode()
         except (LookupError, TypeError, UnicodeError) as error:
             raise ConfigurationError(f"Csv(encoding={self.encoding!r}): {error}") from None
         if not plain:

@@ -45,9 +45,23 @@ def arrow_table(states: Iterable[StoredState], codec: Codec[Any], *, windows: bo
 
 
 def table_of(states: Sequence[StoredState], columns: Sequence[Column]) -> pa.Table:
-    """States in these columns."""
-    arrays = [pa.array([of(found) for found in states], kind) for _, kind, of in columns]
-    return pa.Table.from_arrays(arrays, schema=schema_of(columns))
+    """States in these columns. One in which a whole number does not fit into its type is text: in JSON they have any length."""
+    arrays = [_array([of(found) for found in states], kind) for _, kind, of in columns]
+    return pa.Table.from_arrays(arrays, names=[name for name, _, _ in columns])
+
+
+def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except OverflowError:
+        return pa.array([None if one is None else str(one) for one in values], pa.string())
+
+
+def with_text_of(schema: pa.Schema, other: pa.Schema) -> pa.Schema | None:
+    """The schema with the columns as text that are text in another one of the same names; None: there is no other such column."""
+    both = zip(schema, other, strict=True)
+    found = pa.schema([after if pa.types.is_string(after.type) else before for before, after in both])
+    return None if found.equals(schema) else found
 
 
 def schema_of(columns: Sequence[Column]) -> pa.Schema:

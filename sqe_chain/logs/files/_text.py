@@ -158,11 +158,22 @@ class CsvRows:
             self._end += len(line)
             if self._end - self._row_begin > MAX_ROW_BYTES:
                 raise _too_long(self._path, self._row_begin)
-            yield line.decode(encoding, "surrogateescape")
+            try:
+                text = line.decode(encoding, "surrogateescape")
+            except UnicodeError as error:  # a sequence of several bytes that is cut off
+                raise UnreadableFile(
+                    f"{self._path}: the row at byte {self._row_begin:,} is not {encoding}: {error}. Correct the file, or declare "
+                    "Csv(encoding=...)"
+                ) from error
+            yield text
         self._ended = True
 
     def _as_it_is(self, fields: list[str]) -> bytes:
-        return self._how.delimiter.join(fields).encode(self._how.encoding, "surrogateescape")
+        text = self._how.delimiter.join(fields)
+        try:
+            return text.encode(self._how.encoding, "surrogateescape")
+        except UnicodeError:  # it does not write all that it reads
+            return text.encode("utf-8", "surrogatepass")
 
 
 def _skip_mark(stream: io.BufferedIOBase) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import encodings.aliases
 import glob
 import gzip
 import hashlib
 import json
 import os
 import pickle
+import random
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from errno import EACCES, EIO, EMFILE, ENAMETOOLONG, ENFILE, ENOMEM, ENOTCONN, EPERM, ESTALE, ETIMEDOUT
@@ -252,12 +255,37 @@ def test_names_that_do_not_say_a_format_are_refused(tmp_path: Path, name: str) -
         {"quote": "\n"},
         {"encoding": "utf-16"},
         {"encoding": "none"},
+        {"encoding": "utf-7"},
+        {"encoding": "hz"},
         {"columns": ("a", "a")},
     ],
 )
 def test_csv_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Csv(**wrong)
+
+
+@pytest.mark.parametrize(
+    "encoding", sorted({*encodings.aliases.aliases.values(), "none", "idna", "punycode"})
+)
+def test_bytes_of_any_kind_are_rows_in_each_encoding_or_make_an_unreadable_file(
+    tmp_path: Path, encoding: str
+) -> None:
+    """An encoding in which ASCII does not stay as it is is refused; of the others none ends a load with an error of Python."""
+    try:
+        how = Csv(encoding=encoding)
+    except ConfigurationError:
+        return
+    drawn = random.Random(encoding)
+    for number in range(50):
+        letters = bytes(
+            drawn.choice([0x1B, 0x2B, 0x5C, 0x75, 0x7E, drawn.randrange(0x80, 256)]) for _ in range(6)
+        )
+        path = tmp_path / f"{number}.csv"
+        path.write_bytes(b"a,b\n1," + letters + b"\n2,x\n")
+        with suppress(UnreadableFile):
+            found = [row.value for row in FileRows(path, csv=how).read()]
+            assert found[-1] == b'{"a":"2","b":"x"}'
 
 
 def test_a_load_counts_each_row_of_each_content_once(tmp_path: Path) -> None:
