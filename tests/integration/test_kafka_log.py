@@ -46,7 +46,14 @@ def log(kafka: str) -> Iterator[KafkaLog]:
 @pytest.fixture(scope="module")
 def own() -> Iterator[KafkaServer]:
     """A broker that a test may pause, kill and restart; it must run again at the test's end."""
-    with KafkaServer(sasl=("ann", "hush-hush"), fast_boot=True) as server:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    properties = {
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256,OAUTHBEARER",
+        "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": (
+            f'{module} required unsecuredLoginStringClaim_sub="broker";'
+        ),
+    }
+    with KafkaServer(sasl=("ann", "hush-hush"), fast_boot=True, properties=properties) as server:
         yield server
 
 
@@ -417,6 +424,27 @@ def test_a_marker_written_after_a_change_of_leader_is_no_truncation(
     assert after is not None
     assert before < after
     assert read(own_log, wanted(own_log, topic, 3, 5, leader_epoch=before + 1)) == [(3, 3), (4, 4)]
+
+
+def test_a_login_with_tokens(own: KafkaServer) -> None:
+    """Of every kind of client; when the function fails, brokers count as away."""
+    config = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": "tests.support.login_tokens:token",
+    }
+    log = KafkaLog(own.sasl_bootstrap, config)
+    topic = f"t-{uuid.uuid4().hex}"
+    log.create_topic(topic, 1)
+    publish(log, outputs(topic, 1, 2))
+    log.commit("g-tokens", {(topic, 0): Commit(2, "m")})
+    assert read(log, wanted(log, topic, 0, 2)) == [(0, 1), (1, 2)]
+    assert log.committed("g-tokens", [(topic, 0)]) == {(topic, 0): Commit(2, "m")}
+    log.close()
+    expired = KafkaLog(own.sasl_bootstrap, {**config, "sasl.oauthbearer.config": "nobody"}, timeout_s=5)
+    with pytest.raises(ConfigurationError, match=r"Logging in"):
+        expired.describe([topic])
+    expired.close()
 
 
 def test_a_login_with_scram(own: KafkaServer) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.logs.kafka._errors import mapped
+from sqe_chain.logs.kafka._tokens import OAUTH_CB, Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -47,6 +48,7 @@ class Faults:
         self._settings = settings
         self._refused: KafkaError | None = None
         self._latest = ""
+        self.tokens: Tokens | None = None
 
     def __call__(self, error: KafkaError) -> None:
         """Store one report; librdkafka calls this while the client is polled."""
@@ -56,9 +58,11 @@ class Faults:
             self._latest = self._settings.scrub(error.str())
 
     def raise_refusal(self) -> None:
-        """Raise ConfigurationError if a broker refused the login since the last call."""
+        """Raise ConfigurationError if a broker refused the login since the last call; Unavailable, if that is for want of a token."""
         refused, self._refused = self._refused, None
         if refused is not None:
+            if self.tokens is not None and self.tokens.failed:
+                raise Unavailable(self.tokens.failed)
             raise mapped(refused, "Logging in", self._settings)
 
     def why(self) -> str:
@@ -76,8 +80,13 @@ def connect(
 
     Raises:
         ConfigurationError: a property is unknown, or the driver does not accept its value.
+        Unavailable: the user's function gives no token.
     """
     faults = Faults(settings)
+    if OAUTH_CB in config:
+        argument = str(config.get("sasl.oauthbearer.config", ""))
+        faults.tokens = Tokens(str(config[OAUTH_CB]), argument)
+        config = {**config, OAUTH_CB: faults.tokens}
     try:
         return make({**config, "error_cb": faults, "logger": logger}), faults
     except (KafkaException, ValueError, TypeError) as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.logs.kafka._tokens import OAUTH_CB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,6 +135,11 @@ def settings(bootstrap: str, config: Mapping[str, str], timeout_s: float, flush_
         raise ConfigurationError("No Kafka broker given; expected host:port, several separated by commas.")
     if timeout_s <= 0 or flush_s <= 0:
         raise ConfigurationError(f"Kafka timeouts must be positive; found {timeout_s} s and {flush_s} s.")
+    place = config.get(OAUTH_CB, "module:function")
+    if not (isinstance(place, str) and _PLACE.fullmatch(place)):
+        raise ConfigurationError(
+            f"Kafka property {OAUTH_CB}={place!r}. Expected the function's place as text, module:function: every process imports it."
+        )
     for name in sorted(config):
         if name in REFUSED:
             raise ConfigurationError(
@@ -142,6 +148,7 @@ def settings(bootstrap: str, config: Mapping[str, str], timeout_s: float, flush_
     return Settings(bootstrap.strip(), tuple(sorted(config.items())), timeout_s, flush_s)
 
 
+_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _LINE = re.compile(r"([A-Za-z][\w.]*)\s*=\s*(.*)")
 _NAME = re.compile(r"\$\{(\w+)\}")
 

@@ -1,0 +1,32 @@
+"""Login tokens that Kafka accepts without a token server: not signed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+
+LIVES_S = 3_600
+
+
+def token(configuration: str) -> tuple[str, float]:
+    """A token for ann, or for nobody where that is asked for."""
+    now_s = time.time()
+    said = {"iat": now_s, "exp": now_s + LIVES_S}
+    if configuration != "nobody":
+        said["sub"] = "ann"  # type: ignore[assignment]
+    parts = [
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+        for part in ({"alg": "none"}, said)
+    ]
+    return ".".join((*parts, "")), now_s + LIVES_S
+
+
+def failing(configuration: str) -> tuple[str, float]:
+    """Raises what nobody should read."""
+    raise OSError(f"no answer, and here is a secret: hush {configuration}")
+
+
+def shapeless(configuration: str) -> str:
+    """Returns something else."""
+    return f"hush {configuration}"
