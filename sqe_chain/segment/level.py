@@ -77,7 +77,7 @@ class Shuffle:
         rows: list[UnitRow] = []
         for unit in units:
             key, value, tag, path, origin = unit
-            if origin is not last:  # units of one input follow each other, and mostly share it: pack it once
+            if origin is not last:  # units of one input follow each other: pack it once
                 carried, last = marshal.dumps(origin.pack(need)), origin  # type: ignore[arg-type]
             tp = origin.tp
             rows.append(
@@ -439,13 +439,13 @@ class _Decoder:
 
     def __init__(self) -> None:
         self._origin: Origin | None = None
-        self._input: tuple[int, str, int, int, bytes] | None = None
+        self._input: tuple[int, str, int, int] | None = None
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
 
     def add(self, row: UnitRow, pending: list[Unit], level: Level | None) -> None:
         """Add the unit of a row to others of its stage; if its codec does not read it, its input has failed there."""
         _, stage, topic, partition, offset, path, key, tag, value, carried = row
-        source = stage, topic, partition, offset, carried
+        source = stage, topic, partition, offset
         if self._origin is None or source != self._input:
             self._origin = Origin.unpack(topic, partition, offset, marshal.loads(carried))  # noqa: S302 - our own rows
             self._input = source

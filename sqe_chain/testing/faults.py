@@ -6,6 +6,7 @@ and each block of a read. One `FaultScript` holds all faults of a service.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -161,6 +162,7 @@ class FaultyWriter:
 
     inner: Writer
     script: FaultScript
+    number: int = field(default_factory=itertools.count().__next__)
 
     def connect(self, topics: Sequence[str]) -> None:
         """See `Writer.connect`."""
@@ -174,7 +176,7 @@ class FaultyWriter:
             script.before("broker", write=True)
             number = script.write(f"publish to {output[0]}[{output[1]}]")
             self.inner.write([output])
-            script.took_effect("publish", output)
+            script.took_effect("publish", output, self.number)
             script.done(number)
             script.after("broker", write=True)
 

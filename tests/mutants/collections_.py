@@ -38,6 +38,22 @@ MUTANTS: Final = (
         unsimulated="not simulated: nothing is deleted in collections there",
     ),
     mutant(
+        "units of one input that waited are taken for several inputs",
+        (
+            "flow/context.py",
+            "        return other is not None and self.offset == other.offset and self.tp == other.tp\n",
+            "        return self is other\n",
+        ),
+        tests=("tests/protocol/test_one_position.py::test_values_of_one_input_never_share_a_position",),
+        schedules=200,
+    ),
+    mutant(
+        "outputs of an input that come after the others of it are published",
+        ("segment/target.py", "        if before >= offset:\n", "        if before > offset:\n"),
+        tests=("tests/protocol/test_one_position.py::test_outputs_that_are_gathered_apart_are_not_published",),
+        unsimulated="not simulated: none come",
+    ),
+    mutant(
         "what an input gives with and without batches goes out apart",
         ("segment/reached.py", "    return outputs > 1 or", "    return outputs > 2 or"),
         tests=(

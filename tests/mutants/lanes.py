@@ -113,8 +113,8 @@ MUTANTS: Final = (
         "what was written last is forgotten in the order in which it was written",
         (
             "segment/outputs.py",
-            "    for previous, partition, position in reversed(undo):",
-            "    for previous, partition, position in undo:",
+            "    for where, at, known in reversed(undo):",
+            "    for where, at, known in undo:",
         ),
         tests=("tests/unit/segment/test_run_outputs.py::test_a_run_gives_the_records_of_its_inputs",),
         schedules=1500,

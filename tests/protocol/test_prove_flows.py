@@ -119,6 +119,25 @@ def test_joins() -> None:
     assert found.replays >= 3
 
 
+def test_several_outputs_of_one_input() -> None:
+    """What waits for the other topic, what is dropped, and early results: of inputs that have three values of two keys."""
+
+    def three(event: Event) -> list[Event]:
+        return [{**event, "robot": robot} for robot in ("r1", "r2", "r1")]
+
+    flow = Flow("several", state_partitions=2)
+    values = flow.source("orders", dict, timestamp=at_ms).flat_map(three).key_by(robot_of)
+    others = flow.source("others", dict, timestamp=at_ms).flat_map(three).key_by(robot_of)
+    values.join_table("named", others, both, how="left").to("named", partitions=2)
+    once = values.deduplicate("once", lambda event: str(event["n"]), 10 * MINUTE_MS)
+    once.to("firsts", key=lambda _: "all", partitions=1)
+    once.dropped().to("twins", key=lambda _: "all", partitions=1)
+    hours = values.merge(others).windowed("hours", Tumbling(MINUTE_MS), state=dict, fold=count_event)
+    hours.to("closed", key=lambda _: "all", partitions=1)
+    hours.changes().to("early", key=lambda _: "all", partitions=1)
+    proven(flow, {"orders": events(8), "others": events(6)})
+
+
 def test_timers_of_both_clocks() -> None:
     def remind(state: Event, event: Event, context: Context) -> None:
         count_event(state, event)

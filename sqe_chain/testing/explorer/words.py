@@ -163,7 +163,7 @@ def _add(states: dict[str, str], key: str, word: str) -> None:
 
 
 def said_in(outputs: Any) -> dict[object, object]:  # noqa: ANN401 - the content of a topic
-    """(partition, lane, position) -> key and words, of what was published.
+    """Lane and position -> key, words, number of siblings and partition, of what was published to a topic.
 
     Raises:
         ValueError: the same lane and position have two contents.
@@ -172,7 +172,7 @@ def said_in(outputs: Any) -> dict[object, object]:  # noqa: ANN401 - the content
     output: Output
     for output in outputs or ():
         way, words = words_of(output[3])
-        place, content = (output[1], way.lane, way.position), (output[2], words, way.of)
+        place, content = (way.lane, way.position), (output[2], words, way.of, output[1])
         if found.setdefault(place, content) != content:
             raise ValueError(f"{way.position} says {content}, and {found[place]} before")
     return found

@@ -46,6 +46,7 @@ class Audit:
     _plans: dict[str, Plan] = field(default_factory=dict)
     _headers: dict[tuple[str, int], Header] = field(default_factory=dict)
     _published: dict[object, object] = field(default_factory=dict)
+    _written: set[object] = field(default_factory=set)
     _epoch: int = 0
     _last: Plan | None = None
 
@@ -62,7 +63,7 @@ class Audit:
             if wanted == stored:
                 self._on_state(stage, part, stored)
         elif kind == "publish":
-            self._on_output(what[0])
+            self._on_output(*what)
         elif kind == "commit" and self.flow.keeps_plans:
             self._on_commit(what[1])
 
@@ -118,19 +119,23 @@ class Audit:
         """Whether a plan with the same number and ranges must store the same: nothing but its inputs has moved event time."""
         return node.stage_kind.sink is None and not node.stage_kind.ticks and not self.flow.by_time
 
-    def _on_output(self, output: Output) -> None:
+    def _on_output(self, output: Output, writer: int) -> None:
         topic, partition, key, value, headers, _ = output
         if any(name == FIRST_REASON for name, _ in headers or ()):
             return
         if not is_enveloped(value) and chain_header(headers) is None:
             return  # under SQE's record keys
         envelope = read(value, headers=headers)
-        content = envelope.payloads, key, envelope.type, envelope.timestamp_ms
-        place = topic, partition, envelope.lane, envelope.position
+        content = envelope.payloads, key, envelope.type, envelope.timestamp_ms, partition
+        place = topic, envelope.lane, envelope.position
         known = self._published.setdefault(place, content)
         if known != content:
             text = f"{envelope.chain} on {topic} was {shown(known)}, and then {shown(content)}"
             self._require("redo", False, text)  # noqa: FBT003
+        if self.flow.keeps_plans:  # republishers pass on replays, also in the batch of what they repeat
+            text = f"{envelope.chain} on {topic} twice in a batch: {shown(content)}"
+            self._require("redo", (writer, place) not in self._written, text)
+            self._written.add((writer, place))
         self.checked["redo"] += 1
 
     def _on_commit(self, commits: Mapping[TopicPartition, Commit]) -> None:

@@ -52,6 +52,8 @@ def check(simulation: Simulation) -> None:
         must = set()
         _check_groups(groups.values(), set(found))
     simulation.invariants.check_sum(found, must, may, "the first stage")
+    if world.told and not simulation.rolled_back:
+        _check_passed(simulation, set(found))
     if world.table:
         _check_table(simulation, must, may)
     if world.reader == "aggregation" and not simulation.rolled_back:
@@ -80,6 +82,29 @@ def _check_reader(simulation: Simulation, ids: set[str]) -> None:
         raise Violation("sum", f"the reader of what the stages emit: (heard, must be) {off}")
 
 
+def _check_passed(simulation: Simulation, ids: set[str]) -> None:
+    """A reader of what the stage before the others lets pass got each id once."""
+    passed = Counter[str]()
+    for envelope in _new_in(simulation, "passed"):
+        values = envelope.payloads_as(simulation.text)
+        passed.update(unit_of(value.value).id for value in values if value is not None)
+    if passed != dict.fromkeys(ids, 1):
+        off = sorted({*passed.elements()} ^ ids) or [name for name, count in passed.items() if count > 1]
+        raise Violation(
+            "sum", f"what passed the first stage, and the second one has counted, differ by {off}"
+        )
+
+
+def _new_in(simulation: Simulation, topic: str) -> Iterator[Envelope]:
+    """What a reader of a topic takes."""
+    seen = set()
+    for envelope in simulation.services["totals"].published(topic):
+        way = lane_position_of(envelope.chain.links)
+        if (way.lane, way.position) not in seen:
+            seen.add((way.lane, way.position))
+            yield envelope
+
+
 def _check_table(simulation: Simulation, must: set[str], may: set[str]) -> None:
     """Readers find each row once, and of each key the latest."""
     from sqe_chain.tables.reading import open_table  # noqa: PLC0415 - needs pyarrow
@@ -98,16 +123,10 @@ def _check_table(simulation: Simulation, must: set[str], may: set[str]) -> None:
 def _check_windows(simulation: Simulation) -> None:
     """Each window, open or emitted, holds exactly the units that belong to it."""
     found: dict[Span, list[str]] = {}
-    seen = set()
-    totals = simulation.services["totals"]
-    for envelope in totals.published("closed"):
-        way = lane_position_of(envelope.chain.links)
-        if (way.lane, way.position) in seen:
-            continue
-        seen.add((way.lane, way.position))
+    for envelope in _new_in(simulation, "closed"):
         for span, ids in _results_in(envelope, simulation.world.form):
             found.setdefault(span, []).extend(ids)
-    for window in totals.windows("windows"):
+    for window in simulation.services["totals"].windows("windows"):
         span = (window.key.decode(), window.span.start_ms)
         found.setdefault(span, []).extend(facts.ids_of(window.state))
     wanted = {span: sorted(ids) for span, ids in simulation.invariants.expected().windows.items()}

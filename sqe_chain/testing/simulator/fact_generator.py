@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.schedule import Step
-from sqe_chain.testing.simulator.world import chance, extended_world, newest_world, random_world
+from sqe_chain.testing.simulator.world import chance, extended_world, newest_world, random_world, told_world
 
 TWO: Final = 2
 """Hops or stages."""
@@ -23,6 +23,7 @@ class FactGenerator:
         latest: a fourth one, for what came later.
         again: a fifth one, for topics that are created again.
         damage: a sixth one, for logs that lose something, and for standbys.
+        told: a seventh one, for joins, and for what stages let pass and drop.
 
     Attributes:
         world: the world.
@@ -41,10 +42,11 @@ class FactGenerator:
         latest: random.Random,
         again: random.Random,
         damage: random.Random,
+        told: random.Random,
     ) -> None:
         self.draw, self.more, self.newest, self.latest, self.again = draw, more, newest, latest, again
         self.damage = damage
-        self.world = newest_world(extended_world(random_world(draw), more), newest)
+        self.world = told_world(newest_world(extended_world(random_world(draw), more), newest), told)
         self.steps: list[Step] = []
         self.number = 0
         self.filter_ids: list[str] = []
@@ -80,7 +82,8 @@ class FactGenerator:
                     same = draw.choice(self.filter_ids)
                 self.filter_ids.append(same)
             copies = draw.choice([1, 3]) if kind == facts.FIRST else 1
-        units = draw.choice([1, 1, 2, 3]) if world.kind in {"", "windows"} and kind != facts.HOP else 1
+        several = world.kind in {"", "windows", "join"} and kind != facts.HOP
+        units = draw.choice([1, 1, 2, 3]) if several else 1
         if self.splits_facts():
             units = 3
         if world.kind == "windows" and chance(self.draw, 0.2):

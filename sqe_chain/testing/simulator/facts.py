@@ -230,9 +230,26 @@ def group(value: StringValue) -> str:
     return unit_of(value.value).group
 
 
+def nothing(_: StringValue) -> bool:
+    """Whether a unit is in the table of a join: none is."""
+    return False
+
+
+def alone(value: StringValue, said: object) -> StringValue:
+    """What a join makes of a unit, for which the table has nothing."""
+    if said is not None:
+        raise AssertionError(f"the table is empty, and says {said}")
+    return value
+
+
 def filter_id(value: StringValue) -> str:
     """Id that filters compare."""
     return unit_of(value.value).same
+
+
+def everything(_: object) -> str:
+    """One key for all."""
+    return "all"
 
 
 def compacted_key(value: StringValue) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.flow import Flow, Stage, Stream, count, last, max_, sum_
+from sqe_chain.flow import Filter, Flow, Stage, Stream, count, last, max_, sum_
 from sqe_chain.stages.windowing import Tumbling
 from sqe_chain.tables.columns import Column
 from sqe_chain.testing.simulator import facts
@@ -186,21 +186,14 @@ def _totals(world: World, *, more_stages: bool, more_sources: bool, changed: boo
             newest=last("id"),
         )
     if world.kind == "windows":
-        stream.windowed(
-            "windows",
-            Tumbling(WINDOW_MS),
-            key=facts.key,
-            state=text,
-            fold=cast("Callable[[StringValue, StringValue], None]", facts.fold_text(facts.FIRST)),
-            lateness_ms=DAY_MS,
-            heartbeat=facts.is_beat,
-        ).to("closed", partitions=2, carrier=world.carrier)
+        _windowed(world, stream)
         return flow
     state: type[Any] = Value if world.view else text
     fold: Any = facts.fold_values
     if not world.view:
         fold = facts.fold_text(facts.FIRST, doors=world.doors == "fold", changed=changed)
-    first: Stage[Any, StringValue] = _filtered(world, stream).aggregate(
+    passed = _filtered(world, stream)
+    first: Stage[Any, StringValue] = passed.aggregate(
         "first",
         key=facts.key,
         state=state,
@@ -248,16 +241,58 @@ def _ingest(world: World, stream: Stream[StringValue]) -> None:
     )
 
 
+def _windowed(world: World, stream: Stream[StringValue]) -> None:
+    text, carrier = text_type(world), world.carrier
+    fold = cast("Callable[[StringValue, StringValue], None]", facts.fold_text(facts.FIRST))
+    windows = stream.windowed(
+        "windows",
+        Tumbling(WINDOW_MS),
+        key=facts.key,
+        state=text,
+        fold=fold,
+        lateness_ms=DAY_MS,
+        heartbeat=facts.is_beat,
+    )
+    windows.to("closed", partitions=2, carrier=carrier)
+    if world.told:
+        windows.changes().to("early", key=facts.everything, partitions=2, carrier=carrier)
+        _tell_twins(world, stream)
+
+
+def _tell_twins(world: World, stream: Stream[StringValue]) -> None:
+    """Publish the first unit of each fact, and what a filter says of the others."""
+    firsts = stream.deduplicate("firsts", facts.filter_id, 30 * DAY_MS)
+    firsts.to("firsts", key=facts.group, partitions=2, carrier=world.carrier)
+    firsts.dropped().to("twins", key=facts.everything, partitions=2, carrier=world.carrier)
+
+
 def _filtered(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
+    """What the stage before the others lets pass."""
+    if world.kind == "":
+        return stream
+    if world.kind == "join":
+        if world.told:
+            _tell_twins(world, stream)
+        keyed = stream.key_by(facts.key)
+        table = keyed.filter(facts.nothing)
+        passed = keyed.join_table("once", table, facts.alone, how="left", history_ms=30 * DAY_MS)
+    else:
+        passed = found = _by_filter(world, stream)
+        if world.told:
+            found.dropped().to("dropped", key=facts.everything, partitions=2, carrier=world.carrier)
+    if world.told:
+        passed.to("passed", key=facts.group, partitions=2, carrier=world.carrier)
+    return passed
+
+
+def _by_filter(world: World, stream: Stream[StringValue]) -> Filter[StringValue]:
     if world.kind == "deduplicate":
         return stream.deduplicate("once", facts.filter_id, 30 * DAY_MS)
     if world.kind == "distinct":
         return stream.key_by(facts.filter_id).distinct("once", Tumbling(3_650 * DAY_MS))
     if world.kind == "roots":
         return stream.key_by(facts.key).drop_replays("once", by="key")
-    if world.kind == "sequences":
-        return stream.drop_stale("once", sequence=facts.sequence, scope="lane")
-    return stream
+    return stream.drop_stale("once", sequence=facts.sequence, scope="lane")
 
 
 @lru_cache(_MOST_FLOWS)

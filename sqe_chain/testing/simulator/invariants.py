@@ -34,7 +34,7 @@ INVARIANTS = {
     "order": "outputs come before states, downstream states before upstream ones",
     "commit": "a group's offset is not beyond the last plan that all headers have reached",
     "one writer": "after a claim no older run changes anything",
-    "redo": "the same lane and position always has the same content",
+    "redo": "a lane and position names one content, wherever it is published, and is written once a batch",
     "whole": "collections are applied as a whole or not at all",
     "once": "every input is counted, or left out by a plan, once; with one dead letter",
     "plans": "plans are sealed once, name what they hold, and follow each other",
@@ -62,8 +62,8 @@ class Violation(Exception):
         return Violation, (self.name, self.text)
 
 
-Content = tuple[Sequence[bytes | None], bytes | None, str, int, int]
-"""Content of an output: payloads, key, type, number of siblings, event time."""
+Content = tuple[Sequence[bytes | None], bytes | None, str, int, int, int]
+"""Content of an output: payloads, key, type, number of siblings, event time, partition."""
 
 
 def _unordered(content: Content, world: World, *, changed: bool) -> object:
@@ -109,6 +109,7 @@ class Invariants:
         self._expected: dict[str, ExpectedStates] = {}
         self._plans: dict[str, Plan] = {}
         self._published_contents: dict[object, Content] = {}
+        self._written: set[object] = set()
         self._published: dict[str, set[str]] = {}
         self._dead_letters: dict[object, object] = {}
         self.table = None
@@ -141,7 +142,7 @@ class Invariants:
             if self.table is not None and what[0] in {"commit", "replace"}:
                 self.table.on_commit(what[5] if what[0] == "commit" else {})
         elif kind == "publish":
-            self._on_output(what[0])
+            self._on_output(*what)
         elif kind == "home":
             store, flow, stored = what
             if stored is not None and flow.split(".")[0] == "totals":
@@ -277,7 +278,7 @@ class Invariants:
 
     # ------------------------------------------------------------------ outputs and commits
 
-    def _on_output(self, output: Output) -> None:
+    def _on_output(self, output: Output, writer_number: int) -> None:
         topic, partition, key, value, headers, _ = output
         if headers and headers[-1][0] == "sqe-text":
             self._on_dead_letter(topic, dict(headers), (key, value))
@@ -288,8 +289,9 @@ class Invariants:
         writer = links[-1].output
         if not self.outputs_repeat and writer.startswith("totals/"):
             return
-        content: Content = (envelope.payloads, envelope.key, envelope.type, way.of, envelope.timestamp_ms)
-        known = self._published_contents.setdefault((topic, partition, way.lane, way.position), content)
+        time_ms, place = envelope.timestamp_ms, (topic, way.lane, way.position)
+        content: Content = (envelope.payloads, envelope.key, envelope.type, way.of, time_ms, partition)
+        known = self._published_contents.setdefault(place, content)
         again, changed = topic.endswith(".states") and self._folded_again(), self._model.changed
         if known != content and not (
             again
@@ -297,6 +299,12 @@ class Invariants:
             == _unordered(content, self._world, changed=changed)
         ):
             self._require("redo", False, f"{envelope.chain} on {topic}: {content}, before {known}")  # noqa: FBT003
+        if writer.startswith(
+            "totals/"
+        ):  # republishers pass on replays, also in the batch of what they repeat
+            again_now = (writer_number, place) in self._written
+            self._require("redo", not again_now, f"{envelope.chain} on {topic} twice in a batch: {content}")
+            self._written.add((writer_number, place))
         self.checked["redo"] += 1
         if topic == "notes":
             name = writer.removeprefix("totals/")

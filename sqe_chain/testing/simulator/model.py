@@ -93,7 +93,7 @@ class Model:
         self._records = records
         self._malformed = malformed
         self._inputs: dict[tuple[bytes, bytes | None], Input] = {}
-        self._waits = world.kind in {"deduplicate", "distinct", "roots", "windows"}
+        self._waits = world.kind in {"deduplicate", "distinct", "roots", "windows", "join"}
         self._times = TimeOrder(world, flow)
         self._text = text_type(world)
         self.changed = False

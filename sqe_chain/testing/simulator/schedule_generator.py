@@ -24,7 +24,7 @@ def drawn(seed: int) -> Schedule:
     Args:
         seed: any whole number.
     """
-    seeds = [f"{seed} {name}" for name in ("more", "newest", "latest", "again", "damage")]
+    seeds = [f"{seed} {name}" for name in ("more", "newest", "latest", "again", "damage", "told")]
     later = [random.Random(one) for one in seeds]  # noqa: S311 - not for secrets
     return _ScheduleGenerator(random.Random(seed), *later).schedule()  # noqa: S311 - not for secrets
 

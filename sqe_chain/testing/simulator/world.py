@@ -25,7 +25,7 @@ FOLDER = Path(tempfile.gettempdir(), f"sqe-chain-simulation-{os.getpid()}")
 Poison = Literal["stop", "skip", "dead_letter"]
 Doors = Literal["", "fold", "changes"]
 TableAt = Literal["", "beside", "after"]
-StageName = Literal["", "deduplicate", "distinct", "roots", "sequences", "windows"]
+StageName = Literal["", "deduplicate", "distinct", "roots", "sequences", "windows", "join"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,8 @@ class World:
         partitions: of every topic that `totals` may read.
         state_partitions: of `totals`; the same number lets the first stage run in place.
         stages: of `totals`, 1 or 2; the second comes after a shuffle.
-        kind: of the stage before the others: a filter, or windows, and then there is no other; empty: there is none.
+        kind: of the stage before the others: a filter, a join with a table in which nothing is, or windows, and then there is no other;
+            empty: there is none.
         buckets: of each stage.
         poison: policy of every flow.
         recreated: policy of `totals` for old roots through a topic that was created again.
@@ -64,6 +65,8 @@ class World:
         batches: the first operator of `totals` works on columns.
         declared: another stage has declared aggregates.
         own: payloads and states are of a codec of the world's own, neither protobuf nor JSON.
+        told: what the stage before the others lets pass and what it drops is published, or the early results of windows; with a join
+            or windows there is another filter, which lets the first unit of each fact pass.
     """
 
     hops: int = 2
@@ -94,6 +97,7 @@ class World:
     batches: bool = False
     declared: bool = False
     own: bool = False
+    told: bool = False
 
     @property
     def form(self) -> Form:
@@ -200,3 +204,15 @@ def newest_world(world: World, draw: random.Random) -> World:
     """
     own = not (world.json or world.view or world.batches) and chance(draw, 0.1)
     return replace(world, own=own)
+
+
+def told_world(world: World, draw: random.Random) -> World:
+    """The world with what shows how outputs of one input are kept together: joins, and stages that publish what they let pass.
+
+    Args:
+        world: from `newest_world`.
+        draw: another source of randomness.
+    """
+    if world.kind in {"deduplicate", "distinct", "roots"} and chance(draw, 0.35):
+        world = replace(world, kind="join")
+    return replace(world, told=world.kind != "" and chance(draw, 0.6))

@@ -8,16 +8,20 @@ from typing import Any
 import pytest
 
 from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.engines.task import publish
+from sqe_chain.flow.context import Origin
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol import applying
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.segment.target import Target
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
 from sqe_chain.testing.simulator.__main__ import main
 from sqe_chain.testing.simulator.campaign import Campaign
 from sqe_chain.testing.simulator.schedule import as_test, count_faults
 from sqe_chain.testing.simulator.shrink import shrink_schedule, violation_of
+from sqe_chain.testing.simulator.world import StageName
 
 Patch = pytest.MonkeyPatch
 
@@ -230,7 +234,34 @@ def commit_before_persist(patch: Patch) -> None:
     patch.setattr(Applier, "finish", early)
 
 
-MUTANTS = [no_marks, header_not_compared, first_stage_first, publish_after_persist, commit_before_persist]
+def inputs_are_told_apart_by_identity(patch: Patch) -> None:
+    patch.setattr(Origin, "same_input", lambda self, other: self is other)
+    patch.setattr(Target, "told_before", lambda *_: -1)
+
+
+MUTANTS = [
+    *(no_marks, header_not_compared, first_stage_first, publish_after_persist, commit_before_persist),
+    inputs_are_told_apart_by_identity,
+]
+
+
+@pytest.mark.parametrize("kind", ["join", "windows"])
+def test_outputs_of_one_input_at_one_position_are_noticed(monkeypatch: Patch, kind: StageName) -> None:
+    world, fed = World(kind=kind, told=True, partitions=1), ["feed", "origin", [[0, "1 a b - g1 3"]]]
+    replay(world, [fed])
+    inputs_are_told_apart_by_identity(monkeypatch)
+    monkeypatch.setattr(Origin, "same_input", lambda *_: False)
+    with pytest.raises(Violation, match=r"redo: a lane and position names one content.* 1/1 on"):
+        replay(world, [fed])
+
+
+def test_what_is_written_twice_in_a_batch_is_noticed_though_it_says_the_same(monkeypatch: Patch) -> None:
+    def twice(self: InProcessEngine) -> None:
+        publish(self._log, [self._outputs, self._outputs])
+
+    monkeypatch.setattr(InProcessEngine, "publish", twice)
+    with pytest.raises(Violation, match="twice in a batch"):
+        replay(World(), [FED])
 
 
 @pytest.fixture(scope="module")
