@@ -50,7 +50,9 @@ MUTANTS: Final = (
     mutant(
         "outputs of an input that come after the others of it are published",
         ("segment/target.py", "        if before >= offset:\n", "        if before > offset:\n"),
-        tests=("tests/protocol/test_one_position.py::test_outputs_that_are_gathered_apart_are_not_published",),
+        tests=(
+            "tests/protocol/test_one_position.py::test_outputs_that_are_gathered_apart_are_not_published",
+        ),
         unsimulated="not simulated: none come",
     ),
     mutant(

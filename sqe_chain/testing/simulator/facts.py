@@ -390,6 +390,11 @@ def fold_text(
     return fold
 
 
+def fold_window(state: StringValue, value: StringValue) -> None:
+    """The same fold, of windows: they give nothing until they close."""
+    fold_text(FIRST)(state, value)
+
+
 def fold_values(state: Value, value: StringValue) -> list[StringValue]:
     """The same fold into a list of JSON values; a fact without JSON becomes NaN."""
     unit = unit_of(value.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Literal, cast
@@ -243,13 +242,12 @@ def _ingest(world: World, stream: Stream[StringValue]) -> None:
 
 def _windowed(world: World, stream: Stream[StringValue]) -> None:
     text, carrier = text_type(world), world.carrier
-    fold = cast("Callable[[StringValue, StringValue], None]", facts.fold_text(facts.FIRST))
     windows = stream.windowed(
         "windows",
         Tumbling(WINDOW_MS),
         key=facts.key,
         state=text,
-        fold=fold,
+        fold=facts.fold_window,
         lateness_ms=DAY_MS,
         heartbeat=facts.is_beat,
     )
