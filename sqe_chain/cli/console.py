@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import traceback as tracebacks
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from textwrap import indent
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from sqe_chain.errors import ChainError
 from sqe_chain.flow.stored import printable_text
+from sqe_chain.safe_text import json_line, one_line, shown
 
-OUT = Console(highlight=False, soft_wrap=True)
-ERR = Console(stderr=True, highlight=False, soft_wrap=True)
+
+class SafeConsole(Console):
+    """A console that shows text and obeys none of it: no markup in strings, no control characters but the ends of lines."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """See `Console`."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            if control or text.isprintable():
+                yield segment
+            else:
+                yield Segment("\n".join(map(one_line, text.split("\n"))), style)
+
+
+OUT = SafeConsole()
+ERR = SafeConsole(stderr=True)
 
 
 @contextmanager
@@ -49,10 +68,11 @@ def _print_error(
 ) -> None:
     """Print one line: the text (what is wrong, what to do), and the error's name, as the docs list it."""
     name = type(error).__name__
-    trace = tracebacks.format_exc() if traceback else ""
+    trace = "\n".join(map(shown, tracebacks.format_exc().rstrip().split("\n"))) if traceback else ""
     if not traceback:
         # A failed task sends its traceback inside the error text.
         text = text.partition("\nTraceback (most recent call last)")[0]
+    text = shown(text)
     if as_json:
         line = {
             "event": "stopped",
@@ -61,17 +81,17 @@ def _print_error(
             "text": text,
             "exit_status": exit_status,
         }
-        ERR.file.write(json.dumps({**line, "traceback": trace} if trace else line, ensure_ascii=False) + "\n")
+        ERR.file.write(json_line({**line, "traceback": trace} if trace else line) + "\n")
         ERR.file.flush()
         return
     if trace:
-        ERR.print(Text(trace.rstrip()))
+        ERR.print(Text(indent(trace, "| ")))  # no line of it looks like one of ours
     ERR.print(Text.assemble(("error: ", "bold red"), text, (f" ({name})", "dim")))
 
 
 def print_json(value: object) -> None:
     """Print one JSON object on a line, and flush."""
-    OUT.file.write(json.dumps(value, ensure_ascii=False) + "\n")
+    OUT.file.write(json_line(value) + "\n")
     OUT.file.flush()
 
 

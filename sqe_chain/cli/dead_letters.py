@@ -29,6 +29,7 @@ from sqe_chain.protocol.dead_letter_replay import DeadLetterReplay, ReplayResult
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.readers import read_record
 from sqe_chain.runtime.connecting import open_log, open_stores
+from sqe_chain.safe_text import one_line
 from sqe_chain.segment.exclusion import Exclusion
 
 app = typer.Typer(no_args_is_help=True, help="Inputs that a flow has left out and kept: dead letters.")
@@ -78,7 +79,7 @@ def _print_result(topic: str, result: ReplayResult) -> None:
     if result.left:
         ERR.print(f"letters that cannot be sent back and stay in {topic}: {result.left}")
         for letter, reason in result.reasons:
-            ERR.print(Text(f"  {letter}: {reason}"))
+            ERR.print(Text("  " + one_line(f"{letter}: {reason}")))
         if result.left > len(result.reasons):
             ERR.print("  ...")
 
@@ -128,7 +129,9 @@ def _show(rows: list[tuple[int, Exclusion]]) -> None:
     table = Table("plan", "input", "policy", "error", "text")
     for number, one in rows:
         coordinates = f"{one.topic}[{one.partition}]@{one.offset}"
-        table.add_row(str(number), Text(coordinates), one.policy, Text(one.error), Text(one.text))
+        table.add_row(
+            str(number), *(Text(one_line(cell)) for cell in (coordinates, one.policy, one.error, one.text))
+        )
     if rows:
         OUT.print(table)
 

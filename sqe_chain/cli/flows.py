@@ -27,6 +27,7 @@ from sqe_chain.ports import StateStore
 from sqe_chain.protocol.forget import ForgetFlow, KnownFlow, known_flows
 from sqe_chain.runtime.connecting import open_log
 from sqe_chain.runtime.owner import is_dead
+from sqe_chain.safe_text import one_line
 from sqe_chain.stores import open_store
 
 app = typer.Typer(no_args_is_help=True, help="List the flows in a store; forget one.")
@@ -46,7 +47,7 @@ def list_flows(
         table = Table("flow", "plan", "sealed (UTC)", "claimed by", "stages", "reads", "writes")
         for one in found:
             if one.unreadable:
-                ERR.print(Text(f"flow {one.name!r}: {one.unreadable}"))
+                ERR.print(Text(one_line(f"flow {one.name!r}: {one.unreadable}")))
             line = _line(one)
             named = ("plan", "sealed", "claimed_by", "stages", "reads", "writes")
             table.add_row(Text(one.name), *(Text(_cell(line[name])) for name in named))

@@ -55,6 +55,7 @@ from sqe_chain.runtime.lines import WARNINGS, Lines
 from sqe_chain.runtime.owner import this_process
 from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.runtime.stop import ServiceClock
+from sqe_chain.safe_text import shown
 
 _MEGA = 1_000_000
 CloseWindowsOption = Annotated[
@@ -170,7 +171,7 @@ class Loading:
             )
         elif event.name in WARNINGS and ERR.is_terminal:
             fields = event.fields()
-            ERR.print(f"{event.name}  {fields.get('text', fields)}", markup=False)
+            ERR.print(Text(f"{event.name}  {shown(fields.get('text', fields))}"))
         if self.seen is not None:
             done = self.seen.rows - self.seen.rows_left + self._since
             files = self.seen.files - self.seen.files_left
@@ -256,7 +257,7 @@ def load(  # noqa: PLR0913 - each is an option of the command
         launch(flow, settings, deployment, observers=observers, restore=show_cursor)
         result = found.result()
         if not result["files"] and not drop_overwrite:
-            ERR.print("there were no files with rows", markup=False)
+            ERR.print("there were no files with rows")
         if json:
             print_json(result)
         else:
@@ -275,7 +276,6 @@ def _print(result: Mapping[str, int], overwrites: Iterable[str]) -> None:
     OUT.print(
         f"{result['read']:,} rows read, {result['left_out']:,} of them left out; {result['files']:,} files hold "
         f"{result['rows']:,} rows, {result['left']:,} of them still to be read",
-        markup=False,
     )
     for text in overwrites:
-        OUT.print(text, markup=False)
+        OUT.print(text)

@@ -14,6 +14,7 @@ from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.runtime.lines import WARNINGS
 from sqe_chain.runtime.statistics import Statistics
+from sqe_chain.safe_text import shown
 
 _SHOWN = (WARNINGS - {"waiting"}) | {"recovered"}
 """Events that get a line above the panel, to be read later. Waiting is shown in the panel itself."""
@@ -49,16 +50,18 @@ def panel(statistics: Statistics, flow: str, kafka: str) -> Panel:
     if one.excluded:
         numbers.add_row("left out", Text(f"{one.excluded:,}", "bold yellow"))
     if one.held:
-        numbers.add_row("wait for event time", f"{one.held:,}", "held back by", one.holder or "nobody")
+        numbers.add_row(
+            "wait for event time", f"{one.held:,}", "held back by", Text(shown(one.holder or "nobody"))
+        )
     body = Table.grid()
     body.add_row(numbers)
     if one.notice:
-        body.add_row(Text(one.notice, "yellow", overflow="fold"))
+        body.add_row(Text(shown(one.notice), "yellow", overflow="fold"))
     return Panel(
         body,
-        title=Text.assemble((flow, "bold"), f"  {kafka}"),
+        title=Text.assemble((flow, "bold"), f"  {shown(kafka)}"),
         title_align="left",
-        subtitle=Text(one.doing, "dim"),
+        subtitle=Text(shown(one.doing), "dim"),
         subtitle_align="left",
         expand=False,
     )
@@ -104,5 +107,5 @@ class LivePanel:
     def event(self, event: Event) -> None:
         """Print a line above the panel for an event worth keeping."""
         if event.name in _SHOWN:
-            text = "  ".join(f"{field}={value}" for field, value in event.fields().items())
+            text = "  ".join(f"{field}={shown(value)}" for field, value in event.fields().items())
             self._console.print(Text.assemble((event.name, "bold"), f"  {text}"))

@@ -28,6 +28,7 @@ from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 from sqe_chain.protocol.dead_letters import DeadLetter, parse_dead_letter
 from sqe_chain.runtime.connecting import open_log
+from sqe_chain.safe_text import one_line
 
 _SHOWN_BYTES = 120
 """Bytes shown of a value that is not an envelope, in text output."""
@@ -202,12 +203,13 @@ def _as_text(message: Message) -> Text:
     letter = parse_dead_letter(message)
     if letter is not None:
         shown.append(
-            f"\n  dead letter of flow {letter.flow}, read at {letter}: {letter.error}: {letter.text}",
+            "\n  "
+            + one_line(f"dead letter of flow {letter.flow}, read at {letter}: {letter.error}: {letter.text}"),
             "yellow",
         )
     found = _envelope(message)
     if isinstance(found, EnvelopeError):
-        shown.append(f"\n  {type(found).__name__}: {found}", "yellow")
+        shown.append("\n  " + one_line(f"{type(found).__name__}: {found}"), "yellow")
         value = message.value()
         if value is not None:
             more = f" ... {len(value):,} bytes" if len(value) > _SHOWN_BYTES else ""
@@ -219,7 +221,7 @@ def _as_text(message: Message) -> Text:
         lines.append(f"lane {found.lane:016x}  position {found.position.hex()}")
     lines += [f"{'chain' if index == 0 else '   ->'} {link}" for index, link in enumerate(found.chain)]
     for line in lines:
-        shown.append(f"\n  {line}")
+        shown.append("\n  " + one_line(line))
     if not found.position:
         shown.append("\n  chain (origin)", "dim")
     return shown

@@ -27,6 +27,7 @@ from sqe_chain.flow.stored import StoredState
 from sqe_chain.protocol.holding import waiting_in
 from sqe_chain.runtime.connecting import open_stores
 from sqe_chain.runtime.states import Rows, decoded, stage_named, stored_rows
+from sqe_chain.safe_text import one_line
 
 
 def state(  # noqa: PLR0913 - options of a command
@@ -157,7 +158,7 @@ def _show(node: StageNode, codec: Codec[Any], found: Iterator[StoredState], limi
     for one in sorted(islice(found, limit), key=lambda one: (one.key, one.span)):
         values = [Text("no state", "dim")]
         if one.state is not None:
-            values = [Text(_cell(field, one.state)) for field in fields]
+            values = [Text(one_line(_cell(field, one.state))) for field in fields]
         span = [*map(utc, one.span), "final" if one.final else "open"] if one.span else []
         table.add_row(Text(readable(one.key)), *span, *values)
     if table.row_count:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
@@ -14,6 +13,7 @@ from sqe_chain.cli.selection import line_of
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.stored import StoredState
+from sqe_chain.safe_text import json_line
 
 _ROWS = 10_000
 """Rows of one group in a Parquet file: as many are held in memory."""
@@ -61,7 +61,7 @@ def _write_compressed(file: Path, states: Iterable[StoredState], codec: Codec[An
 def _lines(out: IO[str], states: Iterable[StoredState], codec: Codec[Any]) -> int:
     count = 0
     for count, found in enumerate(states, 1):  # noqa: B007 - the count is what we want
-        out.write(json.dumps(line_of(found, codec), ensure_ascii=False) + "\n")
+        out.write(json_line(line_of(found, codec)) + "\n")
     return count
 
 

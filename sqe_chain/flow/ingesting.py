@@ -13,6 +13,7 @@ from sqe_chain.flow.functions import Value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import StageKind
+from sqe_chain.safe_text import without_secrets
 from sqe_chain.tables.addresses import in_place, text_of
 from sqe_chain.tables.columns import Column, reader_of
 from sqe_chain.tables.schema import TableSchema
@@ -94,7 +95,7 @@ class IngestSteps(Generic[Value]):
         try:
             address = address_of(name, at)
         except ValueError as error:
-            raise FlowError(f"{where}: at={at!r}; {error}") from None
+            raise FlowError(without_secrets(f"{where}: at={at!r}; {error}")) from None
         kind = kind_named("ingest")(
             table=table,
             schema=schema,
@@ -118,7 +119,8 @@ def _check_shapes(columns: object, payload: object, options: object, where: str)
         isinstance(one, str) for pair in options.items() for one in pair
     )
     if not (options is None or texts):
-        raise FlowError(f"{where}: options={options!r}; texts by their names")
+        names = list(options) if isinstance(options, Mapping) else type(options).__name__
+        raise FlowError(f"{where}: options={names}; texts by their names")
 
 
 def address_of(table: str, at: str | os.PathLike[str] | None) -> str:

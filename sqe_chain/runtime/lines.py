@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import MutableMapping
 from typing import Any, TextIO
@@ -11,6 +10,7 @@ import structlog
 
 from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import When
+from sqe_chain.safe_text import json_line, shown, without_secrets
 
 WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
 """Events that need a person's attention."""
@@ -58,7 +58,7 @@ class Lines:
 def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
     """One object; time and event first, for people who read it."""
     first = {name: fields.pop(name) for name in ("timestamp", "event")}
-    return json.dumps({**first, **fields}, ensure_ascii=False, default=str)
+    return json_line({**first, **{name: _safe(value) for name, value in fields.items()}})
 
 
 def _as_text(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
@@ -70,7 +70,11 @@ def _as_text(_logger: object, _method: str, fields: MutableMapping[str, Any]) ->
 
 
 def _plain(value: object) -> object:
-    """Collections as JSON; everything else as it is."""
+    """Collections as JSON; text on one line; everything else as it is."""
     if isinstance(value, dict | list | tuple):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return value
+        return without_secrets(json_line(value))
+    return shown(value) if isinstance(value, str) else value
+
+
+def _safe(value: object) -> object:
+    return without_secrets(value) if isinstance(value, str) else value

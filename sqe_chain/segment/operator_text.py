@@ -30,6 +30,7 @@ from sqe_chain.flow.nodes import (
 from sqe_chain.flow.shapes import check_values, truth
 from sqe_chain.flow.stage_kind import Side
 from sqe_chain.flow.units import number
+from sqe_chain.safe_text import one_line
 from sqe_chain.segment.reached import order_matters, reached, wants_key
 
 TITLE: Final = "operators after "
@@ -248,7 +249,7 @@ class _Writer:
         if not isinstance(node, FunctionNode):
             return self._written_into(lines, children, node, at)
         indent, n = _INDENT * at.depth, node.index
-        lines.append(f"{indent}# {node.word}, {node.declared_at}")
+        lines.append(f"{indent}{_comment(node.word, node)}")
         if is_taker(node):
             at = at._replace(value=self._own(lines, node, at))
         call = self._call(f"f{n}", node.takes_context, at)
@@ -324,7 +325,7 @@ class _Writer:
     def _into_stage(self, lines: list[str], node: StageNode, at: Place) -> list[str]:
         n, kind = node.index, node.stage_kind
         indent = _INDENT * at.depth
-        lines.append(f"{indent}# into {node.called}, {node.declared_at}")
+        lines.append(f"{indent}{_comment(f'into {node.called}', node)}")
         if kind.heartbeat is not None:
             call = self._call(f"beats{n}", kind.heartbeat.takes_context, at)
             beat = self._unit(
@@ -356,7 +357,7 @@ class _Writer:
 
     def _into_batch(self, lines: list[str], node: MapBatchesNode, at: Place) -> list[str]:
         n, indent, value = node.index, _INDENT * at.depth, at.value
-        lines.append(f"{indent}# into map_batches, {node.declared_at}")
+        lines.append(f"{indent}{_comment('into map_batches', node)}")
         if not at.share.is_own(rests=True):
             lines += self._codec(node, value, indent)
             value = self._read_back(node, value)
@@ -366,7 +367,7 @@ class _Writer:
     def _into_output(self, lines: list[str], node: OutputNode, at: Place) -> list[str]:
         n, value, indent = node.index, at.value, _INDENT * at.depth
         at.share.is_own(rests=True)
-        lines.append(f"{indent}# to {node.name}, {node.declared_at}")
+        lines.append(f"{indent}{_comment(f'to {node.name}', node)}")
         key = at.key or "None"
         if node.key is not None:
             key = self._key(lines, node, at, indent, f"k{n} is not None and ")
@@ -494,3 +495,8 @@ def _as_bytes(key: str, indent: str, unless: str) -> list[str]:
         f"{indent}elif {unless}{key}.__class__ is not bytes:",
         f"{indent}{_INDENT}{key} = key_bytes({key})",
     ]
+
+
+def _comment(what: str, node: Node) -> str:
+    """A comment of the text: on one line, whatever the folder of the flow is called."""
+    return f"# {one_line(f'{what}, {node.declared_at}')}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _UNREADABLE: Final = (
     "the store's address cannot be read: a host, a port number and percent-encoded special characters in "
-    "user and password are expected, as in redis://user:pass%23word@host:6379/0"
+    "user, password and options are expected (/ ? # @ as %2F %3F %23 %40), as in redis://user:pass%23word@host:6379/0"
 )
 _AUTHORITY: Final = re.compile(r"(?P<before>(?:[^:/?#]+:)?//(?:[^/?#]*@)?)(?P<hosts>[^/?#]*)")
 
@@ -58,6 +58,10 @@ class Address:
                 with an unescaped special character can end up anywhere in its parts.
         """
         authority = _AUTHORITY.match(url)
+        if authority and authority["hosts"] and "@" in url[authority.end() :]:
+            raise ConfigurationError(
+                _UNREADABLE
+            )  # of a password with one of / ? # in it: what follows is a part of it
         location = unquote(authority["hosts"]) if authority else ""
         several = "," in location  # see `hosts`
         if authority and several:

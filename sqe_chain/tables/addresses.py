@@ -6,6 +6,8 @@ import os
 import re
 from typing import Final
 
+from sqe_chain.safe_text import without_secrets
+
 _CASSANDRA: Final = ("cassandra://", "cassandras://")
 MEMORY: Final = "memory://"
 """How the address of a table in the memory of this process begins."""
@@ -36,7 +38,7 @@ def text_of(address: object) -> str:
     if not isinstance(found, str) or not found:
         raise ValueError("a directory or an address, as text or a path")
     if not isinstance(address, str) and _CUT.match(found):
-        raise ValueError(f"a URL loses a slash in a path ({found}): give it as text")
+        raise ValueError(f"a URL loses a slash in a path ({without_secrets(found)}): give it as text")
     path = found.removeprefix(_FILE)
     wrong = None if "://" in path else _NOT_IN_PATHS.search(os.path.abspath(path))  # noqa: PTH100 - of a text
     if wrong is not None:

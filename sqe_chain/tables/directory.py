@@ -25,6 +25,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
 from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
+from sqe_chain.safe_text import without_secrets
 from sqe_chain.tables import delta_handles
 from sqe_chain.tables.arrow import PARTITION
 from sqe_chain.tables.chunk import ChunkInfo
@@ -57,7 +58,7 @@ class TableDirectory(ParquetStorage):
         self._options = dict(options or {})
 
     def __repr__(self) -> str:
-        return f"table {self.address}"
+        return f"table {without_secrets(self.address)}"
 
     @property
     def local(self) -> Path | None:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from sqe_chain.errors import ConfigurationError, FlowError, TableAltered, Unavailable
 from sqe_chain.partitioner import partition_of
+from sqe_chain.safe_text import without_secrets
 from sqe_chain.tables.addresses import text_of
 from sqe_chain.tables.arrow import OWN, SEQUENCE, type_name
 from sqe_chain.tables.chunk import ChunkInfo
@@ -65,7 +66,7 @@ def open_table(address: str | os.PathLike[str], options: Mapping[str, str] | Non
     try:
         where = text_of(address)
     except ValueError as error:
-        raise ConfigurationError(f"open_table({address!r}): {error}") from None
+        raise ConfigurationError(without_secrets(f"open_table({address!r}): {error}")) from None
     found = Table(storage_at(where, options))
     found.schema()  # to fail now
     return found

@@ -26,6 +26,7 @@ from sqe_chain.segment.collector import Collector
 from sqe_chain.segment.compiler import Compiler
 from sqe_chain.segment.operator_text import DEEPEST, operators_after, texts
 from sqe_chain.segment.poison import place_in_user_code
+from sqe_chain.testing import Rehearsal
 from tests.support.naive_operators import NaiveCompiler
 
 NOW_MS = 7
@@ -398,3 +399,24 @@ def test_of_values_that_come_to_a_function_over_batches_by_two_ways_the_first_th
     soon.merge(late).map_batches(softer, StringValue, columns=StringValue).to("out", partitions=1)
     found: Any = ran(Compiler, flow, ["a", "a", "b7", "b"], frozenset(), stop=True)
     assert min(found[0]) == 2
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x0c", "\x85", "\u2028", "\ud800", "\\\n"])
+def test_a_folder_s_name_is_no_code_of_the_generated_text(end: str) -> None:
+    ran: list[str] = []
+    folder = f"/x{end}{' ' * 4}ran.append('ran'){end}{' ' * 16}ran.append('ran') #{end}"
+    text = (
+        "s = flow.source('t', dict, raw=True).map(one).flat_map(many).filter(bool); s.to('o', partitions=1); "
+        "s.aggregate('sums', key=str, state=dict, fold=one2); s.map_batches(one, schema, columns=schema).to('p', partitions=1)"
+    )
+    flow = Flow("f", state_partitions=1)
+    names = {"schema": pa.schema([("a", pa.int64())]), "one2": lambda state, value: None}
+    code = compile(text, f"{folder}/flow.py", "exec")
+    exec(code, {"flow": flow, "one": lambda value: value, "many": lambda value: [value], "ran": ran, **names})  # noqa: S102
+    assert flow.nodes[1].declared_at.startswith("/x")
+    service = Rehearsal(flow)
+    service.feed("t", {"a": 1})
+    service.run_until_caught_up()
+    assert [one.payload_as(dict) for one in service.published("o")] == [{"a": 1}]
+    assert [one.payload_as(dict) for one in service.published("p")] == [{"a": 1}]
+    assert not ran

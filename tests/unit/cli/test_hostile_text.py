@@ -1,0 +1,155 @@
+"""Goal: text of messages, users and servers forges no line and drives no terminal, whichever command or log shows it.
+
+Method: words full of control characters go through a flow that refuses some of them; each command that shows anything of it is run. What has a
+console of its own (the panel, a load) is shown alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+from rich.text import Text
+from typer.testing import Result
+
+from sqe_chain.cli import console, load
+from sqe_chain.cli.dead_letters import _print_result
+from sqe_chain.cli.panel import LivePanel
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.protocol.dead_letter_replay import ReplayResult
+from sqe_chain.protocol.events import Notice, Standby, Waiting
+from sqe_chain.runtime.lines import Lines
+from sqe_chain.runtime.statistics import Statistics
+
+FORGED = "2026-01-01 00:00:00  committed  forged=1"
+HOSTILE = f"x\x1b]0;owned\x07\x1b[2J\n{FORGED}\r{FORGED}\u2028{FORGED}\x85{FORGED}\x9b31m\u202e\x7f[bold red][/nothing]"
+KAFKA = ("--kafka", "broker:9092")
+RUN = (*KAFKA, "--engine", "inprocess", "--once", "--allow-weak-durability", "--max-excluded-share", "1")
+Command = Callable[..., Result]
+
+
+def assert_tame(text: str) -> None:
+    lines = text.split("\n")
+    assert all(line.isprintable() for line in lines), [line for line in lines if not line.isprintable()]
+    assert not [line for line in lines if line.lstrip(" │┃").startswith(FORGED[:19])]
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> str:
+    return f"memory://{re.sub('[^a-z0-9]', '-', request.node.name)}"
+
+
+@pytest.fixture
+def fed(
+    flows: ModuleType, feed: Callable[..., None], log: MemoryLog, command: Command, store: str
+) -> Callable[..., Result]:
+    """The command, after flows have read and refused what is hostile, with a header and a type that are so, too."""
+    flows.broken.add(HOSTILE)
+    log.append("words", 0, b"\x1b[2J", key=HOSTILE.encode(), headers=[(HOSTILE, HOSTILE.encode())])
+    feed(HOSTILE, "b", HOSTILE)
+    for flow in ("skips", "letters"):
+        assert_tame(command("run", f"cli_flows:{flow}", *RUN, "--store", f"{store}-{flow}").output)
+    return command
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("excluded", "cli_flows:skips", "--store", "STORE-skips"),
+        ("excluded", "cli_flows:skips", "--store", "STORE-skips", "--json"),
+        ("peek", "words", *KAFKA),
+        ("peek", "words", *KAFKA, "--json"),
+        ("peek", "cli-letters.dead-letters", *KAFKA),
+        ("peek", "cli-letters.dead-letters", *KAFKA, "--json"),
+        ("dead-letters", "replay", "cli_flows:letters", *KAFKA),
+        ("run", "cli_flows:counts", *RUN, "--store", "STORE"),
+        ("run", "cli_flows:counts", *RUN, "--store", "STORE", "--log-json"),
+        ("run", "cli_flows:counts", *RUN, "--store", "STORE", "--traceback"),
+        ("state", "cli_flows:skips", "per-word", "--store", "STORE-skips"),
+        ("state", "cli_flows:skips", "per-word", "--store", "STORE-skips", "--json"),
+        ("flows", "list", "--store", "STORE-skips"),
+        ("peek", HOSTILE, *KAFKA),
+        ("run", HOSTILE, *RUN),
+    ],
+    ids=lambda arguments: " ".join(arguments[:2])[:30],
+)
+def test_no_command_shows_what_a_terminal_obeys(fed: Command, store: str, arguments: tuple[str, ...]) -> None:
+    result = fed(*(one.replace("STORE", store) for one in arguments))
+    assert result.output, "it shows something"
+    assert_tame(result.output)
+
+
+def test_states_of_hostile_text_are_shown_in_one_row(
+    flows: ModuleType, feed: Callable[..., None], log: MemoryLog, command: Command, store: str
+) -> None:
+    del flows, log
+    feed(HOSTILE)
+    command("run", "cli_flows:counts", *RUN, "--store", store)
+    for more in ((), ("--json",)):
+        result = command("state", "cli_flows:counts", "per-word", "--store", store, *more)
+        assert result.exit_code == 0, result.output
+        assert_tame(result.output)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_line_of_the_log_is_one_line(as_json: bool) -> None:
+    stream = io.StringIO()
+    lines = Lines("f", as_json=as_json, stream=stream)
+    events = (Notice(HOSTILE, HOSTILE), Waiting("read", HOSTILE, 5), Standby(1, HOSTILE))
+    for event in events:
+        lines.event(event)
+    assert_tame(stream.getvalue())
+    found = stream.getvalue().splitlines()
+    assert len(found) == len(events)
+    if as_json:
+        assert json.loads(found[0])["text"] == HOSTILE, "JSON says the same"
+
+
+@pytest.mark.parametrize("traceback", [True, False])
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("error", [ConfigurationError, ValueError])
+def test_an_error_is_one_line(
+    error: type[Exception], as_json: bool, traceback: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit), console.reported(traceback=traceback, as_json=as_json):
+        raise error(HOSTILE)
+    shown = capsys.readouterr().err
+    assert_tame(shown)
+    assert len(shown.splitlines()) == 1 or traceback
+
+
+def test_what_has_a_console_of_its_own_is_tame_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console.SafeConsole, "is_terminal", property(lambda _: True))
+    found = load.Loading()
+    found.event(Notice(HOSTILE))
+    panel = LivePanel(console.ERR, Statistics(lambda: 0.0), "f", HOSTILE)
+    panel.event(Notice(HOSTILE))
+    _print_result("t", ReplayResult(left=1, reasons=[(HOSTILE, HOSTILE)]))
+    shown = capsys.readouterr().err
+    assert shown.count("forged=1") >= 4 * 4
+    assert_tame(shown)
+
+
+def test_a_console_obeys_no_markup_and_no_control(capsys: pytest.CaptureFixture[str]) -> None:
+    console.OUT.print(Text("one\ntwo\x1b[2J"))
+    console.OUT.print("[bold]x[/]\x9b")
+    assert capsys.readouterr().out == "one\ntwo\\x1b[2J\n[bold]x[/]\\x9b\n"
+
+
+def test_commands_write_through_the_safe_consoles_alone() -> None:
+    for path in Path(console.__file__).parent.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if path.name != "console.py":
+            assert "Console(" not in text, path.name
+            assert not re.search(r"(?<![\w.])print\(|sys\.stdout|typer\.echo|json\.dumps\(.*\\n", text), (
+                path.name
+            )
