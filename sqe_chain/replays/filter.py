@@ -2,7 +2,9 @@
 
 Store the marks together with what was computed from the messages (in one transaction, one row, one
 file renamed into place): with marks that are older than the result, messages count twice; with marks
-that are newer, never. Marks kept only in memory are lost at a restart.
+that are newer, never. Marks kept only in memory are lost at a restart. And replace them only if they are still
+those that were loaded: a copy that was paused goes on with marks that another one has left behind
+(docs/plain-consumers.md has a whole consumer).
 
     >>> replays = ReplayFilter({"robot.raw": bytes(16)})
     >>> replays.accept(message), replays.accept(message)

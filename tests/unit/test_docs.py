@@ -119,6 +119,22 @@ def test_every_error_is_explained() -> None:
     assert {name for name in every if f"`{name}`" not in text} == set()
 
 
+def test_every_error_ends_a_command_with_the_status_that_is_said_of_it() -> None:
+    text = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    groups = re.split(
+        r"^\*\*[^*\n]+\*\*[^:\n]*\((?:`ServiceStopped`, )?status (\d)\)", text, flags=re.MULTILINE
+    )
+    said = {
+        name: int(status)
+        for status, group in zip(groups[1::2], groups[2::2], strict=True)
+        for name in re.findall(
+            r"(?:^\| |: |\n|\. )`([A-Z]\w+)`(?: \||,|\.|: )", group.partition("\n**")[0], re.MULTILINE
+        )
+    }
+    assert {"FlowError", "Superseded", "Unavailable", "EngineLost", "GapError"} <= said.keys()
+    assert {name: getattr(errors, name).exit_status for name in said} == said
+
+
 def test_every_option_of_run_is_explained() -> None:
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     options = {
