@@ -42,8 +42,9 @@ class AggregateStates(Json[State]):
         """See `Codec`: no fold changes what a field holds, it only puts something else there."""
         return copy.copy(value)
 
-    def encode_state(self, state: State) -> bytes:
+    def encode_state(self, state: State, seen: set[int] | None = None) -> bytes:
         """Its bytes, unchecked."""
+        del seen
         return self.encode(state)
 
     def fields(self) -> tuple[Field, ...]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, time
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
 import msgspec.inspect as mi
 
-from sqe_chain.codecs.json_shape import form_of, kinds_of
+from sqe_chain.codecs.json_shape import form_of, kinds_of, nests_freely
 from sqe_chain.conversions.text import checked_decimal, checked_time, whole_as_float
 
 _TIMES: Final = {"datetime", "time", "timedelta"}
@@ -18,6 +19,11 @@ _FINE: Final = re.compile(rb'\.[0-9]{6}[0-9]*[1-9][0-9]*["ZzDHMS+-]').search
 """What may be a time that would be rounded; nothing else is searched for it in full."""
 _LONG: Final = re.compile(rb"(?:[\[:, \t\n]|^)-?[0-9]{16}").search
 """What may be a whole number that no float is."""
+DEEPEST: Final = 200
+"""How deep lists and objects may be nested, where a type does not say it."""
+_TEXT: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS: Final = bytes(set(range(256)) - _STEPS.keys())
 _LISTS: Final = (mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType, mi.CollectionType)
 
 
@@ -32,7 +38,10 @@ def reader_of(python_type: type, *, whole_numbers: bool = False) -> Callable[[by
         whole_numbers: whether a whole number in a field of floats is refused, too, if it would be rounded.
     """
     form = form_of(python_type)
-    decode, kinds = msgspec.json.Decoder(form).decode, kinds_of(python_type)
+    kinds = kinds_of(python_type)
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(form).decode
+    if nests_freely(python_type):
+        decode = _bounded(decode)
     searches = [_FINE] if kinds & _TIMES else []
     if whole_numbers and "float" in kinds:
         searches.append(_LONG)
@@ -46,6 +55,33 @@ def reader_of(python_type: type, *, whole_numbers: bool = False) -> Callable[[by
         if always or any(search(data) for search in searches):
             _check(info, msgspec.json.decode(data), "$", whole_numbers=whole_numbers)
         return value
+
+    return read
+
+
+def check_depth(data: bytes | str) -> None:
+    """Check that JSON is nested no deeper than `DEEPEST`: what is deeper is read or not, depending on the stack at that moment.
+
+    Raises:
+        ValueError: it is.
+    """
+    if len(data) <= 2 * DEEPEST:
+        return
+    found = data.encode() if isinstance(data, str) else bytes(data)
+    if found.count(b"[") + found.count(b"{") <= DEEPEST:
+        return
+    brackets = _TEXT.sub(b"", found).translate(None, _NO_BRACKETS)
+    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > DEEPEST:
+        raise ValueError(
+            f"JSON is nested deeper than {DEEPEST} lists and objects. Expected no more. Store a flat list"
+        )
+
+
+def _bounded(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:  # noqa: ANN401 - a value of the type
+        if len(data) > 2 * DEEPEST:
+            check_depth(data)
+        return decode(data)
 
     return read
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import is_dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
 
 from sqe_chain.codecs.aggregates import is_aggregates
 from sqe_chain.codecs.codec import Codec, Field, FieldKind, Shape, codec_name
-from sqe_chain.codecs.exact_json import check_zones, has_times, reader_of
-from sqe_chain.codecs.json_shape import kinds_of, misread, runs_code, shape_of
+from sqe_chain.codecs.exact_json import check_depth, check_zones, has_times, reader_of
+from sqe_chain.codecs.exact_states import checker, objection, settler
+from sqe_chain.codecs.json_shape import kinds_of, misread, nests_freely, runs_code, shape_of
 from sqe_chain.codecs.window import state_type
 from sqe_chain.errors import ConfigurationError
 
@@ -27,6 +27,8 @@ _KINDS: dict[str, FieldKind] = {
     "str": "text",
     "bool": "bool",
 }
+_HOLDERS = frozenset((dict, list, tuple, set, frozenset))
+_NO_FLOATS = frozenset((str, int, bool, type(None)))
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -56,7 +58,9 @@ class Json(Codec[Value]):
         self._times = has_times(python_type)
         self._floats = bool({"float", "any"} & kinds_of(python_type))
         self.reads_back = not runs_code(python_type)
-        if not self._floats and not self._times:
+        self.settle = settler(cast("Hashable", python_type))
+        self._nests = nests_freely(python_type)
+        if not self._floats and not self._times and not self._nests:
             vars(self)["encode"] = _encode
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -73,18 +77,16 @@ class Json(Codec[Value]):
 
         Raises:
             TypeError: it holds something that JSON cannot express, such as a dict with keys that are not text.
-            ValueError: a number is NaN or infinite, or a time has an offset of seconds.
+            ValueError: a number is NaN or infinite, a time has an offset of seconds, or it is nested too deep.
         """
         data = _encode(value)
         if self._times:
             check_zones(value)
         # msgspec writes null for NaN and infinity, which a field of numbers could not read back.
-        if (
-            self._floats
-            and b"null" in data
-            and not all(map(math.isfinite, _floats(msgspec.to_builtins(value))))
-        ):
+        if self._floats and data.find(b"null") >= 0 and not _is_finite(msgspec.to_builtins(value)):
             raise ValueError("JSON cannot express NaN and infinity")
+        if self._nests:
+            check_depth(data)
         return data
 
     def decode(self, data: bytes) -> Value:
@@ -94,6 +96,25 @@ class Json(Codec[Value]):
             msgspec.DecodeError: it is not JSON, lacks a field, or a field has another type, or could not hold what is written.
         """
         raise NotImplementedError  # each object has its own
+
+    def new(self) -> Value:
+        """The initial state of a key."""
+        state = super().new()
+        if self.settle is not None:
+            self.settle(state)
+        return state
+
+    def encode_state(self, state: Value, seen: set[int] | None = None) -> bytes:
+        """The bytes of a state whose types are exactly those that are read back, and of which each object is in one place.
+
+        Raises:
+            TypeError: see `encode`.
+            ValueError: it is not such a state, or see `encode`.
+        """
+        data = self.encode(state)
+        if not checker(cast("Hashable", self.python_type))(state, set() if seen is None else seen):
+            raise ValueError(objection(state, self.decode(data)))
+        return data
 
     @property
     def type_name(self) -> str:
@@ -174,16 +195,17 @@ def _why_unfit(python_type: type) -> str:
     return ""
 
 
-def _floats(value: object) -> Iterator[float]:
-    """All floats in a plain value."""
-    if isinstance(value, float):
-        yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _floats(one)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for one in value:
-            yield from _floats(one)
+def _is_finite(plain: Any) -> bool:  # noqa: ANN401 - any plain value
+    """Whether all floats in it are numbers: NaN and infinity less themselves are NaN."""
+    kind = plain.__class__
+    if kind is float:
+        return bool(plain - plain == 0.0)
+    if kind not in _HOLDERS:
+        return True
+    for one in plain.values() if kind is dict else plain:
+        if one.__class__ not in _NO_FLOATS and not _is_finite(one):
+            return False
+    return True
 
 
 def _field(name: str, info: Any) -> Field:  # noqa: ANN401 - one of msgspec's descriptions

@@ -69,6 +69,17 @@ def runs_code(python_type: type) -> bool:
     return any(hasattr(getattr(info, "cls", None), "__post_init__") for _, info in _classes(python_type))
 
 
+def nests_freely(python_type: type) -> bool:
+    """Whether its values may be nested to any depth: it has a field of any type, or a class that refers to itself."""
+    info = mi.type_info(form_of(python_type))
+    return "any" in kinds_of(python_type) or _recurs(info, (getattr(info, "cls", None),))
+
+
+def _recurs(info: Any, above: tuple[type | None, ...]) -> bool:  # noqa: ANN401 - msgspec's description
+    below = (one for field in getattr(info, "fields", ()) for one in _inner(field.type))
+    return any(one.cls in above or _recurs(one, (*above, one.cls)) for one in below)
+
+
 def misread(was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, str]) -> str:
     """Whether a type would misread what another one wrote.
 

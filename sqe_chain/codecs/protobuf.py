@@ -68,8 +68,9 @@ class Protobuf(Codec[M]):
         copy.CopyFrom(value)
         return copy
 
-    def encode_state(self, state: M) -> bytes:
-        """Its bytes, unchecked: protobuf accepts only values that are read back unchanged."""
+    def encode_state(self, state: M, seen: set[int] | None = None) -> bytes:
+        """Its bytes, unchecked: protobuf accepts only values that are read back unchanged, and copies what it is given."""
+        del seen
         return self.encode(state)
 
     def check_state(self) -> str:

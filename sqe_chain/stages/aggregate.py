@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sqe_chain.codecs import Codec
-from sqe_chain.errors import PoisonError
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
-from sqe_chain.flow.shapes import check_values
+from sqe_chain.flow.shapes import check_values, title_of
 from sqe_chain.flow.stage_kind import (
     CONTEXT,
     NOTHING,
@@ -21,6 +20,7 @@ from sqe_chain.flow.stage_kind import (
     StageWork,
 )
 from sqe_chain.flow.units import Push, Unit, UnitRun, number
+from sqe_chain.stages.own_values import state_left, unstorable
 
 Emissions = Iterable[object] | None
 
@@ -85,10 +85,16 @@ class Aggregate(StageWork):
     kind: AggregateKind
     task: StageTask
     entries: dict[bytes, LiveState | None] = field(default_factory=dict)
+    _settle: Callable[[Any], None] | None = field(init=False)
+    _maker: str = field(init=False)
     _input: Origin | None = None
     _failing: Origin | None = None
     _kept: dict[bytes, tuple[bytes, Origin | None, bool]] = field(default_factory=dict)
     _recent: deque[tuple[UnitRun, dict[bytes, int]]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._settle = self.kind.states.settle
+        self._maker = f"stage {self.task.name!r}: fold {title_of(self.kind.fold.function)}"
 
     def apply(self, units: Sequence[Unit]) -> None:
         """Fold units in the order given."""
@@ -118,6 +124,7 @@ class Aggregate(StageWork):
         """Fold units with a function that takes the value alone, and whose changes nobody reverts."""
         entries = self.entries
         fold: Any = self.kind.fold.function
+        settle = self._settle
         each = enumerate(zip(run.keys, run.values, strict=True))
         index = 0
         while True:
@@ -129,6 +136,8 @@ class Aggregate(StageWork):
                     emissions = fold(entry.state, value)
                     if emissions is not None:
                         self._emit(emissions, entry.state, run, index)
+                    if settle is not None:
+                        settle(entry.state)
                 break
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 self.task.failed(run.origin(index), error)
@@ -185,26 +194,20 @@ class Aggregate(StageWork):
         self._revert_suspect()
         while self._recent:
             self._give_origins()
-        table = self.task.table
+        table, seen = self.task.table, set[int]()
         for key, entry in sorted(self.entries.items()):
             if entry is None or entry.origin is None:  # written already, or not changed
                 continue
             if entry.deleted:
                 table.delete(key)
             else:
-                table.put(key, self._encoded(key, entry))
+                table.put(key, self._encoded(key, entry, seen))
 
-    def _encoded(self, key: bytes, entry: LiveState) -> bytes:
+    def _encoded(self, key: bytes, entry: LiveState, seen: set[int]) -> bytes:
         try:
-            return self.kind.states.encode_state(entry.state)
+            return self.kind.states.encode_state(entry.state, seen)
         except Exception as error:
-            raise self._unstorable(key, error) from error
-
-    def _unstorable(self, key: bytes, error: Exception) -> PoisonError:
-        return PoisonError(
-            f"stage {self.task.name!r}: the fold (declared at {self.task.declared_at}) left a state of key {key!r} that "
-            f"cannot be stored as {self.kind.states.type_name}: {type(error).__name__}: {error}"
-        )
+            raise unstorable(self._maker, key, error) from error
 
     def push_changes(self, push: Push) -> None:
         """Pass each changed key's newest state to the operators after `changes()`; None for a deleted state.
@@ -247,15 +250,11 @@ class Aggregate(StageWork):
             entry.deleted = context.state_deleted
             if entry.deleted:
                 entry.state = self.kind.states.new()
-        self._check_storable(key, entry)
-
-    def _check_storable(self, key: bytes, entry: LiveState) -> None:
-        """Check at once that the state can be stored: at the end of the batch nobody knows which input is to blame."""
-        if self.task.reversible and not self.kind.states.self_checking:
-            try:
-                self.kind.states.encode_state(entry.state)
-            except Exception as error:
-                raise self._unstorable(key, error) from error
+        if self.task.reversible:
+            # At the end of the batch nobody knows which input is to blame, nor for an object that two states share.
+            entry.state = state_left(self.kind.states, entry.state, self._maker, key)
+        elif self._settle is not None:
+            self._settle(entry.state)
 
     def _push(
         self, emissions: Iterable[object], state: object, key: bytes, path: bytes, origin: Origin | None
@@ -263,8 +262,10 @@ class Aggregate(StageWork):
         """Pass on each value before the next is made: a generator may change the state between them."""
         if emissions.__class__ is not list or emissions is state:
             check_values("fold", self.kind.fold.function, emissions, state)
-        emit = self.task.emit
+        emit, settle = self.task.emit, self._settle
         for index, emission in enumerate(emissions):
+            if settle is not None:
+                settle(state)
             if emit is not None and origin is not None:
                 emit(emission, key, path + number(index), origin)
 

@@ -5,8 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sqe_chain.codecs import Codec
 from sqe_chain.codecs.registry import codec_tagged, encode_tagged
 from sqe_chain.errors import PoisonError, text_of
+
+
+def state_left(codec: Codec[Any], state: Any, maker: str, key: bytes | None = None) -> Any:  # noqa: ANN401 - of any type
+    """The state that a function has left, as a store would give it back: it shares nothing with another, nor with the function.
+
+    Raises:
+        PoisonError: it cannot be stored as it is.
+    """
+    try:
+        if codec.settle is not None:
+            codec.settle(state)
+        return state if codec.self_checking else codec.decode(codec.encode_state(state))
+    except Exception as error:
+        raise unstorable(maker, key, error) from error
+
+
+def unstorable(maker: str, key: bytes | None, error: Exception) -> PoisonError:
+    """The error for a state that cannot be stored.
+
+    Args:
+        maker: the stage, and the function that has changed the state.
+        key: its key; None: not known here.
+        error: why.
+    """
+    of_key = "" if key is None else f" of key {key!r}"
+    return PoisonError(f"{maker} left a state{of_key} that cannot be stored as it is: {text_of(error)}")
 
 
 class Stored(NamedTuple):

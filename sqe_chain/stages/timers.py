@@ -42,6 +42,7 @@ from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.timers import NOTHING_REACHED, KeyTimers, Timer
 from sqe_chain.stages.live_rows import LiveRows
+from sqe_chain.stages.own_values import state_left
 from sqe_chain.stages.record import FORWARD, Record, Verdict
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timed_keys import KEYS, TimedKey, key_in, row_of
@@ -333,14 +334,7 @@ class TimedAggregate(Generic[State]):
         codec = self._codec
         state = codec.new() if key.state is None else codec.copy(key.state)
         given = list(call(state) or ())
-        if not codec.self_checking:
-            try:
-                codec.encode_state(state)
-            except Exception as error:
-                raise PoisonError(
-                    f"stage {self._stage!r}: a state of key {row[len(KEYS) :]!r} was left that cannot be stored as "
-                    f"{codec.type_name}: {type(error).__name__}: {error}"
-                ) from error
+        state = state_left(codec, state, f"stage {self._stage!r}: a fold or timer", row[len(KEYS) :])
         if timers.state_deleted:
             key.forget()
         else:

@@ -33,6 +33,7 @@ from sqe_chain.flow.shapes import check_callable, check_nothing
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.expiring_rows import ExpiringRows
+from sqe_chain.stages.own_values import state_left
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 from sqe_chain.stages.shown_windows import ShownWindows
 from sqe_chain.stages.stream_time import JumpGuard
@@ -378,15 +379,8 @@ class WindowedAggregate(Generic[State]):
         codec = self._codec
         changed = codec.new() if state is None else codec.copy(state)
         check_nothing("fold", self.plain_fold, self._fold(changed, value))
-        if not codec.self_checking:
-            try:
-                codec.encode_state(changed)
-            except Exception as error:
-                raise PoisonError(
-                    f"the fold of a window left a state that cannot be stored as {codec.type_name}: "
-                    f"{type(error).__name__}: {error}"
-                ) from error
-        return changed
+        left: State = state_left(codec, changed, "the fold of a window")
+        return left
 
     def _close_due(self) -> None:
         for due_ms, row in self._timetable.take_due():

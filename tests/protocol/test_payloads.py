@@ -248,7 +248,7 @@ def test_a_state_that_would_not_come_back_is_never_stored(
     if poison == "stop":
         with pytest.raises(PoisonError, match=text) as caught:
             rehearsal.run_until_caught_up()
-        assert "stage 'all': the fold (declared at" in str(caught.value)
+        assert "stage 'all': fold keep at" in str(caught.value)
         assert "state of key b'k'" in str(caught.value)
         assert rehearsal.states("all") == {}
         return

@@ -5,6 +5,7 @@ Method: the same records and functions by every way; all give the same states an
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 
 RECORDS = 5
@@ -333,3 +335,100 @@ def test_what_a_fold_with_the_context_or_timers_gives_may_be_one_message_again_a
     (by_context,) = service.published("by-context")
     assert by_context.payloads_as(Int64Value) == (Int64Value(value=1), Int64Value(value=2))
     assert [envelope.payloads for envelope in service.published("by-timers")] == [(b"1", b"2")]
+
+
+@dataclass
+class Mean:
+    total: float = 0
+    words: dict[str, int] = field(default_factory=dict)
+
+
+def add_up(state: Mean, value: dict[str, Any]) -> Iterator[Any]:
+    yield state
+    if value["items"][0] != 3:
+        state.total = value["items"][0]
+    yield state
+
+
+def test_a_number_in_a_field_of_floats_is_a_float_wherever_batches_end() -> None:
+    found = by_every_way(
+        lambda stream: stream.aggregate("all", key=lambda _: "k", state=Mean, fold=add_up).to(
+            "out", partitions=1
+        ),
+        numbers,
+    )
+    assert found["states"]["all"] == {b"k": Mean(4.0)}
+    totals = [0, 0, 0, 1, 1, 2, 2, 2, 2, 4]
+    assert found["said"]["out"] == [b'{"total":%d.0,"words":{}}' % total for total in totals]
+
+
+def count_words(state: dict[str, Any], value: dict[str, Any]) -> None:
+    state["words"] = Counter(value["items"])
+
+
+def keep_default(state: dict[str, Any], value: dict[str, Any]) -> None:
+    state.setdefault("by_name", defaultdict(int))["a"] += 1
+
+
+def keep_twice(state: dict[str, Any], value: dict[str, Any]) -> None:
+    state["last"] = state["first"] = value["items"]
+
+
+def spoil(state: Mean, value: dict[str, Any]) -> None:
+    state.total = value["items"]
+
+
+@pytest.mark.parametrize("policy", ["skip", "stop"])
+@pytest.mark.parametrize("batch", [1, 1_000])
+@pytest.mark.parametrize("fold", [count_words, keep_default, keep_twice, spoil])
+def test_a_state_that_a_store_would_give_back_otherwise_is_poison(fold: Any, batch: int, policy: Any) -> None:
+    flow = Flow("exact", state_partitions=1, poison=policy)
+    state = Mean if fold is spoil else dict
+    flow.source("in", dict, raw=True).aggregate("all", key=lambda _: "k", state=state, fold=fold)
+    service = Rehearsal(flow, settings=Settings(max_records=batch, max_excluded_share=1.0))
+    for number in range(3):
+        service.feed("in", {"items": [str(number)]})
+    if policy == "stop":
+        with pytest.raises(
+            PoisonError, match=f"fold {fold.__name__} at .* left a state of key b'k' that cannot"
+        ):
+            service.run_until_caught_up()
+    else:
+        service.run_until_caught_up()
+        assert sum(int(str(one["excluded"])) for one in service.events("committed")) == 3
+    assert service.states("all") == {}
+
+
+SHARED: list[str] = []
+
+
+@pytest.mark.parametrize("kind", ["aggregate", "windows", "timers"])
+@pytest.mark.parametrize("policy", ["skip", "stop"])
+def test_states_never_share_an_object(kind: str, policy: Any) -> None:
+    """What a fold does to an object that it has put into two states: the batch fails, or each state has its own."""
+
+    def share(state: dict[str, Any], value: dict[str, Any]) -> None:
+        state.setdefault("items", SHARED).append(value["items"][0])
+
+    SHARED.clear()
+    flow = Flow("sharing", state_partitions=1, poison=policy)
+    keyed: Any = flow.source("in", dict, raw=True).key_by(lambda value: str(value["items"][0] % 2))
+    if kind == "windows":
+        keyed.windowed("all", Tumbling(10**9), state=dict, fold=share).to("out", partitions=1)
+    else:
+        keyed.aggregate(
+            "all", state=dict, fold=share, **({"expire_after_ms": 10**9} if kind == "timers" else {})
+        )
+    service = Rehearsal(flow)
+    for number in range(4):
+        service.feed("in", {"items": [number]}, timestamp_ms=number)
+    if kind == "aggregate" and policy == "stop":
+        with pytest.raises(PoisonError, match="an object that another state holds, too"):
+            service.run_until_caught_up()
+        return
+    service.run_until_caught_up()
+    found = (
+        [one.state for one in service.windows("all")] if kind == "windows" else service.states("all").values()
+    )
+    # The list of the module is the function's own: the second key begins with what the first one has put there.
+    assert sorted(map(str, found)) == ["{'items': [0, 1, 3]}", "{'items': [0, 2]}"]

@@ -1,0 +1,290 @@
+"""Whether a state is exactly what its JSON is read back as: types and identities, told by a function written for each type.
+
+It is asked after a state was encoded, which refuses NaN, parts of characters and keys that are no text. What cannot be told by
+looking (limits of fields, ``__post_init__``) is told by a round trip of that part.
+
+>>> check = checker(dict)
+>>> check({"n": 1, "tags": ["a"]}, set()), check({"cell": (1, 2)}, set())
+(True, False)
+>>> one = [1]
+>>> check({"a": one, "b": one}, set())  # a store makes two of it
+False
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+import msgspec.inspect as mi
+
+from sqe_chain.codecs.exact_json import reader_of
+from sqe_chain.codecs.json_shape import form_of
+
+Check = Callable[[Any, set[int]], bool]
+"""Takes a value, and the identities of all lists, dicts and objects met so far, to which it adds: none may be met twice."""
+
+_ALWAYS: Final[dict[type, type]] = {
+    mi.IntType: int,
+    mi.FloatType: float,
+    mi.StrType: str,
+    mi.BoolType: bool,
+    mi.BytesType: bytes,
+    mi.DateType: date,
+    mi.UUIDType: UUID,
+}
+_BY_TEXT: Final[dict[type, type]] = {
+    mi.TimeType: time,
+    mi.TimeDeltaType: timedelta,
+    mi.DecimalType: Decimal,
+    mi.DateTimeType: datetime,
+}
+_LISTS: Final[dict[type, type]] = {
+    mi.ListType: list,
+    mi.SetType: set,
+    mi.FrozenSetType: frozenset,
+    mi.VarTupleType: tuple,
+    mi.CollectionType: list,
+}
+_FIXED: Final = (*_ALWAYS, *_BY_TEXT, mi.NoneType, mi.EnumType, mi.LiteralType)
+_LIMITS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz")
+_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+@cache
+def checker(python_type: Any) -> Check:  # noqa: ANN401 - a struct, a dataclass, or a plain type
+    """The check for values of a type that have been encoded."""
+    writer = _Writer()
+    test = writer.test(mi.type_info(form_of(python_type)), "v", root=True)
+    exec(f"def check(v, s):\n return {test}", writer.scope)  # noqa: S102 - our own text
+    found: Check = writer.scope["check"]
+    return found
+
+
+@cache
+def settler(python_type: Any) -> Callable[[Any], None] | None:  # noqa: ANN401 - the same
+    """What makes floats of ints in fields of floats, as decoding does; None: the type has no such field."""
+    scope: dict[str, Any] = {}
+    lines = _settled(mi.type_info(form_of(python_type)), "v", (), scope)
+    if not lines:
+        return None
+    exec("\n".join(["def settle(v):", *lines]), scope)  # noqa: S102 - our own text
+    found: Callable[[Any], None] = scope["settle"]
+    return found
+
+
+def objection(state: object, read: object) -> str:
+    """Why a state is not exact: what differs from what was read back, or which object is met twice."""
+    if found := next(_differences(state, read, ""), None):
+        return f"{found}. Expected exactly what is read back. Store that"
+    found = next(
+        _repeated(state, "", {}), "it holds an object that another state holds, too, read back as two"
+    )
+    return f"{found}. Expected each in one place. Store a copy, or its index"
+
+
+def _settled(info: Any, v: str, above: tuple[type, ...], scope: dict[str, Any]) -> list[str]:  # noqa: ANN401 - msgspec's description
+    """The lines for the fields of a struct or dataclass, and of those in its fields."""
+    if not isinstance(info, mi.StructType | mi.DataclassType) or _is_frozen(info.cls) or info.cls in above:
+        return []
+    lines: list[str] = []
+    indent = " " * (len(above) + 1)
+    for one in info.fields:
+        kinds: tuple[Any, ...] = one.type.types if isinstance(one.type, mi.UnionType) else (one.type,)
+        name = f"{v}.{one.name}"
+        if mi.FloatType in map(type, kinds) and mi.IntType not in map(type, kinds):
+            lines.append(f"{indent}if {name}.__class__ is int: {name} = float({name})")
+        for kind in kinds:
+            if below := _settled(kind, name, (*above, info.cls), scope):
+                scope[cls := f"x{len(scope)}"] = kind.cls
+                lines += [f"{indent}if {name}.__class__ is {cls}:", *below]
+    return lines
+
+
+class _Writer:
+    """Writes the check of a type; `scope` is what its text refers to."""
+
+    def __init__(self) -> None:
+        self.scope: dict[str, Any] = {
+            "plain": _is_plain,
+            "new": _is_new,
+            "reads_back": _reads_back,
+            "parts": _parts,
+            "apart": _is_apart,
+            "utc": UTC,
+        }
+        self._known: dict[type, str] = {}
+
+    def _name(self, thing: object) -> str:
+        self.scope[name := f"x{len(self.scope)}"] = thing
+        return name
+
+    def test(self, info: Any, v: str, *, root: bool = False) -> str:  # noqa: ANN401 - msgspec's description
+        """An expression that is true where `v`, a name or a short expression, is as described."""
+        kind, is_a = type(info), f"{v}.__class__ is "
+        if any(getattr(info, one, None) is not None for one in _LIMITS):
+            raise NotImplementedError(info)
+        if found := _ALWAYS.get(kind):
+            return is_a + self._name(found)
+        if found := _BY_TEXT.get(kind):
+            quick = f"{v}.tzinfo is utc or " if found is datetime else ""
+            return f"({is_a}{(name := self._name(found))} and ({quick}reads_back({name}, {v})))"
+        if found := _LISTS.get(kind):
+            once = f" and new({v}, s)" if found in (list, set) else ""
+            return f"({is_a}{found.__name__}{once} and all([{self.test(info.item_type, 'e')} for e in {v}]))"
+        if isinstance(info, mi.StructType | mi.DataclassType):
+            once = "" if root or _is_fixed(info, ()) else f" and new({v}, s)"
+            return f"({self._known.get(info.cls) or self._record(info)}({v}, s){once})"
+        return self._other(info, v)
+
+    def _other(self, info: Any, v: str) -> str:  # noqa: ANN401 - msgspec's description
+        match info:
+            case mi.AnyType():
+                text = f"plain({v}, s)"
+            case mi.NoneType():
+                text = f"{v} is None"
+            case mi.EnumType():
+                text = f"{v}.__class__ is {self._name(info.cls)}"
+            case mi.LiteralType():
+                text = f"(({v}.__class__, {v}) in {self._name([(type(one), one) for one in info.values])})"
+            case mi.UnionType():
+                text = f"({' or '.join(self.test(one, v) for one in info.types)})"
+            case mi.TupleType():
+                each = [self.test(one, f"{v}[{i}]") for i, one in enumerate(info.item_types)]
+                text = f"({' and '.join([f'{v}.__class__ is tuple', f'len({v}) == {len(each)}', *each])})"
+            case mi.DictType():
+                pairs = f"{self.test(info.key_type, 'k')} and {self.test(info.value_type, 'e')}"
+                each_pair = f"all([k.__class__ is str and {pairs} for k, e in {v}.items()])"
+                text = f"({v}.__class__ is dict and new({v}, s) and {each_pair})"
+            case _:
+                raise NotImplementedError(info)
+        return text
+
+    def _record(self, info: Any) -> str:  # noqa: ANN401 - msgspec's description
+        """A function for a struct or dataclass, so that it may refer to itself."""
+        cls, name = info.cls, self._known.setdefault(info.cls, f"check_{len(self._known)}")
+        config = getattr(cls, "__struct_config__", None)
+        own = "" if config or hasattr(cls, "__slots__") else f" and len(v.__dict__) == {len(info.fields)}"
+        tests = [f"v.__class__ is {self._name(cls)}{own}"]
+        try:
+            fields = [self.test(one.type, f"v.{one.name}") for one in info.fields]
+        except NotImplementedError:
+            fields = []
+        # What cannot be told by looking: limits, a TypedDict, a field that msgspec leaves out, code that runs when it is read.
+        hidden = any(one.name.startswith("_") for one in info.fields)
+        if len(fields) < len(info.fields) or hidden or hasattr(cls, "__post_init__"):
+            fields = [f"reads_back({self._name(cls)}, v) and all([apart(one, s) for _, one in parts(v)])"]
+        tests += fields
+        exec(f"def {name}(v, s):\n return {' and '.join(tests)}", self.scope)  # noqa: S102 - our own text
+        return name
+
+
+def _is_plain(v: Any, seen: set[int]) -> bool:  # noqa: ANN401 - any value
+    """The check where no type is declared: dict, list, text, numbers, exactly these; containers at a time."""
+    kind = v.__class__
+    if kind is not dict and kind is not list:
+        return kind in _SCALARS
+    if id(v) in seen:
+        return False
+    seen.add(id(v))
+    parts = v if kind is list else v.values()
+    if not _SCALARS.issuperset(map(type, parts)):
+        below = [_is_plain(one, seen) for one in parts if one.__class__ not in _SCALARS]
+        if not all(below):
+            return False
+    return kind is list or {str}.issuperset(map(type, v))
+
+
+def _is_new(v: object, seen: set[int]) -> bool:
+    if id(v) in seen:
+        return False
+    seen.add(id(v))
+    return True
+
+
+def _is_apart(v: Any, seen: set[int]) -> bool:  # noqa: ANN401 - any value
+    """Whether no object in a value was met before."""
+    parts = list(_parts(v))
+    if (parts or isinstance(v, dict | list | set)) and not isinstance(v, tuple) and not _is_new(v, seen):
+        return False
+    return all(_is_apart(one, seen) for _, one in parts)
+
+
+def _reads_back(kind: Any, v: object) -> bool:  # noqa: ANN401 - a type
+    try:
+        read = _reader(kind)(_encode(v))
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return False
+    return next(_differences(v, read, ""), None) is None
+
+
+@cache
+def _reader(kind: Any) -> Callable[[bytes], Any]:  # noqa: ANN401 - a type
+    return reader_of(kind)
+
+
+def _differences(a: Any, b: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - any value
+    """Where two values are not equal, or not of equal types."""
+    it = path or "it"
+    if a.__class__ is not b.__class__:
+        yield f"{it} is a {type(a).__qualname__}, read back a {type(b).__qualname__}"
+        return
+    parts, read = dict(_parts(a)), dict(_parts(b))
+    for name in dict.fromkeys((*parts, *read)):
+        if name in parts and name in read:
+            yield from _differences(parts[name], read[name], path + name)
+        else:
+            yield f"{path}{name} is there before or after only"
+    if not parts and not _is_same(a, b):
+        yield f"{it} is another {type(a).__qualname__}"
+
+
+def _is_same(a: Any, b: Any) -> bool:  # noqa: ANN401 - values of one type without parts
+    if isinstance(a, set | frozenset):
+        return sorted(map(repr, a)) == sorted(map(repr, b))
+    if isinstance(a, datetime) and a.tzinfo is not None:  # which of two equal times it is, says its offset
+        return repr(a.replace(fold=0)) == repr(b)
+    return repr(a) == repr(b) if isinstance(a, datetime | time | Decimal) else bool(a == b)
+
+
+def _parts(v: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any value
+    """The parts of a value, each with how it is reached."""
+    if isinstance(v, dict):
+        yield from ((f"[{name!r}]", one) for name, one in v.items())
+    elif isinstance(v, list | tuple):
+        yield from ((f"[{index}]", one) for index, one in enumerate(v))
+    elif declared := getattr(v, "__struct_fields__", None) or getattr(v, "__dataclass_fields__", None):
+        names = dict.fromkeys((*declared, *getattr(v, "__dict__", ())))
+        yield from ((f".{name}", getattr(v, name)) for name in names if hasattr(v, name))
+
+
+def _repeated(v: Any, path: str, seen: dict[int, str]) -> Iterator[str]:  # noqa: ANN401 - any value
+    """Objects that are met twice."""
+    parts = list(_parts(v))
+    if (parts or isinstance(v, dict | list | set)) and not isinstance(v, tuple):
+        before = seen.setdefault(id(v), path)
+        if before != path:
+            yield f"{before} and {path} are one object, read back as two"
+            return
+    for where, one in parts:
+        yield from _repeated(one, path + where, seen)
+
+
+def _is_frozen(cls: Any) -> bool:  # noqa: ANN401 - a struct or a dataclass
+    return bool((getattr(cls, "__struct_config__", None) or cls.__dataclass_params__).frozen)
+
+
+def _is_fixed(info: Any, seen: tuple[type, ...]) -> bool:  # noqa: ANN401 - msgspec's description
+    """Whether nobody can change a value, nor anything in it."""
+    if isinstance(info, mi.StructType | mi.DataclassType):
+        within = info.cls in seen or all(_is_fixed(one.type, (*seen, info.cls)) for one in info.fields)
+        return _is_frozen(info.cls) and within
+    one = (info.item_type,) if isinstance(info, mi.VarTupleType | mi.FrozenSetType) else ()
+    parts = getattr(info, "types", ()) or getattr(info, "item_types", ()) or one
+    return all(_is_fixed(part, seen) for part in parts) if parts else isinstance(info, _FIXED)
