@@ -101,21 +101,35 @@ class PublishSteps(Generic[Value]):
     ) -> None:
         """Publish bare payloads under SQE's record keys, for readers that only understand those.
 
-        A key holds process, source partition and source offset, so an input may give at most one payload here, and
-        the flow must read one topic only. The output partition is the source partition modulo `partitions`.
+        A key holds process, source partition and source offset, and readers take what is beyond the highest offset that they
+        have seen. So an input may give at most one payload here, before any stage, and the flow must read one topic only. The
+        output partition is the source partition modulo `partitions`. Replays of services upstream are not written.
 
         Args:
             topic: output topic.
             partitions: N; permanent.
             process_id: `sqe_chain.replays.process_id` of the name by which these readers know this flow.
             name: permanent name of the output; by default the topic.
-            headers: pass the input's headers on (before any stage).
+            headers: pass the input's headers on.
 
         Raises:
-            FlowError: a name clash, a loop into the flow's own input, partitions below 1, or a process id that is not a 64-bit number.
+            FlowError: a stream after a stage, another output with these keys in the topic, a name clash, a loop into the flow's own
+                input, partitions below 1, or a process id that is not a 64-bit number.
         """
         where = caller_line()
         check_int("process_id", process_id, -(1 << 63), (1 << 63) - 1, where)
+        if self.flow.depth(self.node):
+            raise FlowError(
+                f"{where}: to_sqe({topic!r}) follows a stage: what its state partitions give does not come in the order of source offsets, "
+                "so readers of SQE's record keys would take a part of it for replays. Publish it with to(), and let another flow write "
+                "it with to_sqe(), before any stage"
+            )
+        for other in self.flow.outputs():
+            if (other.topic, other.process_id) == (topic, process_id):
+                raise FlowError(
+                    f"{where}: topic {topic!r} has an output with process_id={process_id} already ({other.declared_at}): readers would take "
+                    "one of the two for replays of the other. Give each a process id of its own, or a topic"
+                )
         self._to(topic, where, partitions, None, name, headers=headers, process_id=process_id)
 
     def _to(

@@ -237,6 +237,11 @@ class Topology:
         return self._once("by time", lambda: any(one.stage_kind.order == "times" for one in self.stages()))
 
     @property
+    def writes_sqe(self) -> bool:
+        """Whether an output has SQE's record keys."""
+        return any(output.process_id is not None for output in self.outputs())
+
+    @property
     def timed(self) -> bool:
         """Whether event time is followed in the inputs: for such stages, or for those who read what the flow writes."""
         return self.by_time or bool(self.outputs())

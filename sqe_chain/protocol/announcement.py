@@ -14,7 +14,7 @@ from functools import partial
 
 from sqe_chain.errors import ChainError, ConfigurationError, NotCaughtUp, ServiceStopped, Superseded
 from sqe_chain.flow import Flow
-from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, OutputNode, StageNode
+from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, StageNode
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.announcer import Announcer, origin_of
@@ -75,11 +75,6 @@ def _check(flow: Flow, stage: StageNode) -> None:
                 f"{node.declared_at}: {node.called} after changes() of stage {stage.name!r} takes the context: which input changed "
                 "a state last is not stored, so it cannot be announced; do without the context there, or name the other "
                 "stages with --stage"
-            )
-        if isinstance(node, OutputNode) and node.process_id is not None:
-            raise ConfigurationError(
-                f"{node.declared_at}: output {node.name!r} after changes() of stage {stage.name!r} has SQE's record keys, which name "
-                "one input each: it cannot be announced; use to(), or name the other stages with --stage"
             )
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from sqe_chain.errors import START_OVER, ConfigurationError, NotCaughtUp, ServiceStopped
 from sqe_chain.flow import Flow
-from sqe_chain.flow.nodes import Node
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol.closes import MAX_CLOSES
 from sqe_chain.protocol.cutting import Part, silent_limits
@@ -22,29 +21,15 @@ from sqe_chain.segment.event_times import Progress
 
 
 def check_closes(flow: Flow) -> None:
-    """Check that a flow has windows to close, and that what comes after them does not need the input that closes them.
+    """Check that a flow has windows to close.
 
     Raises:
-        ConfigurationError: it has none; or an output after them has SQE's record keys, which name one input each.
+        ConfigurationError: it has none.
     """
-    windowed = {stage.index for stage in flow.stages() if stage.stage_kind.windowed}
-    if not windowed:
+    if not any(stage.stage_kind.windowed for stage in flow.stages()):
         raise ConfigurationError(
             f"flow {flow.name!r}: --close-windows (close_windows=True) closes windows, but no stage of the flow has any; leave it out"
         )
-    for output in flow.outputs():
-        if output.process_id is not None and windowed & _before(flow, output):
-            raise ConfigurationError(
-                f"{output.declared_at}: output {output.name!r} after a windowed stage has SQE's record keys, which name one input "
-                "each: windows that the end of the input closes have none; use to(), or run without --close-windows"
-            )
-
-
-def _before(flow: Flow, node: Node) -> set[int]:
-    found = set(node.parents)
-    for parent in node.parents:
-        found |= _before(flow, flow.nodes[parent])
-    return found
 
 
 def closing_part(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.chain import MAX_EPOCH
-from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped, Unavailable
+from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped, TooManyLanes, Unavailable
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, encode_marks, moved_by
@@ -356,6 +356,12 @@ class Republisher:
         moved = {"rewound": progress.moved_by} if progress.moved_by else {}
         known = self._metadata(progress.topic_id, progress.epoch) | moved
         metadata = json.dumps(known | {"marks": encode_marks(progress.marks)})
+        if len(metadata) > METADATA_LENGTH and self.env.flow.writes_sqe:
+            raise TooManyLanes(
+                f"flow {self.env.flow.name!r}: the marks of a partition of {progress.marks.topic!r} take {len(metadata)} characters of a "
+                f"commit's metadata with all else. Expected at most {METADATA_LENGTH}: without marks replays would be written again, "
+                "which readers of SQE's record keys cannot notice. Give the flow a stage: then a store keeps its marks"
+            ).at(progress.marks.topic)
         return Commit(progress.offset, metadata if len(metadata) <= METADATA_LENGTH else json.dumps(known))
 
     def _check_metadata(self) -> None:

@@ -56,7 +56,8 @@ class Deciding:
     ) -> None:
         self._node, self._tp, self._marks = node, tp, marks
         self._skipped, self._read_lane, self._trial = skipped, read_lane, on_trial
-        self._stateful = bool(flow.stages())
+        # A republisher passes them on, and its readers notice; those of SQE's record keys cannot.
+        self._drops_replays = bool(flow.stages()) or flow.writes_sqe
         self._wants_key = wants_key(flow, flow.children(node.index))
 
     def records_of(self, messages: Sequence[Message]) -> Records:
@@ -98,7 +99,7 @@ class Deciding:
             if accept_run(self._marks, block, begin, end):
                 self._take_run(records, block, begin, end)
                 return 0
-        marks, drop_replays, replays = self._marks, self._stateful, 0
+        marks, drop_replays, replays = self._marks, self._drops_replays, 0
         since = begin
         for number in range(begin, end):
             message, head = records.messages[number], block.head(number)
@@ -153,7 +154,7 @@ class Deciding:
                 return 0
         records.heads[number] = head
         records.closely.add(number)
-        if not fresh and self._stateful:
+        if not fresh and self._drops_replays:
             return 1
         known = self._skipped.get(offset)
         if known is not None and not self._trial:

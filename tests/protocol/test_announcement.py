@@ -592,8 +592,6 @@ def with_context(flow: Flow, where: str) -> None:
         changes.filter(lambda _, context: context.offset > 3).to("told", partitions=1)
     elif where == "key":
         changes.to("told", key=lambda _, context: context.topic, partitions=1)
-    elif where == "sqe":
-        changes.to_sqe("told", process_id=7, partitions=1)
 
 
 @pytest.mark.parametrize(
@@ -602,7 +600,6 @@ def with_context(flow: Flow, where: str) -> None:
         ("map", "map .*takes the context"),
         ("filter", "filter .*takes the context"),
         ("key", "output .*takes the context"),
-        ("sqe", "SQE's record keys"),
         ("nothing", "nothing to announce"),
     ],
 )

@@ -625,7 +625,7 @@ def crashed(service: Rehearsal) -> None:
     service.service = None
 
 
-def test_flows_without_windows_or_for_sqe_are_refused() -> None:
+def test_flows_without_windows_are_refused() -> None:
     flow = Flow("none", state_partitions=1)
     flow.source("in", dict, raw=True).aggregate("sums", key=lambda _: "k", state=dict, fold=add)
     with pytest.raises(ConfigurationError, match="no stage of the flow has any"):
@@ -634,13 +634,6 @@ def test_flows_without_windows_or_for_sqe_are_refused() -> None:
     assert isinstance(service, Aggregation)
     with pytest.raises(ConfigurationError, match="no stage of the flow has any"):
         service.close_windows()
-    sqe = Flow("sqe", state_partitions=1)
-    windows = sqe.source("in", dict, raw=True).windowed(
-        "windows", Tumbling(HOUR_MS), key=lambda _: "k", state=dict, fold=add
-    )
-    windows.map(lambda window: {"n": window.state["n"]}).to_sqe("out", partitions=1, process_id=7)
-    with pytest.raises(ConfigurationError, match="SQE's record keys"):
-        Rehearsal(sqe).close_windows()
 
 
 def test_an_uneven_rebuild_releases_nothing_too_early() -> None:

@@ -10,9 +10,11 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow, ReplayFilter
 from sqe_chain.envelope.message import read
-from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.errors import FlowError, PoisonError, TooManyLanes
 from sqe_chain.flow import Filter, Stream
 from sqe_chain.flow.context import Context
+from sqe_chain.protocol import republish
+from sqe_chain.protocol.republish import Republisher
 from sqe_chain.replays.sqe_key import process_id, read_sqe_key
 from sqe_chain.stages import Dropped, Sessions, SqeKey, Tumbling, WindowResult
 from sqe_chain.stores.memory import MemoryStore
@@ -162,6 +164,60 @@ def test_what_sqe_cannot_tell_apart_is_not_written_for_it() -> None:
         two.check()
     with pytest.raises(FlowError, match="process_id=9223372036854775808"):
         Flow("wide").source("words", StringValue).to_sqe("sqe", partitions=1, process_id=1 << 63)
+
+
+@pytest.mark.parametrize("stages", [False, True])
+def test_readers_of_sqe_s_keys_get_no_replay_of_a_service_upstream(*, stages: bool) -> None:
+    """They could not know it: it has another offset where it is read."""
+    first, second = Flow("first"), Flow("to-sqe", state_partitions=1)
+    first.source("before", StringValue, raw=True).to("words", key=lambda _: "all", partitions=1)
+    words = second.source("words", StringValue)
+    words.to_sqe("sqe", partitions=1, process_id=7)
+    if stages:
+        words.aggregate("all", key=lambda _: "all", state=Int64Value, fold=count)
+    upstream = Rehearsal(first)
+    writer = Rehearsal(second, log=upstream.log)
+    for text in ("a", "b", "c"):
+        upstream.feed("before", word(text))
+        upstream.run_until_caught_up()
+        writer.run_until_caught_up()
+        upstream.service = writer.service = None
+    if isinstance(upstream.start(), Republisher):
+        upstream.rewind({("before", 0): 0})
+    upstream.feed("before", word("d"))
+    upstream.run_until_caught_up()
+    writer.run_until_caught_up()
+    records = writer.log.records("sqe")
+    assert [StringValue.FromString(one.value() or b"").value for one in records] == ["a", "b", "c", "d"]
+    assert len(writer.log.records("words")) == 7
+
+
+def test_what_readers_of_sqe_s_keys_could_not_tell_from_replays_is_refused() -> None:
+    """State partitions do not keep the order of offsets, and two outputs say the same of where they are from."""
+    flow = Flow("to-sqe", state_partitions=2)
+    words = flow.source("words", StringValue)
+    stage = words.aggregate("all", key=lambda text: text.value, state=Int64Value, fold=count)
+    fresh = words.deduplicate("once", lambda text: text.value, 1_000)
+    for stream in (stage.changes(), fresh, fresh.map(lambda text: text), fresh.dropped()):
+        with pytest.raises(FlowError, match=r"to_sqe\('sqe'\) follows a stage"):
+            stream.to_sqe("sqe", partitions=1, process_id=7)
+    words.to_sqe("sqe", partitions=1, process_id=7)
+    words.to_sqe("sqe", partitions=1, process_id=8, name="others")
+    with pytest.raises(
+        FlowError, match=r"has an output with process_id=7 already .*test_filters_in_flows.py:\d+"
+    ):
+        words.map(lambda text: text).to_sqe("sqe", partitions=1, process_id=7, name="again")
+
+
+def test_a_writer_for_sqe_that_cannot_keep_its_marks_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow("to-sqe")
+    flow.source("words", StringValue).to_sqe("sqe", partitions=1, process_id=7)
+    writer = Rehearsal(flow)
+    writer.feed("words", word("a"))
+    writer.start()
+    monkeypatch.setattr(republish, "encode_marks", lambda _: "x" * 5_000)
+    with pytest.raises(TooManyLanes, match="Give the flow a stage"):
+        writer.batch()
 
 
 def test_keys_remember_the_root_they_have_reached() -> None:

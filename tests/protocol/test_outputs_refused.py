@@ -105,10 +105,9 @@ def test_a_bare_output_whose_time_is_not_accepted_is_poison(distance: int, polic
 
 def test_what_was_sealed_is_published_however_old_it_has_grown() -> None:
     flow = Flow("hop", state_partitions=1)
-    stage = flow.source("words", StringValue).aggregate(
-        "all", key=same_key, state=StringValue, fold=append_word
-    )
-    stage.to_sqe("noted", partitions=1, process_id=7)
+    words = flow.source("words", StringValue)
+    words.to_sqe("noted", partitions=1, process_id=7)
+    words.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     found = rehearsed(flow, before_max_ms=HOUR, after_max_ms=HOUR)
     found.feed("words", word("ant"), timestamp_ms=found.clock.now)
     found.crash(step=4, when="after")
