@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import signal
 import sys
@@ -17,6 +19,9 @@ def main() -> None:
     """
     if sys.argv[1:2] == ["run"]:  # a service that is asked to stop before it has begun has ended well
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ESCAPED)
     try:
         from sqe_chain.cli.commands import application  # noqa: PLC0415 - without the extra, a clear error instead of a traceback
 
@@ -30,3 +35,17 @@ def main() -> None:
         )
         sys.exit(2)
     app()
+
+
+_ESCAPED = "sqe-chain.escaped"
+
+
+def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:
+    """What a terminal cannot show, as JSON escapes it: so lines of JSON stay JSON in any encoding."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)), error.end
+
+
+codecs.register_error(_ESCAPED, _escaped)

@@ -18,25 +18,42 @@ _SHOWN_EVERY = 1_000
 
 
 def check_new(file: Path) -> None:
-    """Refuse a file that exists.
+    """Refuse a file that cannot be a new one, before anything is done for it.
 
     Raises:
-        ConfigurationError: it exists.
+        ConfigurationError: it exists, or its directory does not.
     """
-    if file.exists():
-        raise ConfigurationError(f"{file} already exists; give the name of a new file")
+    with _refusals(file):
+        if file.exists():
+            raise ConfigurationError(f"{file} already exists; give the name of a new file")
+        if not file.parent.is_dir():
+            raise ConfigurationError(f"{file}: there is no directory {file.parent}; create it first")
 
 
 @contextmanager
 def write_whole(file: Path) -> Iterator[Path]:
-    """The path of a temporary file to write to. It is renamed at the end; after an error nothing is left."""
+    """The path of a temporary file to write to. It is renamed at the end; after an error nothing is left.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
     partial = file.with_name(f"{file.name}.partial")
+    with _refusals(file):
+        try:
+            yield partial
+            partial.rename(file)
+        finally:
+            with suppress(OSError):
+                partial.unlink()
+
+
+@contextmanager
+def _refusals(file: Path) -> Iterator[None]:
+    """What the system says about a file as an error that names it."""
     try:
-        yield partial
-        partial.rename(file)
-    finally:
-        with suppress(FileNotFoundError):
-            partial.unlink()
+        yield
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be written: {error.strerror or error}") from error
 
 
 def with_counter(items: Iterable[Item], what: str) -> Iterator[Item]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqe_chain.codecs import Codec
-from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.errors import ConfigurationError, PoisonError, StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
@@ -51,10 +51,12 @@ class States(Mapping[Key, Any]):
         """The state of a key.
 
         Raises:
-            KeyError: there is none.
+            KeyError: there is none; or it is neither text nor bytes, which no key is that has a state.
             ConfigurationError: the stage has windows: a key has several states, see `rows`.
         """
         self._check_no_windows()
+        if not isinstance(key, str | bytes | bytearray | memoryview):
+            raise KeyError(key)
         found = next(self.rows([key]), None)
         if found is None or found.state is None:
             raise KeyError(key)
@@ -79,8 +81,14 @@ class States(Mapping[Key, Any]):
 
         Args:
             keys: only of these keys; without any, of all.
+
+        Raises:
+            ConfigurationError: a key is neither text nor bytes.
         """
-        wanted = [key_bytes(key) for key in keys]
+        try:
+            wanted = [key_bytes(key) for key in keys]
+        except PoisonError as error:
+            raise ConfigurationError(f"stage {self._node.name!r}: {error}") from None
         stored = stored_rows(self._flow, self._node, self._stores, wanted)
         return decoded(self._node, self._codec, stored, wanted)
 

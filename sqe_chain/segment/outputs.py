@@ -187,7 +187,7 @@ class Gatherer:
                 by_key[key] = key, type_name, [payload]
             elif collection[1] != type_name:
                 raise PoisonError(
-                    f"output {self._targets[index].name!r} got payloads of two types for one key from "
+                    f"output {self._targets[index].name!r} got payloads of two types for key {key!r} from "
                     f"{origin}: {collection[1]} and {type_name}"
                 )
             else:
@@ -239,7 +239,7 @@ class Gatherer:
             before = previous.get(partition, b"")
             value, own = encode_in(frame, ordinal, of, field, type_name, payloads, before)
             if len(value) + len(field) > room:
-                raise target.too_large(origin, len(value))
+                raise target.too_large(origin, key, len(value))
             if own > before:  # not for a replay that is passed on: its position lies further back
                 undo.append((previous, partition, before))
                 previous[partition] = own
@@ -272,7 +272,7 @@ class Gatherer:
             described = headers_for(envelope, type_name, target.name, identity, timestamp_ms)
             size = len(check_payload(payload) or b"") + headers_size(described)
             if size + len(field) > room:
-                raise target.too_large(origin, size)
+                raise target.too_large(origin, key, size)
             if own > before:
                 undo.append((writing.previous, partition, before))
                 writing.previous[partition] = own
@@ -297,7 +297,7 @@ class Gatherer:
         headers = origin.headers if target.headers else None
         size = len(payloads[0] or b"") + (headers_size(headers) if headers else 0)
         if size > target.largest:
-            raise target.too_large(origin, size)
+            raise target.too_large(origin, next((given for given, _, _ in collections), None), size)
         target.check(origin, b"", origin.timestamp_ms, self._clock_ms)
         partition = key.destination(target.partitions)
         outputs.append((target.topic, partition, key.to_bytes(), payloads[0], headers, origin.timestamp_ms))

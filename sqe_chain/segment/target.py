@@ -22,6 +22,8 @@ LastWritten = list[tuple[dict[int, Any], int, Any]]
 the input's offset, or the field `previous` that says the position."""
 
 _KNOWN_KEYS = 200_000
+_SHOWN = 60
+"""Bytes of a key in errors."""
 
 
 class Writing:
@@ -138,14 +140,21 @@ class Target:
         """Raise OutputRefused for a record that the topic refuses."""
         found = refusal(self.info, key, timestamp_ms, now_ms) if self.info else None
         if found:
-            raise OutputRefused(f"output {self.name!r}: {origin} gave a record; topic {self.topic!r} {found}")
+            raise OutputRefused(
+                f"output {self.name!r}: {origin} gave a record {_of(key)}; topic {self.topic!r} {found}"
+            )
 
-    def too_large(self, origin: Origin, size: int) -> OutputTooLarge:
+    def too_large(self, origin: Origin, key: bytes | None, size: int) -> OutputTooLarge:
         """The error for a record that the topic does not accept."""
         return OutputTooLarge(
-            f"output {self.name!r}: {origin} gave a record of {size} bytes, topic {self.topic!r} accepts "
+            f"output {self.name!r}: {origin} gave a record {_of(key)} of {size} bytes, topic {self.topic!r} accepts "
             f"{self.largest + RECORD_OVERHEAD} (max.message.bytes); raise it, or split the payloads over keys"
         )
+
+
+def _of(key: bytes | None) -> str:
+    """Which key a record has, for errors: that of a state which has grown, for instance."""
+    return "without a key" if key is None else f"of key {key[:_SHOWN]!r}"
 
 
 def headers_size(headers: Headers) -> int:

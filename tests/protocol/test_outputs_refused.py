@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
@@ -152,6 +152,62 @@ def test_a_key_counts_towards_the_size_of_a_record_beside_the_envelope(carrier: 
     with pytest.raises(OutputTooLarge, match=r"words\[0\]@1"):
         found.batch()
     assert not found.log.records("noted")
+
+
+def grown(state: StringValue, one: StringValue) -> None:
+    state.value += one.value * 900
+
+
+def keyed(one: StringValue) -> str:
+    return one.value[:1]
+
+
+def to_values(flow: Flow) -> None:
+    flow.source("words", StringValue).map(lambda one: StringValue(value=one.value * 900)).to(
+        "noted", key=keyed, partitions=1
+    )
+
+
+def to_headers(flow: Flow) -> None:
+    flow.source("words", StringValue).map(lambda one: StringValue(value=one.value * 900)).to(
+        "noted", key=keyed, partitions=1, carrier="headers"
+    )
+
+
+def to_changes(flow: Flow) -> None:
+    stage = flow.source("words", StringValue).aggregate("s", key=keyed, state=StringValue, fold=grown)
+    stage.changes().to("noted", partitions=1)
+
+
+def to_given(flow: Flow) -> None:
+    stage = flow.source("words", StringValue).aggregate("s", key=keyed, state=StringValue, fold=given)
+    stage.to("noted", key=keyed, partitions=1)
+
+
+def given(state: StringValue, one: StringValue) -> Iterator[StringValue]:
+    grown(state, one)
+    yield state
+
+
+@pytest.mark.parametrize("declare", [to_values, to_headers, to_changes, to_given])
+@pytest.mark.parametrize("policy", ["stop", *POLICIES])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_record_that_is_too_large_is_told_by_its_key(
+    declare: Callable[[Flow], None], policy: PoisonPolicy, parts: int
+) -> None:
+    """Whoever is to raise a limit, or to split a state, has to know which one has grown."""
+    flow = Flow("hop", poison=policy, state_partitions=parts)
+    declare(flow)
+    found = rehearsed(flow, max_message_bytes=2_000)
+    told = ""
+    try:
+        for text in ("b", "machine", "c"):
+            found.feed("words", word(text), key="same")
+            found.run_until_caught_up()
+    except PoisonError as error:
+        told = str(error)
+    told += str(found.script.events)
+    assert "of key b'm'" in told
 
 
 def broken(_: StringValue) -> StringValue:

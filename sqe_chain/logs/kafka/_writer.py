@@ -262,7 +262,7 @@ class KafkaWriter:
             )
         _TOPICS.pop((self._settings, topic), None)  # the limit may be raised before the next attempt
         return OutputTooLarge(
-            f"An output for {topic}[{partition}] has {len(key or b'') + len(value or b''):,} bytes of key and "
+            f"An output for {topic}[{partition}], key {key and key[:60]!r}, has {len(key or b'') + len(value or b''):,} bytes of key and "
             f"value; its topic takes records of {self._by_topic[topic].largest:,} with headers and overhead. Raise the topic's "
             "max.message.bytes, or make smaller outputs."
         )

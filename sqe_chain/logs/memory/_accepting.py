@@ -38,7 +38,7 @@ def accept(
     size += sum(len(name) + len(text or b"") for name, text in headers or ())
     if size > info.max_message_bytes:
         raise OutputTooLarge(
-            f"A record for {where} has {size:,} bytes; its topic takes {info.max_message_bytes:,}."
+            f"A record for {where}, key {key and key[:60]!r}, has {size:,} bytes; its topic takes {info.max_message_bytes:,}."
         )
     if key is None and info.compacted:
         raise OutputRefused(f"{where}: the topic is compacted and takes no record without a key.")

@@ -390,6 +390,36 @@ def test_states_are_written_to_a_file_that_appears_when_it_is_whole(
     assert [path.name for path in tmp_path.glob("states*")] == [file.name]
 
 
+@pytest.mark.parametrize("what", ["states", "export", "picture"])
+@pytest.mark.parametrize("place", ["missing/file.jsonl", "file/below.jsonl", "directory", "refused.jsonl"])
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_done(
+    flows: ModuleType,
+    feed: Feed,
+    store: str,
+    command: Command,
+    tmp_path: Path,
+    what: str,
+    place: str,
+) -> None:
+    feed("one")
+    command(*stateful(store))
+    (tmp_path / "file").touch()
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "refused.jsonl.partial").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    at = tmp_path / place
+    asked = {
+        "states": ("state", "cli_flows:counts", "per-word", "--store", store, "--output", str(at)),
+        "export": ("export", "cli_flows:counts", str(at), "--kafka", "broker:9092", "--store", store),
+        "picture": ("show", "cli_flows:counts", "--svg", str(at)),
+    }
+    found = command(*asked[what])
+    assert found.exit_code == 2, found.stderr
+    assert str(at) in found.stderr.replace("\n", "")
+    assert "unexpected" not in found.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_the_rows_of_a_filter_are_listed(flows: ModuleType, feed: Feed, store: str, command: Command) -> None:
     feed("one", "two", "one")
     found = command("run", "cli_flows:once", *RUN, "--store", store, "--allow-weak-durability")

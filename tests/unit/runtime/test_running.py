@@ -81,8 +81,13 @@ def test_in_the_background_states_are_a_mapping(log: MemoryLog) -> None:
         assert found[b"bb"].value == 4
         assert (sorted(found), len(found)) == (["a", "bb"], 2)
         assert "cc" not in found
-        with pytest.raises(KeyError):
-            found["cc"]
+        for wrong in ("cc", 5, None, 1.5, ("a",)):
+            assert wrong not in found
+            assert found.get(wrong) is None  # type: ignore[arg-type]
+            with pytest.raises(KeyError):
+                found[wrong]  # type: ignore[index]
+        with pytest.raises(ConfigurationError, match="a key must be bytes or str, got int"):
+            list(found.rows([5]))  # type: ignore[list-item]
         frame = found.to_pandas().sort_values("key")
         assert frame[["key", "value"]].values.tolist() == [["a", 1], ["bb", 4]]
         before = service.alive
