@@ -30,6 +30,7 @@ MODULES: Final[Mapping[str, str]] = {
     "explorer": "sqe_chain.testing.explorer",
     "traces": "tests.traces",
     "fuzz": "tests.fuzzing",
+    "worlds": "tests.event_time_worlds",
     "mutants": "tests.mutants",
 }
 

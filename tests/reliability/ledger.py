@@ -48,6 +48,7 @@ CODE: Final[Mapping[str, Sequence[str]]] = {
     "explorer": (*_RUN, "sqe_chain/testing/simulator/lanes.py", "sqe_chain/testing/explorer"),
     "pairs": (*_RUN, "sqe_chain/testing/simulator/lanes.py", "sqe_chain/testing/explorer"),
     "traces": (*_RUN, "sqe_chain/stores", "sqe_chain/logs", "sqe_chain/testing/simulator", "tests/traces"),
+    "worlds": (*_RUN, "tests/event_time_worlds"),
     "mutants": ("sqe_chain", "tests/mutants"),
 }  # fmt: skip
 """Files and directories on which the figures of a tool depend: with another text there, they are figures of other code."""
