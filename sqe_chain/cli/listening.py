@@ -26,7 +26,12 @@ def show_cursor() -> None:
 
 
 def listening(
-    flow: Flow, kafka: str | None, *, log_json: bool, metrics_port: int | None = None
+    flow: Flow,
+    kafka: str | None,
+    *,
+    log_json: bool,
+    metrics_port: int | None = None,
+    metrics_host: str = "",
 ) -> ObserverFactory:
     """The observers of a service that the command runs.
 
@@ -35,6 +40,7 @@ def listening(
         kafka: brokers, for the panel; None: there are none.
         log_json: JSON lines instead of a panel or text.
         metrics_port: port for Prometheus; None: no metrics.
+        metrics_host: the address to listen on; by default that of this machine alone.
     """
 
     @contextmanager
@@ -44,12 +50,12 @@ def listening(
             if metrics_port:
                 from prometheus_client import CollectorRegistry  # noqa: PLC0415 - it takes long, and few ask for it
 
-                from sqe_chain.runtime.metrics import Metrics, serve  # noqa: PLC0415 - the same
+                from sqe_chain.runtime.metrics import LOOPBACK, Metrics, serve  # noqa: PLC0415 - the same
 
                 registry = CollectorRegistry()
                 health = Health(clock.quiet_ms)
                 observers += [Metrics(flow.name, registry), health]
-                opened.enter_context(serve(metrics_port, registry, health))
+                opened.enter_context(serve(metrics_port, registry, health, metrics_host or LOOPBACK))
             if log_json or not ERR.is_terminal:
                 observers.append(Lines(flow.name, as_json=log_json))
             else:

@@ -128,9 +128,17 @@ def run(  # noqa: PLR0913 - each is an option of the command
             min=1,
             max=65_535,
             envvar="SQE_CHAIN_METRICS_PORT",
-            help="Serve metrics for Prometheus, /live and /ready on this port.",
+            help="Serve metrics for Prometheus, /live and /ready on this port, to programs on this machine.",
         ),
     ] = None,
+    metrics_host: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            envvar="SQE_CHAIN_METRICS_HOST",
+            help="Address for --metrics-port; 0.0.0.0 for all networks, as in a container.",
+        ),
+    ] = "127.0.0.1",
     traceback: TracebackOption = False,
 ) -> None:
     """Run a flow as a service, until SIGTERM or Ctrl-C.
@@ -167,7 +175,13 @@ def run(  # noqa: PLR0913 - each is an option of the command
             files=paths_of(files or ()),
             partitions=partitions,
         )
-        who = listening(deployment.flow_of(flow), kafka, log_json=log_json, metrics_port=metrics_port)
+        who = listening(
+            deployment.flow_of(flow),
+            kafka,
+            log_json=log_json,
+            metrics_port=metrics_port,
+            metrics_host=metrics_host,
+        )
         stop = Stop()
         # Until the service has handlers of its own: it may wait for addresses before.
         before = signal.signal(signal.SIGTERM, lambda *_: stop.request("SIGTERM"))

@@ -24,7 +24,7 @@ import msgspec
 import msgspec.inspect as mi
 
 from sqe_chain.codecs.exact_json import reader_of
-from sqe_chain.codecs.json_shape import form_of
+from sqe_chain.codecs.json_shape import BOUNDS, form_of
 
 Check = Callable[[Any, set[int]], bool]
 """Takes a value, and the identities of all lists, dicts and objects met so far, to which it adds: none may be met twice."""
@@ -52,7 +52,6 @@ _LISTS: Final[dict[type, type]] = {
     mi.CollectionType: list,
 }
 _FIXED: Final = (*_ALWAYS, *_BY_TEXT, mi.NoneType, mi.EnumType, mi.LiteralType)
-_LIMITS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz")
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -128,7 +127,7 @@ class _Writer:
     def test(self, info: Any, v: str, *, root: bool = False) -> str:  # noqa: ANN401 - msgspec's description
         """An expression that is true where `v`, a name or a short expression, is as described."""
         kind, is_a = type(info), f"{v}.__class__ is "
-        if any(getattr(info, one, None) is not None for one in _LIMITS):
+        if any(getattr(info, one, None) is not None for one in BOUNDS):
             raise NotImplementedError(info)
         if found := _ALWAYS.get(kind):
             return is_a + self._name(found)

@@ -13,7 +13,8 @@ from sqe_chain.codecs.aggregates import is_aggregates
 from sqe_chain.codecs.codec import Codec, Field, FieldKind, Shape, codec_name
 from sqe_chain.codecs.exact_json import check_depth, check_zones, has_times, reader_of
 from sqe_chain.codecs.exact_states import checker, objection, settler
-from sqe_chain.codecs.json_shape import kinds_of, misread, nests_freely, runs_code, shape_of
+from sqe_chain.codecs.json_changes import misread
+from sqe_chain.codecs.json_shape import kinds_of, nests_freely, runs_code, shape_of
 from sqe_chain.codecs.window import state_type
 from sqe_chain.errors import ConfigurationError
 
@@ -152,10 +153,10 @@ class Json(Codec[Value]):
         return shape_of(self.python_type, self.type_name, known)
 
     def misread(self, was: str, shape: Mapping[str, str]) -> str:
-        """See `json_shape.misread`."""
+        """See `json_changes.misread`."""
         if codec_name(was) != self.name:
             return f"it was {was}, now it is JSON of {self.python_type.__name__}"
-        return misread(shape, self.shape(), (was, self.type_name))
+        return misread(shape, self.python_type, (was, self.type_name))
 
 
 def _name_of(python_type: type) -> str:

@@ -1,30 +1,86 @@
-"""The shape of a type in JSON, as a short text, and whether another type can read what it wrote.
+"""The shape of a type in JSON, as a short text; `json_changes` says whether another type can read what it wrote.
 
 A shape has one text for each struct or dataclass that the type refers to, itself included: fields with their
 kinds, such as ``events:int !robot:str parts:list<.Part> note:none|str -screws:int``; ``!`` is required, ``-`` was
-removed from the type, but may still be in values written before.
+removed from the type, but may still be in values written before. More where it matters:
 
-The rules (also in docs/payloads.md): a field may be added if it has a default, and removed; its type may become
-wider (int to float, more alternatives). A field removed *together with* a new one looks like a renamed field,
-which would start at its default again, so that is refused.
+* ``int{ge=0}``: bounds; ``.Hot{tag=type:Hot}``: how a class of a union is told from the others.
+* ``oneof<"wait","old">``: the values of an enum or Literal.
+* ``0:int@n``: where fields are an array, the name of the field at that place.
+* ``factor:int~1``: values written before may lack the field (``omit_defaults``, or it was added later), and mean this default.
+* ``^forbid``: fields that the type does not have are refused.
+
+What is not letters or digits in such a detail is escaped with ``%``.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+from zlib import crc32
 
+import msgspec
 import msgspec.inspect as mi
 
 from sqe_chain.codecs.codec import Shape
 
+_FORBIDS: Final = "^forbid"
+_OMITS: Final = "^omit"
+"""Flags of a class; the second one is in a whole shape only."""
+_LONGEST: Final = 64
+"""Characters of a detail; of longer ones there is a checksum."""
+BOUNDS: Final = "gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz"
 LENGTH_LIMIT = 8_000
 """Maximum length of a shape, in characters; classes beyond it are left out and not compared."""
-_TEXT = ("datetime", "date", "time", "timedelta", "uuid", "decimal", "bytes")
-"""Kinds that are text in JSON."""
 _COLLECTIONS = (mi.CollectionType, mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType)
+_CLASSES = (mi.StructType, mi.DataclassType, mi.TypedDictType, mi.NamedTupleType)
+
+
+class FieldShape(NamedTuple):
+    """A field in a shape.
+
+    Attributes:
+        name: in JSON; where fields are an array, its place.
+        kind: what it holds.
+        mark: ``!`` it is required, ``-`` it was removed.
+        at: the name of the field at that place; None: its name is its own.
+        default: what values that lack it mean, as escaped JSON; None: none lacks it, or it is not known.
+    """
+
+    name: str
+    kind: str
+    mark: str = ""
+    at: str | None = None
+    default: str | None = None
+
+    def text(self, *, default: bool = True) -> str:
+        """As it is in a shape, without its default if that is not wanted."""
+        place = "" if self.at is None else f"@{self.at}"
+        lacking = "" if self.default is None or not default else f"~{self.default}"
+        return f"{self.mark}{self.name}:{self.kind}{place}{lacking}"
+
+
+def fields_in(text: str) -> dict[str, FieldShape]:
+    """The fields of a class by their names."""
+    found = {}
+    for token in text.split():
+        if token.startswith("^"):
+            continue
+        name, _, rest = token.partition(":")
+        rest, lacking, default = rest.partition("~")
+        kind, place, at = rest.partition("@")
+        bare = name.lstrip("!-")
+        found[bare] = FieldShape(
+            bare, kind, name[: -len(bare)], at if place else None, default if lacking else None
+        )
+    return found
+
+
+def forbids(text: str) -> bool:
+    """Whether a class refuses fields that it does not have."""
+    return _FORBIDS in text.split()
 
 
 def shape_of(python_type: type, type_name: str, known: Mapping[str, str] | None = None) -> Shape:
@@ -34,21 +90,26 @@ def shape_of(python_type: type, type_name: str, known: Mapping[str, str] | None 
         python_type: a struct, a dataclass, or a plain type.
         type_name: the key of its fields in the shape.
         known: the shape under which values were written before. Its fields that the type no longer has are kept,
-            marked as removed: old values still hold them, so a new field of that name must fit them.
+            marked as removed: old values still hold them, so a new field of that name must fit them. Of fields that it
+            does not have, the default is noted: old values lack them.
 
     Returns:
         Classes in the order in which they are found.
     """
-    found = dict(_alone(python_type, type_name))
-    for name, text in found.items():
-        now, before = _fields(text), _fields((known or {}).get(name, ""))
-        gone = [
-            f"-{field.lstrip('!-')}:{kind}"
-            for field, kind in before.items()
-            if _bare(field) not in _names(now)
-        ]
-        found[name] = " ".join([*text.split(), *gone])
+    found = {}
+    for name, text in whole_shape(python_type, type_name).items():
+        now, before = fields_in(text), fields_in((known or {}).get(name, ""))
+        always = _OMITS not in text.split()
+        kept = [one.text(default=not always or _may_lack(before, one)) for one in now.values()]
+        gone = [one._replace(mark="-").text() for one in before.values() if one.name not in now]
+        found[name] = " ".join([*(flag for flag in (_FORBIDS,) if flag in text.split()), *kept, *gone])
     return found
+
+
+def _may_lack(before: Mapping[str, FieldShape], field: FieldShape) -> bool:
+    """Whether values written before may lack a field."""
+    known = before.get(field.name)
+    return bool(before) and (known is None or known.mark == "-" or known.default is not None)
 
 
 def form_of(python_type: type) -> Any:  # noqa: ANN401 - a type
@@ -80,63 +141,15 @@ def _recurs(info: Any, above: tuple[type | None, ...]) -> bool:  # noqa: ANN401 
     return any(one.cls in above or _recurs(one, (*above, one.cls)) for one in below)
 
 
-def misread(was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, str]) -> str:
-    """Whether a type would misread what another one wrote.
-
-    Args:
-        was: the shape under which values were written.
-        now: the shape by which they would be read.
-        names: names of both types.
-
-    Returns:
-        The first difference that matters, in words; empty when there is none.
-    """
-    return next(_differences(was, now, names, set()), "")
-
-
-def _differences(
-    was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, str], seen: set[tuple[str, str]]
-) -> Iterator[str]:
-    if names in seen or names[0] not in was or names[1] not in now:
-        return
-    seen.add(names)
-    before, after = _fields(was[names[0]]), _fields(now[names[1]])
-    known = {_bare(field): kind for field, kind in before.items()}
-    present = {_bare(field): kind for field, kind in after.items() if not field.startswith("-")}
-    added = [field for field in present if field not in known]
-    gone = [_bare(field) for field in before if not field.startswith("-") and _bare(field) not in present]
-    for field, kind in present.items():
-        if field not in known:
-            if f"!{field}" in after:
-                yield f"field {field!r} is new and has no default"
-        elif not _reads(known[field], kind):
-            yield f"field {field!r} was {known[field]}, now it is {kind}"
-        else:
-            for pair in zip(_references(known[field]), _references(kind), strict=False):
-                yield from _differences(was, now, pair, seen)
-    if added and gone:
-        yield (
-            f"{_subject(gone)} gone and {_subject(added)} new: if a field was renamed, keep its old name in JSON with "
-            f"msgspec.field(name={gone[0]!r}); if not, remove and add in two releases"
-        )
-
-
-def _subject(fields: list[str]) -> str:
-    """The names of fields, with the verb."""
-    names = ", ".join(map(repr, fields))
-    return f"field {names} is" if len(fields) == 1 else f"fields {names} are"
-
-
 @cache
-def _alone(python_type: type, type_name: str) -> Shape:
+def whole_shape(python_type: type, type_name: str) -> Shape:
+    """The shape of a type, with the defaults of all fields."""
     shape: Shape = {}
     length = 0
     for name, info in _classes(python_type):
         if shape and name in shape:  # one of another module, with the same name
             continue
-        text = " ".join(
-            _written(index, field, info) for index, field in enumerate(getattr(info, "fields", ()))
-        )
+        text = " ".join([*_flags(info), *(one.text() for one in _fields_of(info))])
         text = text if hasattr(info, "fields") else f"value:{_kind(info)}"
         length += len(name) + len(text)
         if length > LENGTH_LIMIT:
@@ -145,9 +158,40 @@ def _alone(python_type: type, type_name: str) -> Shape:
     return shape
 
 
-def _written(index: int, field: Any, info: Any) -> str:  # noqa: ANN401 - msgspec's descriptions
-    name = str(index) if getattr(info, "array_like", False) else field.encode_name
-    return f"{'!' if field.required else ''}{name}:{_kind(field.type)}"
+def _flags(info: Any) -> Iterator[str]:  # noqa: ANN401 - msgspec's description
+    if getattr(info, "forbid_unknown_fields", False):
+        yield _FORBIDS
+    config = getattr(getattr(info, "cls", None), "__struct_config__", None)
+    if config is not None and config.omit_defaults:
+        yield _OMITS
+
+
+def _fields_of(info: Any) -> Iterator[FieldShape]:  # noqa: ANN401 - msgspec's description
+    by_place = isinstance(info, mi.NamedTupleType) or getattr(info, "array_like", False)
+    for index, field in enumerate(getattr(info, "fields", ())):
+        name, at = (str(index), field.encode_name) if by_place else (field.encode_name, None)
+        yield FieldShape(name, _kind(field.type), "!" if field.required else "", at, _default(field))
+
+
+def _default(field: Any) -> str | None:  # noqa: ANN401 - msgspec's description
+    """What a value means that lacks the field; None: that is not known."""
+    found = field.default
+    try:
+        if field.default_factory is not msgspec.NODEFAULT:
+            found = field.default_factory()
+        return None if found is msgspec.NODEFAULT else _detail(found)
+    except Exception:  # noqa: BLE001 - a factory of the user's may raise anything; JSON may not take what it gives
+        return None
+
+
+def _detail(found: object) -> str:
+    """A value as escaped JSON, or a checksum of it."""
+    text = _escaped(msgspec.json.encode(found, order="deterministic").decode())
+    return text if len(text) <= _LONGEST else f"crc32-{crc32(text.encode()):08x}"
+
+
+def _escaped(text: str) -> str:
+    return quote(text, safe="").replace("~", "%7E")
 
 
 def _classes(python_type: type) -> Iterator[tuple[str, Any]]:
@@ -177,12 +221,12 @@ def _parts(info: Any) -> tuple[Any, ...]:  # noqa: ANN401 - msgspec's descriptio
         return (info.item_type,)
     if isinstance(info, mi.DictType):
         return info.key_type, info.value_type
-    return ()
+    return (info.type,) if isinstance(info, mi.Metadata) else ()
 
 
 def _inner(info: Any) -> Iterator[Any]:  # noqa: ANN401 - msgspec's description
     """The structs and dataclasses that a description refers to."""
-    if isinstance(info, mi.StructType | mi.DataclassType):
+    if isinstance(info, _CLASSES):
         yield info
     for part in _parts(info):
         yield from _inner(part)
@@ -195,17 +239,19 @@ def _kinds(info: Any) -> Iterator[str]:  # noqa: ANN401 - msgspec's description
         yield "key"
     yield _simple(info)
     for field in getattr(info, "fields", ()):
-        if not isinstance(field.type, mi.StructType | mi.DataclassType):
+        if not isinstance(field.type, _CLASSES):
             yield from _kinds(field.type)
     for part in _parts(info):
-        if not isinstance(part, mi.StructType | mi.DataclassType):
+        if not isinstance(part, _CLASSES):
             yield from _kinds(part)
 
 
 def _kind(info: Any) -> str:  # noqa: ANN401 - msgspec's description
     """A kind as text, without spaces: they separate the fields of a shape."""
     match info:
-        case mi.StructType() | mi.DataclassType():
+        case mi.Metadata():
+            return _kind(info.type)
+        case _ if isinstance(info, _CLASSES):
             text = f".{_class_name(info)}"
         case mi.UnionType():
             text = "|".join(sorted(map(_kind, info.types)))
@@ -214,65 +260,25 @@ def _kind(info: Any) -> str:  # noqa: ANN401 - msgspec's description
         case mi.DictType():
             text = f"dict<{_kind(info.value_type)}>"
         case mi.EnumType():
-            text = f"enum.{info.cls.__name__}"
+            text = f"oneof<{','.join(sorted(_detail(one.value) for one in info.cls))}>"
+        case mi.LiteralType():
+            text = f"oneof<{','.join(sorted(map(_detail, info.values)))}>"
         case _ if isinstance(info, _COLLECTIONS):
             text = f"list<{_kind(info.item_type)}>"
         case _:
             text = _simple(info)
-    return text
+    limits = ";".join(_limits(info))
+    return f"{text}{{{limits}}}" if limits else text
+
+
+def _limits(info: Any) -> Iterator[str]:  # noqa: ANN401 - msgspec's description
+    for name in BOUNDS:
+        bound = getattr(info, name, None)
+        if bound is not None:
+            yield f"{name}={_escaped(str(bound))}"
+    if getattr(info, "tag", None) is not None:
+        yield f"tag={_escaped(str(info.tag_field))}:{_escaped(str(info.tag))}"
 
 
 def _simple(info: Any) -> str:  # noqa: ANN401 - msgspec's description
     return type(info).__name__.removesuffix("Type").lower()
-
-
-def _reads(was: str, now: str) -> bool:
-    """Whether a field of one kind reads what another kind wrote."""
-    if now in {was, "any"} or (was, now) == ("int", "float"):
-        return True
-    if "|" in _outside(was) or "|" in _outside(now):
-        return all(any(_reads(one, other) for other in _split(now, "|")) for one in _split(was, "|"))
-    if was.startswith(".") and now.startswith("."):
-        return True  # their fields are compared on their own
-    if was in _TEXT and now == "str":
-        return True
-    for kind in ("list<", "dict<"):
-        if was.startswith(kind) and now.startswith(kind):
-            return _reads(was.removeprefix(kind).removesuffix(">"), now.removeprefix(kind).removesuffix(">"))
-    return False
-
-
-def _outside(kind: str) -> str:
-    """A kind without the parts in brackets."""
-    while "<" in kind:
-        kind = re.sub(r"<[^<>]*>", "", kind)
-    return kind
-
-
-def _split(kind: str, sign: str) -> list[str]:
-    """The parts of a kind between signs that are outside brackets."""
-    parts, depth, begin = [], 0, 0
-    for index, letter in enumerate(kind):
-        depth += (letter == "<") - (letter == ">")
-        if letter == sign and not depth:
-            parts.append(kind[begin:index])
-            begin = index + 1
-    return [*parts, kind[begin:]]
-
-
-def _references(kind: str) -> list[str]:
-    """The classes that a kind refers to."""
-    return re.findall(r"\.([\w.<>]*?\w)(?=[|,>]|$)", kind) if not kind.startswith("enum.") else []
-
-
-def _bare(field: str) -> str:
-    return field.lstrip("!-")
-
-
-def _names(fields: Mapping[str, str]) -> set[str]:
-    return {_bare(field) for field in fields}
-
-
-def _fields(text: str) -> dict[str, str]:
-    pairs = (field.partition(":") for field in text.split())
-    return {name: kind for name, _, kind in pairs}

@@ -1,13 +1,14 @@
-"""Metrics of a service for Prometheus, and its health, on one port."""
+"""Metrics of a service for Prometheus, and its health, on one port: few connections at a time, none of them for long."""
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
@@ -31,6 +32,11 @@ from sqe_chain.runtime.health import Health
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse
 
+LOOPBACK: Final = "127.0.0.1"
+MOST: Final = 16
+"""Connections at a time; the oldest is closed for one more."""
+PATIENCE_S: Final = 5.0
+"""For how long one may last, whatever it sends."""
 _BATCH_SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
 
 
@@ -174,6 +180,45 @@ class Metrics:
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401 - the parent's
+        self._open: dict[socket.socket, float] = {}  # since when each is there
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the parent's
+        while len(self._open) >= MOST:
+            self._end(next(iter(self._open), None))
+        self._open[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Called by the loop, twice a second."""
+        for request, since_s in list(self._open.items()):
+            if time.monotonic() - since_s > PATIENCE_S:
+                self._end(request)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - the parent's
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        super().server_close()
+        for request in list(self._open):
+            self._end(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the parent's
+        """Nothing: whoever asked is gone."""
+
+    def _end(self, request: socket.socket | None) -> None:
+        """Wake the thread of a connection, which ends then."""
+        if request is not None and self._open.pop(request, None) is not None:
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
 
 
 class _Silent(WSGIRequestHandler):
@@ -182,37 +227,43 @@ class _Silent(WSGIRequestHandler):
 
 
 @contextmanager
-def serve(port: int, registry: CollectorRegistry, health: Health) -> Iterator[None]:
-    """Answer ``GET /metrics``, ``/live`` and ``/ready`` on all interfaces while in the context.
+def serve(port: int, registry: CollectorRegistry, health: Health, host: str = LOOPBACK) -> Iterator[None]:
+    """Answer ``GET /metrics``, ``/live`` and ``/ready`` while in the context.
 
-    ``/live`` and ``/ready`` answer 200 for yes and 503 for no, with a sentence.
+    ``/live`` and ``/ready`` answer 200 for yes and 503 for no, with a sentence. Any other path is 404: a probe with a typo fails.
 
     Args:
         port: TCP port.
         registry: the metrics.
         health: of the service.
+        host: address to listen on; by default this machine's programs alone can ask.
 
     Raises:
-        ConfigurationError: the port is taken.
+        ConfigurationError: the port is taken, or this machine does not have the address.
     """
     numbers = make_wsgi_app(registry)
     questions = {"/live": health.live, "/ready": health.ready}
 
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        question = questions.get(environ["PATH_INFO"])
-        if question is None:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
             found: Iterable[bytes] = numbers(environ, start_response)
             return found
-        well, text = question()
-        status = "200 OK" if well else "503 Service Unavailable"
+        question = questions.get(path)
+        if question is None:
+            status, text = "404 Not Found", "there are /metrics, /live and /ready"
+        else:
+            well, text = question()
+            status = "200 OK" if well else "503 Service Unavailable"
         start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
         return [f"{text}\n".encode()]
 
     try:
-        server = make_server("0.0.0.0", port, answer, _Server, handler_class=_Silent)  # noqa: S104 - a scraper is elsewhere
+        server = make_server(host, port, answer, _Server6 if ":" in host else _Server, handler_class=_Silent)
     except OSError as error:
         raise ConfigurationError(
-            f"--metrics-port {port}: cannot listen on it ({error.strerror}); if another process has the port, give another one"
+            f"--metrics-port {port}: cannot listen on it at {host} ({error.strerror}). Expected a free port, and an address of this machine. "
+            "If another process has the port, give another one; else check --metrics-host"
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="sqe-chain-metrics", daemon=True)
     thread.start()

@@ -7,6 +7,8 @@ import json
 import logging
 import math
 import socket
+import threading
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -16,6 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from sqe_chain.cli.panel import LivePanel, panel
+from sqe_chain.dev.process import wait_until
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.protocol.events import (
     CaughtUp,
@@ -33,9 +36,10 @@ from sqe_chain.protocol.events import (
 )
 from sqe_chain.protocol.interfaces import PERSIST, PROCESS, PUBLISH, Observer
 from sqe_chain.protocol.results import StartResult
+from sqe_chain.runtime import metrics as metrics_module
 from sqe_chain.runtime.health import STUCK_MS, Health
 from sqe_chain.runtime.lines import Lines
-from sqe_chain.runtime.metrics import Metrics, serve
+from sqe_chain.runtime.metrics import MOST, Metrics, serve
 from sqe_chain.runtime.observers import Observers, logging_to
 from sqe_chain.runtime.statistics import SLOW_S, Statistics
 from tests.support.ports import own_port
@@ -338,3 +342,59 @@ def test_what_waits_for_event_time_is_shown_with_who_holds_it_back() -> None:
     metrics.event(replace(COMMITTED, held=0))
     assert numbers(registry, "sqe_chain_held") == {'flow="f"': 0}
     assert numbers(registry, "sqe_chain_watermark_timestamp_seconds") == {}
+
+
+def test_other_paths_are_not_there() -> None:
+    port = own_port()
+    with serve(port, CollectorRegistry(), Health(lambda: STUCK_MS)):
+        assert asked(port, "/metrics?name=x")[0] == 200
+        for path in (
+            "/",
+            "/livez",
+            "/live/",
+            "/readyz",
+            "/metrics/",
+            "/nothing",
+            "/%2e%2e/metrics",
+        ):
+            assert asked(port, path)[0] == 404, path
+
+
+def test_whoever_says_nothing_makes_way_for_others() -> None:
+    port, before = own_port(), threading.active_count()
+    with serve(port, CollectorRegistry(), Health(lambda: 0)), ExitStack() as opened:
+        silent = []
+        for number in range(3 * MOST):
+            one = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            one.sendall((b"GET /metrics HTTP/1.1\r\n", b"")[number % 2])
+            silent.append(one)
+        assert asked(port, "/live")[0] == 200
+        for one in silent[:MOST]:
+            assert one.recv(1) == b"", "closed by the server"
+        assert wait_until(lambda: threading.active_count() <= before + MOST + 1, 30)
+
+
+def test_nobody_stays_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "PATIENCE_S", 0.01)
+    port = own_port()
+    with (
+        serve(port, CollectorRegistry(), Health(lambda: 0)),
+        socket.create_connection(("127.0.0.1", port), timeout=30) as slow,
+    ):
+        slow.sendall(b"GET /live HT")
+        assert slow.recv(1) == b""
+
+
+def test_it_listens_on_this_machine_alone_unless_it_is_told_to() -> None:
+    port = own_port()
+    health = Health(lambda: 0)
+    for host, others in ((None, False), ("0.0.0.0", True)):  # noqa: S104 - that is it
+        with serve(port, CollectorRegistry(), health, *((host,) if host else ())):
+            assert asked(port, "/live")[0] == 200
+            with suppress(OSError), socket.create_connection(("127.0.0.2", port), timeout=30):
+                assert others
+    with (
+        pytest.raises(ConfigurationError, match=r"at 203\.0\.113\.1 .*check --metrics-host"),
+        serve(port, CollectorRegistry(), health, "203.0.113.1"),
+    ):
+        pytest.fail("it listens")
