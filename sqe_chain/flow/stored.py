@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from sqe_chain.errors import ChangedType, text_of
+
 
 class Span(NamedTuple):
     """Beginning and end of a window, in event time.
@@ -31,6 +33,19 @@ class StoredState(NamedTuple):
     state: Any | None
     span: Span | None = None
     final: bool = False
+
+
+def unreadable(what: str, error: Exception) -> ChangedType:
+    """The error for a stored row that the declared type does not read, though `check_types` has found no difference.
+
+    Args:
+        what: stage and key, or row.
+        error: what reading it raised.
+    """
+    return ChangedType(
+        f"{what}: what is stored there cannot be read: {type(error).__name__}: {text_of(error).rstrip('.')}. Expected what the type that "
+        "is declared now has written. Declare it as it was then, or fold the states again with sqe-chain rebuild"
+    )
 
 
 def printable_text(data: bytes) -> str | None:

@@ -28,13 +28,13 @@ from struct import Struct
 from typing import Final
 
 from sqe_chain._proto.held_pb2 import HeldManifest, HeldRow, HeldUnit
-from sqe_chain.codecs.registry import codec_tagged
 from sqe_chain.errors import StoreInconsistent, TooManyHeld
 from sqe_chain.flow.context import Carried, Origin, TopicIdPartition
 from sqe_chain.flow.stage_kind import CONTEXT
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import Unit, UnitRun
 from sqe_chain.segment.event_times import Frontier, WaitingUnits, furthest
+from sqe_chain.stages.own_values import Stored
 
 MANIFEST: Final = b"\xffz"
 ROW: Final = b"\xffu"
@@ -79,7 +79,7 @@ class HeldUnits:
         self._new.append(UnitRun.of(units))
 
     def take(self, frontier: Frontier | None) -> UnitRun:
-        """The units up to a frontier, in their order; once, after the last `add`.
+        """The units up to a frontier, in their order; once, after the last `add`. Values that have waited are `Stored`.
 
         Args:
             frontier: None: not known. It never goes back: one before that of an earlier batch is taken for that.
@@ -211,7 +211,7 @@ class HeldUnits:
         tp = TopicIdPartition(one.topic, one.topic_id, one.partition)
         epoch, order_ms = one.leader_epoch, one.order_ms
         origin = Origin(tp, one.offset, epoch, one.lane, one.position, None, None, carried, order_ms)
-        value = codec_tagged(one.type).decode(one.value) if one.HasField("value") else None
+        value = Stored(one.type, one.value) if one.HasField("value") else None
         key = one.key if one.HasField("key") else None
         return (one.order_ms, one.topic, one.partition, one.offset, one.path), (
             key,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Final
 
+from sqe_chain.codecs.registry import codec_tagged
+from sqe_chain.errors import ChangedType
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import Spread, StageTask, StageWork
@@ -18,6 +21,7 @@ from sqe_chain.segment.fitting import ANY_KEY, Fitting
 from sqe_chain.segment.held_units import HeldUnits
 from sqe_chain.segment.stage_table import PartitionTable, Rows
 from sqe_chain.segment.states import PartitionStates
+from sqe_chain.stages.own_values import Stored
 from sqe_chain.stages.record_work import unpack_key_and_id
 
 Address = Callable[[Unit], Any]
@@ -100,7 +104,8 @@ class StagePart:
         if self._held is not None:
             self._held.add(units)
         else:
-            work.apply(units)
+            with self._named():
+                work.apply(units)
         return len(misplaced)
 
     def resume(self) -> None:
@@ -124,25 +129,51 @@ class StagePart:
         work, held = self._work, self._held
         if work is None or self.done:
             return {}
-        if held is not None:
-            # An input that fails when it is taken at last is left out like any other; one on trial cannot be taken back.
-            out = self._left_out | self._refuses
-            due: Sequence[Unit] = held.take(frontier)
-            if out:
-                self.left_out_now = out.intersection(unit[4].order for unit in due)
-                due = [unit for unit in due if unit[4].order not in self.left_out_now]
-            for begin in range(0, len(due), _BLOCK):
-                work.apply(due[begin : begin + _BLOCK])
-        if tick is not None:
-            work.tick(*tick)
-        if self._task.closing is not None and self._kind.windowed:
-            work.close_windows(self._task.closing)
-        work.finish()
+        with self._named():
+            if held is not None:
+                self._apply_due(work, held.take(frontier))
+            if tick is not None:
+                work.tick(*tick)
+            if self._task.closing is not None and self._kind.windowed:
+                work.close_windows(self._task.closing)
+            work.finish()
         if self._kind.ticks:
             self.timer_ms = -1 if work.timer_ms is None else work.timer_ms
         if held is not None:
             self.waiting = held.finish(holder)
         return self._table.changes()
+
+    def _apply_due(self, work: StageWork, due: Sequence[Unit]) -> None:
+        """Apply units that have waited: an input that fails now is left out like any other; one on trial cannot be taken back."""
+        out = self._left_out | self._refuses
+        if out:
+            self.left_out_now = out.intersection(unit[4].order for unit in due)
+            due = [unit for unit in due if unit[4].order not in self.left_out_now]
+        for begin in range(0, len(due), _BLOCK):
+            work.apply(self._read(due[begin : begin + _BLOCK]))
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors of rows that cannot be read with the name of the stage."""
+        try:
+            yield
+        except ChangedType as error:
+            raise ChangedType(f"stage {self._task.name!r}, state partition {self._part}: {error}") from error
+
+    def _read(self, units: Sequence[Unit]) -> Sequence[Unit]:
+        """Units with the values of those that have waited since earlier batches; the inputs of values that nobody reads fail."""
+        run = UnitRun.of(units)
+        failed = set[int]()
+        for index, value in enumerate(run.values):
+            if value.__class__ is not Stored:
+                continue
+            decode = codec_tagged(value.type).decode
+            try:
+                run.values[index] = decode(value.data)
+            except Exception as error:  # noqa: BLE001 - its type may have changed since, and may raise anything
+                self._task.failed(run.origin(index), error)
+                failed.add(index)
+        return run if not failed else run.chosen(index for index in range(len(run)) if index not in failed)
 
     def push_changes(self, push: Push) -> None:
         """Give what `changes()` gives, after `changed`."""

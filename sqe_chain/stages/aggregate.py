@@ -19,6 +19,7 @@ from sqe_chain.flow.stage_kind import (
     StageTask,
     StageWork,
 )
+from sqe_chain.flow.stored import unreadable
 from sqe_chain.flow.units import Push, Unit, UnitRun, number
 from sqe_chain.stages.own_values import state_left, unstorable
 
@@ -118,7 +119,10 @@ class Aggregate(StageWork):
                 entries[key] = None
             else:
                 data = table.take(key)  # the live state replaces it: no need to hold its bytes as well
-                entries[key] = LiveState(codec.new() if data is None else codec.decode(data))
+                try:
+                    entries[key] = LiveState(codec.new() if data is None else codec.decode(data))
+                except Exception as error:
+                    raise unreadable(f"key {key!r}", error) from error
 
     def _fold_run(self, run: UnitRun) -> None:
         """Fold units with a function that takes the value alone, and whose changes nobody reverts."""

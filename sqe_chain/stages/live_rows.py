@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from sqe_chain.flow.stored import unreadable
 from sqe_chain.flow.table import Table
 
 Content = TypeVar("Content")
@@ -37,7 +38,11 @@ class LiveRows(Generic[Content]):
         """The live object of a row."""
         live = self._live.get(row)
         if live is None:
-            live = self._live[row] = self._read(self._table.get(row))
+            stored = self._table.get(row)
+            try:
+                live = self._live[row] = self._read(stored)
+            except Exception as error:
+                raise unreadable(f"row {row!r}", error) from error
         return live
 
     def __setitem__(self, row: bytes, content: Content) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqe_chain.codecs import Codec
 from sqe_chain.codecs.registry import codec_tagged, encode_tagged
 from sqe_chain.errors import PoisonError, text_of
+from sqe_chain.flow.stored import unreadable
 
 
 def state_left(codec: Codec[Any], state: Any, maker: str, key: bytes | None = None) -> Any:  # noqa: ANN401 - of any type
@@ -71,7 +72,17 @@ class OwnValues:
             raise self._refused(value, error) from error
 
     def read(self, stored: Stored) -> Any:  # noqa: ANN401 - of any type
-        """The value, which nobody else has."""
+        """The value, which nobody else has.
+
+        Raises:
+            ChangedType: its type does not read it any more.
+        """
+        try:
+            return self._decoded(stored)
+        except Exception as error:
+            raise unreadable(f"a value of {stored.type}", error) from error
+
+    def _decoded(self, stored: Stored) -> Any:  # noqa: ANN401 - of any type
         decode = self._decoders.get(stored.type)
         if decode is None:
             decode = self._decoders[stored.type] = codec_tagged(stored.type).decode
@@ -87,7 +98,7 @@ class OwnValues:
             return None
         stored = self.store(value)
         try:
-            return self.read(stored)
+            return self._decoded(stored)
         except Exception as error:
             raise self._refused(value, error) from error
 

@@ -18,6 +18,7 @@ from sqe_chain.ports import Headers
 from sqe_chain.segment import held_units
 from sqe_chain.segment.event_times import Frontier, WaitingUnits
 from sqe_chain.segment.held_units import ROW, HeldUnits
+from sqe_chain.stages.own_values import Stored
 from tests.support.partial_writes import RecordingTable, Rows, apply_changes
 
 LAST = Frontier(1 << 48, "\U0010ffff", 0)
@@ -51,7 +52,7 @@ def told(unit: Unit) -> tuple[Any, ...]:
     key, value, _, path, origin = unit
     return (
         key,
-        value.value,
+        Int64Value.FromString(value.data).value if isinstance(value, Stored) else value.value,
         path,
         origin.order,
         origin.lane,
