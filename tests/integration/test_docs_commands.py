@@ -145,7 +145,7 @@ def test_the_reader_of_cassandra_on_the_stores_page_reads(cassandra_url: str) ->
 
 def test_programs_of_the_page_on_plain_consumers_end_behind_transactions(kafka: str, tmp_path: Path) -> None:
     """Markers and what was aborted have offsets and are never given."""
-    names = {"arm.raw": "plain.transactions.raw", "arm.screws": "plain.transactions.screws"}
+    names = {"robot.raw": "plain.transactions.raw", "robot.screws": "plain.transactions.screws"}
     docs_examples.write_files(ROOT / "docs" / "plain-consumers.md", tmp_path)
     for file in tmp_path.iterdir():
         text = re.sub("|".join(names), lambda found: names[found[0]], file.read_text(encoding="utf-8"))
@@ -166,7 +166,7 @@ def test_programs_of_the_page_on_plain_consumers_end_behind_transactions(kafka: 
         for number in range(60):
             robot = f"robot-{number % 3}"
             value = wrap(Int64Value(value=1), key=robot, timestamp_ms=1_700_000_000_000 + number)
-            producer.produce(names["arm.raw"], value, key=robot)
+            producer.produce(names["robot.raw"], value, key=robot)
         end()
     run("relay.py")
     assert run("count.py").splitlines()[1:] == [f"robot-{robot} 40" for robot in range(3)]

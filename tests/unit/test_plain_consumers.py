@@ -25,7 +25,7 @@ from sqe_chain.testing import Rehearsal
 from tests.support import docs_examples
 from tests.support.docs_examples import ROOT
 
-TOPIC, PARTITIONS, TAKEN = "arm.screws", 2, 3
+TOPIC, PARTITIONS, TAKEN = "robot.screws", 2, 3
 Between = Callable[["Client"], None]
 
 
@@ -96,10 +96,10 @@ class Client:
 def records() -> list[list[Any]]:
     """What a republisher has published that said everything twice."""
     flow = Flow("screws-clean")
-    flow.source("arm.raw", Int64Value).to(TOPIC, partitions=PARTITIONS)
+    flow.source("robot.raw", Int64Value).to(TOPIC, partitions=PARTITIONS)
     upstream = Rehearsal(flow)
     for number in range(12):
-        upstream.feed("arm.raw", Int64Value(value=number), key=f"robot-{number % 4}")
+        upstream.feed("robot.raw", Int64Value(value=number), key=f"robot-{number % 4}")
     upstream.crash(step=7)
     upstream.run_until_caught_up()
     found: list[list[Any]] = [[] for _ in range(PARTITIONS)]
