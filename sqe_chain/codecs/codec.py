@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -84,6 +84,15 @@ class Codec(ABC, Generic[Value]):
     @abstractmethod
     def decode(self, data: bytes) -> Value:
         """The value of these bytes. Any exception is treated as an error in the bytes."""
+
+    def decode_own(self, data: bytes) -> Value:
+        """As `decode`, for what `encode` has given: what that refuses need not be looked for."""
+        return self.decode(data)
+
+    def decode_all(self, payloads: Sequence[bytes]) -> list[Value]:
+        """The values of many payloads. Raises as `decode` does."""
+        decode = self.decode
+        return [decode(payload) for payload in payloads]  # map() would end at a StopIteration
 
     @classmethod
     def takes(cls, python_type: type) -> bool:

@@ -21,13 +21,17 @@ _LONG: Final = re.compile(rb"(?:[\[:, \t\n]|^)-?[0-9]{16}").search
 """What may be a whole number that no float is."""
 DEEPEST: Final = 200
 """How deep lists and objects may be nested, where a type does not say it."""
+SHALLOW: Final = 2 * DEEPEST
+"""Bytes up to which nothing can be nested deeper."""
 _TEXT: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS: Final = bytes(set(range(256)) - _STEPS.keys())
 _LISTS: Final = (mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType, mi.CollectionType)
 
 
-def reader_of(python_type: type, *, whole_numbers: bool = False) -> Callable[[bytes], Any]:
+def reader_of(
+    python_type: type, *, whole_numbers: bool = False, deep: bool = False
+) -> Callable[[bytes], Any]:
     """The function that reads JSON as a type.
 
     It raises `msgspec.ValidationError`, with the path, where a value would not be what is written: a time finer than microseconds, text
@@ -35,12 +39,13 @@ def reader_of(python_type: type, *, whole_numbers: bool = False) -> Callable[[by
 
     Args:
         python_type: the type.
+        deep: whether it may be nested deeper than `DEEPEST`, as nothing is that was written here.
         whole_numbers: whether a whole number in a field of floats is refused, too, if it would be rounded.
     """
     form = form_of(python_type)
     kinds = kinds_of(python_type)
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(form).decode
-    if nests_freely(python_type):
+    if not deep and nests_freely(python_type):
         decode = _bounded(decode)
     searches = [_FINE] if kinds & _TIMES else []
     if whole_numbers and "float" in kinds:
@@ -65,8 +70,6 @@ def check_depth(data: bytes | str) -> None:
     Raises:
         ValueError: it is.
     """
-    if len(data) <= 2 * DEEPEST:
-        return
     found = data.encode() if isinstance(data, str) else bytes(data)
     if found.count(b"[") + found.count(b"{") <= DEEPEST:
         return
@@ -79,7 +82,7 @@ def check_depth(data: bytes | str) -> None:
 
 def _bounded(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     def read(data: bytes) -> Any:  # noqa: ANN401 - a value of the type
-        if len(data) > 2 * DEEPEST:
+        if len(data) > SHALLOW:
             check_depth(data)
         return decode(data)
 

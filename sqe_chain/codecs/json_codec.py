@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -11,7 +11,7 @@ import msgspec
 
 from sqe_chain.codecs.aggregates import is_aggregates
 from sqe_chain.codecs.codec import Codec, Field, FieldKind, Shape, codec_name
-from sqe_chain.codecs.exact_json import check_depth, check_zones, has_times, reader_of
+from sqe_chain.codecs.exact_json import SHALLOW, check_depth, check_zones, has_times, reader_of
 from sqe_chain.codecs.exact_states import checker, objection, settler
 from sqe_chain.codecs.json_changes import misread
 from sqe_chain.codecs.json_shape import kinds_of, nests_freely, runs_code, shape_of
@@ -55,12 +55,13 @@ class Json(Codec[Value]):
         if reason:
             raise ConfigurationError(f"codec 'json' cannot take {python_type!r}: {reason}")
         self._name = _name_of(python_type) if type_name is None else type_name
-        vars(self)["decode"] = reader_of(python_type)  # called for every message
+        self._nests = nests_freely(python_type)
+        # Called for every message.
+        vars(self).update(decode=reader_of(python_type), decode_own=reader_of(python_type, deep=True))
         self._times = has_times(python_type)
         self._floats = bool({"float", "any"} & kinds_of(python_type))
         self.reads_back = not runs_code(python_type)
         self.settle = settler(cast("Hashable", python_type))
-        self._nests = nests_freely(python_type)
         if not self._floats and not self._times and not self._nests:
             vars(self)["encode"] = _encode
 
@@ -86,7 +87,7 @@ class Json(Codec[Value]):
         # msgspec writes null for NaN and infinity, which a field of numbers could not read back.
         if self._floats and data.find(b"null") >= 0 and not _is_finite(msgspec.to_builtins(value)):
             raise ValueError("JSON cannot express NaN and infinity")
-        if self._nests:
+        if self._nests and len(data) > SHALLOW:
             check_depth(data)
         return data
 
@@ -97,6 +98,11 @@ class Json(Codec[Value]):
             msgspec.DecodeError: it is not JSON, lacks a field, or a field has another type, or could not hold what is written.
         """
         raise NotImplementedError  # each object has its own
+
+    def decode_all(self, payloads: Sequence[bytes]) -> list[Value]:
+        """See `Codec`."""
+        shallow = max(map(len, payloads), default=0) <= SHALLOW
+        return list(map(self.decode_own if shallow else self.decode, payloads))
 
     def new(self) -> Value:
         """The initial state of a key."""

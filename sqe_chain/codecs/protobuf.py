@@ -41,7 +41,11 @@ class Protobuf(Codec[M]):
         if not self.takes(python_type):
             raise ConfigurationError(f"codec 'protobuf' takes generated classes, not {python_type!r}")
         # Bound directly, without the detour through the methods below: both are called for every message.
-        vars(self).update(encode=_encoder(cast("Hashable", python_type)), decode=python_type.FromString)
+        vars(self).update(
+            encode=_encoder(cast("Hashable", python_type)),
+            decode=python_type.FromString,
+            decode_own=python_type.FromString,
+        )
 
     def encode(self, value: M) -> bytes:
         """The same bytes for the same content."""

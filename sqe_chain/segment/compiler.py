@@ -185,7 +185,7 @@ def _passing(flow: Flow, known: dict[tuple[int, type], Passing], index: int, val
             tag = tag_of(codec)
             if isinstance(node, StageNode):
                 codec = _found_by(tag, flow, node, value)
-            known[place] = tag, codec.encode, codec.decode
+            known[place] = tag, codec.encode, codec.decode_own
     return known[place]
 
 

@@ -453,7 +453,7 @@ class _Decoder:
         if tag:  # otherwise it is a heartbeat
             decode = self._decoders.get(tag)
             if decode is None:
-                decode = self._decoders[tag] = codec_tagged(tag).decode
+                decode = self._decoders[tag] = codec_tagged(tag).decode_own
             try:
                 found = decode(value)
             except Exception as error:

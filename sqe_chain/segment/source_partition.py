@@ -236,6 +236,8 @@ class SourcePartition:
         node, decode = self.node, self._decode
         if not node.takes_context:
             try:
+                if node.codec is not None:
+                    return node.codec.decode_all(records.payloads)
                 return [decode(payload) for payload in records.payloads]  # map() would end at a StopIteration
             except Exception:  # noqa: BLE001, S110 - which one it is, is found below
                 pass

@@ -85,7 +85,7 @@ class OwnValues:
     def _decoded(self, stored: Stored) -> Any:  # noqa: ANN401 - of any type
         decode = self._decoders.get(stored.type)
         if decode is None:
-            decode = self._decoders[stored.type] = codec_tagged(stored.type).decode
+            decode = self._decoders[stored.type] = codec_tagged(stored.type).decode_own
         return decode(stored.data)
 
     def read_back(self, value: object) -> Any:  # noqa: ANN401 - of any type

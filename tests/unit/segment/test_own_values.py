@@ -13,6 +13,7 @@ from enum import StrEnum
 from math import nan
 from typing import Any, cast
 
+import msgspec
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
@@ -432,3 +433,21 @@ def test_states_never_share_an_object(kind: str, policy: Any) -> None:
     )
     # The list of the module is the function's own: the second key begins with what the first one has put there.
     assert sorted(map(str, found)) == ["{'items': [0, 1, 3]}", "{'items': [0, 2]}"]
+
+
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize(("depth", "taken"), [(200, RECORDS), (201, 0), (600, 0)])
+def test_how_deep_a_value_may_be_nested_does_not_depend_on_the_stack(
+    made: bool, depth: int, taken: int
+) -> None:
+    deep: list[Any] = []
+    for _ in range(depth - 2):
+        deep = [deep]
+    found = by_every_way(
+        lambda stream: (stream.map(lambda _: {"deep": deep}) if made else stream).aggregate(
+            "all", key=lambda _: "k", state=dict, fold=lambda state, _: state.update(n=state.get("n", 0) + 1)
+        ),
+        numbers if made else lambda _: msgspec.json.encode({"deep": deep}),
+    )
+    assert found["states"]["all"] == ({b"k": {"n": taken}} if taken else {})
+    assert found["left out"] == RECORDS - taken
