@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sqe_chain import ReplayFilter, read
+from sqe_chain import read
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain.errors import ConfigurationError, NotCaughtUp, PlanMismatch, PoisonError, ServiceStopped
 from sqe_chain.flow import Flow
@@ -29,6 +29,7 @@ from sqe_chain.stages import Hopping, Sessions, Tumbling, Window
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.rebuilding import rebuild_after_a_crash
+from tests.support.receiving import received
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -146,14 +147,9 @@ class World:
     def heard(self, topic: str) -> list[Any]:
         """What a receiver counts, with the time of each message."""
         log, found = self.service.log, list[Any]()
-        accepts = ReplayFilter({topic: log.describe([topic])[topic].topic_id})
-        said: dict[Any, Any] = {}
-        for message in log.records(topic):
+        for message in received(topic, log.describe([topic])[topic].topic_id, log.records(topic)):
             envelope = read(message.value(), headers=message.headers())
-            where = message.partition(), envelope.lane, envelope.position
-            assert said.setdefault(where, envelope.payloads) == envelope.payloads, "a replay says the same"
-            if accepts.accept(message):
-                found += [(envelope.timestamp_ms, one) for one in envelope.payloads]
+            found += [(envelope.timestamp_ms, one) for one in envelope.payloads]
         return sorted(found, key=str)
 
     def dropped(self, topic: str) -> list[Any]:
@@ -169,14 +165,12 @@ class World:
         """(key, begin, end) -> number of events; each window once."""
         found = Counter[tuple[str, int, int]]()
         log = self.service.log
-        accepts = ReplayFilter({topic: log.describe([topic])[topic].topic_id})
-        for message in log.records(topic):
-            if accepts.accept(message):
-                windows: Any = read(message.value(), headers=message.headers()).payloads_as(WINDOW)
-                for one in windows:
-                    where = one.key, one.start_ms, one.end_ms
-                    assert where not in found, f"{where} was given twice"
-                    found[where] = one.state["n"]
+        for message in received(topic, log.describe([topic])[topic].topic_id, log.records(topic)):
+            windows: Any = read(message.value(), headers=message.headers()).payloads_as(WINDOW)
+            for one in windows:
+                where = one.key, one.start_ms, one.end_ms
+                assert where not in found, f"{where} was given twice"
+                found[where] = one.state["n"]
         return found
 
     def kept(self) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
-from sqe_chain import Flow, ReplayFilter
+from sqe_chain import Flow
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import FlowError, PoisonError, TooManyLanes
 from sqe_chain.flow import Filter, Stream
@@ -19,6 +19,7 @@ from sqe_chain.replays.sqe_key import process_id, read_sqe_key
 from sqe_chain.stages import Dropped, Sessions, SqeKey, Tumbling, WindowResult
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
+from tests.support.receiving import received
 from tests.support.typed_results import payloads_of, states_as
 
 Declare = Callable[[Stream[StringValue]], Filter[StringValue]]
@@ -391,11 +392,10 @@ def hours_with_heartbeats(name: str, max_rows: int = 5_000) -> Rehearsal:
 
 def hours_told(service: Rehearsal) -> list[tuple[bytes, int, int]]:
     """What a receiver that ignores replays gets."""
-    accepts = ReplayFilter({"hours": service.log.describe(["hours"])["hours"].topic_id})
+    topic_id = service.log.describe(["hours"])["hours"].topic_id
     return sorted(
         (one.key, one.start_ms // 3_600_000, Int64Value.FromString(one.state).value)
-        for message in service.log.records("hours")
-        if accepts.accept(message)
+        for message in received("hours", topic_id, service.log.records("hours"))
         for one in payloads_of(WindowResult, read(message.value()))
     )
 

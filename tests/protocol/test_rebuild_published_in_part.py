@@ -10,7 +10,6 @@ from __future__ import annotations
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
-from sqe_chain import ReplayFilter
 from sqe_chain.errors import LostOffsets, RecreatedTopic, TruncatedInput
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryMessage
@@ -19,6 +18,7 @@ from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.receiving import received
 
 HOUR_MS = 3_600_000
 BAD = 77
@@ -280,8 +280,8 @@ def windowed() -> Flow:
 
 def heard_of(found: Rehearsal) -> list[MemoryMessage]:
     """What a receiver counts of what was published."""
-    accepts = ReplayFilter({"totals": found.log.describe(["totals"])["totals"].topic_id})
-    return [one for one in found.log.records("totals") if accepts.accept(one)]
+    topic_id = found.log.describe(["totals"])["totals"].topic_id
+    return [*received("totals", topic_id, found.log.records("totals"))]
 
 
 def test_what_it_took_of_what_waits_for_event_time_it_takes_again() -> None:

@@ -275,8 +275,9 @@ class CheckedPipeline:
                     continue
                 self.next_offsets[place] = message.offset() + 1
                 envelope = read(message.value(), strict=True)
-                lane, position = lane_and_position(envelope, "", (topic, message.partition(), 0))
+                lane, position = lane_and_position(envelope, "", (topic, 0, 0))  # wherever it lies
                 content = (
+                    message.partition(),
                     envelope.payloads,
                     envelope.key,
                     envelope.type,

@@ -15,10 +15,11 @@ import pytest
 
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.fastening import add_delta, add_fastening
-from sqe_chain import ReplayFilter, read
+from sqe_chain import read
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.testing import Rehearsal
+from tests.support.receiving import received
 from tests.support.typed_results import payloads_of, states_as
 
 ROBOTS = {f"robot-{number}": f"line-{number % 3}" for number in range(9)}
@@ -127,15 +128,13 @@ class TotalsPipeline:
 
     def check_receivers(self) -> None:
         """A receiver of the deltas with a replay filter counts each event once."""
-        received: dict[str, Counter[str]] = defaultdict(Counter)
-        infos = self.log.describe(["deltas"])
-        accepts = ReplayFilter({"deltas": infos["deltas"].topic_id})
-        for message in self.log.records("deltas"):
-            if accepts.accept(message):
-                for delta in payloads_of(LineDelta, read(message.value(), strict=True)):
-                    received[delta.line]["events"] += 1
-                    received[delta.line]["fastened"] += delta.fastened
-        assert received == {key: Counter(e) for key, e in self.expected.lines.items()}
+        counted: dict[str, Counter[str]] = defaultdict(Counter)
+        topic_id = self.log.describe(["deltas"])["deltas"].topic_id
+        for message in received("deltas", topic_id, self.log.records("deltas")):
+            for delta in payloads_of(LineDelta, read(message.value())):
+                counted[delta.line]["events"] += 1
+                counted[delta.line]["fastened"] += delta.fastened
+        assert counted == {key: Counter(e) for key, e in self.expected.lines.items()}
 
 
 LAYOUTS = [

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.stored import StoredState, stored_states
-from sqe_chain import ReplayFilter, read, wrap
+from sqe_chain import read, wrap
 from sqe_chain.dev.process import wait_until
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Message, Range, StateStore, TopicPartition
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.stores import open_store
 from tests.support.chaos_flows import LINES, ROBOTS, split
+from tests.support.receiving import received
 from tests.support.service_processes import Deployment, ServiceProcess
 from tests.support.typed_results import payloads_of
 from tests.support.waiting import PATIENCE_S
@@ -220,16 +221,12 @@ class TotalsDeployment(Deployment):
     def check_receivers(self) -> None:
         """A receiver that ignores replays gets each event of the first stage once."""
         name = self.topic("deltas")
-        accepts = ReplayFilter({name: self.log.topic_ids([name])[name]})
-        received: dict[str, Totals] = {}
-        for message in self.records("deltas"):
-            if accepts.accept(message):  # type: ignore[arg-type]
-                for delta in payloads_of(LineDelta, read(message.value() or b"", strict=True)):
-                    events, fastened, torque = received.get(delta.line, (0, 0, 0))
-                    received[delta.line] = (
-                        events + 1, fastened + delta.fastened, torque + delta.torque_mnm,
-                    )  # fmt: skip
-        assert received == self.expected.per_line()
+        counted: dict[str, Totals] = {}
+        for message in received(name, self.log.topic_ids([name])[name], self.records("deltas")):
+            for delta in payloads_of(LineDelta, read(message.value() or b"")):
+                events, fastened, torque = counted.get(delta.line, (0, 0, 0))
+                counted[delta.line] = events + 1, fastened + delta.fastened, torque + delta.torque_mnm
+        assert counted == self.expected.per_line()
 
     def check_at_rest(self, flows: Sequence[str] = ("totals",)) -> None:
         """Plans, headers and commits have reached the end of the log; nobody holds the claim."""
