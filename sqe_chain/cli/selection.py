@@ -11,6 +11,7 @@ from typing import Any
 
 from sqe_chain.cli.console import as_json, readable
 from sqe_chain.codecs import Codec, Field
+from sqe_chain.conversions.text import float_in, int_in
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.stored import StoredState
 
@@ -133,7 +134,7 @@ def _parsed(field: Field, value: str, text: str) -> object:
             return value.encode()
         if field.kind == "text":
             return value
-        return float(value) if field.kind.startswith("float") else int(value)
+        return float_in(value) if field.kind.startswith("float") else int_in(value)
     except (KeyError, ValueError):
         raise ConfigurationError(
             f"--where {text!r}: {value!r} is not a value of field {field.name!r}"

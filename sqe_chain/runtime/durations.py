@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from sqe_chain.errors import ConfigurationError
 
@@ -25,7 +26,9 @@ def duration_ms(text: str) -> int:
         raise ConfigurationError(
             f"{text!r} is not a duration; write a number and its unit: 500ms, 5s, 1m or 1h"
         )
-    milliseconds = round(float(found.group(1)) * _MILLISECONDS[found.group(2)])
+    milliseconds = Decimal(found.group(1)) * _MILLISECONDS[found.group(2)]
     if milliseconds > MAX_DURATION_MS:
         raise ConfigurationError(f"{text!r} is too long; at most 24h")
-    return milliseconds
+    if milliseconds != int(milliseconds):
+        raise ConfigurationError(f"{text!r} would be rounded; whole milliseconds")
+    return int(milliseconds)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from sqe_chain.conversions.text import float_in
 from sqe_chain.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class Address:
     def seconds(self, name: str, default: float) -> float:
         """Take an option that is a time in seconds, above 0 and at most an hour."""
         try:
-            value = float(self.options.pop(name, str(default)))
+            value = float_in(self.options.pop(name, str(default)))
         except ValueError:
             value = 0.0
         if not 0 < value <= 3600:  # noqa: PLR2004 - an hour; every wait is bounded

@@ -148,7 +148,7 @@ def test_a_console_obeys_no_markup_and_no_control(capsys: pytest.CaptureFixture[
 def test_commands_write_through_the_safe_consoles_alone() -> None:
     for path in Path(console.__file__).parent.glob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if path.name != "console.py":
+        if path.name not in {"console.py", "__init__.py"}:
             assert "Console(" not in text, path.name
             assert not re.search(r"(?<![\w.])print\(|sys\.stdout|typer\.echo|json\.dumps\(.*\\n", text), (
                 path.name

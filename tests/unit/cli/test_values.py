@@ -5,13 +5,22 @@ from __future__ import annotations
 import doctest
 from types import ModuleType
 
+import msgspec
 import pytest
 
 from sqe_chain.cli import console, values
+from sqe_chain.cli.selection import selection
 from sqe_chain.cli.values import properties, store_urls, target, topic_name
+from sqe_chain.codecs import codec_for
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.runtime.connecting import open_stores
 from sqe_chain.runtime.durations import duration_ms
+from sqe_chain.stores import open_store
+
+
+class Robot(msgspec.Struct):
+    events: int = 0
+    torque: float = 0.0
 
 
 @pytest.mark.parametrize("module", [console, values])
@@ -94,3 +103,18 @@ def test_an_invalid_topic_name_is_refused(name: str) -> None:
 def test_a_rewind_to_an_invalid_topic_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"topic '\.\.'"):
         target(["..[0]=1"])
+
+
+@pytest.mark.parametrize("text", ["2_0", "+20", "２０", "nan", "1e999", "0x1"])  # noqa: RUF001 - that is it
+def test_numbers_of_options_are_not_guessed(text: str) -> None:
+    for condition in (f"events={text}", f"torque={text}"):
+        with pytest.raises(ConfigurationError, match="is not a value of field"):
+            selection(None, [condition], codec_for(Robot))
+    with pytest.raises(ConfigurationError, match="timeout_s"):
+        open_store("redis://localhost", timeout_s=text)
+
+
+def test_durations_are_not_rounded() -> None:
+    assert duration_ms("1.5s") == 1_500
+    with pytest.raises(ConfigurationError, match="would be rounded"):
+        duration_ms("0.4ms")

@@ -508,4 +508,9 @@ def test_json_refuses_offsets_that_it_cannot_express(kind: Any, value: Any) -> N
     made = msgspec.defstruct("Row", [("x", kind)])
     with pytest.raises(ValueError, match="its offset has seconds"):
         codec_for(made).encode(made(value))
+    if value == OLD:
+        plain = codec_for(dict)
+        with pytest.raises(ValueError, match="its offset has seconds"):
+            plain.encode({"a": [{"x": value}], "b": 1})
+        assert plain.encode({"x": "2026-11-20T06:00:00+01:00", "y": datetime(1850, 1, 1, tzinfo=UTC)})
     assert codec_for(made).encode(made(datetime(1850, 1, 1, tzinfo=UTC)))
