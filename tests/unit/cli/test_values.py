@@ -101,7 +101,7 @@ def test_an_invalid_topic_name_is_refused(name: str) -> None:
 
 
 def test_a_rewind_to_an_invalid_topic_name_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"topic '\.\.'"):
+    with pytest.raises(ConfigurationError, match=r"topic name '\.\.'"):
         target(["..[0]=1"])
 
 
