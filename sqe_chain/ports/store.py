@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 Rows = Sequence[tuple[bytes, bytes | None]]
@@ -76,6 +76,8 @@ class Header:
         plan_id: id of that plan.
         begun_id: id of the plan that is being applied in chunks; empty when none is.
         cursor: the last key written of that plan, in key order; None when none is begun.
+        lost: what the store misses beside it, for errors: it knows how many states a write has left, or that there must be some.
+            Empty: nothing. Found when a header is read, not a part of it.
     """
 
     epoch: int
@@ -84,6 +86,7 @@ class Header:
     plan_id: str
     begun_id: str = ""
     cursor: bytes | None = None
+    lost: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         """For error texts."""
@@ -246,12 +249,12 @@ class StateStore(Protocol):
         """
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """The headers of these state partitions; None where nothing is stored."""
+        """The headers of these state partitions, with what is `lost` beside them; None where nothing is stored."""
 
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        """The header, the states of these keys (None: no state), and the header again, in that order."""
+        """The header, the states of these keys (None: no state), and the header again, in that order; headers as `headers` gives them."""
 
     def write(
         self,

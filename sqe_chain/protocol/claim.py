@@ -15,7 +15,7 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.readers import check_entered
 from sqe_chain.protocol.recover import WAYS_OUT
 from sqe_chain.protocol.sinks import sink_epochs
-from sqe_chain.segment.states import Claim
+from sqe_chain.segment.states import Claim, check_whole
 
 Commits = Mapping[TopicPartition, Commit]
 
@@ -83,7 +83,7 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
 
     Raises:
         Superseded: a newer run has stamped a header.
-        StoreInconsistent: a header is missing, though its stage is older than the last plan.
+        StoreInconsistent: a header is missing, though its stage is older than the last plan; or its states are.
     """
     stamped: dict[tuple[int, int], Header] = {}
     # A stage that is created with the last plan starts at the plan before it, like the other stages: then the last plan
@@ -98,6 +98,8 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
         birth = last.layout.stages[stage.name].birth
         header = found[stage.index, part]
         where = f"{stored_in[stage.name]}/{stage.name}/{part}"
+        if header is not None:
+            check_whole(header, where)
         # Not bounded: each further round means that another run has stamped this header in between.
         while True:
             if header is None and birth != last.number:

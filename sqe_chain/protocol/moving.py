@@ -26,7 +26,7 @@ from sqe_chain.protocol.locations import locations_of, write_locations
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import check_commits, check_layout
 from sqe_chain.protocol.verifying import check_stores
-from sqe_chain.segment.states import Claim, chunk_size
+from sqe_chain.segment.states import Claim, check_whole, chunk_size
 from sqe_chain.segment.views import view_of
 
 FORMAT = 1
@@ -75,6 +75,8 @@ def _lines(env: Environment, plan: Plan, data: bytes) -> Iterator[str]:
         store, cells = env.ports.store(stage), env.flow.cells(stage)
         headers = env.store(stage).headers(stored.flow, stage.name, cells)
         for cell, header in zip(cells, headers, strict=True):
+            if header is not None:
+                check_whole(header, f"{stored.flow}/{stage.name}/{cell}")
             at = header and (header.number, header.plan_id, header.begun_id)
             if at != (plan.number, plan.plan_id, ""):
                 raise ServiceStopped(

@@ -10,6 +10,7 @@ from sqe_chain.partitioner import cell_of
 from sqe_chain.ports import Location, StateStore
 from sqe_chain.protocol.layout import Layout, TypeLayout
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.segment.states import check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,9 @@ class StoredStage:
             found = []
             for key in keys:
                 cell = cell_of(key, where.state_partitions, where.buckets)
-                _, states, _ = self.store.read(where.flow, self.name, cell, [key])
+                header, states, _ = self.store.read(where.flow, self.name, cell, [key])
+                if header is not None:
+                    check_whole(header, f"{where.flow}/{self.name}/{cell}")
                 found += states
             if None not in found:
                 return found

@@ -57,10 +57,11 @@ def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
 
     Raises:
         Superseded: a newer run stamped it.
-        StoreInconsistent: it is missing, or shows an older stamp: the store went back in time.
+        StoreInconsistent: it is missing, or its states are, or shows an older stamp: the store went back in time.
     """
     if header is None:
         raise StoreInconsistent(f"{where}: the header is gone; the store lost what it had acknowledged")
+    check_whole(header, where)
     if header.epoch > claim.epoch or (header.epoch == claim.epoch and header.run_id != claim.run_id):
         raise Superseded(f"{where}: run {header.run_id} has epoch {header.epoch}, this one {claim.epoch}")
     if header.epoch < claim.epoch:
@@ -69,6 +70,19 @@ def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
             "time; start again, recovery will say what can be done"
         )
     return header
+
+
+def check_whole(header: Header, where: str) -> None:
+    """Check that the states are there beside a header: else they would be counted on from nothing.
+
+    Raises:
+        StoreInconsistent: they are not.
+    """
+    if header.lost:
+        raise StoreInconsistent(
+            f"{where}: states are gone: {header.lost}. Another program has deleted them, or the store has: it evicted or expired them. "
+            "Restore the store as a whole, or fold the states again with sqe-chain rebuild"
+        )
 
 
 class CellStates:

@@ -7,14 +7,14 @@ states and plans are up to the data: a ConfigurationError, unless the caller has
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sqe_chain.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from sqe_chain.ports import Home, Locations, Rows, Views
+    from sqe_chain.ports import Header, Home, Locations, Rows, Views
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -50,6 +50,19 @@ def check_rows(rows: Rows, max_rows: int, max_bytes: int, views: Views | None = 
         size += sum(views.size(key) for key, _ in rows)
     if size > max_bytes and len(rows) > 1:
         raise ValueError(f"{size} bytes in one write, at most {max_bytes}: write in chunks")
+
+
+def with_witness(header: Header, said: int | None, found: int) -> Header:
+    """A header with what is lost beside it.
+
+    Args:
+        header: as it is stored.
+        said: how many states there must be; None: an older version has written it, which does not say.
+        found: how many there are.
+    """
+    if said is None or said == found:
+        return header
+    return replace(header, lost=f"there must be {said:,} of them, and there are {found:,}")
 
 
 @dataclass(frozen=True, slots=True)

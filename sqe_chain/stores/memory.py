@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.stores.limits import Limits, check_home, check_locations, check_name, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_locations, check_name, check_rows, with_witness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,15 +33,24 @@ class HomeCopy:
 
 @dataclass(slots=True)
 class PartCopy:
-    """The data of one cell: of a state partition, or of one of its buckets."""
+    """The data of one cell: of a state partition, or of one of its buckets.
+
+    Attributes:
+        count: how many states writes have left; None: it is not known.
+    """
 
     header: Header | None = None
     states: dict[bytes, bytes] = field(default_factory=dict)
     views: dict[bytes, Shown] = field(default_factory=dict)
+    count: int | None = None
 
     def copy(self) -> PartCopy:
         """An independent copy."""
-        return PartCopy(self.header, dict(self.states), dict(self.views))
+        return PartCopy(self.header, dict(self.states), dict(self.views), self.count)
+
+    def told(self) -> Header | None:
+        """The header, with what is lost beside it."""
+        return self.header and with_witness(self.header, self.count, len(self.states))
 
 
 @dataclass(slots=True)
@@ -207,7 +216,7 @@ class MemoryStore:
         """See `StateStore.headers`."""
         data = self._data
         with data.lock:
-            return [data.part(flow, stage, part).header for part in parts]
+            return [data.part(flow, stage, part).told() for part in parts]
 
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
@@ -217,7 +226,7 @@ class MemoryStore:
         data = self._data
         with data.lock:
             found = data.part(flow, stage, part)
-            return found.header, [found.states.get(key) for key in keys], found.header
+            return found.told(), [found.states.get(key) for key in keys], found.told()
 
     def write(
         self,
@@ -235,6 +244,7 @@ class MemoryStore:
         data = self._data
         with data.lock:
             found = data.part(flow, stage, part)
+            had = len(found.states)
             if found.header == before:
                 for key, state in rows:
                     if state is None:
@@ -244,6 +254,7 @@ class MemoryStore:
                         found.states[key] = state
                         if views is not None and key in views.shown:
                             found.views[key] = views.shown[key]
+                found.count = (had if found.count is None else found.count) + len(found.states) - had
                 found.header = after
             return found.header
 

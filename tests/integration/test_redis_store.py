@@ -345,6 +345,7 @@ def test_the_documented_layout(server: RedisServer) -> None:
         assert client.hgetall("sqe:{lay.out/s/7}:header") == {
             b"epoch": b"00000000000000000002", b"run_id": b"run-b", b"number": b"00000000000000000000",
             b"plan_id": b"p0", b"begun_id": b"p1", b"cursor": b"\xff",
+            b"states": b"00000000000000000001 run-b",
         }  # fmt: skip
         assert client.hgetall("sqe:{lay.out/s/7}:states") == {b"k": b"state"}
         store.write(

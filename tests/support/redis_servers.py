@@ -27,7 +27,7 @@ DOWN_AFTER_MS = 3_000
 NEVER_MS = 24 * 3_600_000
 
 LEAST_RIGHTS = (
-    "+evalsha", "+eval", "+hget", "+hmget", "+hset", "+hdel", "+hkeys", "+hscan", "+get", "+incr", "+ping",
+    "+evalsha", "+eval", "+hget", "+hmget", "+hset", "+hdel", "+hkeys", "+hlen", "+hscan", "+get", "+incr", "+ping",
 )  # fmt: skip
 """What docs/stores.md says an ACL user needs, whatever the address is."""
 

@@ -6,7 +6,7 @@ operation affects one partition only.
 
 An absent header has no value in any of its columns (`IF epoch = null`). An absent cursor has no value, an empty one
 has an empty value. In addition to its states, each cell has a row with the empty key, the anchor. It is written with
-the header, and has no state unless the empty key has one. Static columns are read with the first live row; without
+the header, and has no state unless the empty key has one. A header without any row has lost its states. Static columns are read with the first live row; without
 the anchor, each such read would have to skip all deleted rows before it. Plans are ordered by descending number for
 the same reason.
 """
@@ -67,7 +67,7 @@ class Statements:
         )
         self.drop_all_plans = f"DELETE FROM {flows} WHERE {_FLOW} AND plan_number >= ?"
         self.drop_states = f"DELETE FROM {states} WHERE {_PART} AND key >= 0x"
-        self.read_header = f"SELECT {header} FROM {states} WHERE {_PART} LIMIT 1"
+        self.read_header = f"SELECT {header}, key FROM {states} WHERE {_PART} LIMIT 1"
         self.set_header = (
             f"UPDATE {states} SET {_values(HEADER_COLUMNS)} WHERE {_PART} IF {_equal(HEADER_COLUMNS)}"
         )
@@ -182,16 +182,19 @@ def home_of(rows: Sequence[tuple[Any, ...]], flow: str) -> tuple[Home | None, in
 def header_of(rows: Sequence[tuple[Any, ...]], where: tuple[str, str, int]) -> Header | None:
     """Decode a header from the rows of `read_header`.
 
+    The row that comes with it is the witness of the states: while a cell has a header it has a row, the anchor, if no other.
+
     Raises:
         StoreInconsistent: another program wrote into the table.
     """
-    if not rows or all(value is None for value in rows[0]):
+    if not rows or all(value is None for value in rows[0][:-1]):
         return None
-    *values, cursor = rows[0]
+    *values, cursor, key = rows[0]
+    lost = "there must be a row at least, and there is none" if key is None else ""
     epoch, run_id, number, plan_id, begun_id = _complete(
         values, "sqe_states, partition {}/{}/{}".format(*where)
     )
-    return Header(epoch, run_id, number, plan_id, begun_id, cursor)
+    return Header(epoch, run_id, number, plan_id, begun_id, cursor, lost)
 
 
 def _complete(values: Sequence[Any], where: str) -> Sequence[Any]:

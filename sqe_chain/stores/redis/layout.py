@@ -24,6 +24,9 @@ HOME_FIELDS: Final = ("epoch", "run_id", "owner", "number", "plan_id")
 HEADER_FIELDS: Final = ("epoch", "run_id", "number", "plan_id", "begun_id", "cursor")
 """Fields of the hash that holds a header, in the order the scripts use."""
 
+WITNESS: Final = "states"
+"""Field of a header: how many states there were when it was written, and the run that wrote it, as an older version leaves it alone."""
+
 _DIGITS: Final = 20
 
 
@@ -197,6 +200,16 @@ def header_of(values: Sequence[bytes | None], key: str) -> Header | None:
         begun_id.decode(),
         values[-1],
     )
+
+
+def states_said(witness: bytes | None, run_id: bytes | None) -> int | None:
+    """How many states a header says that there are; None: it does not say, or another version has written since.
+
+    >>> states_said(b"00000000000000000007 run-a", b"run-a"), states_said(b"00000000000000000007 run-a", b"run-b")
+    (7, None)
+    """
+    count, _, run = (witness or b"").partition(b" ")
+    return int(count) if witness and run == run_id else None
 
 
 def _complete(values: Sequence[bytes | None], key: str) -> list[bytes]:

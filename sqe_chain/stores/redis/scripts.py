@@ -183,6 +183,24 @@ return 1
 )
 """Increment the heartbeat counter, for the holder of the claim only."""
 
+_WITNESS: Final = """
+local function said(key, run)
+  local witness = redis.call('HGET', key, 'states')
+  if witness and run and string.sub(witness, 22) == run then return tonumber(string.sub(witness, 1, 20)) end
+  return nil
+end
+"""
+
+WITNESS_NOW: Final = Script(
+    _WITNESS
+    + """
+-- KEYS: header, states. What the header says of the states, and how many there are; nothing: it does not say.
+local count = said(KEYS[1], redis.call('HGET', KEYS[1], 'run_id'))
+return count and {count, redis.call('HLEN', KEYS[2])} or {}
+"""
+)
+"""Read both at one moment."""
+
 _COMPARE: Final = (
     _record(HEADER_FIELDS)
     + """
@@ -193,18 +211,26 @@ if not equals(current, 1) then return current end
 )
 
 # unpack() in batches: Lua's stack holds about 8,000 values.
-_ROWS: Final = """
+_ROWS: Final = (
+    _WITNESS
+    + """
+-- Counted on from what was said, and not anew: else a write would hide that states were lost before it.
+local count = said(KEYS[1], current[2]) or redis.call('HLEN', KEYS[2])
 local function each(command, key, first, last)
+  local fields = 0
   for i = first, last, 4000 do
-    redis.call(command, key, unpack(ARGV, i, math.min(i + 3999, last)))
+    fields = fields + redis.call(command, key, unpack(ARGV, i, math.min(i + 3999, last)))
   end
+  return fields
 end
 local last = 13 + tonumber(ARGV[13])
-each('HSET', KEYS[2], 14, last)
+count = count + each('HSET', KEYS[2], 14, last)
 """
+)
 
 _END: Final = """
 replace(KEYS[1], 7)
+redis.call('HSET', KEYS[1], 'states', string.format('%020d ', count) .. string.sub(ARGV[8], 2))
 return read_record(KEYS[1])
 """
 
@@ -218,7 +244,7 @@ WRITE: Final = Script(
     + _COMPARE
     + _ROWS
     + """
-each('HDEL', KEYS[2], last + 1, #ARGV)
+count = count - each('HDEL', KEYS[2], last + 1, #ARGV)
 """
     + _END
 )
@@ -237,7 +263,7 @@ redis.call('HGET', KEYS[3], '')  -- fails here, before any write, if it is not a
     + """
 local last_json = last + 1 + tonumber(ARGV[last + 1])
 each('HSET', KEYS[3], last + 2, last_json)
-each('HDEL', KEYS[2], last_json + 1, #ARGV)
+count = count - each('HDEL', KEYS[2], last_json + 1, #ARGV)
 each('HDEL', KEYS[3], last_json + 1, #ARGV)
 """
     + _END
@@ -267,7 +293,7 @@ for i = 3, 2 + tonumber(ARGV[last + 1]) do
   each('HSET', KEYS[i], at + 1, at + count)
   at = at + count + 1
 end
-each('HDEL', KEYS[2], at, #ARGV)
+count = count - each('HDEL', KEYS[2], at, #ARGV)
 """
     + _END
 )

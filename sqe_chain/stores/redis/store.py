@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from sqe_chain.stores.limits import Limits, check_home, check_locations, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_locations, check_rows, with_witness
 from sqe_chain.stores.redis import layout, scripts
 from sqe_chain.stores.redis.client import RedisClient
 
@@ -35,6 +35,10 @@ _STRONG: Final = {
     "maxmemory-policy": "noeviction",
 }
 """Settings with which an acknowledged write is neither lost by a crash nor evicted."""
+
+
+Cell = tuple[str, str, int]
+"""Flow, stage, and number of the cell."""
 
 
 class RedisStore:
@@ -182,32 +186,57 @@ class RedisStore:
         return layout.header_of(_values(current), key)
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`; one round trip, but not one snapshot."""
-        keys = [layout.header_key(flow, stage, part) for part in parts]
-        replies = self._client.together([_header_command(key) for key in keys]) if keys else []
-        return [layout.header_of(_values(reply), key) for key, reply in zip(keys, replies, strict=True)]
+        """See `StateStore.headers`; two round trips, and not one snapshot."""
+        cells = [(flow, stage, part) for part in parts]
+        replies = self._client.together([_header_command(cell) for cell in cells]) if cells else []
+        values = dict(zip(cells, map(_values, replies), strict=True))
+        said = [cell for cell in cells if values[cell][-1] is not None]
+        found = self._client.together([_count_command(cell) for cell in said]) if said else []
+        counts = dict(zip(said, found, strict=True))
+        return [
+            self._told(
+                cell,
+                layout.header_of(values[cell][:-1], layout.header_key(*cell)),
+                values[cell],
+                counts.get(cell),
+            )
+            for cell in cells
+        ]
+
+    def _told(
+        self, cell: Cell, header: Header | None, values: Sequence[bytes | None], count: Reply
+    ) -> Header | None:
+        """A header with what is lost beside it. Another run may have written before the states were counted, so both are read again."""
+        said = layout.states_said(values[-1], values[1])
+        if header is None or said is None or said == count:
+            return header
+        keys = [layout.header_key(*cell), layout.states_key(*cell)]
+        now = cast("list[int]", self._client.run(scripts.WITNESS_NOW, keys, [], lasting=False))
+        return with_witness(header, now[0], now[1]) if now else header
 
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
         """See `StateStore.read`; one round trip for each 20,000 keys."""
-        header_key = layout.header_key(flow, stage, part)
-        states_key = layout.states_key(flow, stage, part)
-        commands: list[Sequence[Argument]] = [_header_command(header_key)]
+        cell = flow, stage, part
+        header_key, states_key = layout.header_key(*cell), layout.states_key(*cell)
+        commands: list[Sequence[Argument]] = [_header_command(cell)]
         commands += [
             ("HMGET", states_key, *keys[start : start + _READ_KEYS])
             for start in range(0, len(keys), _READ_KEYS)
         ]
-        commands.append(_header_command(header_key))
+        commands += [_count_command(cell), _header_command(cell)]
         trip = _TRIP_KEYS // _READ_KEYS
-        first, *middle, last = [
-            _values(reply)
+        first, *middle, count, last = [
+            reply
             for start in range(0, len(commands), trip)
             for reply in self._client.together(commands[start : start + trip])
         ]
         # Redis runs the commands of one slot in order: equal headers before and after mean that no write came between.
-        states = [state for values in middle for state in values]
-        return layout.header_of(first, header_key), states, layout.header_of(last, header_key)
+        states = [state for values in middle for state in _values(values)]
+        before, after = (layout.header_of(_values(reply)[:-1], header_key) for reply in (first, last))
+        told = self._told(cell, after, _values(last), count)
+        return (told if before == after else before), states, told
 
     def write(
         self,
@@ -278,8 +307,13 @@ class RedisStore:
         RedisClient.forget(self.settings)
 
 
-def _header_command(key: str) -> Sequence[Argument]:
-    return ("HMGET", key, *layout.HEADER_FIELDS)
+def _header_command(cell: Cell) -> Sequence[Argument]:
+    """Of a header, and the witness of its states at the end."""
+    return ("HMGET", layout.header_key(*cell), *layout.HEADER_FIELDS, layout.WITNESS)
+
+
+def _count_command(cell: Cell) -> Sequence[Argument]:
+    return ("HLEN", layout.states_key(*cell))
 
 
 def _fields(shown: Shown) -> Iterable[tuple[str, str]]:

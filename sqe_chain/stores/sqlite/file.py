@@ -65,6 +65,14 @@ The joins are in the order in which an index finds the rows: a stage, its state 
 SQLite keep that order; otherwise it may begin with a scan of all states.
 """
 
+WITNESSES: Final = """
+CREATE TABLE IF NOT EXISTS witnesses (
+    flow TEXT NOT NULL, stage TEXT NOT NULL, part INTEGER NOT NULL, run_id TEXT NOT NULL, states INTEGER NOT NULL,
+    PRIMARY KEY (flow, stage, part)
+) STRICT
+"""
+"""How many states a cell had when the run wrote it last; an older version of the library, which writes none, is another run."""
+
 _TRY_AGAIN: Final = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -244,7 +252,7 @@ def _prepare(connection: sqlite3.Connection, path: str, timeout_s: float) -> Non
         connection.execute("BEGIN IMMEDIATE")
         # Look again under the lock: another process may have made the tables since.
         if _versions(connection) == (0, 0, 0):
-            for statement in (SCHEMA + LOCATIONS).split(";"):
+            for statement in (SCHEMA + LOCATIONS + WITNESSES).split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

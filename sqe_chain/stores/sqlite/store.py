@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Header, Home, Location, Locations, Rows, ViewKind, Views
-from sqe_chain.stores.limits import Limits, check_home, check_locations, check_name, check_rows
-from sqe_chain.stores.sqlite.file import LOCATIONS, SqliteFile, absolute
+from sqe_chain.stores.limits import Limits, check_home, check_locations, check_name, check_rows, with_witness
+from sqe_chain.stores.sqlite.file import LOCATIONS, WITNESSES, SqliteFile, absolute
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator, Sequence
 
     from sqe_chain.stores.address import Address
+
+_COUNTED: Final = 1_000
+"""States of a cell that are counted when it is read: of more, it is seen that there are more."""
 
 _SCAN_ROWS: Final = 200
 """Rows of one page of a scan; no lock is held between two pages."""
@@ -160,7 +163,8 @@ class SqliteStore:
             current = _header(connection, cell)
             if current != before:
                 return current
-            for table in ("headers", "states"):
+            connection.execute(WITNESSES)
+            for table in ("headers", "states", "witnesses"):
                 connection.execute(
                     f"DELETE FROM {table} WHERE flow = ? AND stage = ? AND part = ?",  # noqa: S608 - as above
                     cell,
@@ -170,7 +174,7 @@ class SqliteStore:
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`; here one snapshot."""
         with self._file.transaction() as connection:
-            return [_header(connection, (check_name(flow), check_name(stage), part)) for part in parts]
+            return [_told(connection, (check_name(flow), check_name(stage), part)) for part in parts]
 
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
@@ -179,7 +183,7 @@ class SqliteStore:
         cell = (check_name(flow), check_name(stage), part)
         select = "SELECT state FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?"
         with self._file.transaction() as connection:
-            header = _header(connection, cell)
+            header = _told(connection, cell)
             rows = [connection.execute(select, (*cell, key)).fetchone() for key in keys]
         return header, [row[0] if row else None for row in rows], header
 
@@ -199,6 +203,7 @@ class SqliteStore:
         shown = views.shown if views else {}
         cell = (check_name(flow), check_name(stage), part)
         with self._file.transaction(write=True) as connection:
+            had = sum(_has(connection, cell, key) for key, _ in rows)
             current = _header(connection, cell)
             if current != before:
                 return current
@@ -210,6 +215,17 @@ class SqliteStore:
             connection.executemany(
                 "DELETE FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?",
                 ((*cell, key) for key, state in rows if state is None),
+            )
+            said = None if current is None else _said(connection, cell, current.run_id)
+            count = (
+                _count(connection, cell)
+                if said is None
+                else said - had + sum(state is not None for _, state in rows)
+            )
+            connection.execute(WITNESSES)
+            connection.execute(
+                "INSERT OR REPLACE INTO witnesses (flow, stage, part, run_id, states) VALUES (?, ?, ?, ?, ?)",
+                (*cell, after.run_id, count),
             )
             connection.execute(
                 "INSERT OR REPLACE INTO headers"
@@ -295,6 +311,38 @@ def _header(connection: sqlite3.Connection, cell: tuple[str, str, int]) -> Heade
         cell,
     ).fetchone()
     return Header(*row) if row else None
+
+
+def _told(connection: sqlite3.Connection, cell: tuple[str, str, int]) -> Header | None:
+    """A header with what is lost beside it."""
+    header = _header(connection, cell)
+    said = None if header is None else _said(connection, cell, header.run_id)
+    if header is None or said is None:
+        return header
+    most = min(said, _COUNTED) + 1
+    found = _count(connection, cell, most)
+    return with_witness(header, said, said if found == min(said, most) else found)
+
+
+def _said(connection: sqlite3.Connection, cell: tuple[str, str, int], run_id: str) -> int | None:
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'witnesses'").fetchone():
+        return None  # the file was made by an older version
+    row = connection.execute(
+        "SELECT states FROM witnesses WHERE flow = ? AND stage = ? AND part = ? AND run_id = ?",
+        (*cell, run_id),
+    ).fetchone()
+    return int(row[0]) if row else None
+
+
+def _has(connection: sqlite3.Connection, cell: tuple[str, str, int], key: bytes) -> bool:
+    select = "SELECT 1 FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?"
+    return connection.execute(select, (*cell, key)).fetchone() is not None
+
+
+def _count(connection: sqlite3.Connection, cell: tuple[str, str, int], most: int = -1) -> int:
+    """How many states a cell has; they are not counted further than `most`."""
+    select = "SELECT COUNT(*) FROM (SELECT 1 FROM states WHERE flow = ? AND stage = ? AND part = ? LIMIT ?)"
+    return int(connection.execute(select, (*cell, most)).fetchone()[0])
 
 
 def _locations(connection: sqlite3.Connection, flow: str) -> Locations | None:

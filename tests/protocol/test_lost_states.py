@@ -1,0 +1,115 @@
+"""Goal: states that are gone beside their header are never counted on from nothing; and the ways out that the error names are open.
+
+Method: rehearsals on a store in memory, of which another program deletes states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sqe_chain.errors import StoreInconsistent
+from sqe_chain.flow import Flow
+from sqe_chain.runtime.states import States
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing import Rehearsal
+
+PARTS = 3
+
+
+def count(state: dict[str, int], _: dict[str, str]) -> None:
+    state["n"] = state.get("n", 0) + 1
+
+
+def counting() -> Flow:
+    flow = Flow("f", state_partitions=PARTS)
+    source = flow.source("in", dict, raw=True)
+    stage = source.aggregate("s", key=lambda one: one["k"], state=dict, fold=count)
+    stage.changes().to("out", partitions=1)
+    return flow
+
+
+def filtering() -> Flow:
+    flow = Flow("f", state_partitions=PARTS)
+    source = flow.source("in", dict, raw=True)
+    source.deduplicate_by_key("s", 10**9).to("out", partitions=1)
+    return flow
+
+
+def fed(flow: Flow) -> Rehearsal:
+    found = Rehearsal(flow)
+    feed(found)
+    found.run_until_caught_up()
+    return found
+
+
+def feed(found: Rehearsal) -> None:
+    for number in range(20):
+        found.feed("in", {"k": f"key-{number}"}, key=f"key-{number}")
+
+
+def lose(found: Rehearsal, how: str) -> None:
+    store = found.stores[""]
+    assert isinstance(store, MemoryStore)
+    copies = {part: store.copy_part("f", "s", part) for part in range(PARTS)}
+    part, copy = max(copies.items(), key=lambda one: len(one[1].states))
+    if how == "all":
+        copy.states.clear()
+    else:
+        del copy.states[next(iter(copy.states))]
+    store.restore_part("f", "s", part, copy)
+
+
+@pytest.mark.parametrize("how", ["all", "one"])
+@pytest.mark.parametrize("make", [counting, filtering])
+@pytest.mark.parametrize("next_step", ["batch", "start"])
+def test_a_service_stops_before_it_counts_on_from_nothing(
+    make: Callable[[], Flow], how: str, next_step: str
+) -> None:
+    found = fed(make())
+    before = len(found.log.records("out"))
+    lose(found, how)
+    feed(found)
+    with pytest.raises(
+        StoreInconsistent, match=r"f/s/\d: states are gone: there must be \d+ of them, and there"
+    ):
+        found.run_until_caught_up() if next_step == "batch" else found.restart()
+    assert len(found.log.records("out")) == before
+    for _ in range(2):  # nothing is counted on, so that the next start says the same
+        with pytest.raises(StoreInconsistent, match="states are gone"):
+            found.restart()
+
+
+def test_readers_are_told_and_a_rebuild_brings_the_states_back() -> None:
+    found = fed(counting())
+    whole = found.states("s")
+    lose(found, "all")
+    states = States(found.flow, "s", found.stores)
+    with pytest.raises(StoreInconsistent, match="states are gone"):
+        [states[f"key-{number}"] for number in range(20)]
+    with pytest.raises(StoreInconsistent, match="states are gone"):
+        found.exported()
+    found.service = None
+    found.rebuild()
+    found.run_until_caught_up()
+    assert found.states("s") == whole
+    feed(found)
+    found.run_until_caught_up()
+    assert found.states("s") == {key: {"n": 2} for key in whole}
+
+
+def test_states_that_a_flow_deletes_itself_are_not_missed() -> None:
+    flow = Flow("f", state_partitions=PARTS)
+    source = flow.source("in", dict, raw=True)
+    source.aggregate("s", key=lambda one: one["k"], state=dict, fold=count, expire_after_ms=10)
+    found = Rehearsal(flow)
+    for moment in range(1_000, 5_000, 1_000):
+        for number in range(9):
+            found.feed("in", {"k": f"key-{moment}-{number}"}, key=f"key-{number}", timestamp_ms=moment)
+        found.run_until_caught_up()
+        found.restart()
+    store = found.stores[""]
+    assert isinstance(store, MemoryStore)
+    counts = [store.copy_part("f", "s", part).count or 0 for part in range(PARTS)]
+    assert 0 < sum(counts) < 36
