@@ -159,7 +159,7 @@ def compiled(title: str, source: str, name: str, names: Mapping[str, object]) ->
     """
     file = f"<{title}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"__name__": __name__, **names}
+    scope: dict[str, Any] = {"__name__": __name__, "__text__": source, **names}
     exec(_code_of(file, source), scope)  # noqa: S102 - our own text; names in it were checked
     return scope[name]
 

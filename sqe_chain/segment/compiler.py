@@ -198,7 +198,7 @@ def _found_by(tag: str, flow: Flow, stage: StageNode, value: object) -> Codec[An
     try:
         return codec_tagged(tag)
     except ConfigurationError as error:
-        raise PoisonError(f"{_got(flow, stage, value)}: {error}") from error
+        raise PoisonError(f"{got(flow, stage, type(value).__name__)}: {error}") from error
 
 
 def _key_and_id(
@@ -224,7 +224,7 @@ def encoding_of(
             return encoding
         found = codec_for(type(value)) if encoding is None else encoding(type(value))
     except ConfigurationError as error:
-        raise PoisonError(f"{_got(flow, node, value)}: {error}") from error
+        raise PoisonError(f"{got(flow, node, type(value).__name__)}: {error}") from error
     if not found.deterministic:
         raise PoisonError(
             f"{node.declared_at}: codec {found.name!r} does not give the same bytes each time: a batch that is done again would "
@@ -233,11 +233,11 @@ def encoding_of(
     return found
 
 
-def _got(flow: Flow, node: Node, value: object) -> str:
-    """Which value came where, and from whom, for the begin of an error's text."""
+def got(flow: Flow, node: Node, kind: str, verb: str = " got") -> str:
+    """Which value, by the name of its type, came where, and from whom, for an error's text."""
     into = "stage" if isinstance(node, StageNode) else node.kind
     name = repr(node.name) if isinstance(node, KeyedNode) else f"at {node.declared_at}"
-    return f"{into} {name} got a {type(value).__name__} from {_maker(flow, node)}"
+    return f"{into} {name}{verb} a {kind} from {_maker(flow, node)}"
 
 
 def _maker(flow: Flow, node: Node) -> str:

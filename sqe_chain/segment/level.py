@@ -17,7 +17,7 @@ from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.segment.closing import closing_origin
 from sqe_chain.segment.collector import Collector
-from sqe_chain.segment.compiler import Compiler
+from sqe_chain.segment.compiler import Compiler, got
 from sqe_chain.segment.event_times import (
     EVERYTHING,
     WHOLE,
@@ -223,8 +223,10 @@ class Level:
             self._folding = stage
         self._report.misplaced += work.take(units)
 
-    def refuse(self, origin: Origin, error: Exception) -> None:
+    def refuse(self, stage: int, tag: str, origin: Origin, error: Exception) -> None:
         """An input has a unit that its codec does not read: it has failed, as it does where that is read before it comes here."""
+        kind = tag.rpartition(":")[2].rpartition(".")[2]
+        error.add_note(got(self._flow, self._flow.stage_at(stage), kind, ", which got"))
         self._fail(origin, error)
 
     def blocks(self) -> Iterator[Block]:
@@ -461,6 +463,6 @@ class _Decoder:
                     raise
                 level.fold(stage, pending[:])
                 pending.clear()
-                level.refuse(self._origin, error)
+                level.refuse(stage, tag, self._origin, error)
                 return
         pending.append((key, found, "", path, self._origin))

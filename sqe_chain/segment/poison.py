@@ -6,11 +6,12 @@ this library are never poison: each is raised where no user code runs, and nothi
 
 from __future__ import annotations
 
+import re
 import sysconfig
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 from sqe_chain.errors import PoisonError, text_of
@@ -18,11 +19,15 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import Node
 from sqe_chain.ports import Output
+from sqe_chain.segment.compiler import got
 from sqe_chain.segment.exclusion import TEXT_LIMIT, Exclusion
 from sqe_chain.segment.operator_text import TITLE
 from sqe_chain.stages.user_code import UserCodeError
 
-_OURS: Final = str(Path(__file__).parents[1]) + "/", f"<{TITLE}"
+_TEXT: Final = f"<{TITLE}"
+_OURS: Final = str(Path(__file__).parents[1]) + "/", _TEXT
+_ENCODING: Final = re.compile(r"\be(\d+)\((\w+)\)")
+"""Where the text of operators encodes a value: node and variable."""
 _CAUSES: Final = 4
 """Errors of a chain of causes that are looked at: a user may have tied a knot."""
 _LIBRARIES: Final = tuple(
@@ -48,6 +53,8 @@ def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:
         raise stopped.at(origin.tp.topic, origin.tp.partition, origin.offset) from raised
     tp, frame = origin.tp, _own_frame(raised)
     where = f", at {Path(frame[0]).name}:{frame[1]} in {frame[2]}" if frame else ""
+    value = _value_in(flow, raised)
+    where += value and f" ({value})"
     kept = text[: TEXT_LIMIT - len(where)] + where
     return Exclusion(tp.topic, tp.partition, origin.offset, flow.poison, name, kept[:TEXT_LIMIT])
 
@@ -92,37 +99,52 @@ def no_letter(flow: Flow, exclusion: Exclusion) -> PoisonError:
 
 
 def place_in_user_code(flow: Flow, error: BaseException) -> str:
-    """File, line and function where user code failed, and the node that called it; empty if it did not fail there.
+    """File, line and function where user code failed, and the node that called it, or the value that its codec did not take.
 
-    In the user's own files if one is among the frames, else in a library that they call.
+    In the user's own files if one is among the frames, else in a library that they call. Empty if it did not fail there.
     """
-    frame = _own_frame(error)
+    frame, value = _own_frame(error), _value_in(flow, error)
     if frame is None:
-        return ""
+        return value
     file, line, function = frame
     nodes = {code: node for node in flow.nodes for code in _codes_of(node)}
-    called = next((nodes[code] for code, _ in _frames(error) if code in nodes), None)
-    node = f" ({called.called}, declared at {called.declared_at})" if called is not None else ""
-    return f"{file}:{line} in {function}{node}"
+    called = next((nodes[found.f_code] for found, _ in _frames(error) if found.f_code in nodes), None)
+    node = f"{called.called}, declared at {called.declared_at}" if called is not None else value
+    return f"{file}:{line} in {function}{node and f' ({node})'}"
+
+
+def _value_in(flow: Flow, error: BaseException) -> str:
+    """The value that its codec did not take, or not read: its type, where it came, and who had made it; empty if none did."""
+    text = next(iter(getattr(error, "__notes__", ())), "")
+    for frame, line in _frames(error):
+        if not frame.f_code.co_filename.startswith(_TEXT):
+            continue
+        found = _ENCODING.search(frame.f_globals["__text__"].splitlines()[line - 1])
+        if found is not None and int(found[1]) < len(
+            flow.nodes
+        ):  # an error that is raised again has old frames, too
+            value = frame.f_locals.get(found[2])
+            text = got(flow, flow.nodes[int(found[1])], type(value).__name__, ", which got")
+    return text
 
 
 def _own_frame(error: BaseException) -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame of the user's; None when no user code ran."""
     frames = [
-        (code.co_filename, line, code.co_qualname.replace(".<locals>", ""))
-        for code, line in _frames(error)
-        if not code.co_filename.startswith(_OURS)
+        (frame.f_code.co_filename, line, frame.f_code.co_qualname.replace(".<locals>", ""))
+        for frame, line in _frames(error)
+        if not frame.f_code.co_filename.startswith(_OURS)
     ]
     own = [frame for frame in frames if not frame[0].startswith(_LIBRARIES)] or frames
     return own[-1] if own else None
 
 
-def _frames(error: BaseException | None) -> Iterator[tuple[CodeType, int]]:
-    """Codes and lines that an error went through, and those of its cause, where ours says what the user's was."""
+def _frames(error: BaseException | None) -> Iterator[tuple[FrameType, int]]:
+    """Frames and lines that an error went through, and those of its cause, where ours says what the user's was."""
     for _ in range(_CAUSES):
         trace = None if error is None else error.__traceback__
         while trace is not None:
-            yield trace.tb_frame.f_code, trace.tb_lineno
+            yield trace.tb_frame, trace.tb_lineno
             trace = trace.tb_next
         error = error and error.__cause__
 

@@ -250,6 +250,8 @@ class SourcePartition:
                     values.append(decode(payload))
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 values.append(None)
+                if node.codec is not None:
+                    error.add_note(f"source {node.name!r}, read as {node.codec.type_name}")
                 if failed(number, error):
                     break
         if len(values) < len(records.inputs):  # nothing after it counts
