@@ -83,7 +83,9 @@ def next_part(
         # Up to the limits and no further: receivers have these outputs, and a batch publishes all of its outputs or none.
         return _part(last, cut(offsets, limit_bounds(bounds, limits), limit), silent=True)
     if rest is None:
-        return _part(last, cut(offsets, bounds, limit))
+        # Not beyond what receivers have: until then they are told no states, which would be older than theirs.
+        behind = silent_limits(offsets, last.published_until)
+        return _part(last, cut(offsets, limit_bounds(bounds, behind) if behind else bounds, limit))
     begins = {planned.tp: planned.start for planned in rest.ranges}
     if any(offsets[tp] < begin for tp, begin in begins.items()):  # rewound with --republish
         return _part(last, cut(offsets, limit_bounds(bounds, offsets | begins), limit))

@@ -247,6 +247,7 @@ class Processor:
                 timers={at_name(name): due_ms for name, due_ms in before.timers.items()},
                 closing=batch.closing,
                 with_care=careful,
+                behind=bool(before.published_until),
             )
             try:
                 # Repeated as one: its tasks read records and states with many calls, and write nothing.

@@ -305,7 +305,7 @@ class Level:
         where these operators may succeed.
         """
         push = self._compiler.after(stage, "changes")
-        if push is None:
+        if push is None or self._job.behind:
             return
         self._changing = True
         try:

@@ -47,6 +47,7 @@ class Job:
         with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
             ends the attempt.
         left_out: topic, partition and offset of inputs that were read in earlier batches, waited, and are left out now.
+        behind: receivers have newer states: what follows `changes()` is not published.
     """
 
     transition: Transition
@@ -66,6 +67,7 @@ class Job:
     timers: Mapping[tuple[str, int], int] = field(default_factory=dict)
     closing: Closing | None = None
     with_care: bool = False
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
