@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from sqe_chain.protocol.events import Event
+from sqe_chain.protocol.events import Event, Waiting
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.safe_text import json_line, shown, without_secrets
 
@@ -41,6 +41,7 @@ class Lines:
         )
         self._common = {"flow": flow} if as_json else {}
         self._as_json = as_json
+        self._reason = ""
 
     def step(self, number: int, when: When) -> None:
         """Ignored: steps have no lines, their events have."""
@@ -52,7 +53,12 @@ class Lines:
         severity: dict[str, object] = {}
         if self._as_json:
             severity["severity"] = "warning" if event.name in WARNINGS else "info"
-        self._log.msg(event.name, **{**self._common, **severity, **event.fields()})
+        fields = event.fields()
+        if isinstance(event, Waiting):  # a line for each attempt, but not the whole reason each time
+            if event.reason == self._reason and not self._as_json:
+                fields["reason"] = "the same"
+            self._reason = event.reason
+        self._log.msg(event.name, **{**self._common, **severity, **fields})
 
 
 def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:

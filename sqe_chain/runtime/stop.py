@@ -19,6 +19,10 @@ SLICE_S = 0.5
 """Longest delay until a signal is noticed that the system has delivered to another thread."""
 
 
+ATTEMPT_MS = 10_000
+"""How long a server is waited for in one attempt, by default."""
+
+
 class Stop:
     """A request to end, and its reason. The first reason is kept.
 
@@ -100,11 +104,14 @@ class ServiceClock:
 
     def event(self, event: Event) -> None:
         """Note since when a broker or store has been unavailable; any other event shows that it is available again."""
-        self._moved_ms = self.ticks_ms()
+        now_ms, moved_ms = self.ticks_ms(), self._moved_ms
+        self._moved_ms = now_ms
         if not isinstance(event, Waiting):
             self._away_since_ms = None
         elif self._away_since_ms is None or event.wait_ms == FIRST_WAIT_MS:  # another outage
-            self._away_since_ms = self.ticks_ms()
+            # Since the attempt began that has failed now; what came before it may have taken long.
+            began_ms = now_ms - ATTEMPT_MS
+            self._away_since_ms = began_ms if moved_ms is None else max(began_ms, moved_ms)
 
 
 class Heartbeat:

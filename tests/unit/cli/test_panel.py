@@ -179,6 +179,20 @@ def test_text_lines_show_every_field() -> None:
     assert len(stream.getvalue().splitlines()) == len(BATCH)
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_people_read_the_reason_of_an_outage_once_and_machines_each_time(*, as_json: bool) -> None:
+    stream = io.StringIO()
+    lines = Lines("totals", as_json=as_json, stream=stream)
+    for reason in ("no broker", "no broker", "no store", "no broker"):
+        lines.event(Waiting("commit", reason, 100))
+    told = [
+        next(one for one in ("no broker", "no store", "the same") if one in line)
+        for line in stream.getvalue().splitlines()
+    ]
+    again = "no broker" if as_json else "the same"
+    assert told == ["no broker", again, "no store", "no broker"]
+
+
 def test_caught_up_is_said_once() -> None:
     stream = io.StringIO()
     observers = Observers(Lines("totals", as_json=True, stream=stream))

@@ -12,7 +12,7 @@ import pytest
 
 from sqe_chain.errors import Unavailable
 from sqe_chain.protocol.events import Notice, Waiting
-from sqe_chain.runtime.stop import Heartbeat, ServiceClock, Stop, signals
+from sqe_chain.runtime.stop import ATTEMPT_MS, Heartbeat, ServiceClock, Stop, signals
 
 LONG_S = 60.0
 
@@ -121,6 +121,22 @@ def test_patience_ends_for_one_absence_and_begins_again_for_the_next(monkeypatch
     assert clock.wait(0)
     clock.step(3, "before")
     assert not clock.wait(0)
+
+
+@pytest.mark.parametrize(("worked_ms", "patience_ms"), [(0, 20_000), (3_600_000, 20_000)])
+def test_patience_begins_with_the_attempt_that_failed_first(
+    monkeypatch: pytest.MonkeyPatch, worked_ms: int, patience_ms: int
+) -> None:
+    """An attempt takes ten seconds before anybody hears of it; a long batch before it is no absence."""
+    clock, now = ServiceClock(Stop(), give_up_ms=30_000), [0]
+    monkeypatch.setattr(clock, "ticks_ms", lambda: now[0])
+    clock.step(3, "before")
+    now[0] = worked_ms + ATTEMPT_MS
+    clock.event(Waiting("commit", "no broker", 100))
+    now[0] += patience_ms - 1
+    assert not clock.wait(0)
+    now[0] += 1
+    assert clock.wait(0)
 
 
 def test_a_service_has_patience_for_ever() -> None:
