@@ -110,7 +110,7 @@ def tell_entered(env: Environment, found: Entered, infos: Infos) -> None:
         env.emit(
             Notice(
                 f"input {topic!r} ({infos[topic].topic_id.hex()}): group {group!r} has no commit for {begun}, and begins "
-                "there: a first start, new partitions, or the topic was deleted and created again, for Kafka deletes "
+                "there: a first start, new partitions, Kafka has forgotten it, or the topic was deleted and created again, for Kafka deletes "
                 "commits with their topic"
             )
         )
