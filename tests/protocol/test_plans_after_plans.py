@@ -258,8 +258,15 @@ def test_a_partition_that_has_entered_since_waits_until_that_batch_is_done() -> 
     assert (part.stops, part.due) == ({ONE: 6, TWO: 2}, None)
 
 
-def test_then_whatever_is_there() -> None:
+def test_while_receivers_are_ahead_batches_end_where_they_are() -> None:
+    """Until then they are told no states, which would be older than theirs."""
     part = next_after(silent_until={}, unfinished=None)
+    assert (part.stops, part.silent, part.due) == ({ONE: 4, TWO: 9}, False, None)
+    assert next_after(silent_until={}, unfinished=None, limit=1).stops == {ONE: 4, TWO: 3}
+
+
+def test_then_whatever_is_there() -> None:
+    part = next_after(silent_until={}, unfinished=None, published_until={})
     assert (part.stops, part.silent, part.due, part.left_out) == ({ONE: 100, TWO: 100}, False, None, ())
 
 
@@ -282,7 +289,8 @@ def test_batches_end_where_windows_were_closed_and_then_they_are_closed_again() 
         )
         assert again.closing is not None
         assert (again.closing.number, again.closing.event_ms, again.silent) == (1, 5, silent)
-    after = next_after(silent_until={}, unfinished=None, ranges=there, closes=replace(closes, done=1))
+    known: dict[str, Any] = {"silent_until": {}, "unfinished": None, "published_until": {}}
+    after = next_after(**known, ranges=there, closes=replace(closes, done=1))
     assert (after.stops, after.closing) == ({ONE: 8, TWO: 9}, None)
 
 
