@@ -42,8 +42,8 @@ ROW_UNITS: Final = 500
 """Units of one row."""
 
 _NUMBER: Final = Struct(">Q")
-Order = tuple[int, str, int, int, bytes]
-"""Of a unit: time in milliseconds, topic, partition, offset, path."""
+Order = tuple[int, str, int, int, bytes, bytes]
+"""Of a unit: time in milliseconds, topic, partition, offset, topic id (it may have been created again since), path."""
 Encode = Callable[[object], tuple[str, bytes]]
 """A value -> what an envelope says of its type, and its bytes."""
 
@@ -213,7 +213,7 @@ class HeldUnits:
         origin = Origin(tp, one.offset, epoch, one.lane, one.position, None, None, carried, order_ms)
         value = Stored(one.type, one.value) if one.HasField("value") else None
         key = one.key if one.HasField("key") else None
-        return (one.order_ms, one.topic, one.partition, one.offset, one.path), (
+        return (one.order_ms, one.topic, one.partition, one.offset, one.topic_id, one.path), (
             key,
             value,
             "",
@@ -224,7 +224,7 @@ class HeldUnits:
 
 def _order_of(unit: Unit) -> Order:
     origin = unit[4]
-    return origin.order_ms, *origin.order, unit[3]
+    return origin.order_ms, *origin.order, origin.tp.topic_id, unit[3]
 
 
 def _by_time(run: UnitRun) -> UnitRun:

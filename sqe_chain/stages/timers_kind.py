@@ -223,5 +223,5 @@ class TimersWork(RecordWork):
         super()._beat(unit)
 
 
-def _order_of(change: Change) -> tuple[tuple[str, int, int], bytes]:
-    return change.cause.order, change.key
+def _order_of(change: Change) -> tuple[tuple[str, int, int], bytes, bytes]:
+    return change.cause.order, change.cause.tp.topic_id, change.key

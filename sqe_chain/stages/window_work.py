@@ -71,6 +71,6 @@ class EarlyResults(RecordWork):
             push(kind.value_of(result), result.key, b"", origin)
 
 
-def _order_of(early: tuple[Origin, Any]) -> tuple[tuple[str, int, int], bytes, Any]:
+def _order_of(early: tuple[Origin, Any]) -> tuple[tuple[str, int, int], bytes, bytes, Any]:
     origin, result = early
-    return origin.order, result.key, result.span
+    return origin.order, origin.tp.topic_id, result.key, result.span

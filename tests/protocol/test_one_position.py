@@ -213,6 +213,23 @@ def test_neither_do_those_of_a_collection(kind: Kind, way: str) -> None:
     assert heard(service) == 9
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [timers, changes_with_timers, deduplicate, duplicates, distinct, early_results],
+    ids=lambda kind: kind.__name__,
+)
+def test_neither_do_those_of_a_topic_that_is_created_again_while_they_wait(kind: Kind) -> None:
+    """Two inputs of one partition, offset and time: their topics differ by their ids alone."""
+    service = service_of(kind, "waiting")
+    service.feed("in", {"id": "1"}, partition=0, timestamp_ms=1_000)
+    service.batch()
+    service.log.recreate("in", 2)
+    service.feed("in", {"id": "2"}, partition=0, timestamp_ms=1_000)
+    service.feed("in", {"id": "3"}, partition=1, timestamp_ms=3_000)
+    service.run_until_caught_up()
+    assert heard(service) == 9
+
+
 @pytest.mark.parametrize("poison", ["stop", "skip", "dead_letter"])
 @pytest.mark.parametrize("kind", [join_table, early_results, duplicates], ids=lambda kind: kind.__name__)
 def test_outputs_that_are_gathered_apart_are_not_published(
