@@ -235,7 +235,7 @@ class Republisher:
         Their ids need not be asked for before records are read: a topic that still has its id afterwards had it all the time.
         """
         env = self.env
-        if anew or env.clock.now_ms() - self._described_ms > DESCRIBE_MS:
+        if anew or abs(env.clock.now_ms() - self._described_ms) > DESCRIBE_MS:  # clocks may be set back
             look = partial(inputs.describe, env.flow, env.ports.log, running=True)
             self._infos = env.retry.call("look at the topics", look)
             self._described_ms = env.clock.now_ms()
@@ -383,7 +383,7 @@ class Republisher:
             moved_by: id of the rewind that moves them.
         """
         env, now_ms = self.env, self.env.clock.now_ms()
-        if not moved_by and (renew or now_ms - self._renewed_ms > RENEW_MS):
+        if not moved_by and (renew or abs(now_ms - self._renewed_ms) > RENEW_MS):
             tps, self._renewed_ms = list(self._inputs), now_ms
             self._check_not_moved()
         if not tps:

@@ -575,7 +575,8 @@ def test_a_service_without_stages_that_has_nothing_to_do_describes_topics_seldom
     for _ in range(100):
         assert not service.batch().worked
     assert log.described - before <= 1
-    log.grow("in", 2)
-    found.clock.jump(DESCRIBE_MS)
-    found.feed("in", b"1", partition=1)
-    assert service.batch().worked, "new partitions enter"
+    for partitions, passed_ms in ((2, DESCRIBE_MS), (3, -3_600_000)):
+        log.grow("in", partitions)
+        found.clock.jump(passed_ms)
+        found.feed("in", b"1", partition=partitions - 1)
+        assert service.batch().worked, "new partitions enter, also after the clock was set back"
