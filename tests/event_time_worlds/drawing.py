@@ -24,6 +24,7 @@ TRAITS: Final = {
     "rebuilds": 0.4,
     "between": 0.5,
     "two ways": 0.3,
+    "still": 0.2,
 }
 """What a world may have -> in how many worlds; each of them can be left out."""
 _KEYS: Final = "abcdef"
@@ -46,6 +47,8 @@ def draw(seed: int, *, kinds: tuple[str, ...] = KINDS, without: frozenset[str] =
     facts = tuple(_facts(rng, ways, has))
     backlog = rng.random() < 0.4
     steps = tuple(_steps(rng, ways, len(readers), len(facts), has, backlog=backlog))
+    if not has["still"]:
+        steps = tuple(one for step in steps for one in (("t1", step) if step[0] in "pr" else (step,)))
     return World(kind, DELAY_MS, ways, facts, readers, steps, rng.random() < 0.6, rng.random() < 0.3)
 
 

@@ -11,7 +11,7 @@ from sqe_chain.testing import Rehearsal
 from tests.event_time_worlds.flows import OUTPUT_PARTITIONS, STAGE
 from tests.event_time_worlds.reference import Delivery, Reference, spread
 from tests.event_time_worlds.running import Run, Wrong
-from tests.event_time_worlds.world import JOINS, WINDOWED, World
+from tests.event_time_worlds.world import FILTERS, JOINS, WINDOWED, World
 
 _NUMBER: Final = re.compile(rb'"n":\s?(\d+)')
 _LOST: Final = ("/late", "/malformed", "/ahead")
@@ -92,7 +92,8 @@ def _compare(world: World, service: Rehearsal, expected: Reference, who: str) ->
 def _states(world: World, service: Rehearsal) -> dict[tuple[Any, ...], Any]:
     if world.kind in WINDOWED:
         return {(one.key.decode(), *one.span): one.state["ns"] for one in service.windows(STAGE)}
-    return {(key.decode(),): state["ns"] for key, state in service.states(STAGE).items()}
+    listed = sorted if world.kind in FILTERS else list
+    return {(key.decode(),): listed(state["ns"]) for key, state in service.states(STAGE).items()}
 
 
 def _published(service: Rehearsal, parts: int) -> dict[tuple[int, int], list[Any]]:

@@ -216,7 +216,7 @@ class Timers:
 
 @dataclass
 class First(Stateless):
-    """The first of each key in each window; those are listed in the stage behind it."""
+    """The first of each key in each window; the stage behind it lists those, in whatever order it gets them."""
 
     interval: bool
     last: dict[str, int] = field(default_factory=dict)
@@ -233,7 +233,7 @@ class First(Stateless):
         yield one.key, {"k": one.key, "n": one.number}
 
     def states(self) -> dict[tuple[Any, ...], Any]:
-        return self.listed
+        return {key: sorted(numbers) for key, numbers in self.listed.items()}
 
 
 MAKERS: Final[dict[str, Callable[[], Part]]] = {

@@ -11,7 +11,8 @@ BEGIN_MS: Final = 1_700_000_000_000 // (60 * UNIT_MS) * 60 * UNIT_MS
 """The clock when a world begins."""
 WINDOWED: Final = ("tumbling", "hopping", "sessions", "chained")
 JOINS: Final = ("table", "stream")
-KINDS: Final = (*WINDOWED, *JOINS, "timers", "distinct", "deduplicate")
+FILTERS: Final = ("distinct", "deduplicate")
+KINDS: Final = (*WINDOWED, *JOINS, *FILTERS, "timers")
 """What a reader does."""
 
 
