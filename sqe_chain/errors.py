@@ -40,6 +40,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Self
 
+from sqe_chain.safe_text import one_line
+
 START_OVER: Final = (
     "start over under another flow name (its states begin empty, and it is another writer: its readers count everything "
     "it publishes as new, even what was published before)"
@@ -131,12 +133,12 @@ class WrongPayloadType(EnvelopeError):
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error, always encodable: even if its `str()` raises, or returns lone surrogates."""
+    """The text of an error, on one line and always encodable: even if its `str()` raises, or returns lone surrogates."""
     try:
         text = str(error)
     except Exception as failed:  # noqa: BLE001 - a user's exception class: its `__str__` may raise anything
         text = f"(no text: its __str__ raised {type(failed).__name__})"
-    return text.encode("utf-8", "backslashreplace").decode()
+    return one_line(text)
 
 
 class FlowError(ChainError):

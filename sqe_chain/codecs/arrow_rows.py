@@ -134,7 +134,8 @@ def _of_hint(hint: object, where: str, outer: tuple[type, ...]) -> tuple[Column,
     if origin in (Union, types.UnionType) and len(others) == 1:
         return _of_hint(others[0], where, outer)[0], True
     if origin is Literal:
-        return _of_choices(arguments, where), None in arguments
+        leaf = _of_choices(arguments, where)
+        return dataclasses.replace(leaf, out_of=_chooser(arguments)), None in arguments
     column = (
         _of_class(hint, where, outer) if isinstance(hint, type) else _of_many(origin, arguments, where, outer)
     )
@@ -163,6 +164,15 @@ def _of_many(origin: object, arguments: Sequence[Any], where: str, outer: tuple[
 
 def _item(hint: object, where: str, outer: tuple[type, ...]) -> Column:
     return _of_hint(hint, where, outer)[0]
+
+
+def _chooser(choices: Sequence[object]) -> Callable[[object], object]:
+    def choose(found: object) -> object:
+        if found not in choices:
+            raise ValueError(f"{found!r} is none of {', '.join(map(repr, choices))}")
+        return found
+
+    return choose
 
 
 def _of_choices(choices: Sequence[object], where: str) -> Leaf:

@@ -12,7 +12,7 @@ import msgspec
 import msgspec.inspect as mi
 
 from sqe_chain.codecs.json_shape import form_of, kinds_of, nests_freely
-from sqe_chain.conversions.text import checked_decimal, checked_time, whole_as_float
+from sqe_chain.conversions.text import checked_decimal, checked_time, exact_float
 
 _TIMES: Final = {"datetime", "time", "timedelta"}
 _FINE: Final = re.compile(rb'\.[0-9]{6}[0-9]*[1-9][0-9]*["ZzDHMS+-]').search
@@ -131,7 +131,7 @@ def _check(info: Any, data: Any, path: str, *, whole_numbers: bool) -> None:  # 
             case mi.DateTimeType() | mi.TimeType() | mi.TimeDeltaType() if isinstance(data, str):
                 checked_time(data)
             case mi.FloatType() if whole_numbers and isinstance(data, int):
-                whole_as_float(data)
+                exact_float(data)
     except ValueError as error:
         raise msgspec.ValidationError(f"{error} - at `{path}`") from error
 

@@ -13,7 +13,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 
-from sqe_chain.conversions.text import bool_in, float_in, int_in, whole_as_float
+from sqe_chain.conversions.text import bool_in, exact_float, float_in, int_in
+from sqe_chain.ports.files import Format
 
 _PROTOBUF: Final = "google.protobuf."
 _BITS: Final = {FieldDescriptor.CPPTYPE_FLOAT: 32, FieldDescriptor.CPPTYPE_DOUBLE: 64}
@@ -34,23 +35,23 @@ _FREE: Final = frozenset(f"{_PROTOBUF}{name}" for name in ("Struct", "Value", "L
 _MANTISSA: Final = 1 << 53
 
 
-def message_of(python_type: type[Message], row: dict[str, Any], *, csv: bool) -> Message:
+def message_of(python_type: type[Message], row: dict[str, Any], form: Format) -> Message:
     """The message of a row; fields that it does not have are ignored.
 
     Args:
         python_type: its class.
         row: the row.
-        csv: all of it is text, and an empty text is no value for fields that take none.
+        form: where it comes from. In CSV all of it is text, and an empty text is no value for fields that take none; in Parquet numbers have types.
 
     Raises:
         ParseError: a field does not hold what is there.
     """
     descriptor = cast("Descriptor", python_type.DESCRIPTOR)
-    found: Message = ParseDict(_read(descriptor, row, "", csv=csv), python_type(), ignore_unknown_fields=True)
+    found: Message = ParseDict(_read(descriptor, row, "", form), python_type(), ignore_unknown_fields=True)
     return found
 
 
-def _read(kind: Descriptor, value: Any, path: str, *, csv: bool) -> Any:  # noqa: ANN401 - JSON
+def _read(kind: Descriptor, value: Any, path: str, form: Format) -> Any:  # noqa: ANN401 - JSON
     """JSON of a message, as its parser may have it."""
     if kind.full_name in _TEXTS:
         if isinstance(value, str) and not _TEXTS[kind.full_name].fullmatch(value):
@@ -59,35 +60,38 @@ def _read(kind: Descriptor, value: Any, path: str, *, csv: bool) -> Any:  # noqa
             )
         return value
     if kind.full_name in _FREE:
-        return _each(value, lambda one: _checked(path, whole_as_float, one) if type(one) is int else one)
+        return _each(value, lambda one: _checked(path, exact_float, one) if type(one) is int else one)
     if not isinstance(value, dict):
         wrapped = kind.fields_by_name.get("value") if kind.full_name == f"{_PROTOBUF}{kind.name}" else None
-        return value if wrapped is None else _one(wrapped, value, path, csv=csv)
+        return value if wrapped is None else _one(wrapped, value, path, form)
     fields = {name: field for field in kind.fields for name in (field.name, field.json_name)}
     return {
-        name: _field(fields[name], one, f"{path}.{name}" if path else name, csv=csv)
-        if name in fields
-        else one
+        name: _field(fields[name], one, f"{path}.{name}" if path else name, form) if name in fields else one
         for name, one in value.items()
-        if not (csv and one == "" and name in fields and fields[name].type != FieldDescriptor.TYPE_STRING)
+        if not (
+            form == "csv"
+            and one == ""
+            and name in fields
+            and fields[name].type != FieldDescriptor.TYPE_STRING
+        )
     }
 
 
-def _field(field: FieldDescriptor, value: Any, path: str, *, csv: bool) -> Any:  # noqa: ANN401 - JSON
+def _field(field: FieldDescriptor, value: Any, path: str, form: Format) -> Any:  # noqa: ANN401 - JSON
     message = field.message_type
     if message is not None and message.GetOptions().map_entry and isinstance(value, dict):
         key, item = (message.fields_by_name[name] for name in ("key", "value"))
         if key.cpp_type in _INTS:
             value = {str(_checked(path, int_in, one)): item for one, item in value.items()}
-        return {one: _one(item, content, f"{path}[...]", csv=csv) for one, content in value.items()}
+        return {one: _one(item, content, f"{path}[...]", form) for one, content in value.items()}
     if field.is_repeated and isinstance(value, list):
-        return [_one(field, one, path, csv=csv) for one in value]
-    return _one(field, value, path, csv=csv)
+        return [_one(field, one, path, form) for one in value]
+    return _one(field, value, path, form)
 
 
-def _one(field: FieldDescriptor, value: Any, path: str, *, csv: bool) -> Any:  # noqa: ANN401, PLR0911 - JSON; a case for each kind
+def _one(field: FieldDescriptor, value: Any, path: str, form: Format) -> Any:  # noqa: ANN401, PLR0911 - JSON; a case for each kind
     if field.message_type is not None:
-        return _read(field.message_type, value, path, csv=csv)
+        return _read(field.message_type, value, path, form)
     kind = field.cpp_type
     if kind in _INTS:
         if isinstance(value, float) and abs(value) >= _MANTISSA:
@@ -96,21 +100,23 @@ def _one(field: FieldDescriptor, value: Any, path: str, *, csv: bool) -> Any:  #
             )
         return _checked(path, int_in, value) if isinstance(value, str) else value
     if kind in _BITS:
-        if isinstance(value, str) and value not in _OWN_FLOATS:
-            return _checked(path, lambda text: float_in(text, _BITS[kind]), value)
-        return (
-            _checked(path, lambda one: whole_as_float(one, _BITS[kind]), value)
-            if type(value) is int
-            else value
-        )
+        return _float(value, _BITS[kind], path, form)
     if not isinstance(value, str):
         return value
     if kind == FieldDescriptor.CPPTYPE_BOOL:
-        return _checked(path, bool_in, value) if csv else value
+        return _checked(path, bool_in, value) if form == "csv" else value
     if field.enum_type is not None:
         return value if value in field.enum_type.values_by_name else _checked(path, int_in, value)
     if field.type == FieldDescriptor.TYPE_BYTES and not _BASE64.fullmatch(value):
         raise ParseError(f"field {path}: {value[:80]!r} is no base64. Expected its letters alone.")
+    return value
+
+
+def _float(value: Any, bits: int, path: str, form: Format) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, str) and value not in _OWN_FLOATS:
+        return _checked(path, lambda text: float_in(text, bits), value)
+    if type(value) is int or (form == "parquet" and type(value) is float):
+        return _checked(path, lambda number: exact_float(number, bits), value)
     return value
 
 

@@ -16,6 +16,7 @@ from sqe_chain.codecs.protobuf_rows import message_of
 from sqe_chain.codecs.raw import Raw
 from sqe_chain.conversions.text import bool_in, checked_decimal, checked_time, float_in, int_in
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ports.files import Format
 
 Value = TypeVar("Value")
 
@@ -32,6 +33,7 @@ class Rows(Codec[Value]):
     Args:
         codec: of the type.
         csv: rows come from CSV.
+        typed: rows come from columns with types, as in Parquet: a number in them is not rounded to a narrower one.
 
     Raises:
         ConfigurationError: values of this type are not made of columns.
@@ -40,14 +42,15 @@ class Rows(Codec[Value]):
     name: ClassVar[str] = "rows"
     self_describing: ClassVar[bool] = True
 
-    def __init__(self, codec: Codec[Value], *, csv: bool) -> None:
+    def __init__(self, codec: Codec[Value], *, csv: bool, typed: bool = False) -> None:
         super().__init__(codec.python_type)
-        self._codec, self._csv = codec, csv
-        vars(self)["decode"] = _reader_of(codec, csv=csv)  # called for every row
+        self._codec = codec
+        self._format: Format = "csv" if csv else "parquet" if typed else "jsonl"
+        vars(self)["decode"] = _reader_of(codec, self._format)  # called for every row
 
     def __reduce__(self) -> tuple[Any, ...]:
         """See `Codec`; a decoder cannot be pickled."""
-        return _unpickle, (self._codec, self._csv)
+        return _unpickle, (self._codec, self._format)
 
     def encode(self, value: Value) -> bytes:
         """As the type's codec does."""
@@ -80,22 +83,24 @@ class Rows(Codec[Value]):
         return ""
 
 
-def _unpickle(codec: Codec[Value], csv: bool) -> Rows[Value]:  # noqa: FBT001 - as pickle calls it
-    return Rows(codec, csv=csv)
+def _unpickle(codec: Codec[Value], form: Format) -> Rows[Value]:
+    return Rows(codec, csv=form == "csv", typed=form == "parquet")
 
 
-def _reader_of(codec: Codec[Any], *, csv: bool) -> Callable[[bytes], Any]:
+def _reader_of(codec: Codec[Any], form: Format) -> Callable[[bytes], Any]:
     if isinstance(codec, Raw):
         return codec.decode
     if isinstance(codec, Protobuf):
         of = codec.python_type
-        return lambda data: message_of(of, _object.decode(_checked(data) if csv else data), csv=csv)
+        return lambda data: message_of(of, _object.decode(_checked(data) if form == "csv" else data), form)
     if codec.name != "json":
         raise ConfigurationError(
             f"codec {codec.name!r} reads bytes of its own, and rows of files are JSON: take a msgspec.Struct, a dataclass, dict, a "
             "protobuf message, bytes, or a function that takes the row's JSON"
         )
-    return _csv_reader(codec.python_type) if csv else reader_of(codec.python_type, whole_numbers=True)
+    return (
+        _csv_reader(codec.python_type) if form == "csv" else reader_of(codec.python_type, whole_numbers=True)
+    )
 
 
 def _csv_reader(python_type: type) -> Callable[[bytes], Any]:

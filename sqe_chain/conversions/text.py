@@ -34,15 +34,15 @@ def float_in(text: str, bits: int = 64) -> float:
     if not found:
         raise _refused(text, "a number", "one as JSON writes it, as in 20, -1.5 or 1e-3")
     if not found[1] and not found[2]:
-        whole_as_float(int(text), bits)
+        exact_float(int(text), bits)
     number = _narrowed(float(text), bits)
     if number - number or (not number and re.search("[1-9]", re.split("[eE]", text)[0])):
         raise _refused(text, f"a float of {bits} bits", "a number within its limits")
     return number
 
 
-def whole_as_float(number: int, bits: int = 64) -> float:
-    """An int as a float of so many bits.
+def exact_float(number: float, bits: int = 64) -> float:
+    """A number as a float of so many bits.
 
     Raises:
         ValueError: there is no such float.

@@ -173,7 +173,7 @@ def row_codec(what: str, codec: Codec[Any], file_format: Format, where: str) -> 
     try:
         from sqe_chain.codecs.rows import Rows  # noqa: PLC0415 - it needs msgspec, which flows over topics need not have
 
-        return Rows(codec, csv=file_format == "csv")
+        return Rows(codec, csv=file_format == "csv", typed=file_format == "parquet")
     except ModuleNotFoundError as error:
         raise FlowError(
             f"{where}: {what} need the package {error.name!r}: pip install 'sqe-chain[files]'"

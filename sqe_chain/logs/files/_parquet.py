@@ -49,7 +49,8 @@ class ParquetRows:
             ) from error
         self._path, self._file, self._errors = path, file, (pa.ArrowException, OSError, ValueError)
         try:
-            self._parquet = pq.ParquetFile(file, pre_buffer=False)
+            # Of INT96, as old programs write it, nanoseconds would overflow in silence: the year 9999 would be 1816.
+            self._parquet = pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us")
             was = self._parquet.schema_arrow
             self._schema = in_microseconds(was, pa)
         except self._errors as error:

@@ -276,6 +276,15 @@ def test_columns_of_another_form_are_refused(columns: Any, text: str) -> None:
         back(rows_of(Place), batch_of(**columns))
 
 
+def test_a_choice_that_there_is_not_is_refused() -> None:
+    made = msgspec.defstruct("Choice", [("size", Literal["s", "m"] | None), ("colour", Colour)])
+    good = {"size": pa.array(["s", None]), "colour": ["red", "blue"]}
+    assert [one.size for one in back(rows_of(made), batch_of(**good))] == ["s", None]
+    for wrong in ({"size": ["xl", "s"]}, {"colour": ["green", "red"]}):
+        with pytest.raises(PoisonError, match=r"'xl' is none of 's', 'm'|green"):
+            back(rows_of(made), batch_of(**{**good, **wrong}))
+
+
 def test_two_columns_of_one_name_are_refused() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["line", "line"])
     with pytest.raises(PoisonError, match="and no line"):

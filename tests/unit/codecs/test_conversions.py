@@ -354,6 +354,28 @@ def test_durations_and_times_of_day_of_parquet_keep_all_their_digits(tmp_path: P
     assert [one.decode()["x"] for one in rows.read()] == ["00:00:00.000001", "23:59:59.999999999", None]
 
 
+def test_far_times_of_old_programs_are_what_they_say(tmp_path: Path) -> None:
+    times = [datetime(9999, 12, 31), datetime(1, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999_999)]  # noqa: DTZ001 - no zone
+    pq.write_table(
+        pa.table({"x": pa.array(times, pa.timestamp("us"))}),
+        tmp_path / "a.parquet",
+        use_deprecated_int96_timestamps=True,
+    )
+    assert [one.decode()["x"] for one in FileRows(tmp_path / "a.parquet").read()] == [
+        one.isoformat() for one in times
+    ]
+
+
+def test_floats_of_columns_are_not_narrowed_and_those_of_lines_are_the_nearest() -> None:
+    line = b'{"narrow": 0.1, "float": 0.1}'
+    lines: Any = Rows(codec_for(MESSAGE), csv=False)
+    assert lines.decode(line).narrow == pa.scalar(0.1).cast(pa.float32()).as_py()
+    typed: Any = Rows(codec_for(MESSAGE), csv=False, typed=True)
+    with pytest.raises(ParseError, match=r"narrow: .* is not a float of 32 bits without being rounded"):
+        typed.decode(line)
+    assert typed.decode(b'{"narrow": 0.5, "float": 0.1}').narrow == 0.5
+
+
 # --- columns and tables ---------------------------------------------------------------------------------------
 
 EDGES = [datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
