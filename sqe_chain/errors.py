@@ -133,11 +133,13 @@ class WrongPayloadType(EnvelopeError):
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error, on one line and always encodable: even if its `str()` raises, or returns lone surrogates."""
+    """The text of an error, always encodable, that of others on one line: even if its `str()` raises, or returns lone surrogates."""
     try:
         text = str(error)
     except Exception as failed:  # noqa: BLE001 - a user's exception class: its `__str__` may raise anything
         text = f"(no text: its __str__ raised {type(failed).__name__})"
+    if isinstance(error, ChainError):  # ours may have several lines: the end of a traceback
+        return "\n".join(map(one_line, text.split("\n")))
     return one_line(text)
 
 

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow, wrap
-from sqe_chain.errors import ChainError, GapError, PoisonError, TruncatedInput, from_record
+from sqe_chain.errors import ChainError, GapError, PoisonError, TruncatedInput, from_record, text_of
 from sqe_chain.testing import Rehearsal
 
 
@@ -53,3 +53,11 @@ def test_a_truncated_input_says_where() -> None:
     with pytest.raises(TruncatedInput) as raised:
         rehearsal.restart()
     assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("words", 0, 3)
+
+
+def test_the_text_of_an_error_drives_no_terminal_and_that_of_others_is_one_line() -> None:
+    hostile = "a\x1b[2J\nb\ud800\x9b\u2028c"
+    assert text_of(ValueError(hostile)) == "a\\x1b[2J\\nb\\ud800\\x9b\\u2028c"
+    assert text_of(PoisonError(hostile)) == "a\\x1b[2J\nb\\ud800\\x9b\\u2028c"
+    trace = "a task failed: 7\nTraceback (most recent call last):\n  File ..."
+    assert ChainError(trace).to_record()[1] == trace
