@@ -155,4 +155,40 @@ MUTANTS: Final = (
         ),
         unsimulated="not found by 1,500 schedules",
     ),
+    mutant(
+        "a decoder that raises StopIteration loses the rest of its block",
+        (
+            "segment/source_partition.py",
+            "return [decode(payload) for payload in records.payloads]",
+            "return list(map(decode, records.payloads))",
+        ),
+        tests=(
+            "tests/unit/flow/test_user_functions.py::test_what_a_function_raises_costs_its_own_input_alone",
+        ),
+        unsimulated="not simulated: decoders raise other errors there",
+    ),
+    mutant(
+        "the state of a fold that is a generator is checked before it runs",
+        (
+            "stages/aggregate.py",
+            "        if emissions is not None:\n            self._push(emissions, entry.state, key, path, origin)\n        if context",
+            "        self._check_storable(key, entry)\n        if emissions is not None:\n            self._push(emissions, entry.state, key, path, origin)\n            return\n        if context",
+        ),
+        tests=(
+            "tests/unit/flow/test_odd_codecs.py::test_a_generator_s_state_is_checked_when_it_has_run_to_its_end",
+        ),
+        unsimulated="not simulated: folds are no generators there",
+    ),
+    mutant(
+        "another default of a field that stored states lack goes unnoticed",
+        (
+            "codecs/json_changes.py",
+            "before.default != field.default:",
+            "before.default is field.default:",
+        ),
+        tests=(
+            "tests/unit/codecs/test_json_changes.py::test_a_struct_reads_what_each_other_wrote_as_it_was_or_is_refused",
+        ),
+        unsimulated="not simulated: types stay as they are there",
+    ),
 )

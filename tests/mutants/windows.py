@@ -71,8 +71,8 @@ MUTANTS: Final = (
         "a later session is merged in place of the earlier one",
         (
             "stages/windows.py",
-            "                self._merge(state, window.state)\n",
-            "                self._merge(window.state, state)\n",
+            "self._merge(state, window.state))\n",
+            "self._merge(window.state, state))\n",
         ),
         tests=(
             "tests/unit/stages/test_windows.py::test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness",
@@ -83,8 +83,8 @@ MUTANTS: Final = (
         "a record that fails in one window is in those before it",
         (
             "stages/windows.py",
-            "        changed = codec.new() if state is None else codec.copy(state)\n        self._fold",
-            "        changed = codec.new() if state is None else state\n        self._fold",
+            "        changed = codec.new() if state is None else codec.copy(state)\n        check_nothing",
+            "        changed = codec.new() if state is None else state\n        check_nothing",
         ),
         tests=("tests/unit/stages/test_windows.py::test_a_fold_that_fails_leaves_no_window_half_changed",),
         unsimulated="not found by 500 schedules",

@@ -259,3 +259,28 @@ def test_a_value_that_no_codec_takes_costs_its_own_input(place: str, value: str)
         batches: list[Any] = rehearsal.events("committed")
         assert sum(one.get("excluded", 0) for one in batches) == 1
         assert sum(one["inputs"] for one in batches) == RECORDS
+
+
+@pytest.mark.parametrize("expiry", [{}, {"expire_after_ms": 1_000}], ids=["plain", "with expiry"])
+@pytest.mark.parametrize("poison", ["stop", "skip"])
+def test_a_generator_s_state_is_checked_when_it_has_run_to_its_end(
+    poison: Any, expiry: dict[str, int]
+) -> None:
+    """A fold that yields what it has made, and leaves a state that cannot be stored, is to blame like one that returns a list."""
+
+    def yields(state: dict[str, Any], value: dict[str, Any]) -> Any:
+        state["last"] = float(value["x"])
+        yield state["last"]
+
+    flow = Flow("odd", state_partitions=1, poison=poison)
+    values: Any = flow.source("in", dict, raw=True)
+    values.aggregate("a", key=_one, state=dict, fold=yields, **expiry).to("out", partitions=1)
+    rehearsal = Rehearsal(flow)
+    for text in ("1", "2", "nan"):
+        rehearsal.feed("in", {"x": text}, timestamp_ms=0)
+    if poison == "stop":
+        with pytest.raises(PoisonError, match=r"key b'k'|in\[0\]@2"):
+            rehearsal.run_until_caught_up()
+        return
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("a")[b"k"] == {"last": 2.0}
