@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
@@ -21,7 +21,9 @@ from sqe_chain.ports.files import Format
 Value = TypeVar("Value")
 
 Read = Callable[[str], Any]
+_NO_VALUE: Final = object()
 _object: Final = msgspec.json.Decoder(dict[str, Any])
+_texts: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, str])
 
 
 class Rows(Codec[Value]):
@@ -106,41 +108,47 @@ def _reader_of(codec: Codec[Any], form: Format) -> Callable[[bytes], Any]:
 def _csv_reader(python_type: type) -> Callable[[bytes], Any]:
     form = form_of(python_type)
     fields = getattr(mi.type_info(form), "fields", ())
-    reads = {field.encode_name: found for field in fields if (found := _read_of(field)) is not None}
+    reads = [(field.encode_name, *found) for field in fields if (found := _read_of(field)) is not None]
 
     def read(data: bytes) -> Any:  # noqa: ANN401 - a value of the type
-        row = _object.decode(_checked(data))
-        for name in reads.keys() & row.keys():
-            try:
-                row[name] = reads[name](row[name])
-            except ValueError as error:
-                raise msgspec.ValidationError(f"column {name!r}: {error}") from error
-            if row[name] is msgspec.UNSET:
+        row = _texts.decode(_checked(data))
+        for name, of, empty in reads:
+            text = row.get(name)
+            if text == "" and empty is not _NO_VALUE:
+                row[name] = empty
+            elif text is not None:
+                try:
+                    row[name] = of(text)
+                except ValueError as error:
+                    raise msgspec.ValidationError(f"column {name!r}: {error}") from error
+            if text == "" and empty is msgspec.UNSET:
                 del row[name]
         return msgspec.convert(row, form)
 
     return read
 
 
-def _read_of(field: Any) -> Read | None:  # noqa: ANN401 - msgspec's description
-    """What reads a field in text, before its type sees it; None: it takes text as it is."""
+def _read_of(field: Any) -> tuple[Read, object] | None:  # noqa: ANN401 - msgspec's description
+    """What reads a field in text, before its type sees it, and what an empty text is; None: it takes text as it is."""
     kinds = getattr(field.type, "types", (field.type,))
     if any(isinstance(kind, mi.StrType | mi.AnyType) for kind in kinds):
         return None
     reads = [read for kind in kinds for read in _reads_of(kind)]
     null = any(isinstance(kind, mi.NoneType) for kind in kinds)
-    empty = None if null else msgspec.UNSET
+    empty = None if null else _NO_VALUE if field.required else msgspec.UNSET
+    others = len(kinds) - null > len(reads)  # kinds that are text in JSON, too
+    return (reads[0] if len(reads) == 1 and not others else _first_of(reads, others=others)), empty
 
+
+def _first_of(reads: Sequence[Read], *, others: bool) -> Read:
     def read(text: str) -> Any:  # noqa: ANN401 - JSON
-        if text == "" and (null or not field.required):
-            return empty
         failed = None
         for one in reads:
             try:
                 return one(text)
             except ValueError as error:
                 failed = failed or error
-        if failed is not None and len(reads) == len(kinds) - null:
+        if failed is not None and not others:
             raise failed
         return text
 

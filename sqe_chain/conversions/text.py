@@ -6,10 +6,10 @@ import re
 import struct
 from typing import Final
 
-_INT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.0+)?").fullmatch
+_INT: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0+)?").fullmatch
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?").fullmatch
 _FINER: Final = re.compile(r"\.[0-9]{6}[0-9]*[1-9]").search
-_CODES: Final = {32: "f", 64: "d"}
+_SINGLE: Final = 32
 _BOOLS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -19,9 +19,10 @@ def int_in(text: str) -> int:
     Raises:
         ValueError: it is none.
     """
-    if not _INT(text):
+    found = _INT(text)
+    if not found:
         raise _refused(text, "an int", "digits, as in 20 or -3")
-    return int(text.partition(".")[0])
+    return int(found[1])
 
 
 def float_in(text: str, bits: int = 64) -> float:
@@ -33,10 +34,11 @@ def float_in(text: str, bits: int = 64) -> float:
     found = _NUMBER(text)
     if not found:
         raise _refused(text, "a number", "one as JSON writes it, as in 20, -1.5 or 1e-3")
-    if not found[1] and not found[2]:
-        exact_float(int(text), bits)
-    number = _narrowed(float(text), bits)
-    if number - number or (not number and re.search("[1-9]", re.split("[eE]", text)[0])):
+    number = float(text) if bits != _SINGLE else _narrowed(float(text))
+    if found.lastindex is None:
+        if number != int(text):
+            raise _refused(text, f"a float of {bits} bits without being rounded", "fewer digits")
+    elif number - number or (not number and re.search("[1-9]", re.split("[eE]", text)[0])):
         raise _refused(text, f"a float of {bits} bits", "a number within its limits")
     return number
 
@@ -48,7 +50,7 @@ def exact_float(number: float, bits: int = 64) -> float:
         ValueError: there is no such float.
     """
     try:
-        found = _narrowed(float(number), bits)
+        found = float(number) if bits != _SINGLE else _narrowed(float(number))
     except OverflowError:
         found = float("inf")
     if found != number:
@@ -56,11 +58,10 @@ def exact_float(number: float, bits: int = 64) -> float:
     return found
 
 
-def _narrowed(number: float, bits: int) -> float:
-    """The nearest float of so many bits."""
-    code = _CODES[bits]
+def _narrowed(number: float) -> float:
+    """The nearest float of 32 bits."""
     try:
-        found: float = struct.unpack(code, struct.pack(code, number))[0]
+        found: float = struct.unpack("f", struct.pack("f", number))[0]
     except OverflowError:
         return float("inf")
     return found

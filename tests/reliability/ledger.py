@@ -21,7 +21,7 @@ TREE: Final = Path(__file__).resolve().parents[2]
 LEDGER: Final = Path(__file__).with_name("ledger.jsonl")
 _READ: Final = (
     "proto", "sqe_chain/chain.py", "sqe_chain/errors.py", "sqe_chain/partitioner.py", "sqe_chain/envelope", "sqe_chain/replays",
-    "sqe_chain/codecs", "sqe_chain/segment",
+    "sqe_chain/codecs", "sqe_chain/segment", "sqe_chain/safe_text.py", "sqe_chain/conversions",
 )  # fmt: skip
 _RUN: Final = (
     *_READ, "sqe_chain/stages", "sqe_chain/protocol", "sqe_chain/flow", "sqe_chain/ports", "sqe_chain/engines/ahead.py",
