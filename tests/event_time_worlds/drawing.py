@@ -25,6 +25,7 @@ TRAITS: Final = {
     "between": 0.5,
     "two ways": 0.3,
     "still": 0.2,
+    "ties": 0.3,
 }
 """What a world may have -> in how many worlds; each of them can be left out."""
 _KEYS: Final = "abcdef"
@@ -78,7 +79,8 @@ def _facts(rng: random.Random, ways: tuple[Way, ...], has: dict[str, bool]) -> I
     exact, scale = rng.random() < 0.3, rng.choice((1, 1, 3))
     for _ in range(rng.randrange(4, 26) if scale == 1 else rng.randrange(15, 40)):
         way = rng.randrange(len(ways))
-        key, partition = rng.choice(_KEYS), rng.choices(range(len(weights[way])), weights[way])[0]
+        key = rng.choice(_KEYS[:2] if has["ties"] else _KEYS)
+        partition = rng.choices(range(len(weights[way])), weights[way])[0]
         if has["new partitions"] and rng.random() < 0.2:
             partition = rng.randrange(6)
         if has["placed"] and rng.random() < 0.9:
@@ -87,6 +89,8 @@ def _facts(rng: random.Random, ways: tuple[Way, ...], has: dict[str, bool]) -> I
             (0, 0, UNIT_MS, UNIT_MS, 2 * UNIT_MS, 9 * UNIT_MS if rng.random() < 0.1 else UNIT_MS)
         )
         gap_ms *= scale
+        if has["ties"] and rng.random() < 0.6:
+            gap_ms = 0
         if has["pause"] and rng.random() < 0.06:
             gap_ms = PAUSE_MS
         age_ms = rng.randrange(oldest_ms[partition % ways[way].partitions] + 1) if has["delay"] else 0
