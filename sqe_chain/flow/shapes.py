@@ -192,6 +192,8 @@ def _rebinds(steps: list[dis.Instruction], name: str, state: type | None) -> boo
     """Whether a statement binds a name to what is no part of what it was bound to."""
     last = steps[-1]
     stored = last.argval if isinstance(last.argval, tuple) else (last.argval,)
+    if last.opname == "STORE_FAST_LOAD_FAST":  # Python 3.13 joins the two
+        stored = stored[:1]
     if name not in stored or len(steps) < 2:  # noqa: PLR2004 - what is stored, and the store
         return False
     made = steps[-2]

@@ -213,6 +213,13 @@ def takes_a_field(state: dict[str, Any], value: Any) -> None:
     state["n"] = value["n"]
 
 
+def has_other_names_for_it(state: dict[str, Any], value: Any) -> None:
+    n = value["n"]
+    state["n"] = n
+    same = state
+    same["n"] = n
+
+
 FOLDS = [
     place for place in PLACES if place.name.startswith(("fold of aggregate", "fold of windowed", "merge"))
 ]
@@ -238,7 +245,7 @@ def test_a_fold_that_loses_its_state_is_refused_where_it_is_declared(place: Plac
         place.flow(fold)
 
 
-@pytest.mark.parametrize("fold", [goes_on_in_a_part, updates, takes_a_field])
+@pytest.mark.parametrize("fold", [goes_on_in_a_part, updates, takes_a_field, has_other_names_for_it])
 def test_a_fold_may_go_on_in_a_part_of_its_state(fold: Any) -> None:
     place = FOLDS[0]
     rehearsal = fed(place, fold, "stop")
