@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from sqe_chain.errors import ChainError, Superseded, Unavailable
+from sqe_chain.errors import ChainError, ServiceStopped, Superseded, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Bounds, TopicPartition
@@ -23,6 +23,8 @@ _numbers = itertools.count()
 _REST: Final = 4
 """Rounds without work after which a world rests."""
 _ROUNDS: Final = 80
+_MOVED: Final = "was moved to offset"
+"""Of a republisher that stops because it was rewound by somebody else: started again, it goes on from there."""
 
 
 class Wrong(AssertionError):
@@ -192,9 +194,11 @@ class Run:
             return True
         try:
             return service.batch()
-        except Crash:
+        except (Crash, Superseded, Unavailable):
             service.service = None
-        except (Superseded, Unavailable):
+        except ServiceStopped as error:
+            if _MOVED not in str(error):
+                raise
             service.service = None
         return True
 
@@ -232,7 +236,7 @@ class Run:
         for zombie in self.zombies.get(number, []):
             try:
                 zombie.wake()
-            except (Crash, Superseded):
+            except (Crash, Superseded, ServiceStopped):
                 self.zombies[number].remove(zombie)
             return
 
