@@ -124,6 +124,10 @@ PAUSES = {
         '["sessions",6000,[[1,[[1,10,false,100],[1,10,false,100]]],[1,[]]],[[0,0,"a",0,0],[0,0,"a",3456000000,0]],'
         '[[1,false,1000,100000000]],["f","f","p0","p1","w1:6"],false,false]'
     ),
+    "in what was not read when a republisher was rewound": (
+        '["hopping",6000,[[1,[[1,10,false,100]]],[1,[[1,10,false,100]]]],[[1,0,"a",0,0],[1,0,"a",3456000000,0]],'
+        '[[1,false,1000,100000000]],["f","f","p1","w1:7"],false,false]'
+    ),
 }
 """Small worlds with a pause that is longer than the guard believes."""
 
