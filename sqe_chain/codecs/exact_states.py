@@ -88,6 +88,13 @@ def objection(state: object, read: object) -> str:
     return f"{found}. Expected each in one place. Store a copy, or its index"
 
 
+def changes(value: object, read: object) -> Iterator[str]:
+    """What is not as it was once a value was read back; an int that is the same float is."""
+    return (
+        text for text in _differences(value, read, "") if not text.endswith("is a int, read back a float")
+    )
+
+
 def _settled(info: Any, v: str, above: tuple[type, ...], scope: dict[str, Any]) -> list[str]:  # noqa: ANN401 - msgspec's description
     """The lines for the fields of a struct or dataclass, and of those in its fields."""
     if not isinstance(info, mi.StructType | mi.DataclassType) or _is_frozen(info.cls) or info.cls in above:

@@ -23,11 +23,10 @@ from sqe_chain.segment.batch_steps import BatchStep
 from sqe_chain.segment.collector import Collector
 from sqe_chain.segment.operator_text import functions_of, operators_after
 from sqe_chain.segment.reached import batches_after, order_matters
+from sqe_chain.segment.watched import Passing, is_watched, watched_names
 from sqe_chain.stages.record_work import pack_key_and_id
 
 Encode = Callable[[Any], bytes]
-Passing = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
-"""Of values on their way into a stage or a function: their tag, their encoding, and what reads that."""
 IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
 """Nobody can change a text or a number: functions may share it."""
 
@@ -119,11 +118,16 @@ run ends."""
 
 def bound(flow: Flow, node: Node, side: Side, shuffled: frozenset[int]) -> Callable[..., Any] | None:
     """The function `bind` of the operators after a node, compiled once for each flow; see `operators_after`."""
-    known = _known(flow)
-    place = len(flow.nodes), node.index, side, shuffled
+    known, watched = _known(flow), is_watched()
+    place = len(flow.nodes), node.index, f"{side} watched" if watched else side, shuffled
     if place not in known:
         found = operators_after(flow, node, side, shuffled)
-        known[place] = found and compiled(found.title, found.source, "bind", _names(flow, found.nodes))
+        if found is not None:
+            names = _names(flow, found.nodes)
+            names = watched_names(flow, found.nodes, names) if watched else names
+            known[place] = compiled(found.title, found.source, "bind", names)
+        else:
+            known[place] = None
     bind: Callable[..., Any] | None = known[place]
     return bind
 
@@ -235,9 +239,17 @@ def encoding_of(
 
 def got(flow: Flow, node: Node, kind: str, verb: str = " got") -> str:
     """Which value, by the name of its type, came where, and from whom, for an error's text."""
+    return f"{_taker(node)}{verb} a {kind} from {_maker(flow, node)}"
+
+
+def way_into(flow: Flow, node: Node) -> str:
+    """From which function values come into a node, for texts."""
+    return f"{_maker(flow, node)} -> {_taker(node)}"
+
+
+def _taker(node: Node) -> str:
     into = "stage" if isinstance(node, StageNode) else node.kind
-    name = repr(node.name) if isinstance(node, KeyedNode) else f"at {node.declared_at}"
-    return f"{into} {name}{verb} a {kind} from {_maker(flow, node)}"
+    return f"{into} {node.name!r}" if isinstance(node, KeyedNode) else f"{into} at {node.declared_at}"
 
 
 def _maker(flow: Flow, node: Node) -> str:

@@ -33,7 +33,7 @@ from sqe_chain.flow.shapes import check_callable, check_nothing
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.expiring_rows import ExpiringRows
-from sqe_chain.stages.own_values import state_left
+from sqe_chain.stages.own_values import OwnValues, state_left
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 from sqe_chain.stages.shown_windows import ShownWindows
 from sqe_chain.stages.stream_time import JumpGuard
@@ -119,6 +119,7 @@ class WindowedAggregate(Generic[State]):
         check_guard(guard, where, windows=True)
         check_bool("shown", shown, where)
         self._table = table
+        self._values = OwnValues("a stream")
         self._windows = windows
         self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
         self._fold = self.plain_fold = fold
@@ -300,9 +301,11 @@ class WindowedAggregate(Generic[State]):
             raise AssertionError("asked for windows of a fixed size, after a record was observed")
         held = {window.span: window for window in self._expiring.all_at(row)}
         folded: dict[Span, State] = {}
-        for span in self._windows.spans(record.timestamp_ms):
-            if self._closes(span) > now_ms:
-                folded[span] = self._folded(held[span].state if span in held else None, record.value)
+        spans = [span for span in self._windows.spans(record.timestamp_ms) if self._closes(span) > now_ms]
+        for span in spans:
+            # Each window folds a value of its own.
+            value = record.value if len(spans) == 1 else self._values.read_back(record.value)
+            folded[span] = self._folded(held[span].state if span in held else None, value)
         # Only after all folds have succeeded: a record that fails is in none of its windows.
         for span, state in folded.items():
             self._touch(record.key, span)

@@ -24,6 +24,7 @@ from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash
 from sqe_chain.testing.proving import Fault, Feed, Finding, Proof, Schedule, prove, prove_schedule
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
+from sqe_chain.testing.values import ValueChanged
 
 __all__ = [
     "Arming",
@@ -37,6 +38,7 @@ __all__ = [
     "Schedule",
     "Settings",
     "SteppingClock",
+    "ValueChanged",
     "Zombie",
     "prove",
     "prove_schedule",

@@ -32,6 +32,7 @@ from sqe_chain.protocol.rebuild import Rebuild
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.results import AnnouncementResult
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.segment.watched import watching
 from sqe_chain.stages.contents import Remembered, remembered
 from sqe_chain.stages.window_rows import Result, results_in
 from sqe_chain.stores.memory import MemoryStore, StoreCopy
@@ -39,6 +40,7 @@ from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore
 from sqe_chain.testing.faulty_tables import faulty_sink
+from sqe_chain.testing.values import ValueWatch
 
 _names = itertools.count()
 
@@ -118,6 +120,7 @@ class Rehearsal(Arming):
         self.crashes = 0
         self.ended = 0
         self._runs = itertools.count()
+        self._values = ValueWatch(flow)
         for topic in flow.input_topics():
             self.log.create_topic(topic, (partitions or {}).get(topic, 1))
         for output in flow.outputs():
@@ -238,11 +241,19 @@ class Rehearsal(Arming):
     def batch(self, *, at_end: bool = False) -> bool:
         """Run one batch of the present run, or of a new one; False when there was nothing to do.
 
+        It warns of values that their codec changes, with `ValueChanged`.
+
         Args:
             at_end: no more input is expected: what waits for event time need not wait for silent partitions.
+
+        Raises:
+            NotDeterministic: a filter, a key or another function that only looks at a value has changed it.
         """
         service = self.service or self.start()
-        return service.batch(at_end=at_end).worked
+        with watching(self._values):
+            worked = service.batch(at_end=at_end).worked
+        self._values.tell()
+        return worked
 
     def run_until_caught_up(self, most_batches: int = 1_000) -> None:
         """Run batches until there is no new input, and nothing waits for event time, as under a supervisor.

@@ -60,7 +60,8 @@ def drawn(base: Schedule, random: Random, calls: int, *, upstream: int, rewinds:
         faults = [_fault(random, random.randrange(calls + _NEAR)) for _ in range(count)]
         found = replace(
             base,
-            block=random.choice((1, 2, 7)),
+            block=random.choice((1, 2, 7, 1_000)),
+            in_place=random.random() < 0.5,  # noqa: PLR2004 - a coin
             rows=random.choice((1, 2, 50)),
             batch=random.choice((0, 0, 1, 2, 1 + len(base.inputs) // 3)),
         )

@@ -85,6 +85,8 @@ def told(schedule: Schedule, records: Sequence[FedRecord], fired: Sequence[str],
     ]
     if more:
         lines.append(f"  Sizes, in records: {', '.join(more)}.")
+    if not schedule.in_place:
+        lines.append("  Stages run after a shuffle, and not in the tasks that read.")
     lines += [f"  - {one}" for one in fired] or ["  Nothing has to happen."]
     lines.append(f"Again: prove_schedule(flow, inputs, {as_code(schedule)})")
     return "\n".join(lines)

@@ -20,6 +20,8 @@ Service = Literal["flow", "upstream"]
 
 STEPS: Final = ("starting", "claim", "recover", "process", "seal", "publish", "persist", "commit")
 """Names of the protocol's steps by their number; 0 lies outside them."""
+BLOCK: Final = 3
+"""Records that a reader gets at a time, where nothing else is drawn."""
 _WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("crash", "before"): "crash before {}",
     ("crash", "after"): "crash after {}, its reply is lost",
@@ -112,6 +114,7 @@ class Schedule:
         batch: records of one batch at most; 0: as the settings say.
         block: records that a reader gets at a time.
         rows: rows that one write to a store takes.
+        in_place: whether stages run in the tasks that read, where the settings and partitions allow it.
     """
 
     inputs: tuple[int, ...]
@@ -120,13 +123,14 @@ class Schedule:
     upstream: bool = False
     carrier: Literal["value", "headers"] = "value"
     batch: int = 0
-    block: int = 3
+    block: int = BLOCK
     rows: int = 2
+    in_place: bool = True
 
     @property
     def undisturbed(self) -> Schedule:
-        """The same without anything that happens."""
-        return replace(self, faults=(), rewinds=())
+        """The same without anything that happens, on the usual layout and in the usual blocks: neither may change anything."""
+        return replace(self, faults=(), rewinds=(), in_place=True, block=BLOCK)
 
 
 @dataclass(frozen=True, slots=True)

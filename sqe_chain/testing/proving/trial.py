@@ -171,7 +171,8 @@ class Bench:
 
     def rehearsal(self, schedule: Schedule) -> Rehearsal:
         """The service under proof."""
-        settings = replace(self._settings, max_records=schedule.batch) if schedule.batch else self._settings
+        settings = replace(self._settings, in_place=schedule.in_place and self._settings.in_place)
+        settings = replace(settings, max_records=schedule.batch) if schedule.batch else settings
         names = {"", *(stage.store or "" for stage in self.flow.stages())}
         return Rehearsal(
             self.flow,

@@ -22,7 +22,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.context import Clock, Context
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
-from sqe_chain.flow.nodes import FilterNode, FlatMapNode, KeyByNode, MapNode, MergeNode, Node, StageNode
+from sqe_chain.flow.nodes import Node, StageNode
 from sqe_chain.testing.proving.contents import Content, content_of, shown
 from sqe_chain.testing.proving.surroundings import surroundings
 
@@ -35,6 +35,8 @@ LATER_S: Final = 400 * 86_400 + 26_003
 """How much later it is when a function is called for the second time, in seconds: another year, month, day, hour and minute."""
 _FOLDS: Final = frozenset({"fold", "on_timer", "merge"})
 """Functions that change their first argument, the state."""
+_OWNERS: Final = frozenset({"map", "flat_map", "fold", "on_timer", "combine", "decoder"})
+"""Functions that have the value which they take alone; all others look at one that goes on to others."""
 _PLACES: Final = ("decoder", "function", "key", "fold", "on_timer", "merge")
 """Fields of nodes and kinds of stages that hold a function of the user as it is."""
 
@@ -253,10 +255,10 @@ def watched_flow(flow: Flow, watch: Watch) -> Flow:
     """
 
     def watched(node: Node) -> Node:
-        changes: dict[str, Any] = _replaced(node, node, watch, flow)
+        changes: dict[str, Any] = _replaced(node, node, watch)
         if isinstance(node, StageNode):
             kind: Any = node.stage_kind
-            inner = _replaced(kind, node, watch, flow) if is_dataclass(kind) else {}
+            inner = _replaced(kind, node, watch) if is_dataclass(kind) else {}
             changes["stage_kind"] = replace(kind, **inner) if inner else kind
         return replace(node, **changes)
 
@@ -283,7 +285,7 @@ def _with_nodes(flow: Flow, changed: Callable[[Node], Node]) -> Flow:
     return found
 
 
-def _replaced(holder: Any, node: Node, watch: Watch, flow: Flow) -> dict[str, Any]:  # noqa: ANN401 - a node or a kind of stage
+def _replaced(holder: Any, node: Node, watch: Watch) -> dict[str, Any]:  # noqa: ANN401 - a node or a kind of stage
     """The fields of a node or a kind of stage that hold functions, with these watched."""
     changes: dict[str, Any] = {}
     for one in fields(holder):
@@ -293,8 +295,7 @@ def _replaced(holder: Any, node: Node, watch: Watch, flow: Flow) -> dict[str, An
         if not (declared or (one.name in _PLACES and callable(held))) or not _of_user(function):
             continue
         role = node.word if one.name == "function" else one.name
-        shared = isinstance(node, StageNode) or _is_shared(flow, node)
-        watched = Watched(function, len(watch.functions), node, role, watch, shared=shared)
+        watched = Watched(function, len(watch.functions), node, role, watch, shared=role not in _OWNERS)
         watch.functions.append(watched)
         changes[one.name] = replace(held, function=watched) if declared else watched
     return changes
@@ -304,20 +305,6 @@ def _of_user(function: object) -> bool:
     """Whether a function is the user's own; what this package makes of names of fields is not."""
     module = getattr(function, "__module__", None) or type(function).__module__
     return module not in {"operator", "_operator"} and not module.startswith("sqe_chain.")
-
-
-def _is_shared(flow: Flow, node: Node) -> bool:
-    """Whether others may see the value that a node takes: another branch, a stage, or those to whom it is passed on."""
-    if not isinstance(node, MapNode | FlatMapNode):
-        return True  # it passes on the value
-    pending = [flow.nodes[index] for index in node.parents]
-    while pending:
-        parent = pending.pop()
-        if isinstance(parent, StageNode) or parent.side or len(flow.children(parent.index)) > 1:
-            return True
-        if isinstance(parent, FilterNode | KeyByNode | MergeNode):
-            pending += [flow.nodes[index] for index in parent.parents]
-    return False
 
 
 def later() -> AbstractContextManager[object]:

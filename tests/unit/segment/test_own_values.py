@@ -20,8 +20,10 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stages import Tumbling
+from sqe_chain.stages import Hopping, Tumbling
 from sqe_chain.testing import Rehearsal
+
+pytestmark = pytest.mark.filterwarnings("ignore::sqe_chain.testing.ValueChanged")
 
 RECORDS = 5
 
@@ -451,3 +453,19 @@ def test_how_deep_a_value_may_be_nested_does_not_depend_on_the_stack(
     )
     assert found["states"]["all"] == ({b"k": {"n": taken}} if taken else {})
     assert found["left out"] == RECORDS - taken
+
+
+def test_windows_that_overlap_fold_values_of_their_own() -> None:
+    def take(state: dict[str, Any], value: dict[str, Any]) -> None:
+        state["n"] = state.get("n", 0) + value.pop("items")[0]
+
+    flow = Flow("overlap", state_partitions=1)
+    flow.source("in", dict, raw=True).windowed(
+        "all", Hopping(size_ms=20, advance_ms=10), key=lambda _: "k", state=dict, fold=take
+    ).map(lambda window: [window.start_ms, window.state["n"]]).to("out", partitions=1)
+    service = Rehearsal(flow)
+    for at_ms in (12, 25, 1_000):
+        service.feed("in", {"items": [at_ms]}, timestamp_ms=at_ms)
+    service.run_until_caught_up()
+    found = [one for envelope in service.published("out") for one in envelope.payloads]
+    assert found == [b"[0,12]", b"[10,37]", b"[20,25]"]

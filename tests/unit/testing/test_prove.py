@@ -218,13 +218,16 @@ def test_an_argument_that_others_see_must_not_be_changed() -> None:
         event["n"] = 0
         return event
 
+    def robot_of_cleaned(event: Event) -> str:
+        return robot_of(cleaned(event))
+
     flow = Flow("branches", state_partitions=1)
     stream = flow.source("in", dict)
-    stream.map(cleaned).to("cleaned", key=robot_of, partitions=1)
-    stream.to("raw", key=robot_of, partitions=1)
+    stream.map(cleaned).to("cleaned", key=robot_of, partitions=1)  # it has a value of its own
+    stream.to("raw", key=robot_of_cleaned, partitions=1)
     found = only(found_in(flow))
     assert found.reason == "changed argument"
-    assert "Before the call: {'n': 7, 'robot': 'r1'" in found.text
+    assert "Before the call: {'n': 1, 'robot': 'r1'" in found.text
     assert "After it:        {'n': 0, 'robot': 'r1'" in found.text
     assert (
         prove(flow_with(cleaned), {"in": EVENTS}, seconds=600, schedules=5, other_processes=False).schedules
