@@ -121,7 +121,7 @@ class _Writer:
             "plain": _is_plain,
             "new": _is_new,
             "reads_back": _reads_back,
-            "parts": _parts,
+            "parts": parts_of,
             "apart": _is_apart,
             "utc": UTC,
         }
@@ -216,7 +216,7 @@ def _is_new(v: object, seen: set[int]) -> bool:
 
 def _is_apart(v: Any, seen: set[int]) -> bool:  # noqa: ANN401 - any value
     """Whether no object in a value was met before."""
-    parts = list(_parts(v))
+    parts = list(parts_of(v))
     if (parts or isinstance(v, dict | list | set)) and not isinstance(v, tuple) and not _is_new(v, seen):
         return False
     return all(_is_apart(one, seen) for _, one in parts)
@@ -241,7 +241,7 @@ def _differences(a: Any, b: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - 
     if a.__class__ is not b.__class__:
         yield f"{it} is a {type(a).__qualname__}, read back a {type(b).__qualname__}"
         return
-    parts, read = dict(_parts(a)), dict(_parts(b))
+    parts, read = dict(parts_of(a)), dict(parts_of(b))
     for name in dict.fromkeys((*parts, *read)):
         if name in parts and name in read:
             yield from _differences(parts[name], read[name], path + name)
@@ -259,7 +259,7 @@ def _is_same(a: Any, b: Any) -> bool:  # noqa: ANN401 - values of one type witho
     return repr(a) == repr(b) if isinstance(a, datetime | time | Decimal) else bool(a == b)
 
 
-def _parts(v: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any value
+def parts_of(v: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any value
     """The parts of a value, each with how it is reached."""
     if isinstance(v, dict):
         yield from ((f"[{name!r}]", one) for name, one in v.items())
@@ -272,7 +272,7 @@ def _parts(v: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any value
 
 def _repeated(v: Any, path: str, seen: dict[int, str]) -> Iterator[str]:  # noqa: ANN401 - any value
     """Objects that are met twice."""
-    parts = list(_parts(v))
+    parts = list(parts_of(v))
     if (parts or isinstance(v, dict | list | set)) and not isinstance(v, tuple):
         before = seen.setdefault(id(v), path)
         if before != path:

@@ -143,6 +143,34 @@ def reads_as_default(codec: Codec[Any]) -> bool:
     return codec.reads_back and all(type(codec) is type(_default(cast("Hashable", one))) for one in kinds)
 
 
+def refused_part(value: object) -> str:
+    """Which part of a value JSON does not take, and of which type that is, for an error's text; empty if it takes each."""
+    path, parts = "", _parts_of(value)
+    while True:
+        for name, part in parts:
+            if not _is_taken(part):
+                path, value, parts = path + name, part, _parts_of(part)
+                break
+        else:
+            return path and f"{path} is a {type(value).__qualname__}"
+
+
+def _is_taken(value: object) -> bool:
+    try:
+        _json()(object).encode(value)
+    except Exception:  # noqa: BLE001 - whatever a codec raises
+        return False
+    return True
+
+
+def _parts_of(value: object) -> list[tuple[str, object]]:
+    if "msgspec" not in sys.modules:
+        return []
+    from sqe_chain.codecs.exact_states import parts_of  # noqa: PLC0415 - as `_json`
+
+    return list(parts_of(value))
+
+
 def encode_tagged(value: object) -> tuple[str, bytes]:
     """A value's bytes, by the codec that takes its type, and the tag by which `codec_tagged` finds that codec again."""
     codec = codec_for(type(value))

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from sqe_chain.codecs.registry import refused_part
 from sqe_chain.errors import PoisonError, text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
@@ -125,6 +126,8 @@ def _value_in(flow: Flow, error: BaseException) -> str:
         ):  # an error that is raised again has old frames, too
             value = frame.f_locals.get(found[2])
             text = got(flow, flow.nodes[int(found[1])], type(value).__name__, ", which got")
+            part = refused_part(value)
+            text += part and f": {part}"
     return text
 
 

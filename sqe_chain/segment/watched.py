@@ -6,13 +6,12 @@ Production pays nothing for it: a flow that is watched is compiled apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Protocol
 
 from sqe_chain.codecs import codec_for
-from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import FilterNode, KeyByNode, KeyedNode, Node
 
@@ -68,7 +67,8 @@ def _passing(flow: Flow, passing: Callable[[int, object], Passing], index: int, 
     def encode_watched(value: object) -> Any:  # noqa: ANN401 - bytes, or what nobody can change as it is
         data, watcher = encode(value), _WATCHER.get()
         if watcher is not None:
-            watcher.passed(flow.nodes[index], value, decode(data))
+            with suppress(Exception):  # what cannot be read back fails where it is read
+                watcher.passed(flow.nodes[index], value, decode(data))
         return data
 
     return tag, encode_watched, decode
@@ -86,5 +86,5 @@ def _bytes_of(value: Any) -> bytes | None:  # noqa: ANN401 - any value
     """None where there is nothing to compare."""
     try:
         return codec_for(type(value)).encode(value)
-    except (ConfigurationError, TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - whatever a codec raises
         return None

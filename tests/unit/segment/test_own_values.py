@@ -469,3 +469,24 @@ def test_windows_that_overlap_fold_values_of_their_own() -> None:
     service.run_until_caught_up()
     found = [one for envelope in service.published("out") for one in envelope.payloads]
     assert found == [b"[0,12]", b"[10,37]", b"[20,25]"]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        ({"cell": [1, nan]}, r"from map make at .*: \['cell'\]\[1\] is a float"),
+        (Reading(nan), r"from map make at .*: \.bar is a float"),
+        ({"by_name": {1: 2}}, r"from map make at .*: \['by_name'\] is a dict"),
+    ],
+)
+def test_the_part_of_a_value_that_its_codec_refuses_is_named(made: object, text: str, in_place: bool) -> None:
+    def make(_: object) -> object:
+        return made
+
+    flow = Flow("named", state_partitions=1)
+    flow.source("in", dict, raw=True).map(make).aggregate("all", key=lambda _: "k", state=dict, fold=remember)
+    service = Rehearsal(flow, settings=Settings(in_place=in_place))
+    service.feed("in", {})
+    with pytest.raises(PoisonError, match=text):
+        service.run_until_caught_up()
