@@ -90,6 +90,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "Arming",
         "Zombie",
         "SteppingClock",
+        "ValueChanged",
         "Crash",
         "MemoryStore",
         *("prove", "prove_schedule", "Proof", "Feed", "Schedule", "Fault", "Finding"),
