@@ -6,8 +6,10 @@ import random
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from tests.event_time_worlds.reference import spread
-from tests.event_time_worlds.world import JOINS, KINDS, UNIT_MS, Fact, Hop, Reader, Way, World
+from tests.event_time_worlds.world import BEAT, JOINS, KINDS, UNIT_MS, Fact, Hop, Reader, Way, World
 
 DELAY_MS: Final = 6 * UNIT_MS
 PAUSE_MS: Final = 40 * 24 * 3_600_000
@@ -26,6 +28,7 @@ TRAITS: Final = {
     "two ways": 0.3,
     "still": 0.2,
     "ties": 0.3,
+    "heartbeats": 0.3,
 }
 """What a world may have -> in how many worlds; each of them can be left out."""
 _KEYS: Final = "abcdef"
@@ -50,7 +53,11 @@ def draw(seed: int, *, kinds: tuple[str, ...] = KINDS, without: frozenset[str] =
     steps = tuple(_steps(rng, ways, len(readers), len(facts), has, backlog=backlog))
     if not has["still"]:
         steps = tuple(one for step in steps for one in (("t1", step) if step[0] in "pr" else (step,)))
-    return World(kind, DELAY_MS, ways, facts, readers, steps, rng.random() < 0.6, rng.random() < 0.3)
+    ends = rng.random() < 0.6, rng.random() < 0.3
+    beats = has["heartbeats"] and kind in ("tumbling", "hopping", "sessions")
+    if beats:
+        facts = tuple(replace(fact, key=BEAT) if rng.random() < 0.15 else fact for fact in facts)
+    return World(kind, DELAY_MS, ways, facts, readers, steps, *ends, beats)
 
 
 def _way(rng: random.Random, *, first: bool) -> Way:

@@ -18,7 +18,7 @@ from tests.event_time_worlds.reference import (
     SIZE_MS,
     key_of_group,
 )
-from tests.event_time_worlds.world import Hop
+from tests.event_time_worlds.world import BEAT, Hop
 
 STAGE: Final = "stage"
 """The stage whose states are compared."""
@@ -34,6 +34,10 @@ def key_of(value: Value) -> str:
 
 def number_of(value: Value) -> str:
     return str(value["n"])
+
+
+def beats_at(value: Value) -> bool:
+    return bool(value["k"] == BEAT)
 
 
 def add(state: Value, value: Value) -> None:
@@ -78,7 +82,9 @@ def republisher(name: str, source: str, target: str, raw: bool, hop: Hop) -> Flo
 
 
 @lru_cache(maxsize=2048)
-def reader(name: str, kind: str, sources: tuple[tuple[str, bool], ...], state_partitions: int) -> Flow:
+def reader(
+    name: str, kind: str, sources: tuple[tuple[str, bool], ...], state_partitions: int, *, beats: bool = False
+) -> Flow:
     """A flow whose stages go by event time; it publishes into topics of its own.
 
     Args:
@@ -86,6 +92,7 @@ def reader(name: str, kind: str, sources: tuple[tuple[str, bool], ...], state_pa
         kind: of its stages.
         sources: topics, and whether each is a root.
         state_partitions: of the flow.
+        beats: whether its windows have heartbeats.
     """
     flow = Flow(name, state_partitions=state_partitions)
     first, *others = (flow.source(topic, dict, raw=raw).key_by(key_of) for topic, raw in sources)
@@ -100,12 +107,12 @@ def reader(name: str, kind: str, sources: tuple[tuple[str, bool], ...], state_pa
         return flow
     for other in others:
         first = first.merge(other)
-    _with_stage(first, kind, name)
+    _with_stage(first, kind, name, beats=beats)
     return flow
 
 
-def _with_stage(facts: Any, kind: str, name: str) -> None:
-    kept: Value = {"state": dict, "retention_ms": _KEEP_MS}
+def _with_stage(facts: Any, kind: str, name: str, *, beats: bool) -> None:
+    kept: Value = {"state": dict, "retention_ms": _KEEP_MS, "heartbeat": beats_at if beats else None}
     if kind == "tumbling":
         made: Any = facts.windowed(STAGE, Tumbling(SIZE_MS), fold=add, **kept)
     elif kind == "hopping":

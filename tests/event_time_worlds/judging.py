@@ -29,7 +29,9 @@ def judge(world: World) -> None:
         run.run()
         deliveries = list(first_deliveries(run))
         for number, service in enumerate(run.readers):
-            expected = Reference(world.kind, world.readers[number].state_partitions, deliveries)
+            expected = Reference(
+                world.kind, world.readers[number].state_partitions, deliveries, beats=world.beats
+            )
             _compare(world, service, expected, f"reader {number}")
             if world.close and world.kind in WINDOWED:
                 service.close_windows()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
-from tests.event_time_worlds.world import UNIT_MS
+from tests.event_time_worlds.world import BEAT, UNIT_MS
 
 SIZE_MS: Final = 5 * UNIT_MS
 """Length of windows, and whatever else takes its time."""
@@ -45,6 +45,9 @@ class Part(Protocol):
     def accept(self, one: Delivery) -> Iterable[Given]:
         """Take a fact: what results."""
 
+    def reach(self, at_ms: float) -> Iterable[Given]:
+        """Event time has come so far: what results."""
+
     def states(self) -> dict[tuple[Any, ...], Any]:
         """What is stored."""
 
@@ -64,12 +67,12 @@ class Windows:
         yield from self.add(one.at_ms, one.key, one.number)
 
     def add(self, at_ms: int, key: str, item: object) -> Iterator[Given]:
-        yield from self._reach(at_ms)
+        yield from self.reach(at_ms)
         for start_ms, end_ms in self.spans(at_ms):
             assert (key, start_ms, end_ms) not in self.closed, "lanes are in order, so nothing is late"
             self.found.setdefault((key, start_ms, end_ms), []).append(item)
 
-    def _reach(self, at_ms: float) -> Iterator[Given]:
+    def reach(self, at_ms: float) -> Iterator[Given]:
         due = [one for one in self.found if one not in self.closed and one[2] <= at_ms]
         for one in sorted(due, key=lambda one: (one[2], one[0], one[1])):
             self.closed.add(one)
@@ -82,7 +85,7 @@ class Windows:
         return dict(self.found)
 
     def close(self) -> Iterator[Given]:
-        yield from self._reach(float("inf"))
+        yield from self.reach(float("inf"))
 
 
 def tumbling(at_ms: int) -> list[tuple[int, int]]:
@@ -109,11 +112,11 @@ class Sessions:
         self.over: dict[tuple[Any, ...], list[int]] = {}
 
     def accept(self, one: Delivery) -> Iterator[Given]:
-        yield from self._reach(one.at_ms)
+        yield from self.reach(one.at_ms)
         start_ms, _, numbers = self.open.get(one.key, (one.at_ms, 0, []))
         self.open[one.key] = start_ms, one.at_ms, [*numbers, one.number]
 
-    def _reach(self, at_ms: float) -> Iterator[Given]:
+    def reach(self, at_ms: float) -> Iterator[Given]:
         due = sorted((end_ms, key) for key, (_, end_ms, _) in self.open.items() if end_ms + GAP_MS < at_ms)
         for end_ms, key in due:
             start_ms, _, numbers = self.open.pop(key)
@@ -124,12 +127,15 @@ class Sessions:
         return self.over | {(key, start, end): numbers for key, (start, end, numbers) in self.open.items()}
 
     def close(self) -> Iterator[Given]:
-        yield from self._reach(float("inf"))
+        yield from self.reach(float("inf"))
 
 
 @dataclass
 class Stateless:
-    """What has no states that are compared, and no end."""
+    """What has no states that are compared, no end, and no heartbeats."""
+
+    def reach(self, at_ms: float) -> Iterable[Given]:
+        raise AssertionError(f"a heartbeat at {at_ms}")
 
     def states(self) -> dict[tuple[Any, ...], Any]:
         return {}
@@ -186,12 +192,12 @@ class Timers:
         self.expiry: dict[str, int] = {}
 
     def accept(self, one: Delivery) -> Iterator[Given]:
-        yield from self._reach(one.at_ms)
+        yield from self.reach(one.at_ms)
         self.numbers.setdefault(one.key, []).append(one.number)
         self.expiry[one.key] = one.at_ms + EXPIRY_MS
         self.timers[one.key, "" if one.number % 2 else "even"] = one.at_ms + SIZE_MS
 
-    def _reach(self, at_ms: int) -> Iterator[Given]:
+    def reach(self, at_ms: float) -> Iterator[Given]:
         while True:
             due = [(t, key, 0, name) for (key, name), t in self.timers.items() if t <= at_ms]
             due += [(t, key, 1, "") for key, t in self.expiry.items() if t <= at_ms]
@@ -256,13 +262,19 @@ class Reference:
         results: state partition of the last stage -> its results, in order.
     """
 
-    def __init__(self, kind: str, state_partitions: int, deliveries: Iterable[Delivery]) -> None:
+    def __init__(
+        self, kind: str, state_partitions: int, deliveries: Iterable[Delivery], *, beats: bool = False
+    ) -> None:
         self.parts = [MAKERS[kind]() for _ in range(state_partitions)]
         self.second = [Windows(wide) for _ in range(state_partitions)] if kind == "chained" else []
         self.results: list[list[Given]] = [[] for _ in range(state_partitions)]
         self.last_ms = 0
         for one in sorted(deliveries):
             self.last_ms = one.at_ms
+            if beats and one.key == BEAT:
+                for part in self.parts:
+                    self._publish(self._passed_on(part.reach(one.at_ms)))
+                continue
             self._publish(self._passed_on(self.parts[spread(one.key, state_partitions)].accept(one)))
 
     def _passed_on(self, given: Iterable[Given]) -> Iterator[Given]:

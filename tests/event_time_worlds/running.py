@@ -84,7 +84,9 @@ class Run:
             self.log.create_topic(f"root{way}", one.partitions)
         self.readers = [
             self._service(
-                reader(f"reader{number}", world.kind, self.sources(), one.state_partitions),
+                reader(
+                    f"reader{number}", world.kind, self.sources(), one.state_partitions, beats=world.beats
+                ),
                 one.max_records,
                 max_bytes=one.max_bytes,
                 in_place=one.in_place,

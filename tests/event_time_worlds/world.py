@@ -9,6 +9,8 @@ import msgspec
 UNIT_MS: Final = 1_000
 BEGIN_MS: Final = 1_700_000_000_000 // (60 * UNIT_MS) * 60 * UNIT_MS
 """The clock when a world begins."""
+BEAT: Final = "beat"
+"""Key of facts that may be heartbeats."""
 WINDOWED: Final = ("tumbling", "hopping", "sessions", "chained")
 JOINS: Final = ("table", "stream")
 FILTERS: Final = ("distinct", "deduplicate")
@@ -90,6 +92,7 @@ class World(msgspec.Struct, frozen=True, array_like=True):
         steps: what happens, in order: a letter and numbers, see `running.Run`.
         by_clock: how it ends: time passes until nothing waits; otherwise services run as with `--once`.
         close: whether windows are closed in the end.
+        beats: whether facts of the key `BEAT` are heartbeats.
     """
 
     kind: str
@@ -100,6 +103,7 @@ class World(msgspec.Struct, frozen=True, array_like=True):
     steps: tuple[str, ...]
     by_clock: bool
     close: bool
+    beats: bool = False
 
     def text(self) -> str:
         """The world as one line of JSON."""
