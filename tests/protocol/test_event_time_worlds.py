@@ -105,6 +105,30 @@ SMALL = {
         '["tumbling",6000,[[1,[[1,10,false,100],[3,10,false,100]]]],[[0,0,"a",0,0],[0,0,"a",0,0],[0,0,"b",0,0],'
         '[0,0,"a",0,0],[0,0,"d",1000,0]],[[1,false,4,100000000]],["f","f","f","f","f","p0","p1","r0","r0"],true,false]'
     ),
+    "what was stated elsewhere is believed once a partition is read to its end": (
+        '["sessions",6000,[[3,[[2,10,false,2]]]],[[0,2,"a",0,0],[0,2,"a",0,0],[0,1,"a",0,0],[0,2,"a",0,0],[0,'
+        '0,"a",3000,0],[0,5,"a",0,0],[0,0,"a",0,0],[0,2,"a",0,0],[0,1,"beat",0,0],[0,2,"d",6000,0]],[[1,'
+        'false,4,300]],["g0","f","f","f","f","f","p0"],false,false,true]'
+    ),
+    "a writer is silent once its republishers have committed what was there": (
+        '["table",6000,[[1,[]],[2,[[1,10,false,100]]]],[[1,0,"a",0,0],[1,1,"a",0,2000]],[[1,false,1000,'
+        '100000000]],["f","p0","f","r0","t7000","r0"],false,false,false]'
+    ),
+    "a silent writer may still give what is not older than the delay": (
+        '["table",6000,[[4,[[3,2,true,2],[3,2,false,100]]],[3,[]]],[[0,2,"a",0,0],[0,0,"e",0,0],[0,2,"d",0,'
+        '1456],[0,3,"a",3000,0],[1,0,"c",3000,5445],[0,1,"e",6000,5749],[1,0,"a",3000,2938],[1,2,"d",0,938],'
+        '[0,0,"f",6000,5712],[1,0,"e",3000,2252],[1,2,"f",0,1906],[1,1,"d",0,5116]],[[1,true,1000,'
+        '100000000]],["f","f","f","f","f","f","f","p0","p1","r0","f","f","f","p0","r0","f","r0"],false,false,'
+        "false]"
+    ),
+    "at one time, topic, partition and offset decide": (
+        '["hopping",6000,[[2,[]]],[[0,0,"a",0,0],[0,0,"a",0,0],[0,0,"a",0,0],[0,0,"d",0,0],[0,1,"d",0,0]],'
+        "[[1,false,2,100000000]],[],false,false,false]"
+    ),
+    "a republisher states what it knew before the batch": (
+        '["distinct",6000,[[2,[[1,10,false,100]]]],[[0,1,"a",0,4000],[0,1,"a",0,0],[0,0,"a",0,0]],[[1,false,'
+        "1,100000000]],[],false,false,false]"
+    ),
 }
 """Small worlds that some code has got wrong."""
 PAUSES = {
