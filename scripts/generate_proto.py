@@ -45,7 +45,6 @@ BUILDS = (
             "sqe_chain/v1/head.proto",
             "sqe_chain/v1/filters.proto",
             "sqe_chain/v1/windows.proto",
-            "sqe_chain/v1/held.proto",
             "sqe_chain/v1/joins.proto",
             "sqe_chain/v1/timers.proto",
             "sqe_chain/v1/dropped.proto",

@@ -15,7 +15,7 @@
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, RepeatedPosition,
-    │   │   ChangedType, NotCaughtUp, TooManyHeld, ChangedFile, UnreadableFile,
+    │   │   ChangedType, NotCaughtUp, ChangedFile, UnreadableFile,
     │   │   TableAltered, TableInconsistent, ReadersOverlap, OverwriteUnderWay
     │   └── Superseded         a newer run owns the flow
     ├── WriteAheadLogError     a write-ahead log cannot be opened, or has not taken a record
@@ -253,10 +253,6 @@ class TableInconsistent(ServiceStopped):
 
 class NotCaughtUp(ServiceStopped):
     """States cannot be announced yet (receivers have newer ones, or nothing was read of inputs created again), or windows not closed yet."""
-
-
-class TooManyHeld(ServiceStopped):
-    """More records wait for event time than may: one input partition holds the others back."""
 
 
 class ChangedFile(ServiceStopped):

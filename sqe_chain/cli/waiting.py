@@ -14,7 +14,7 @@ from sqe_chain.protocol.holding import Waiting
 
 
 def show_waiting(found: Sequence[Waiting], *, as_lines: bool) -> None:
-    """Print a row for each state partition, or each as a line of JSON.
+    """Print a row for each input partition, or each as a line of JSON.
 
     Args:
         found: what waits.
@@ -24,11 +24,12 @@ def show_waiting(found: Sequence[Waiting], *, as_lines: bool) -> None:
         for one in found:
             print_json(_line(one))
         return
-    table = Table("part", "waiting", "taken up to", Column("held back by", no_wrap=True), "known up to")
+    table = Table("partition", "waiting", "taken up to", Column("held back by", no_wrap=True), "known up to")
     for one in found:
         holder = one.holder
         by = ("", "") if holder is None else (str(holder), _moment(holder.watermark_ms))
-        table.add_row(str(one.part), str(one.units), _moment(one.taken_to_ms), *map(Text, by))
+        name = Text(f"{one.topic}[{one.partition}]")
+        table.add_row(name, str(one.units), _moment(one.taken_to_ms), *map(Text, by))
     OUT.print(table)
     ERR.print(f"{sum(one.units for one in found)} records wait for event time, as of the last batch")
 
@@ -44,11 +45,12 @@ def utc(at_ms: int) -> str:
 def _line(one: Waiting) -> dict[str, object]:
     holder = one.holder
     return {
-        "state_partition": one.part,
+        "topic": one.topic,
+        "partition": one.partition,
         "waiting": one.units,
         "taken_to_ms": one.taken_to_ms,
-        "topic": None if holder is None else holder.topic,
-        "partition": None if holder is None else holder.partition,
+        "holder_topic": None if holder is None else holder.topic,
+        "holder_partition": None if holder is None else holder.partition,
         "writer": None if holder is None else holder.writer or None,
         "watermark_ms": None if holder is None else holder.watermark_ms,
     }

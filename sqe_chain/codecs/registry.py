@@ -143,16 +143,20 @@ def reads_as_default(codec: Codec[Any]) -> bool:
     return codec.reads_back and all(type(codec) is type(_default(cast("Hashable", one))) for one in kinds)
 
 
+_DEEPEST_PART = 20
+"""Levels below a value that an error's text names."""
+
+
 def refused_part(value: object) -> str:
     """Which part of a value JSON does not take, and of which type that is, for an error's text; empty if it takes each."""
     path, parts = "", _parts_of(value)
-    while True:
-        for name, part in parts:
-            if not _is_taken(part):
-                path, value, parts = path + name, part, _parts_of(part)
-                break
-        else:
-            return path and f"{path} is a {type(value).__qualname__}"
+    for _ in range(_DEEPEST_PART):  # what is a part of itself has no end
+        refused = next(((name, part) for name, part in parts if not _is_taken(part)), None)
+        if refused is None:
+            break
+        path, value = path + refused[0], refused[1]
+        parts = _parts_of(value)
+    return path and f"{path} is a {type(value).__qualname__}"
 
 
 def _is_taken(value: object) -> bool:

@@ -61,6 +61,11 @@ class Block(ABC):
 
     @property
     @abstractmethod
+    def watermarks_ms(self) -> Ints:
+        """The watermarks that they bear; 0 for none."""
+
+    @property
+    @abstractmethod
     def chain_sizes(self) -> Ints:
         """Bytes of their chains; 0 for none."""
 
@@ -165,6 +170,11 @@ class RawBlock(Block):
         return np.fromiter(self.timestamps_ms, np.int64, len(self.messages))
 
     @cached_property
+    def watermarks_ms(self) -> Ints:
+        """See `Block`."""
+        return np.zeros(len(self.messages), np.int64)
+
+    @cached_property
     def chain_sizes(self) -> Ints:
         """See `Block`."""
         return np.zeros(len(self.messages), np.int64)
@@ -227,6 +237,11 @@ class EnvelopeBlock(Block):
     def times_ms(self) -> Ints:
         """See `Block`."""
         return self.columns.timestamp_ms
+
+    @property
+    def watermarks_ms(self) -> Ints:
+        """See `Block`."""
+        return self.columns.watermark_ms
 
     @property
     def chain_sizes(self) -> Ints:

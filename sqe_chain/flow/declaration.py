@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from sqe_chain.codecs import Codec, codec_for, codec_named
 from sqe_chain.errors import ConfigurationError, FlowError
@@ -244,24 +244,22 @@ def check_windows(found: object, where: str, *, overlap: bool) -> WindowKind:
     return found
 
 
-def check_guard(found: object, where: str, *, windows: bool) -> None:
+LateValues = Literal["drop", "stop"]
+"""What becomes of values whose time has passed; see `Stream.windowed`."""
+
+
+def check_guard(found: object, where: str) -> None:
     """Refuse what is not a guard of stream time.
 
     Args:
         found: the argument that a stage was given; None: no guard.
         where: file and line of the declaration.
-        windows: whether it is for windows, which cannot hold a record: they would never close.
 
     Raises:
-        FlowError: it is neither a guard nor None, or has a policy that windows do not have.
+        FlowError: it is neither a guard nor None.
     """
     if found is not None and not isinstance(found, TimeGuard):
         raise FlowError(f"{where}: guard={found!r}; a JumpGuard of sqe_chain.stages, or None")
-    if windows and found is not None and found.policy == "hold":
-        raise FlowError(
-            f"{where}: guard={found!r}: windows cannot hold a record from too far ahead, they would never close; "
-            "its policy must be 'drop' or 'stop'"
-        )
 
 
 def wants_context(function: UserFunction | None, plain: int, where: str) -> bool:

@@ -109,7 +109,7 @@ class FilterSteps(Generic[Value, Filtered]):
         name: str,
         interval_ms: int,
         *,
-        late: Literal["forward", "drop"] = "forward",
+        late: Literal["forward", "drop", "stop"] = "forward",
         guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
@@ -119,7 +119,7 @@ class FilterSteps(Generic[Value, Filtered]):
         Args:
             name: stage name; permanent.
             interval_ms: milliseconds before and after the first record, both ends included.
-            late: what becomes of records older than stream time less the interval.
+            late: what becomes of records older than stream time less the interval; "stop": each is poison, so that the flow's policy decides.
             guard: how far ahead of the others one record's event time may be, and what becomes of one that is
                 farther ahead: a `JumpGuard` of `sqe_chain.stages`. "standard": a day, and `hold`. None: every time is
                 believed.
@@ -140,7 +140,7 @@ class FilterSteps(Generic[Value, Filtered]):
         id: IdOf[Value],  # noqa: A002 - the KIP's word
         interval_ms: int,
         *,
-        late: Literal["forward", "drop"] = "forward",
+        late: Literal["forward", "drop", "stop"] = "forward",
         guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
@@ -170,7 +170,7 @@ class FilterSteps(Generic[Value, Filtered]):
         id: IdOf[Value],  # noqa: A002 - the KIP's word
         interval_ms: int,
         *,
-        late: Literal["forward", "drop"] = "forward",
+        late: Literal["forward", "drop", "stop"] = "forward",
         guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
@@ -200,7 +200,7 @@ class FilterSteps(Generic[Value, Filtered]):
         windows: object,
         *,
         grace_ms: int = 0,
-        late: Literal["drop", "forward"] = "drop",
+        late: Literal["drop", "forward", "stop"] = "drop",
         guard: object = STANDARD,
         store: str | None = None,
     ) -> Filtered:
@@ -210,7 +210,7 @@ class FilterSteps(Generic[Value, Filtered]):
             name: stage name; permanent.
             windows: `Tumbling`, `Calendar` or `Sessions` of `sqe_chain.stages`.
             grace_ms: how long after its end a window is still remembered.
-            late: what becomes of later records.
+            late: what becomes of later records; "stop": each is poison, so that the flow's policy decides.
             guard: as for `deduplicate_by_key`, but it can only drop or stop. "standard": 31 days, and `drop`.
             store: name of the store for this stage; by default the service's.
 
@@ -222,7 +222,7 @@ class FilterSteps(Generic[Value, Filtered]):
         return self._filtered(name, kind, store, where)
 
 
-def guard_setting(guard: object, where: str, *, windows: bool) -> dict[str, Any]:
+def guard_setting(guard: object, where: str) -> dict[str, Any]:
     """The arguments of a stage for its guard; none for the standard one.
 
     Raises:
@@ -230,5 +230,5 @@ def guard_setting(guard: object, where: str, *, windows: bool) -> dict[str, Any]
     """
     if guard == STANDARD:
         return {}
-    check_guard(guard, where, windows=windows)
+    check_guard(guard, where)
     return {"guard": guard}

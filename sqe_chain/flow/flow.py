@@ -51,7 +51,6 @@ class Flow(Topology):
         dead_letter_partitions: partitions used there.
         state_partitions: number P of state partitions; fixed when the flow first starts.
         max_lanes: lanes that one input partition may carry.
-        max_held: records that may wait for event time in one stage and state partition.
         recreated: what to do when known roots arrive again through an intermediate topic that was recreated.
         allow_compacted: accept inputs with `cleanup.policy=compact`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from sqe_chain.flow.declaration import caller_line, check_bool, declared
+from sqe_chain.flow.declaration import LateValues, caller_line, check_bool, declared
 from sqe_chain.flow.functions import Made, Value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
@@ -49,6 +49,7 @@ class JoinSteps(Generic[Value]):
         how: Literal["inner"] = "inner",
         deleted: Callable[[Other], bool] | None = None,
         history_ms: int = 0,
+        late: LateValues = "drop",
         static: bool = False,
         guard: object = STANDARD,
         store: str | None = None,
@@ -64,6 +65,7 @@ class JoinSteps(Generic[Value]):
         how: Literal["left"],
         deleted: Callable[[Other], bool] | None = None,
         history_ms: int = 0,
+        late: LateValues = "drop",
         static: bool = False,
         guard: object = STANDARD,
         store: str | None = None,
@@ -78,6 +80,7 @@ class JoinSteps(Generic[Value]):
         how: How = "inner",
         deleted: Callable[[Any], bool] | None = None,
         history_ms: int = 0,
+        late: LateValues = "drop",
         static: bool = False,
         guard: object = STANDARD,
         store: str | None = None,
@@ -90,7 +93,8 @@ class JoinSteps(Generic[Value]):
             combine: ``(value, what the table said) -> output``; None for no output.
             how: "inner": what finds nothing gives nothing. "left": it is combined with None.
             deleted: ``change -> bool``: whether it deletes its key.
-            history_ms: how long older versions are kept, for values that are late; later ones are dropped.
+            history_ms: how long older versions are kept, for values and changes of the table that are late.
+            late: what becomes of later ones, as for `windowed`.
             static: it is reference data without history: a key has what was said of it last, whatever the times, and values wait
                 until the table is read to its end and silent. It comes from sources that nothing else takes.
             guard: as for `distinct`.
@@ -106,6 +110,7 @@ class JoinSteps(Generic[Value]):
             how=how,
             deleted=None if deleted is None else declared("deleted", deleted, 1, where),
             history_ms=history_ms,
+            late=late,
             static=static,
             guard=guard,
         )
@@ -122,6 +127,7 @@ class JoinSteps(Generic[Value]):
         after_ms: int,
         how: Literal["inner"] = "inner",
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         guard: object = STANDARD,
         store: str | None = None,
     ) -> Filter[Made]: ...
@@ -137,6 +143,7 @@ class JoinSteps(Generic[Value]):
         after_ms: int,
         how: Literal["left"],
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         guard: object = STANDARD,
         store: str | None = None,
     ) -> Filter[Made]: ...
@@ -151,6 +158,7 @@ class JoinSteps(Generic[Value]):
         after_ms: int,
         how: How = "inner",
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         guard: object = STANDARD,
         store: str | None = None,
     ) -> Any:
@@ -163,7 +171,8 @@ class JoinSteps(Generic[Value]):
             before_ms: how much earlier than a value its partner may be.
             after_ms: how much later.
             how: "inner": what finds no partner gives nothing. "left": it is combined with None, when none can come any more.
-            lateness_ms: how late values may be; later ones are dropped.
+            lateness_ms: how late values may be.
+            late: what becomes of later ones, as for `windowed`.
             guard: as for `distinct`.
             store: name of the store for this stage; by default the service's.
 
@@ -177,6 +186,7 @@ class JoinSteps(Generic[Value]):
             before_ms=before_ms,
             after_ms=after_ms,
             lateness_ms=lateness_ms,
+            late=late,
             guard=guard,
         )
         return self._joined(name, kind, other, store, where)

@@ -26,15 +26,19 @@ FoundNode = TypeVar("FoundNode", bound=Node)
 PoisonPolicy = Literal["stop", "dead_letter", "skip"]
 
 DEFAULT_STATE_PARTITIONS = 8
-DEFAULT_MAX_HELD = 1_000_000
 MAX_PARTITIONS = 100_000
 """Of an output; more than any Kafka cluster can have, so a larger number is a typing error."""
 _MOST = {
     "state_partitions": 65_536,
     "dead_letter_partitions": MAX_PARTITIONS,
     "max_lanes": 10_000_000,
-    "max_held": 1_000_000_000,
 }
+
+
+def takes_times(stage: StageNode) -> bool:
+    """Whether a stage takes its units in the order of their times, across input partitions."""
+    kind = stage.stage_kind
+    return kind.order == "times" and kind.spread in ("key", "id")
 
 
 @dataclass
@@ -54,7 +58,6 @@ class Topology:
     dead_letter_partitions: int = 1
     state_partitions: int = DEFAULT_STATE_PARTITIONS
     max_lanes: int = DEFAULT_MAX_LANES
-    max_held: int = DEFAULT_MAX_HELD
     recreated: Recreated = "stop"
     allow_compacted: bool = False
     nodes: list[Node] = field(default_factory=list, init=False, repr=False)
@@ -232,9 +235,24 @@ class Topology:
         return self._once(("level", stage.index), counted)
 
     @property
+    def gated(self) -> frozenset[str]:
+        """The input topics, and the names of sources of files, whose inputs are taken in the order of their times.
+
+        That are those that reach a stage which compares times of several inputs. What a stage compares of one input partition
+        alone has an order already.
+        """
+
+        def found() -> frozenset[str]:
+            return frozenset().union(
+                *(self.topics_before(one) for one in self.stages() if takes_times(one)),
+            )
+
+        return self._once("gated", found)
+
+    @property
     def by_time(self) -> bool:
         """Whether any stage takes its records in the order of their times."""
-        return self._once("by time", lambda: any(one.stage_kind.order == "times" for one in self.stages()))
+        return bool(self.gated)
 
     @property
     def writes_sqe(self) -> bool:

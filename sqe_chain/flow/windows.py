@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Context
-from sqe_chain.flow.declaration import caller_line, declared, declared_fold, state_codec
+from sqe_chain.flow.declaration import LateValues, caller_line, declared, declared_fold, state_codec
 from sqe_chain.flow.declared_aggregates import Aggregation, check_plain
 from sqe_chain.flow.declared_stage import checked_key, declared_stage
 from sqe_chain.flow.functions import (
@@ -61,6 +61,7 @@ class WindowSteps(Generic[Value]):
         codec: Codec[MessageState] | str | None = None,
         merge: Callable[[MessageState, MessageState], None] | None = None,
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         retention_ms: int = 0,
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
@@ -80,6 +81,7 @@ class WindowSteps(Generic[Value]):
         codec: Codec[MessageState] | str | None = None,
         merge: Callable[[MessageState, MessageState], None] | None = None,
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         retention_ms: int = 0,
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
@@ -99,6 +101,7 @@ class WindowSteps(Generic[Value]):
         codec: Codec[MessageState] | str | None = None,
         merge: Callable[[MessageState, MessageState], None] | None = None,
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         retention_ms: int = 0,
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
@@ -118,6 +121,7 @@ class WindowSteps(Generic[Value]):
         codec: Codec[MessageState] | str | None = None,
         merge: Callable[[MessageState, MessageState], None] | None = None,
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         retention_ms: int = 0,
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
@@ -137,6 +141,7 @@ class WindowSteps(Generic[Value]):
         codec: Codec[State] | str | None = None,
         merge: Callable[[State, State], None] | None = None,
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         retention_ms: int = 0,
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
@@ -156,6 +161,7 @@ class WindowSteps(Generic[Value]):
         codec: Codec[State] | str | None = None,
         merge: Callable[[State, State], None] | None = None,
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         retention_ms: int = 0,
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
@@ -175,6 +181,7 @@ class WindowSteps(Generic[Value]):
         codec: Codec[State] | str | None = None,
         merge: Callable[[State, State], None] | None = None,
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         retention_ms: int = 0,
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
@@ -194,6 +201,7 @@ class WindowSteps(Generic[Value]):
         codec: Codec[State] | str | None = None,
         merge: Callable[[State, State], None] | None = None,
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         retention_ms: int = 0,
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
@@ -209,6 +217,7 @@ class WindowSteps(Generic[Value]):
         *,
         key: str | KeyOf[Value] | KeyInContext[Value] | None = None,
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         retention_ms: int = 0,
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
@@ -228,6 +237,7 @@ class WindowSteps(Generic[Value]):
         codec: Codec[Any] | str | None = None,
         merge: UserFunction | None = None,
         lateness_ms: int = 0,
+        late: LateValues = "drop",
         retention_ms: int = 0,
         heartbeat: UserFunction | None = None,
         guard: object = STANDARD,
@@ -251,6 +261,8 @@ class WindowSteps(Generic[Value]):
             codec: of a window's state: a codec, or its name; by default the one that takes its type.
             merge: for sessions: ``(state, later) -> None``, called when a value joins two of them. Declared aggregates have theirs.
             lateness_ms: how long windows stay open for late values.
+            late: what becomes of values that come later: "drop", they are dropped, counted, and given by `dropped()`; "stop", each is
+                poison, so that the flow's policy decides.
             retention_ms: how long final windows are kept in the store, to be read (`sqe-chain state`).
             heartbeat: ``value -> bool``, or with the context as second argument. A value for which it is true is not
                 folded. It moves stream time of every state partition to its event time (not beyond the service's
@@ -278,6 +290,7 @@ class WindowSteps(Generic[Value]):
                 refused={"codec": codec, "merge": merge},
                 settings={
                     "lateness_ms": lateness_ms,
+                    "late": late,
                     "retention_ms": retention_ms,
                     "heartbeat": heartbeat,
                     "guard": guard,
@@ -298,6 +311,7 @@ class WindowSteps(Generic[Value]):
             fold=folded,
             merge=merge,
             lateness_ms=lateness_ms,
+            late=late,
             retention_ms=retention_ms,
             beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
             guard=guard,

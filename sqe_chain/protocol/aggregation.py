@@ -16,7 +16,8 @@ from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import check_not_superseded, claim, release, stamp
 from sqe_chain.protocol.closing import check_closes
-from sqe_chain.protocol.cutting import Part, ends_silence
+from sqe_chain.protocol.cutting import Part
+from sqe_chain.protocol.dropping import Dropping
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import (
@@ -80,6 +81,7 @@ class Aggregation:
     _processor: Processor = field(init=False)
     _choice: NextBatch = field(init=False)
     _holding: Holding = field(init=False)
+    _dropping: Dropping = field(init=False)
     _owned: OwnedFlow | None = None
     _bytes_per_record: float = 100.0
     _seen: FilesSeen | None = None
@@ -87,8 +89,9 @@ class Aggregation:
 
     def __post_init__(self) -> None:
         self._processor = Processor(self.env)
-        self._choice = NextBatch(self.env, self._processor.runs_in_place)
+        self._choice = NextBatch(self.env)
         self._holding = Holding(self.env)
+        self._dropping = Dropping(self.env)
 
     @property
     def last(self) -> Plan | None:
@@ -209,11 +212,12 @@ class Aggregation:
             owned.applier.commit_again(last, now=at_end)
             env.commits.settle()
             self._holding.look(last)
+            self._dropping.add({})
             env.emit(CaughtUp(last.number))
             return BatchResult(worked=False, plan=last.number)
         part, report, exclusions = found
-        shuffled = env.flow.by_time and not self._processor.ran_in_place
-        plan = batch_plan(last, owned.claim, part, report, exclusions, spec, shuffled=shuffled)
+        idle_ms = env.settings.idle_ms
+        plan = batch_plan(env.flow, last, owned.claim, part, report, exclusions, spec, idle_ms=idle_ms)
         with env.step(SEAL):
             owned.seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so
         owned.finish(plan, owned.headers_at(last), report, publish=True, top_level=levels(env.flow))
@@ -255,6 +259,7 @@ class Aggregation:
         if part.closing is not None:
             env.emit(WindowsClosed(plan.number, result.outputs, part.closing.event_ms))
         env.say(self._matches.take(report.dropped))
+        self._dropping.add(report.dropped)
         if report.dropped:
             counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(report.dropped.items())}
             env.emit(Filtered(plan.number, counts))
@@ -263,7 +268,7 @@ class Aggregation:
         """The result with what waits for event time, and who holds it back."""
         holder = self._holding.look(plan)
         name = None if holder is None else mark_name(holder.topic, holder.partition)
-        return replace(result, held=plan.held, holder=name, watermark_ms=holder and holder.watermark_ms)
+        return replace(result, held=plan.waiting, holder=name, watermark_ms=holder and holder.watermark_ms)
 
     def _look(self) -> tuple[dict[str, TopicInfo], dict[TopicPartition, Bounds]]:
         """Describe the topics, bring the layout up to date with them, and read the bounds of the same topics."""
@@ -277,7 +282,8 @@ class Aggregation:
             offsets = self.owned.last.next_offsets()
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
             read = self.owned.last.read_files()
-            look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets, read)
+            needed = self.owned.last.needed_offsets()
+            look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets, read, needed)
             bounds = env.retry.call("look for new records", look)
             if bounds is not None:
                 return infos, bounds
@@ -317,26 +323,12 @@ class Aggregation:
         env = self.env
         limit = min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record))
         while True:  # bounded: each round halves the batch
-            part = self._choice.part(last, bounds, infos, limit, at_end=at_end, close=close)
+            part = self._choice.part(last, bounds, limit, at_end=at_end, close=close)
             if part is None:
                 return None
             transition = self.owned.transition_after(last)
-            batch = Batch(
-                transition,
-                part.ranges,
-                last,
-                part.clock_ms,
-                infos,
-                levels(env.flow),
-                part.left_out,
-                sealed=part.due is not None,  # and perhaps published in part, before a rebuild
-                caught_up=part.caught_up,
-                shuffled=last.shuffled,
-                silent=part.silent,
-                last_silent=ends_silence(last, part.stops, silent=part.silent),
-                tick_ms=part.tick_ms,
-                closing=part.closing,
-            )
+            # One that was sealed has perhaps been published in part, before a rebuild.
+            batch = Batch.of(transition, part, last, infos, levels(env.flow))
             try:
                 with env.step(PROCESS):
                     return part, *self._processor.run(batch)
@@ -348,7 +340,7 @@ class Aggregation:
                         f"flow {env.flow.name!r}: a batch that was published in part has to be repeated as it was sealed, but "
                         "more of its inputs fail now than one plan can list; run the code that sealed it"
                     ) from None
-                limit = sum(planned.stop - planned.start for planned in part.ranges) // 2
+                limit = sum(planned.stop - planned.begin for planned in part.ranges) // 2
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""

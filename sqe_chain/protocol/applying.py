@@ -156,7 +156,10 @@ class Applier:
         env = self.env
         if env.settings.rebuild is not None:  # a rebuild has no group; the flow commits after the switch
             return
-        commits = {planned.tp: Commit(planned.stop, self._metadata(plan, planned)) for planned in plan.ranges}
+        needed = plan.needed_offsets()
+        commits = {
+            planned.tp: Commit(needed[planned.tp], self._metadata(plan, planned)) for planned in plan.ranges
+        }
         ids = {planned.topic: planned.topic_id for planned in plan.ranges}
         # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
         env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.declared_name, commits, ids))

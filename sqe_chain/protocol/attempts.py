@@ -154,7 +154,7 @@ class Attempts:
     def _close(self, attempt: Attempt) -> Attempt:
         """In one step, fence off whoever works on the attempt, and take the mark away."""
         home, last = attempt.home, attempt.plan
-        ranges = tuple(replace(planned, start=planned.stop) for planned in last.ranges)
+        ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
         plan = replace(
             last,
             number=last.number + 1,

@@ -28,6 +28,7 @@ from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan, at_name, mark_name
 from sqe_chain.protocol.planning import birth_plan
 from sqe_chain.protocol.readers import Readers, Record, Sets, check_exist, read_record, write_record
+from sqe_chain.segment.event_times import Frontier
 from sqe_chain.segment.states import Claim
 
 Starts = Mapping[TopicPartition, tuple[int, bool]]
@@ -269,7 +270,7 @@ def first_plan(
         for planned in before.ranges
         if flow.reads_partition(planned.partition)
     }
-    ranges = [*plan.ranges, *(replace(planned, start=planned.stop) for _, planned in own.values())]
+    ranges = [*plan.ranges, *(replace(planned, start=planned.stop, again=-1) for _, planned in own.values())]
     return replace(
         plan,
         number=number,
@@ -277,8 +278,14 @@ def first_plan(
         ranges=tuple(sorted(ranges, key=lambda planned: planned.tp)),
         marks=plan.marks | {name: before.marks[name] for name, (before, _) in own.items()},
         times={name: before.times[name] for name, (before, _) in own.items() if name in before.times},
-        shuffled=any(before.shuffled for before in known),
+        frontier=_least([before.frontier for before in known]),
     ).with_id()
+
+
+def _least(frontiers: Sequence[Frontier | None]) -> Frontier | None:
+    """Up to where the inputs of all readers were taken."""
+    found = [one for one in frontiers if one is not None]
+    return min(found) if found and len(found) == len(frontiers) else None
 
 
 def _layout(fresh: Layout, known: Sequence[Plan], number: int, flow: Flow) -> Layout:

@@ -47,7 +47,7 @@ def closing_part(
         last: the last plan; everything that it could release is released.
         part: what the next batch would read.
         bounds: of the input partitions.
-        caught_up: who is not waited for, at the end of the input; see `Plan.caught_up`.
+        caught_up: where everything is read, and who is not waited for at the end of the input.
         clock_ms: the batch's clock.
 
     Raises:
@@ -60,9 +60,9 @@ def closing_part(
             f"flow {flow.name!r}: its windows cannot be closed, because after a rebuild not all is read again that it had read "
             "before; nothing was closed. Start it until it has caught up"
         )
-    found = progress_of(KnownTimes.after(last).all_at(offsets, caught_up, clock_ms))
+    found = progress_of(KnownTimes.after(last).all_at(offsets, caught_up, clock_ms, for_good=True))
     expected = next((one for one in found if one.waited_for), None)
-    if expected is not None or not part.empty or last.held:
+    if expected is not None or not part.empty or last.waiting:
         raise NotCaughtUp(
             f"flow {flow.name!r}: its windows cannot be closed, because {_why(expected, offsets, bounds)}; nothing was closed. Start it "
             "again when all is there"
@@ -76,9 +76,9 @@ def closing_part(
             "them, and holds no more. Nothing was closed. Run it without --close-windows from now on, and close windows by "
             f"heartbeats; or {START_OVER}"
         )
-    ranges = tuple(replace(planned, start=planned.stop) for planned in last.ranges)
+    ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
     closing = Closing(last.closes.done + 1, max(times_ms))
-    return Part(ranges, offsets, caught_up=caught_up, closing=closing)
+    return Part(ranges, offsets, frontier=last.frontier, caught_up=caught_up, closing=closing)
 
 
 def _why(

@@ -16,6 +16,7 @@ from sqe_chain.protocol.inputs import cut, limit_bounds
 from sqe_chain.protocol.plan import Plan, PlannedRange, Unfinished, mark_name
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.segment.closing import Closing
+from sqe_chain.segment.event_times import Frontier
 from sqe_chain.segment.exclusion import Exclusion
 
 Offsets = dict[TopicPartition, int]
@@ -30,7 +31,9 @@ class Part:
         stops: their ends.
         silent: its outputs are not published.
         due: the batch that was sealed before a rebuild, which this one repeats; None: it is new.
-        caught_up: see `Plan.caught_up`.
+        frontier: see `Plan.frontier`.
+        caught_up: where everything is read that was there as it begins; a redo need not know.
+        at_end: partitions that it reads to their end; a redo need not know.
         tick_ms: up to where timers of the batch's clock fire; None: none do.
         closing: it reads nothing and closes all windows.
         clock_ms: the batch's clock.
@@ -40,7 +43,9 @@ class Part:
     stops: Offsets
     silent: bool = False
     due: Unfinished | None = None
-    caught_up: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    frontier: Frontier | None = None
+    caught_up: Mapping[TopicPartition, Mapping[str, int | None]] = field(default_factory=dict)
+    at_end: frozenset[TopicPartition] = frozenset()
     tick_ms: int | None = None
     closing: Closing | None = None
     clock_ms: int = 0
@@ -53,7 +58,7 @@ class Part:
     @property
     def empty(self) -> bool:
         """Nothing is new, and nothing is closed."""
-        return self.closing is None and all(planned.start == planned.stop for planned in self.ranges)
+        return self.closing is None and not any(planned.reads for planned in self.ranges)
 
 
 def next_part(
@@ -79,9 +84,9 @@ def next_part(
         bounds = limit_bounds(bounds, stops)
     if spec is not None:
         return _part(last, cut(offsets, bounds, limit), silent=True)
-    if limits is not None:
+    if limits is not None or is_behind(last, last.frontier):
         # Up to the limits and no further: receivers have these outputs, and a batch publishes all of its outputs or none.
-        return _part(last, cut(offsets, limit_bounds(bounds, limits), limit), silent=True)
+        return _part(last, cut(offsets, limit_bounds(bounds, limits or offsets), limit), silent=True)
     if rest is None:
         # Not beyond what receivers have: until then they are told no states, which would be older than theirs.
         behind = silent_limits(offsets, last.published_until)
@@ -93,19 +98,52 @@ def next_part(
 
 
 def _part(last: Plan, stops: Offsets, *, silent: bool = False, due: Unfinished | None = None) -> Part:
-    ranges = tuple(replace(planned, start=planned.stop, stop=stops[planned.tp]) for planned in last.ranges)
-    return Part(ranges, stops, silent, due)
+    again = {} if due is None else {planned.tp: planned.again for planned in due.ranges}
+    ranges = tuple(
+        replace(planned, start=planned.stop, stop=stops[planned.tp], again=again.get(planned.tp, -1))
+        for planned in last.ranges
+    )
+    return Part(ranges, stops, silent, due, frontier=last.frontier if due is None else due.frontier)
 
 
-def ends_silence(last: Plan, stops: Offsets, *, silent: bool) -> bool:
+def is_behind(last: Plan, frontier: Frontier | None) -> bool:
+    """Whether inputs that had been taken before a rebuild are not yet taken again.
+
+    Args:
+        last: a plan since the rebuild.
+        frontier: up to where inputs are taken.
+    """
+    reached = None if last.reached is None else last.reached.frontier
+    return reached is not None and (frontier is None or frontier < reached)
+
+
+def ends_silence(last: Plan, part: Part) -> bool:
     """Whether the batches after a silent one may be published.
 
     Args:
         last: the plan before it.
-        stops: where it ends in each partition.
-        silent: whether it is silent.
+        part: what it reads and takes.
     """
-    return silent and silent_limits(stops, last.silent_until) is None
+    silent = part.silent and silent_limits(part.stops, last.silent_until) is None
+    return silent and not is_behind(last, part.frontier)
+
+
+def of_plan(plan: Plan, before: Plan) -> Part:
+    """What a sealed batch reads and does, for its redo.
+
+    Args:
+        plan: of the batch.
+        before: the plan before it.
+    """
+    return Part(
+        plan.ranges,
+        plan.next_offsets(),
+        plan.silent,
+        frontier=plan.frontier,
+        tick_ms=plan.ticked_ms if plan.ticked_ms > before.ticked_ms else None,
+        closing=plan.closes.last() if plan.closing else None,
+        clock_ms=plan.clock_ms,
+    )
 
 
 def silent_limits(offsets: Mapping[TopicPartition, int], silent_until: Mapping[str, int]) -> Offsets | None:

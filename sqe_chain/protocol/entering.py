@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
@@ -18,7 +18,7 @@ from sqe_chain.protocol.file_inputs import (
     leaving_files,
 )
 from sqe_chain.protocol.owned_flow import OwnedFlow
-from sqe_chain.protocol.plan import Plan, mark_name
+from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
 from sqe_chain.protocol.planning import birth_plan, layout_of, layout_plan
 from sqe_chain.protocol.readers import notice_unread
 from sqe_chain.protocol.verifying import check_new_stages
@@ -110,5 +110,16 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     spec = env.settings.rebuild
     plan = layout_plan(last, kept, owned.claim, env.clock.now_ms(), layout, infos, starts, spec)
     notice_unread(env, infos)
-    news = [*news_of(env.flow, last, plan, infos)]
+    news = [*news_of(env.flow, last, plan, infos), *_lost(last, gone)]
     owned.apply_empty(plan, [*news, abandonment_text(last, abandoned)] if abandoned else news)
+
+
+def _lost(last: Plan, gone: Sequence[PlannedRange]) -> Iterator[str]:
+    """What waited for event time in topics that were created again: it was in Kafka alone, and was never taken."""
+    for planned in gone:
+        times = last.times.get(mark_name(*planned.tp))
+        if times is not None and times.waiting is not None:
+            yield (
+                f"{planned.topic}[{planned.partition}] was created again while {times.waiting.inputs} of its records waited for "
+                "event time: they are gone, and were not counted"
+            )

@@ -1,4 +1,4 @@
-"""Event time from batch to batch: what each partition begins with, what is released, and what outputs promise. Pure."""
+"""Event time from batch to batch: what each partition begins with, how far a batch may take inputs, what outputs promise. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,25 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sqe_chain.flow import Flow
-from sqe_chain.flow.nodes import Node, StageNode
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.plan import Plan, at_name, mark_name
-from sqe_chain.segment.event_times import EventTimes, Frontier, Progress, Stated, WaitingUnits, frontier_of
+from sqe_chain.segment.event_times import (
+    EventTimes,
+    Frontier,
+    Progress,
+    Stated,
+    frontier_of,
+    latest_of,
+)
 from sqe_chain.segment.routes import with_route
 
-CaughtUp = dict[str, tuple[str, ...]]
-"""See `Plan.caught_up`."""
+CaughtUp = Mapping[TopicPartition, Mapping[str, int | None]]
+"""The partitions of which everything was read that was there when a batch began -> their idle writers; see `EventTimes.idle`."""
 NOTHING: Final = 1
 """The watermark that promises nothing, milliseconds since 1970; 0 would be as good as absent."""
+Seen = tuple[tuple[int, int], ...]
+"""Clocks of batches, in their order, and the latest event time that was known by then."""
+_SEEN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,88 +57,104 @@ class KnownTimes:
         """What is known after a plan."""
         return cls(plan.times, plan.clock_ms)
 
-    def at(self, tp: TopicPartition, caught_up: CaughtUp, clock_ms: int) -> EventTimes:
+    def at(
+        self, tp: TopicPartition, caught_up: CaughtUp, clock_ms: int, *, for_good: bool = False
+    ) -> EventTimes:
         """Event time in one partition as the next batch begins.
 
-        What a writer has stated in another partition of the topic holds in this one too, for what comes after everything that
-        was there then: `caught_up` was found after the batch before was finished, so once that is read, `believe` it.
+        What a writer has stated in another partition of the topic holds in this one too, if everything that was there then is
+        read: it was looked for after the batch before was finished.
 
         Args:
             tp: the partition.
-            caught_up: see `Plan.caught_up`.
+            caught_up: where everything is read.
             clock_ms: the batch's clock.
+            for_good: nothing more will come there.
         """
-        name = mark_name(*tp)
-        before = self.times.get(name) or EventTimes(self.since_ms)
+        before = self.times.get(mark_name(*tp)) or EventTimes(self.since_ms)
         found = before.copy(clock_ms=clock_ms)
-        found.idle = set(caught_up.get(name, ()))
+        if tp in caught_up:
+            found.settle(for_good=for_good)
         for writer, stated in sorted(self._stated.get(tp[0], {}).items()):
-            if name in caught_up:
-                found.elsewhere[writer] = stated
+            if tp in caught_up:
+                found.hear(writer, stated)
             elif writer not in before.writers:
                 found.unsure = True
+        found.idle = dict(caught_up.get(tp, {}))
         return found
 
     def all_at(
-        self, tps: Iterable[TopicPartition], caught_up: CaughtUp, clock_ms: int
+        self, tps: Iterable[TopicPartition], caught_up: CaughtUp, clock_ms: int, *, for_good: bool = False
     ) -> dict[TopicPartition, EventTimes]:
         """Event time in several partitions as the next batch begins; see `at`."""
-        return {tp: self.at(tp, caught_up, clock_ms) for tp in tps}
+        return {tp: self.at(tp, caught_up, clock_ms, for_good=for_good) for tp in tps}
 
     def everybody_in(self, tps: Iterable[TopicPartition], clock_ms: int) -> CaughtUp:
-        """All writers of these partitions, as `Plan.caught_up` lists them: nothing more comes there, so none is waited for."""
-        ended: CaughtUp = {mark_name(*tp): () for tp in tps}
-        found = {name: self.at(at_name(name), ended, clock_ms).believe() for name in ended}
-        return {name: tuple(sorted(one.silent_since())) for name, one in found.items()}
+        """All writers of these partitions: nothing more comes there."""
+        ended: CaughtUp = {tp: {} for tp in tps}
+        return {tp: dict.fromkeys(self.at(tp, ended, clock_ms).silent_since()) for tp in ended}
 
 
 def progress_of(times: Mapping[TopicPartition, EventTimes]) -> list[Progress]:
-    """How far event time has come in partitions, as far as nothing is read of what the next batch begins with."""
-    return [one.copy(clock_ms=one.clock_ms).believe().progress(*tp) for tp, one in times.items()]
+    """How far event time has come in partitions."""
+    return [one.progress(*tp) for tp, one in times.items()]
 
 
-def releases(flow: Flow, last: Plan, caught_up: CaughtUp, clock_ms: int, *, in_place: bool) -> bool:
-    """Whether a batch that reads nothing would take anything that waits for event time.
+def gated_times(flow: Flow, times: Mapping[TopicPartition, EventTimes]) -> list[Progress]:
+    """How far event time has come in the partitions whose inputs are taken in the order of their times."""
+    return [one for one in progress_of(times) if flow.declared_topic(one.topic) in flow.gated]
+
+
+def frontier_at(flow: Flow, times: Mapping[TopicPartition, EventTimes]) -> Frontier | None:
+    """Up to where a batch may take inputs, by what was known as it began; None: nowhere.
 
     Args:
         flow: the flow.
-        last: the plan before.
-        caught_up: see `Plan.caught_up`.
-        clock_ms: the batch's clock.
-        in_place: whether level 1 runs in the reading tasks.
+        times: event time in all partitions as it begins.
     """
-    if not caught_up:
-        return False
-    found = progress_of(KnownTimes.after(last).all_at(last.ends(), caught_up, clock_ms))
-    stages = {stage.name: stage for stage in flow.stages()}
-    for name, one in last.waiting.items():
-        stage, part = at_name(name)
-        if not one.units or stage not in stages:
-            continue
-        topics, own = flow.topics_before(stages[stage]), in_place and flow.level(stages[stage]) == 1
-        frontier = frontier_of(
-            each
-            for each in found
-            if flow.declared_topic(each.topic) in topics and (not own or each.partition == part)
-        )
-        if frontier is not None and (one.frontier is None or frontier > one.frontier):
-            return True
-    return False
+    return frontier_of(gated_times(flow, times))
 
 
-def watermarks_of(
-    flow: Flow, found: Iterable[Progress], waiting: Mapping[str, WaitingUnits]
-) -> dict[str, int]:
+def seen_after(seen: Seen, clock_ms: int, found: Iterable[Progress], idle_ms: int) -> Seen:
+    """The latest event times known by some clocks, with that of a batch.
+
+    Few are kept, so what is said of a clock may be what was known a little earlier.
+
+    Args:
+        seen: before the batch.
+        clock_ms: the batch's clock.
+        found: how far event time has come after it.
+        idle_ms: how long is to be looked back.
+    """
+    latest_ms = latest_of(found)
+    if latest_ms is None or (seen and latest_ms <= seen[-1][1]):
+        return seen
+    if seen and clock_ms <= seen[-1][0]:  # the clock stands still, or has gone back
+        return (*seen[:-1], (seen[-1][0], latest_ms))
+    apart_ms = idle_ms // _SEEN
+    if len(seen) > 1 and clock_ms - seen[-2][0] <= apart_ms:
+        seen = seen[:-1]
+    kept = [one for one in seen if clock_ms - one[0] < idle_ms]
+    older = seen[: len(seen) - len(kept)]
+    return (*older[-1:], *kept, (clock_ms, latest_ms))
+
+
+def seen_by(seen: Seen, clock_ms: int) -> int | None:
+    """The latest event time that was known by a clock; None: none was, or it is not known any more."""
+    return max((latest_ms for at_ms, latest_ms in seen if at_ms <= clock_ms), default=None)
+
+
+def watermarks_of(flow: Flow, found: Iterable[Progress], frontier: Frontier | None) -> dict[str, int]:
     """What each output may promise: whatever it writes from now on has this time or a later one.
 
-    Nothing that is still to be read belongs before the watermark of its partition, and nothing that still waits in a stage
-    before the frontier there. An output of which nothing is known yet promises `NOTHING`: its readers then wait, while they
+    Nothing that is still to be read belongs before the watermark of its partition, and nothing that still waits before the
+    frontier. An output of which nothing is known yet promises `NOTHING`: its readers then wait, while they
     take a writer without any promise, an older one, for one whose records are in the order of their times.
 
     Args:
         flow: the flow.
         found: how far event time has come in all input partitions, before the batch.
-        waiting: see `Plan.waiting`, of the plan before.
+        frontier: of the batch before.
     """
     found = list(found)
     promised: dict[str, int] = {}
@@ -140,16 +165,12 @@ def watermarks_of(
                 NOTHING  # nobody knows what other readers read, or which files are still to come
             )
             continue
-        limits: list[Frontier | None] = [frontier_of(one for one in found if one.topic in topics)]
-        for stage in _stages_before(flow, output):
-            limits += [one.frontier for name, one in waiting.items() if at_name(name)[0] == stage.name]
+        limits = (
+            [frontier_of(one for one in found if one.topic in topics - flow.gated)]
+            if topics - flow.gated
+            else []
+        )
+        limits += [frontier] if topics & flow.gated else []
         known = [limit.at_ms for limit in limits if limit is not None]
         promised[output.name] = max(NOTHING, min(known)) if len(known) == len(limits) else NOTHING
     return promised
-
-
-def _stages_before(flow: Flow, node: Node) -> list[StageNode]:
-    """The stages that what reaches a node has passed."""
-    before = [flow.nodes[parent] for parent in node.parents]
-    found = [one for one in before if isinstance(one, StageNode)]
-    return found + [stage for one in before for stage in _stages_before(flow, one)]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.flow.topology import takes_times
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import KnownTimes
 from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
-from sqe_chain.segment.event_times import ORIGIN, WHOLE, WaitingUnits, furthest
+from sqe_chain.protocol.plan import Plan, mark_name
+from sqe_chain.segment.event_times import ORIGIN
 
 NOTICE_MS: Final = 60_000
 """After so long the first notice is emitted; each further one after twice the time."""
@@ -42,45 +42,56 @@ class Holder(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What waits for event time in one state partition of a stage.
+    """What waits for event time in one input partition.
 
     Attributes:
-        part: state partition.
+        topic: topic.
+        partition: partition.
         units: how many records.
-        taken_to_ms: up to where records were taken, in event time; None: none yet.
-        holder: who holds the others back; None when nothing waits, or nobody is waited for any more.
+        taken_to_ms: up to where records of all partitions were taken, in event time; None: none yet.
+        holder: who holds them back; None when nothing waits.
     """
 
-    part: int
+    topic: str
+    partition: int
     units: int
     taken_to_ms: int | None
     holder: Holder | None
 
 
-def holder_of(plan: Plan) -> Holder | None:
-    """Who holds back what waits after a plan; None when nothing waits, or nobody is waited for."""
-    return _behind(plan, plan.ranges) if plan.held else None
+def holder_of(flow: Flow, plan: Plan) -> Holder | None:
+    """Who holds back what waits after a plan: the partition that is behind all others; None when nothing waits."""
+    if not plan.waiting:
+        return None
+    found, times_after = list[Holder](), KnownTimes.after(plan)
+    for planned in plan.ranges:
+        if flow.declared_topic(planned.topic) not in flow.gated:
+            continue
+        times = times_after.at(planned.tp, {planned.tp: {}}, plan.clock_ms)
+        known = {writer: times.watermark_of(writer) for writer in times.silent_since()}
+        writer = min(known, key=lambda one: (known[one] is not None, known[one] or 0, one))
+        found.append(Holder(*planned.tp, writer, known[writer]))
+    return min(
+        found, key=lambda one: (one.watermark_ms is not None, one.watermark_ms or 0, one[:2]), default=None
+    )
 
 
 def waiting_of(flow: Flow, stage: StageNode, plan: Plan) -> list[Waiting]:
-    """What waits for event time in each state partition of a stage after a plan.
+    """What waits for event time after a plan in each input partition that a stage takes records of.
 
     Args:
         flow: the flow.
         stage: one of its stages.
         plan: its last plan.
     """
-    topics = flow.topics_before(stage)
-    ranges = [one for one in plan.ranges if flow.declared_topic(one.topic) in topics]
-    whole = plan.waiting.get(mark_name(stage.name, WHOLE))
+    topics, holder = flow.topics_before(stage), holder_of(flow, plan)
     found = []
-    for part in range(plan.layout.state_partitions):
-        known = plan.waiting.get(mark_name(stage.name, part), WaitingUnits(0, None))
-        # Without a shuffle a state partition has input partitions of its own, and waits for no others.
-        own = ranges if whole is not None else [one for one in ranges if one.tp[1] == part]
-        frontier = furthest(known.frontier, whole and whole.frontier)
-        holder = _behind(plan, own) if known.units else None
-        found.append(Waiting(part, known.units, frontier and frontier.at_ms, holder))
+    for planned in plan.ranges:
+        if flow.declared_topic(planned.topic) in topics:
+            times = plan.times.get(mark_name(*planned.tp))
+            count = 0 if times is None or times.waiting is None else times.waiting.inputs
+            taken_ms = plan.frontier and plan.frontier.at_ms
+            found.append(Waiting(*planned.tp, count, taken_ms, holder if count else None))
     return found
 
 
@@ -92,7 +103,7 @@ def waiting_in(home: StateStore, flow: Flow, stage: StageNode) -> list[Waiting]:
         StoreInconsistent: its last plan is missing.
         Unavailable: the store does not answer.
     """
-    if stage.stage_kind.order != "times":
+    if not takes_times(stage):
         raise ConfigurationError(
             f"stage {stage.name!r} takes its records as they come, so none waits for event time; only windows, joins and filters by "
             "event time do"
@@ -104,22 +115,6 @@ def waiting_in(home: StateStore, flow: Flow, stage: StageNode) -> list[Waiting]:
     if data is None:
         raise StoreInconsistent(f"the home store has no plan {stored.number} of flow {flow.name!r}")
     return waiting_of(flow, stage, Plan.from_bytes(data))
-
-
-def _behind(plan: Plan, ranges: Iterable[PlannedRange]) -> Holder | None:
-    """Who of these partitions is behind after a plan; None when nobody is waited for."""
-    found, times_after = list[Holder](), KnownTimes.after(plan)
-    for planned in ranges:
-        name = mark_name(*planned.tp)
-        times = times_after.at(planned.tp, plan.caught_up, plan.clock_ms).believe()
-        idle = plan.caught_up.get(name, ())
-        known = {writer: times.watermark_of(writer) for writer in times.silent_since() if writer not in idle}
-        if known:
-            writer = min(known, key=lambda one: (known[one] is not None, known[one] or 0, one))
-            found.append(Holder(*planned.tp, writer, known[writer]))
-    return min(
-        found, key=lambda one: (one.watermark_ms is not None, one.watermark_ms or 0, one[:2]), default=None
-    )
 
 
 @dataclass(slots=True)
@@ -141,7 +136,7 @@ class Holding:
         Args:
             plan: the last one.
         """
-        holder, now_ms = holder_of(plan), self.env.clock.now_ms()
+        holder, now_ms = holder_of(self.env.flow, plan), self.env.clock.now_ms()
         if holder is None or holder != self._holder:
             self._holder, self._since_ms, self._next_ms = holder, now_ms, now_ms + NOTICE_MS
         elif now_ms >= self._next_ms:
@@ -151,7 +146,7 @@ class Holding:
             )
             self.env.emit(
                 Notice(
-                    f"{plan.held} records wait for event time: {holder} {what} for {(now_ms - self._since_ms) // 1_000} s; {hint}"
+                    f"{plan.waiting} records wait for event time: {holder} {what} for {(now_ms - self._since_ms) // 1_000} s; {hint}"
                 )
             )
             self._next_ms = now_ms + 2 * (now_ms - self._since_ms)

@@ -1,7 +1,8 @@
 """Which writers are idle: nothing of them can be on its way, and they have been silent for a while.
 
 Stages that go by event time wait for the partition that is behind. One that is silent would hold back all others for
-ever, so it is let go; but never one whose records are only late. A writer is idle in a partition if
+ever, so it is taken to be as far as all others were `Settings.idle_ms` ago: whatever it brings is appended at most that long
+after everything else of its time. A writer is idle in a partition if
 
 * everything that is there has been read;
 * nothing of it came for `Settings.idle_ms`;
@@ -9,8 +10,8 @@ ever, so it is let go; but never one whose records are only late. A writer is id
   what its topic held when the one before it had;
 * and after that there was still nothing to read.
 
-What is decided is sealed with the batch (`Plan.caught_up`), so that a redo repeats it whatever time it is then. Whoever
-comes back after it was let go may be late: stages say so, count it, and give it to `dropped()`.
+What follows from it is sealed with the batch (`Plan.frontier`), so that a redo repeats it whatever time it is then. Whoever
+comes back with something older may be late: stages say so, count it, and give it to `dropped()`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from dataclasses import dataclass, field
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import CaughtUp, KnownTimes
-from sqe_chain.protocol.plan import mark_name
+from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, Seen, seen_by
 from sqe_chain.segment.event_times import ORIGIN
 from sqe_chain.segment.routes import Hop
 
@@ -33,13 +33,17 @@ class _Passage:
 
     Attributes:
         since_ms: since when the writer has been silent.
+        began_ms: the clock when it was begun to look.
         hops: the republishers that have to pass it on, in their order.
         ends: what the first of them has to commit; empty: not looked at yet.
+        passed_ms: all that there was by this clock has been passed on; None: that is not known.
     """
 
     since_ms: int
+    began_ms: int
     hops: tuple[Hop, ...]
     ends: dict[TopicPartition, int] = field(default_factory=dict)
+    passed_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -56,41 +60,56 @@ class IdleWriters:
     def find(
         self,
         known: KnownTimes,
-        stops: Mapping[TopicPartition, int],
+        offsets: Mapping[TopicPartition, int],
         bounds: Mapping[TopicPartition, Bounds],
         clock_ms: int,
+        seen: Seen,
         *,
         at_end: bool = False,
     ) -> CaughtUp:
-        """Look which partitions a batch reads to their end, and which of their writers are idle.
+        """Look which partitions are read to their end as a batch begins, and which of their writers are idle.
 
         Args:
             known: event time at the end of the batch before.
-            stops: where the batch ends in each partition.
+            offsets: where the batch begins in each partition.
             bounds: of the partitions.
             clock_ms: the batch's clock.
+            seen: the latest event times that were known by some clocks.
             at_end: no more input is expected, so silence need not have lasted.
         """
         idle_ms = self.env.settings.idle_ms
-        found: CaughtUp = {}
-        for tp, stop in stops.items():
-            if stop < bounds[tp].stable_end:
+        found: dict[TopicPartition, dict[str, int | None]] = {}
+        for tp, offset in offsets.items():
+            if offset < bounds[tp].stable_end:
                 continue
-            name = mark_name(*tp)
-            here = known.at(tp, {name: ()}, clock_ms).believe()
-            found[name] = tuple(
-                writer
-                for writer, silent_ms in sorted(here.silent_since().items())
-                if (at_end or clock_ms - silent_ms >= idle_ms)
-                and self._passed(tp, writer, silent_ms, here.hops_of(writer))
-            )
-        return self._still_at_end(found, stops)
+            here = known.at(tp, {tp: {}}, clock_ms)
+            own = found.setdefault(tp, {})
+            for writer, silent_ms in sorted(here.silent_since().items()):
+                if not (at_end or clock_ms - silent_ms >= idle_ms):
+                    continue
+                passed_ms = self._passed(tp, writer, silent_ms, here.hops_of(writer), clock_ms)
+                if passed_ms is None:
+                    continue
+                latest_ms = seen_by(seen, passed_ms - idle_ms)
+                if at_end or self._is_static(tp):
+                    own[writer] = None
+                elif latest_ms is not None:
+                    own[writer] = latest_ms + 1
+        return self._still_at_end(found, offsets)
 
-    def _passed(self, tp: TopicPartition, name: str, since_ms: int, hops: tuple[Hop, ...]) -> bool:
-        """Whether all that there was when silence had lasted long enough has been passed on."""
+    def _is_static(self, tp: TopicPartition) -> bool:
+        """Whether it has reference data without times: what comes there later is never late."""
+        return any(source.static and source.reads(tp[0]) for source in self.env.flow.sources())
+
+    def _passed(
+        self, tp: TopicPartition, name: str, since_ms: int, hops: tuple[Hop, ...], clock_ms: int
+    ) -> int | None:
+        """By which clock all that there was is known to have been passed on; None: by none."""
+        if not hops:
+            return clock_ms
         known = self._passages.get((tp, name))
         if known is None or known.since_ms != since_ms:
-            known = self._passages[tp, name] = _Passage(since_ms, hops)
+            known = self._passages[tp, name] = _Passage(since_ms, clock_ms, hops)
         while known.hops:
             group, topic = known.hops[0]
             infos = self.env.log.describe([topic])
@@ -100,9 +119,12 @@ class IdleWriters:
                     tp: one.stable_end for tp, one in self.env.log.bounds(tps).items()
                 }
                 if self._is_behind(group, known.ends):
-                    return False
+                    return known.passed_ms
             known.hops, known.ends = known.hops[1:], {}
-        return True
+        known.passed_ms = known.began_ms
+        # Looked at anew the next time: what was passed on then proves nothing of what has come since.
+        known.began_ms, known.hops = clock_ms, hops
+        return known.passed_ms
 
     def _is_behind(self, group: str, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether a republisher has not committed all of it. One that has no commit at all does not exist any more."""
@@ -111,11 +133,13 @@ class IdleWriters:
             end > (commits[tp].offset if tp in commits else 0) for tp, end in ends.items()
         )
 
-    def _still_at_end(self, found: CaughtUp, stops: Mapping[TopicPartition, int]) -> CaughtUp:
+    def _still_at_end(
+        self, found: dict[TopicPartition, dict[str, int | None]], offsets: Mapping[TopicPartition, int]
+    ) -> CaughtUp:
         """Without partitions to which something was added meanwhile: it may be what was passed on last."""
-        passed_on = [tp for tp in stops if set(found.get(mark_name(*tp), ())) - {ORIGIN}]
+        passed_on = [tp for tp, idle in found.items() if idle.keys() - {ORIGIN}]
         if not passed_on:
             return found
         bounds = self.env.log.bounds(passed_on)
-        grown = {mark_name(*tp) for tp in passed_on if bounds[tp].stable_end != stops[tp]}
-        return {name: () if name in grown else idle for name, idle in found.items()}
+        grown = {tp for tp in passed_on if bounds[tp].stable_end != offsets[tp]}
+        return {tp: {} if tp in grown else idle for tp, idle in found.items()}

@@ -13,10 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sqe_chain.ports import Bounds, Range, TopicPartition
+from sqe_chain.flow import Flow
+from sqe_chain.flow.context import TopicIdPartition
+from sqe_chain.ports import Bounds, Message, Range, TopicPartition
 from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import PlannedRange
+from sqe_chain.protocol.plan import Plan, PlannedRange, at_name
+from sqe_chain.segment.event_times import EventTimes, guard_of
+from sqe_chain.segment.records import Records
+from sqe_chain.segment.source_times import SourceTimes
 
 _LOOK_BACK = 10
 """Offsets read to find a range's last record: the very last ones may be markers of transactions."""
@@ -42,7 +47,7 @@ def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, B
     behind = [planned for planned in ranges if planned.start < planned.stop < bounds[planned.tp].stable_end]
     if not behind or len(ranges) == 1:
         return part
-    times = dict(_last_times(env, behind))
+    times = {planned.tp: found[-1].timestamp()[1] for planned, found in last_records(env, behind)}
     if not times:
         return part
     last = min(times, key=lambda tp: (times[tp], tp))
@@ -56,8 +61,40 @@ def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, B
     return replace(part, ranges=shorter, stops=stops)
 
 
-def _last_times(env: Environment, ranges: Sequence[PlannedRange]) -> Iterable[tuple[TopicPartition, int]]:
-    """The time of the last record of each range, as far as one is found."""
+def without_far_ahead(
+    flow: Flow, last: Plan, part: Part, bounds: Mapping[TopicPartition, Bounds], limit: int
+) -> Part:
+    """The batch without more of partitions of which a whole batch waits already, as long as others have more to come.
+
+    Args:
+        flow: the flow.
+        last: the plan before.
+        part: what the batch reads; not one that was sealed before.
+        bounds: of its partitions, as far as they may be read.
+        limit: records of a batch.
+    """
+    far = {
+        at_name(name)
+        for name, times in last.times.items()
+        if times.waiting is not None and times.waiting.inputs >= limit
+    }
+    others = [
+        planned
+        for planned in part.ranges
+        if flow.declared_topic(planned.topic) in flow.gated and planned.tp not in far
+    ]
+    if not far or not any(planned.start < bounds[planned.tp].stable_end for planned in others):
+        return part
+    stops = part.stops | {planned.tp: planned.start for planned in part.ranges if planned.tp in far}
+    return replace(
+        part, ranges=tuple(replace(planned, stop=stops[planned.tp]) for planned in part.ranges), stops=stops
+    )
+
+
+def last_records(
+    env: Environment, ranges: Sequence[PlannedRange]
+) -> Iterable[tuple[PlannedRange, Sequence[Message]]]:
+    """The last records of each range, as far as any are found."""
     ends = [
         Range(
             one.topic,
@@ -68,6 +105,31 @@ def _last_times(env: Environment, ranges: Sequence[PlannedRange]) -> Iterable[tu
         )
         for one in ranges
     ]
-    for planned, found in zip(ranges, env.log.read_all(ends), strict=True):
-        if found:
-            yield planned.tp, found[-1].timestamp()[1]
+    return ((planned, found) for planned, found in zip(ranges, env.log.read_all(ends), strict=True) if found)
+
+
+def look_ahead(
+    env: Environment,
+    part: Part,
+    times: dict[TopicPartition, EventTimes],
+    bounds: Mapping[TopicPartition, Bounds],
+) -> None:
+    """Move event time by the last records of what a batch reads, so that it takes what lies before them at once.
+
+    Without that, a batch takes what was read by the batch before it, which is right, too, but later. Where the source's function
+    gives the times, that stays so.
+
+    Args:
+        env: the flow and its ports.
+        part: what the batch reads; not one that was sealed before.
+        times: event time as it begins, which moves.
+        bounds: of the partitions.
+    """
+    flow, guard = env.flow, guard_of(env.flow)
+    nodes = {topic: one for one in flow.sources() if one.timestamp is None for topic in one.topics}
+    gated = [one for one in part.ranges if one.topic in nodes and nodes[one.topic].name in flow.gated]
+    for planned, messages in last_records(env, [one for one in gated if one.start < one.stop]):
+        at_end = planned.stop >= bounds[planned.tp].stable_end
+        found = SourceTimes(times[planned.tp], nodes[planned.topic], guard, planned.start, at_end=at_end)
+        tp = TopicIdPartition(planned.topic, bytes.fromhex(planned.topic_id), planned.partition)
+        found.observe(found.facts(Records(tp, messages, None, int), None))

@@ -196,7 +196,12 @@ def check_bounds(tp: TopicPartition, next_offset: int, bound: Bounds) -> None:
 
 
 def read_bounds(
-    flow: Flow, log: Log, infos: Topics, offsets: Mapping[TopicPartition, int], read: Container[str] = ()
+    flow: Flow,
+    log: Log,
+    infos: Topics,
+    offsets: Mapping[TopicPartition, int],
+    read: Container[str] = (),
+    needed: Mapping[TopicPartition, int] | None = None,
 ) -> Found:
     """Read where the logs of these partitions begin and end, and check that they still hold what is to be read next.
 
@@ -206,6 +211,7 @@ def read_bounds(
         infos: its topics, as described before.
         offsets: next offset of each partition.
         read: topics of files that are read to their ends, and may be gone.
+        needed: first offset of each partition that is to be read again; None: none is.
 
     Returns:
         None when an input was created again after it was described: then these are the bounds of another topic.
@@ -219,6 +225,8 @@ def read_bounds(
         bounds |= {tp: Bounds(0, offset) for tp, offset in offsets.items() if tp[0] in read}
         for tp, offset in offsets.items():
             check_bounds(tp, offset, bounds[tp])
+            if needed is not None and needed[tp] < offset:
+                check_bounds(tp, needed[tp], bounds[tp])
     except (LostOffsets, TruncatedInput, Unavailable):
         if is_recreated_since(flow, log, infos):
             return None

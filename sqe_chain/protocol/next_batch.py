@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
+from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol.closing import closing_part
-from sqe_chain.protocol.cutting import Offsets, Part, ends_silence, next_part
+from sqe_chain.protocol.cutting import Offsets, Part, ends_silence, is_behind, next_part
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import KnownTimes, releases
+from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, frontier_at
 from sqe_chain.protocol.file_inputs import leaving_files, without_files
 from sqe_chain.protocol.idle import IdleWriters
-from sqe_chain.protocol.in_step import keep_in_step
+from sqe_chain.protocol.in_step import keep_in_step, look_ahead, without_far_ahead
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.ticking import is_timer_due, tick_of
 from sqe_chain.protocol.verifying import verify_rest
+from sqe_chain.segment.event_times import Frontier, furthest
 
 AllBounds = dict[TopicPartition, Bounds]
-Infos = dict[str, TopicInfo]
-
-
-class RunsInPlace(Protocol):
-    """See `Processor.runs_in_place`."""
-
-    def __call__(self, infos: Mapping[str, TopicInfo], *, shuffled: bool) -> bool:
-        """See there."""
 
 
 @dataclass(slots=True)
@@ -35,25 +26,20 @@ class NextBatch:
 
     Args:
         env: the flow and its ports.
-        runs_in_place: whether the next attempt runs level 1 in the reading tasks.
     """
 
     env: Environment
-    runs_in_place: RunsInPlace
     _idle: IdleWriters = field(init=False)
 
     def __post_init__(self) -> None:
         self._idle = IdleWriters(self.env)
 
-    def part(
-        self, last: Plan, bounds: AllBounds, infos: Infos, limit: int, *, at_end: bool, close: bool
-    ) -> Part | None:
+    def part(self, last: Plan, bounds: AllBounds, limit: int, *, at_end: bool, close: bool) -> Part | None:
         """What comes after a plan; None: nothing.
 
         Args:
             last: the last plan.
             bounds: of its partitions, as far as they may be read.
-            infos: the flow's topics.
             limit: records, over all partitions.
             at_end: no more input is expected.
             close: close all windows.
@@ -65,58 +51,87 @@ class NextBatch:
             found = self._closing(last, part, bounds)
         elif part.due is not None:
             verify_rest(env, part.due, bounds)
-            found = replace(part, clock_ms=part.due.clock_ms, caught_up=part.due.caught_up)
+            found = replace(part, clock_ms=part.due.clock_ms)
         elif part.closing is not None:
-            found = self._closing_again(last, part, infos)
+            found = self._closing_again(last, part, bounds)
         else:
-            found = self._new(last, part, bounds, infos, at_end=at_end)
+            found = self._new(last, part, bounds, limit, at_end=at_end)
         if found is None:
             return None
-        ends = ends_silence(last, found.stops, silent=found.silent)
+        ends = ends_silence(last, found)
         tick_ms = tick_of(env.flow, last, found.clock_ms, silent=found.silent, last_silent=ends)
-        return replace(found, tick_ms=tick_ms)
+        at_ends = frozenset(tp for tp, stop in found.stops.items() if stop >= bounds[tp].stable_end)
+        return replace(found, tick_ms=tick_ms, at_end=at_ends)
 
-    def _new(self, last: Plan, part: Part, bounds: AllBounds, infos: Infos, *, at_end: bool) -> Part | None:
+    def _new(self, last: Plan, part: Part, bounds: AllBounds, limit: int, *, at_end: bool) -> Part | None:
         """What was not sealed before; None when it would do nothing."""
-        flow, clock_ms = self.env.flow, part.clock_ms
-        if part.empty and (part.silent or not (last.held or is_timer_due(flow, last, clock_ms))):
+        flow, timer_due = self.env.flow, not part.silent and is_timer_due(self.env.flow, last, part.clock_ms)
+        if part.empty and not (timer_due or last.waiting or is_behind(last, last.frontier)):
             return None
-        part = keep_in_step(self.env, part, bounds)
-        part = self._with_idle(last, part, bounds, at_end=at_end)
-        if not part.empty or (part.caught_up and is_timer_due(flow, last, clock_ms)):
-            return part
-        return part if self._releases(last, part, infos) else None
-
-    def _releases(self, last: Plan, part: Part, infos: Infos) -> bool:
-        in_place = self.runs_in_place(infos, shuffled=last.shuffled)
-        return releases(self.env.flow, last, part.caught_up, part.clock_ms, in_place=in_place)
+        part = keep_in_step(self.env, without_far_ahead(flow, last, part, bounds, limit), bounds)
+        part = self._taking(last, part, bounds, at_end=at_end)
+        catches_up = is_behind(last, last.frontier) and not is_behind(last, part.frontier)
+        if part.empty and not timer_due and not catches_up:
+            return None
+        return part
 
     def _closing(self, last: Plan, part: Part, bounds: AllBounds) -> Part | None:
         """What a batch does that closes all windows; None when nothing was read since they were closed last."""
         offsets, known = last.next_offsets(), KnownTimes.after(last)
         # Looked at anew: what was passed on some time ago proves nothing of what republishers have to read now.
-        idle = IdleWriters(self.env).find(known, offsets, bounds, part.clock_ms, at_end=True)
+        idle = IdleWriters(self.env).find(known, offsets, bounds, part.clock_ms, last.seen, at_end=True)
         return closing_part(self.env.flow, last, part, bounds, idle, part.clock_ms)
 
-    def _closing_again(self, last: Plan, part: Part, infos: Infos) -> Part:
+    def _closing_again(self, last: Plan, part: Part, bounds: AllBounds) -> Part:
         """The same in a rebuild: where it was done first, nobody was waited for, and nothing waited."""
-        everybody = KnownTimes.after(last).everybody_in(part.stops, part.clock_ms)
-        part = replace(part, caught_up=everybody)
-        if last.held and not last.releases_alone(everybody) and self._releases(last, part, infos):
-            return replace(part, closing=None)
-        return part
-
-    def _with_idle(self, last: Plan, part: Part, bounds: AllBounds, *, at_end: bool) -> Part:
-        """The part, with the partitions that it reads to their end, and writers that are not waited for there."""
-        if not self.env.flow.timed:
+        if not last.waiting:
             return part
-        known, clock_ms = KnownTimes.after(last), part.clock_ms
+        everybody = KnownTimes.after(last).everybody_in(part.stops, part.clock_ms)
+        return self._taken(last, replace(part, closing=None), everybody, bounds, for_good=True)
+
+    def _taking(self, last: Plan, part: Part, bounds: AllBounds, *, at_end: bool) -> Part:
+        """The part, with how far it takes inputs, and what it reads again of those that have waited."""
+        if not self.env.flow.timed:
+            return self._up_to(last, part, last.frontier)
+        offsets, known = last.next_offsets(), KnownTimes.after(last)
         if not part.silent and last.closes.due() is None:
-            found = self._idle.find(known, part.stops, bounds, clock_ms, at_end=at_end)
-            return replace(part, caught_up=found)
+            found = self._idle.find(known, offsets, bounds, part.clock_ms, last.seen, at_end=at_end)
+            return self._taken(last, part, found, bounds, for_good=at_end)
         limits = self._ends(last, part)
-        ended = [tp for tp, stop in part.stops.items() if stop >= limits.get(tp, 0)]
-        return replace(part, caught_up=known.everybody_in(ended, clock_ms))
+        ended = {tp: offset for tp, offset in offsets.items() if offset >= limits.get(tp, 0)}
+        everybody = known.everybody_in(ended, part.clock_ms)
+        taken = self._taken(last, part, everybody, bounds, for_good=True)
+        gated = {tp for tp in offsets if self.env.flow.declared_topic(tp[0]) in self.env.flow.gated}
+        if part.silent and last.reached is not None and gated <= ended.keys():
+            return self._up_to(last, taken, last.reached.frontier)
+        return taken
+
+    def _taken(
+        self, last: Plan, part: Part, caught_up: CaughtUp, bounds: AllBounds, *, for_good: bool
+    ) -> Part:
+        flow = self.env.flow
+        times = KnownTimes.after(last).all_at(part.stops, caught_up, part.clock_ms, for_good=for_good)
+        look_ahead(self.env, part, times, bounds)
+        frontier = furthest(last.frontier, frontier_at(flow, times))
+        if part.silent and last.reached is not None:  # what had not been taken was not published
+            limit = last.reached.frontier
+            frontier = min(frontier, limit) if frontier and limit else last.frontier
+        return self._up_to(last, replace(part, caught_up=caught_up), frontier)
+
+    def _up_to(self, last: Plan, part: Part, frontier: Frontier | None) -> Part:
+        """The part that takes inputs up to a frontier."""
+        ranges, flow = [], self.env.flow
+        for planned in part.ranges:
+            times = last.times.get(mark_name(*planned.tp))
+            waiting, again = times and times.waiting, -1
+            # Of a topic that no stage takes in this order any more, nothing waits any longer.
+            waits = flow.declared_topic(planned.topic) in flow.gated
+            if waiting and not (
+                waits and (frontier is None or waiting.least_ms > frontier.limit_ms(*planned.tp))
+            ):
+                again = waiting.offset
+            ranges.append(replace(planned, again=again))
+        return replace(part, ranges=tuple(ranges), frontier=frontier)
 
     def _ends(self, last: Plan, part: Part) -> Offsets:
         """After a rebuild: where nothing more comes of a partition.

@@ -7,18 +7,18 @@ id is a digest over its content and the id of the plan before. It is computed on
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import Any, Final
 
-from sqe_chain.errors import StoreInconsistent
+from sqe_chain.errors import START_OVER, StoreInconsistent
 from sqe_chain.ports import Range, TopicPartition
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.layout import Layout
 from sqe_chain.protocol.overwrite import Overwrite
 from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.event_times import EventTimes, Frontier, TimesRecord, WaitingUnits
+from sqe_chain.segment.event_times import EventTimes, Frontier, TimesRecord, waiting_inputs
 from sqe_chain.segment.exclusion import Exclusion
 
 FILES: Final = "files"
@@ -39,6 +39,7 @@ class PlannedRange:
         last_epoch: that record's leader epoch plus one; 0 none.
         last_timestamp_ms: that record's timestamp; -1 none.
         last_crc: checksum of that record's key and value; -1 none, or in plans of older versions.
+        again: first offset that the batch reads again, because inputs from there on have waited for event time; -1: it reads none.
     """
 
     topic: str
@@ -50,6 +51,17 @@ class PlannedRange:
     last_epoch: int = 0
     last_timestamp_ms: int = -1
     last_crc: int = -1
+    again: int = -1
+
+    @property
+    def begin(self) -> int:
+        """First offset that the batch reads."""
+        return self.start if self.again < 0 else self.again
+
+    @property
+    def reads(self) -> bool:
+        """Whether it reads anything."""
+        return self.begin < self.stop
 
     @property
     def tp(self) -> TopicPartition:
@@ -68,15 +80,15 @@ class Unfinished:
         clock_ms: the batch's clock.
         ranges: of the input partitions.
         exclusions: inputs left out.
-        caught_up: see `Plan.caught_up`.
         closing: see `Plan.closing`.
+        frontier: see `Plan.frontier`.
     """
 
     clock_ms: int
     ranges: tuple[PlannedRange, ...]
     exclusions: tuple[Exclusion, ...] = ()
-    caught_up: dict[str, tuple[str, ...]] = field(default_factory=dict)
     closing: bool = False
+    frontier: Frontier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +97,12 @@ class Reached:
 
     Attributes:
         times: see `Plan.times`.
-        waiting: see `Plan.waiting`.
+        frontier: see `Plan.frontier`.
         ticked_ms: see `Plan.ticked_ms`.
     """
 
     times: dict[str, EventTimes]
-    waiting: dict[str, WaitingUnits]
+    frontier: Frontier | None = None
     ticked_ms: int = 0
 
 
@@ -120,14 +132,12 @@ class Plan:
         announced: stage -> for each state partition a digest of what is published of its states, empty for nothing: the
             plan reads nothing, and publishes the newest state of each key once more.
         times: "topic/partition" -> event time at the end of the batch, where the flow goes by it; nobody changes it.
-        caught_up: "topic/partition", where the batch reads everything that was there when it began -> writers that are
-            not waited for (`sqe_chain.segment.event_times`).
-        waiting: "stage/state partition" -> what waits there for event time after the batch.
-        shuffled: for flows that go by event time, whether keys did not lie where level 1 could run in the reading tasks: what
-            a state partition waits for depends on it, so it stays so.
+        frontier: the place in the order of times up to which inputs were taken; it never goes back. None: none were.
+        seen: clocks of batches, and the latest event time that was known by then, as far back as idle writers make it matter.
         reached: how far event time had come where the plans *after* this one may cease to be silent: what had been released
             there was published, and what had not must be.
         ticked_ms: up to where timers of the batch's clock have fired; it never goes back, whatever the clock does. 0: none.
+        ticks: it reads nothing, but timers of the batch's clock fire.
         timers: "stage/state partition" -> when the batch's clock reaches the next of its timers.
         closing: it reads nothing and closes all windows, the last of `closes` that are done.
         closes: each time that all windows were closed.
@@ -154,11 +164,11 @@ class Plan:
     published_until: dict[str, int] = field(default_factory=dict)
     announced: dict[str, tuple[str, ...]] = field(default_factory=dict)
     times: dict[str, EventTimes] = field(default_factory=dict)
-    caught_up: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    waiting: dict[str, WaitingUnits] = field(default_factory=dict)
-    shuffled: bool = False
+    frontier: Frontier | None = None
+    seen: tuple[tuple[int, int], ...] = ()
     reached: Reached | None = None
     ticked_ms: int = 0
+    ticks: bool = False
     timers: dict[str, int] = field(default_factory=dict)
     closing: bool = False
     closes: Closes = field(default_factory=Closes)
@@ -170,19 +180,21 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """Whether it does nothing to states and marks: it reads and closes nothing, and nothing is released that waited."""
-        return not (self.caught_up or self.closing) and all(
-            planned.start == planned.stop for planned in self.ranges
-        )
-
-    def releases_alone(self, caught_up: Mapping[str, tuple[str, ...]]) -> bool:
-        """Whether it has read nothing, but released what waited, with these writers not waited for."""
-        return self.caught_up == caught_up and all(planned.start == planned.stop for planned in self.ranges)
+        """Whether it does nothing to states and marks: it reads and closes nothing, and no timer fires."""
+        return not (self.ticks or self.closing or any(planned.reads for planned in self.ranges))
 
     @property
-    def held(self) -> int:
-        """How many units wait for event time after it."""
-        return sum(one.units for one in self.waiting.values())
+    def waiting(self) -> int:
+        """How many inputs wait for event time after it."""
+        return waiting_inputs(self.times)
+
+    def needed_offsets(self) -> dict[TopicPartition, int]:
+        """The first offset of each partition that is still to be read, for the first time or again."""
+        known = {name: one.waiting for name, one in self.times.items() if one.waiting is not None}
+        return {
+            planned.tp: known[name].offset if (name := mark_name(*planned.tp)) in known else planned.stop
+            for planned in self.ranges
+        }
 
     def with_id(self, before: Plan | None = None) -> Plan:
         """The same plan, with its id computed.
@@ -225,7 +237,7 @@ class Plan:
         plain["quiet"] = plain.pop("silent_until")  # its name in what is stored
         plain["times"] = _plain_times(self.times)
         if self.reached is not None:
-            plain["reached"] = [_plain_times(self.reached.times), self.reached.waiting]
+            plain["reached"] = [_plain_times(self.reached.times), self.reached.frontier]
             plain["reached"] += [self.reached.ticked_ms] if self.reached.ticked_ms else []
         plain["ranges"] = [_plain_range(one) for one in self.ranges]
         plain["exclusions"] = [_plain(one) for one in self.exclusions]
@@ -235,7 +247,7 @@ class Plan:
             plain["unfinished"] = rest = _plain(self.unfinished)
             rest["ranges"] = [_plain_range(one) for one in self.unfinished.ranges]
             rest["exclusions"] = [_plain(one) for one in self.unfinished.exclusions]
-            for name in [name for name in ("caught_up", "closing") if not rest[name]]:
+            for name in [name for name in ("frontier", "closing") if not rest[name]]:
                 del rest[name]
         if self.attempt < 0:
             del plain["attempt"]
@@ -258,7 +270,14 @@ class Plan:
             StoreInconsistent: something else, or a newer version, has written this.
         """
         try:
-            return cls._from_json(json.loads(data))
+            raw = json.loads(data)
+            if older := {"waiting", "caught_up", "shuffled"} & raw.keys():
+                raise StoreInconsistent(
+                    f"a stored plan has {', '.join(sorted(older))}: an older version of sqe-chain has written it, which kept what waits "
+                    "for event time among the states. This one cannot go on from there: run the older one with --once "
+                    f"--close-windows, export its states, and import them into a new flow; or {START_OVER}"
+                )
+            return cls._from_json(raw)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise StoreInconsistent(
                 f"a stored plan cannot be read ({type(error).__name__}: {error}): something else, or a newer version of "
@@ -275,10 +294,10 @@ class Plan:
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
         raw["announced"] = {name: tuple(digests) for name, digests in raw.get("announced", {}).items()}
         raw["times"] = _times_from(raw.get("times", {}))
-        raw["caught_up"] = {name: tuple(idle) for name, idle in raw.get("caught_up", {}).items()}
-        raw["waiting"] = _waiting_from(raw.get("waiting", {}))
+        raw["frontier"] = _frontier_from(raw.get("frontier"))
+        raw["seen"] = tuple((clock_ms, latest_ms) for clock_ms, latest_ms in raw.get("seen", ()))
         if reached := raw.get("reached"):
-            raw["reached"] = Reached(_times_from(reached[0]), _waiting_from(reached[1]), *reached[2:])
+            raw["reached"] = Reached(_times_from(reached[0]), _frontier_from(reached[1]), *reached[2:])
         if closes := raw.get("closes"):
             raw["closes"] = Closes.from_json(closes)
         if overwrite := raw.get("overwrite"):
@@ -288,8 +307,8 @@ class Plan:
                 rest["clock_ms"],
                 tuple(PlannedRange(**one) for one in rest["ranges"]),
                 tuple(Exclusion(**one) for one in rest["exclusions"]),
-                {name: tuple(idle) for name, idle in rest.get("caught_up", {}).items()},
                 rest.get("closing", False),
+                _frontier_from(rest.get("frontier")),
             )
         return cls(**raw)
 
@@ -314,11 +333,11 @@ _LEFT_OUT = (
     "published_until",
     "announced",
     "times",
-    "caught_up",
-    "waiting",
-    "shuffled",
+    "frontier",
+    "seen",
     "reached",
     "ticked_ms",
+    "ticks",
     "timers",
     "closing",
     "closes",
@@ -359,17 +378,14 @@ def _times_from(raw: Mapping[str, TimesRecord]) -> dict[str, EventTimes]:
     return {name: EventTimes.from_json(one) for name, one in raw.items()}
 
 
-def _waiting_from(raw: Mapping[str, Any]) -> dict[str, WaitingUnits]:
-    return {
-        name: WaitingUnits(units, None if frontier is None else Frontier(*frontier))
-        for name, (units, frontier) in raw.items()
-    }
+def _frontier_from(raw: Sequence[Any] | None) -> Frontier | None:
+    return Frontier(*raw) if raw else None
 
 
 def _plain_range(one: PlannedRange) -> dict[str, Any]:
     plain = _plain(one)
-    if one.last_crc < 0:
-        del plain["last_crc"]
+    for name in [name for name in ("last_crc", "again") if plain[name] < 0]:
+        del plain[name]
     return plain
 
 
@@ -395,7 +411,7 @@ def as_range(planned: PlannedRange, leader_epoch: int) -> Range:
         planned.topic,
         bytes.fromhex(planned.topic_id),
         planned.partition,
-        planned.start,
+        planned.begin,
         planned.stop,
-        leader_epoch,
+        leader_epoch if planned.begin == planned.start else 0,
     )

@@ -15,6 +15,7 @@ from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.cutting import Part, ends_silence
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
+from sqe_chain.protocol.event_times import gated_times, seen_after
 from sqe_chain.protocol.file_inputs import files_in, with_finished
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import FILES, Plan, PlannedRange, as_range, at_name, mark_name
@@ -137,7 +138,7 @@ def layout_plan(
         PlannedRange(topic, infos[topic].topic_id.hex(), partition, offset, offset)
         for (topic, partition), (offset, _) in starts.items()
     ]
-    ranges = [replace(planned, start=planned.stop) for planned in kept] + entering
+    ranges = [replace(planned, start=planned.stop, again=-1) for planned in kept] + entering
     # What was read of a topic that was created again cannot be read again: a rebuild has to know.
     gone = (
         {planned.topic for planned in last.ranges} - {planned.topic for planned in kept} - last.files.keys()
@@ -198,8 +199,8 @@ def _plan_after(
         ranges,
         {name: one for name, one in marks.items() if at_name(name)[0] not in left} if left else marks,
         times={name: one for name, one in last.times.items() if kept.get(name, "") in ids},
-        waiting=last.waiting,
-        shuffled=last.shuffled,
+        frontier=last.frontier,
+        seen=last.seen,
         ticked_ms=last.ticked_ms,
         timers=last.timers,
         closes=last.closes,
@@ -220,12 +221,13 @@ def announcement_plan(last: Plan, claim: Claim, clock_ms: int, announced: dict[s
         clock_ms: now.
         announced: see `Plan.announced`.
     """
-    ranges = tuple(replace(planned, start=planned.stop) for planned in last.ranges)
+    ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
     plan = _plan_after(last, claim, clock_ms, last.layout, ranges, last.marks)
     return replace(plan, announced=announced).with_id(last)
 
 
 def batch_plan(
+    flow: Flow,
     last: Plan,
     claim: Claim,
     part: Part,
@@ -233,33 +235,41 @@ def batch_plan(
     exclusions: tuple[Exclusion, ...],
     spec: RebuildSpec | None = None,
     *,
-    shuffled: bool = False,
+    idle_ms: int,
 ) -> Plan:
     """The plan of a batch that was processed: its ranges with their last records, and the marks at its end.
 
     Args:
+        flow: the flow.
         last: the plan before.
         claim: the run.
         part: what was read.
         report: of the attempt that processed it.
         exclusions: inputs left out.
         spec: what is rebuilt; None: the flow goes on.
-        shuffled: see `Plan.shuffled`.
+        idle_ms: see `Settings.idle_ms`.
     """
     ends = {(end.topic, end.partition): end for end in report.ends}
     ranges = tuple(_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges)
     plan = _plan_after(last, claim, part.clock_ms, last.layout, ranges, marks_after(last, report))
     stops = {mark_name(*tp): stop for tp, stop in part.stops.items()}
+    times = times_after(last, report) if flow.timed else {}
+    found = gated_times(flow, {at_name(name): one for name, one in times.items()})
+    if last.reached is not None and ends_silence(last, part):
+        # So that what is promised from now on is what was promised after it.
+        times |= {
+            name: replace(one, waiting=times[name].waiting, lanes=times[name].lanes)
+            for name, one in last.reached.times.items()
+            if name in times
+        }
     return replace(
         plan,
         exclusions=exclusions,
-        times=last.reached.times
-        if last.reached is not None and ends_silence(last, part.stops, silent=part.silent)
-        else times_after(last, report),
+        times=times,
         reached=last.reached if part.silent else None,
-        caught_up=part.caught_up,
-        shuffled=shuffled,
-        waiting=last.waiting | {mark_name(*at): one for at, one in report.waiting.items()},
+        frontier=part.frontier,
+        seen=seen_after(last.seen, part.clock_ms, found, idle_ms),
+        ticks=part.tick_ms is not None and part.empty,
         ticked_ms=last.ticked_ms if part.tick_ms is None else part.tick_ms,
         timers=timers_after(last, report),
         silent=part.silent,
@@ -277,59 +287,55 @@ def batch_plan(
 
 
 def portions_of(
-    flow: Flow,
     ranges: Sequence[PlannedRange],
     before: Plan,
     exclusions: Sequence[Exclusion],
     times: Mapping[TopicPartition, EventTimes],
+    at_end: frozenset[TopicPartition],
+    *,
+    wakes: bool,
 ) -> list[Portion]:
     """What the tasks read, with marks, witnesses and exclusions.
 
-    A stage that goes by event time asks all input partitions how far they have come, so there empty ranges count too.
-
     Args:
-        flow: the flow.
         ranges: of all partitions.
         before: the plan before.
         exclusions: inputs that are left out.
         times: event time in each partition as the batch begins; empty if the flow does not ask for it.
+        at_end: partitions that the batch reads to their end.
+        wakes: tasks have something to do though they read nothing.
     """
     known = before.ends()
     found: list[Portion] = []
     for planned in ranges:
-        if planned.start == planned.stop and not flow.by_time:
+        if not (planned.reads or wakes):
             continue
         read = as_range(planned, known[planned.tp].last_epoch)
         marks = before.marks[mark_name(planned.topic, planned.partition)]
         own = tuple(one for one in exclusions if (one.topic, one.partition) == planned.tp)
-        found.append(Portion(read, marks, own, times.get(planned.tp)))
-        # Units of earlier batches may have waited, and fail only now.
-        early = [one for one in own if one.offset < planned.start and one.policy == "dead_letter"]
-        for one in early:
-            alone = replace(read, start=one.offset, stop=one.offset + 1)
-            found.append(Portion(alone, marks, (one,), letters=True))
+        begun = times.get(planned.tp)
+        if begun is not None and planned.again >= 0:
+            begun = replace(begun, waiting=None, lanes={})
+        found.append(Portion(read, marks, own, begun, planned.start, planned.tp in at_end))
     return found
-
-
-def left_out_of(
-    ranges: Sequence[PlannedRange], exclusions: Sequence[Exclusion]
-) -> frozenset[tuple[str, int, int]]:
-    """Inputs that are left out though an earlier batch has read them."""
-    starts = {planned.tp: planned.start for planned in ranges}
-    return frozenset(
-        (one.topic, one.partition, one.offset)
-        for one in exclusions
-        if one.offset < starts[one.topic, one.partition]
-    )
 
 
 def times_after(before: Plan, report: Report) -> dict[str, EventTimes]:
     """Event time at the end of a batch."""
-    return before.times | {
-        mark_name(end.topic, end.partition): end.times.settled()
-        for end in report.ends
-        if end.times is not None
+    entered = {
+        mark_name(*planned.tp): EventTimes(before.clock_ms)
+        for planned in before.ranges
+        if mark_name(*planned.tp) not in before.times
     }
+    return (
+        before.times
+        | entered
+        | {
+            mark_name(end.topic, end.partition): end.times.settled()
+            for end in report.ends
+            if end.times is not None
+        }
+    )
 
 
 def closes_after(before: Plan, part: Part) -> Closes:

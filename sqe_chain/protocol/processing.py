@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.errors import PoisonError
-from sqe_chain.ports import TopicInfo
+from sqe_chain.ports import TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
+from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, progress_of, watermarks_of
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
 from sqe_chain.protocol.file_inputs import unneeded_files
-from sqe_chain.protocol.plan import Plan, PlannedRange, at_name, mark_name
-from sqe_chain.protocol.planning import left_out_of, portions_of
+from sqe_chain.protocol.plan import Plan, PlannedRange, at_name
+from sqe_chain.protocol.planning import portions_of
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.closing import Closing
+from sqe_chain.segment.event_times import Frontier
 from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.poison import no_letter
-from sqe_chain.segment.results import Job, Portion, Report
+from sqe_chain.segment.results import Job, Report
 from sqe_chain.segment.states import Transition
 
 MAX_EXCLUSIONS = 2_000
@@ -54,10 +53,9 @@ class Batch:
         top_level: the last level whose stages are wanted.
         exclusions: inputs that were left out when the batch was sealed, and are left out again.
         sealed: its plan is sealed: it publishes what it published then, so what its topics accept now is not asked.
-        caught_up: see `Plan.caught_up`.
-        shuffled: see `Plan.shuffled`.
-        silent: see `Plan.silent`.
-        last_silent: the batches after it may be published.
+        frontier: see `Plan.frontier`.
+        caught_up: see `Part.caught_up`.
+        at_end: see `Part.at_end`.
         tick_ms: see `Job.tick_ms`.
         closing: see `Job.closing`.
     """
@@ -70,12 +68,40 @@ class Batch:
     top_level: int
     exclusions: Sequence[Exclusion] = ()
     sealed: bool = False
+    frontier: Frontier | None = None
     caught_up: CaughtUp = field(default_factory=dict)
-    shuffled: bool = False
-    silent: bool = False
-    last_silent: bool = False
+    at_end: frozenset[TopicPartition] = frozenset()
     tick_ms: int | None = None
     closing: Closing | None = None
+
+    @classmethod
+    def of(
+        cls, transition: Transition, part: Part, before: Plan, infos: Mapping[str, TopicInfo], top_level: int
+    ) -> Batch:
+        """What a part says is to be processed.
+
+        Args:
+            transition: from the plan before to the batch's.
+            part: what the batch reads and takes.
+            before: the plan before.
+            infos: see `Batch`.
+            top_level: see `Batch`.
+        """
+        return cls(
+            transition,
+            part.ranges,
+            before,
+            part.clock_ms,
+            infos,
+            top_level,
+            part.left_out,
+            sealed=part.due is not None,
+            frontier=part.frontier,
+            caught_up=part.caught_up,
+            at_end=part.at_end,
+            tick_ms=part.tick_ms,
+            closing=part.closing,
+        )
 
 
 class Suspects:
@@ -94,7 +120,6 @@ class Suspects:
         self.known: dict[Coordinates, Exclusion] = {}
         self._can_try = can_try
         self._acquitted: set[Coordinates] = set()
-        self._spared: set[Coordinates] = set()
 
     def judge(self, failed: Sequence[Exclusion]) -> bool:
         """Judge by an attempt.
@@ -118,27 +143,15 @@ class Suspects:
         self.known |= found
         return not fresh and not innocent
 
-    def spare(self, inputs: AbstractSet[Coordinates]) -> bool:
-        """Take back, once, that these are left out. Returns whether that was so of any."""
-        spared = self.known.keys() & inputs - self._spared
-        for coordinates in spared:
-            del self.known[coordinates]
-        self._spared |= spared
-        return bool(spared)
-
 
 class Processor:
     """Runs batches on the engine.
 
     Args:
         env: the flow and its ports.
-
-    Attributes:
-        ran_in_place: whether the last attempt has run level 1 in the reading tasks.
     """
 
     def __init__(self, env: Environment) -> None:
-        self.ran_in_place = False
         self._env = env
         self._in_place = env.settings.in_place
         self._brake = Brake(env.settings.max_excluded, env.settings.max_excluded_share)
@@ -168,11 +181,7 @@ class Processor:
         while True:
             left_out = tuple(suspects.known.values())
             report = self.attempt(batch, batch.exclusions, suspects=left_out)
-            # What waits goes on waiting if, without another one that fails, event time comes less far. It fails when its time has
-            # come: then it is left out, once.
-            if suspects.judge(report.failed) and not suspects.spare(
-                left_out_of(batch.ranges, left_out) - report.due
-            ):
+            if suspects.judge(report.failed):
                 break
             if report.failed:
                 first = str(report.failed[0])
@@ -189,7 +198,7 @@ class Processor:
         self._careful_batches = CAREFUL_BATCHES if suspects.known else max(0, self._careful_batches - 1)
         # Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
         unneeded, files = unneeded_files(batch.before), batch.before.files
-        ranges = [one for one in batch.ranges if one.start < one.stop or one.topic not in unneeded]
+        ranges = [one for one in batch.ranges if one.reads or one.topic not in unneeded]
         now = env.log.topic_ids({planned.topic for planned in ranges})
         for planned in ranges:
             source = env.flow.source_of(planned.topic)
@@ -215,36 +224,24 @@ class Processor:
         env, infos = self._env, batch.infos
         every = (*exclusions, *suspects)
         before, known = batch.before, [planned.tp for planned in batch.ranges] if env.flow.timed else []
-        times_before = KnownTimes.after(before)
-        times = times_before.all_at(known, batch.caught_up, batch.clock_ms)
-        # A promise is of what is read now, too: who is idle only once that is read may still be behind.
-        read = {mark_name(*planned.tp) for planned in batch.ranges if planned.stop > planned.start}
-        idle = {name: writers for name, writers in batch.caught_up.items() if name not in read}
-        promised = times if idle == batch.caught_up else times_before.all_at(known, idle, batch.clock_ms)
-        portions = portions_of(env.flow, batch.ranges, before, every, times)
-        self._check_letters(portions)
-        waiting = {at_name(name): one for name, one in before.waiting.items()}
-        limits = before.reached.waiting if batch.silent and before.reached else {}
-        reached = {at_name(name): one.frontier for name, one in limits.items()}
+        times = KnownTimes.after(before).all_at(known, batch.caught_up, batch.clock_ms)
+        wakes = batch.closing is not None or batch.tick_ms is not None
+        portions = portions_of(batch.ranges, before, every, times, batch.at_end, wakes=wakes)
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
         careful = self._always_careful or bool(suspects) or self._careful_batches > 0
-        self.ran_in_place = (
-            self._as_sealed(batch) if batch.sealed else self.runs_in_place(infos, shuffled=batch.shuffled)
-        )
+        in_place = self._in_place and self._fits_in_place(infos)
         while True:  # at most three times: with care, and not in place
             job = Job(
                 batch.transition,
                 batch.clock_ms,
-                self.ran_in_place,
+                in_place,
                 batch.top_level,
                 {} if batch.sealed else infos,
                 inputs.compacted_topics(infos),
                 tried,
-                waiting=waiting,
-                left_out=left_out_of(batch.ranges, every),
-                reached=reached,
-                watermarks=watermarks_of(env.flow, progress_of(promised), before.waiting),
-                last_silent=batch.last_silent,
+                frontier=batch.frontier,
+                before=before.frontier,
+                watermarks=watermarks_of(env.flow, progress_of(times), before.frontier),
                 tick_ms=batch.tick_ms,
                 timers={at_name(name): due_ms for name, due_ms in before.timers.items()},
                 closing=batch.closing,
@@ -268,44 +265,9 @@ class Processor:
                     return report
                 stages = tuple(stage.name for stage in env.flow.stages() if env.flow.level(stage) == 1)
                 env.emit(Shuffled(stages, report.misplaced))
-            self._in_place = self.ran_in_place = False
+            self._in_place = in_place = False
 
-    def _check_letters(self, portions: Sequence[Portion]) -> None:
-        """Check that the records of which letters have to be made are still there.
-
-        Raises:
-            PoisonError: one is not.
-        """
-        letters = [portion for portion in portions if portion.letters]
-        bounds = (
-            self._env.log.bounds({(one.read.topic, one.read.partition) for one in letters}) if letters else {}
-        )
-        for one in letters:
-            if one.read.start < bounds[one.read.topic, one.read.partition].begin:
-                raise no_letter(self._env.flow, one.exclusions[0])
-
-    def runs_in_place(self, infos: Mapping[str, TopicInfo], *, shuffled: bool) -> bool:
-        """Whether the next attempt runs level 1 in the reading tasks.
-
-        Args:
-            infos: the flow's topics.
-            shuffled: see `Plan.shuffled`.
-        """
-        return self._in_place and not shuffled and self._fits_in_place(_partitions(infos))
-
-    def _as_sealed(self, batch: Batch) -> bool:
-        """Whether a batch that was sealed is redone in place.
-
-        Where level 1 goes by event time, what a batch takes depends on that: in place a state partition waits for its own input
-        partition, after a shuffle for all of them. What a redo left waiting that the batch had taken would be in no plan, and
-        nobody would ever take it. So it runs as the batch has run, whatever the topics and settings are by now.
-        """
-        if not self._env.flow.by_time:
-            return self.runs_in_place(batch.infos, shuffled=batch.shuffled)
-        partitions = _partitions(batch.infos) | Counter(planned.topic for planned in batch.ranges)
-        return not batch.shuffled and self._fits_in_place(partitions)
-
-    def _fits_in_place(self, partitions: Mapping[str, int]) -> bool:
+    def _fits_in_place(self, infos: Mapping[str, TopicInfo]) -> bool:
         """Whether every input has as many partitions as there are state partitions, and no stage has heartbeats.
 
         A heartbeat goes to all state partitions, which takes a shuffle.
@@ -315,9 +277,4 @@ class Processor:
             return False
         if not flow.stages() or (flow.file_sources() and flow.state_partitions != 1):
             return False
-        return all(partitions[topic] == flow.state_partitions for topic in flow.input_topics())
-
-
-def _partitions(infos: Mapping[str, TopicInfo]) -> dict[str, int]:
-    """How many partitions each topic has."""
-    return {topic: info.partitions for topic, info in infos.items()}
+        return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics())

@@ -112,14 +112,14 @@ def find_progress(
             f"flow {name!r}: plan {last.number - 1} is not kept any more, so it is not known what was published of the last "
             f"one; {START_OVER}"
         )
-    unfinished = Unfinished(last.clock_ms, last.ranges, last.exclusions, last.caught_up, last.closing)
+    unfinished = Unfinished(last.clock_ms, last.ranges, last.exclusions, last.closing, last.frontier)
     rest = base.unfinished if base is last else unfinished
     names = {mark_name(*tp): tp for tp in last.ends()}
     starts = {names[name]: at for name, at in last.layout.starts.items() if name in names}
     ends = {tp: planned.stop for tp, planned in base.ends().items() if tp[0] in infos}
     ends |= {tp: max(offset, ends.get(tp, 0)) for tp, offset in committed.items()}
     published = {tp: max(end, base.silent_until.get(mark_name(*tp), 0)) for tp, end in ends.items()}
-    reached = base.reached or (Reached(base.times, base.waiting, base.ticked_ms) if base.times else None)
+    reached = base.reached or (Reached(base.times, base.frontier, base.ticked_ms) if base.times else None)
     before = base.closes
     closes = replace(last.closes, done=before.done, published=max(before.done, before.published))
     recreated = recreated_since(last, infos) | {*last.layout.gone}

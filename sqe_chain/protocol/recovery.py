@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqe_chain.ports import Header
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.cutting import ends_silence
+from sqe_chain.protocol.cutting import of_plan
 from sqe_chain.protocol.declared import check_same_code
 from sqe_chain.protocol.events import Notice, Recovered
 from sqe_chain.protocol.owned_flow import Headers, OwnedFlow
@@ -71,21 +71,9 @@ class Recovery:
         infos = inputs.describe(env.flow, env.log)
         report = Report()
         if not plan.empty:  # an empty one brings in a layout, or announces states
-            batch = Batch(
-                owned.transition_after(redo.before),
-                plan.ranges,
-                redo.before,
-                plan.clock_ms,
-                infos,
-                redo.top_level,
-                sealed=True,
-                caught_up=plan.caught_up,
-                shuffled=plan.shuffled,
-                silent=plan.silent,
-                last_silent=ends_silence(redo.before, plan.next_offsets(), silent=plan.silent),
-                tick_ms=plan.ticked_ms if plan.ticked_ms > redo.before.ticked_ms else None,
-                closing=plan.closes.last() if plan.closing else None,
-            )
+            part = of_plan(plan, redo.before)
+            transition = owned.transition_after(redo.before)
+            batch = replace(Batch.of(transition, part, redo.before, infos, redo.top_level), sealed=True)
             report = self.processor.attempt(batch, plan.exclusions)
             check_redone(redo, report)
         owned.finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)

@@ -19,7 +19,7 @@ from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, encode_marks, moved_by
 from sqe_chain.protocol.committed import InputProgress, Recreated, enter, tell_entered
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import KnownTimes, progress_of, watermarks_of
+from sqe_chain.protocol.event_times import KnownTimes, Seen, progress_of, seen_after, watermarks_of
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
 from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
@@ -57,6 +57,7 @@ class Republisher:
     _brake: Brake = field(init=False)
     _idle: IdleWriters = field(init=False)
     _started_ms: int = field(init=False)
+    _seen: Seen = ()
 
     def __post_init__(self) -> None:
         self._idle = IdleWriters(self.env)
@@ -139,23 +140,26 @@ class Republisher:
         times = {mark_name(*tp): one.times for tp, one in self._inputs.items() if one.times is not None}
         known = KnownTimes(times, self._started_ms)
         # Where the batch begins, not where it ends: what it reads belongs before what others have stated meanwhile.
-        idle = self._idle.find(known, offsets, bounds, started_ms)
+        idle = self._idle.find(known, offsets, bounds, started_ms, self._seen)
         starting = known.all_at(stops, idle, started_ms)
         portions = [
             Portion(
                 Range(tp[0], one.topic_id, tp[1], one.offset, stops[tp], one.epoch),
                 one.marks,
                 times=starting[tp],
+                at_end=stops[tp] >= bounds[tp].stable_end,
             )
             for tp, one in self._inputs.items()
             if stops[tp] > one.offset
         ]
         with env.step(PUBLISH):
-            watermarks = watermarks_of(env.flow, progress_of(starting), {})
+            watermarks = watermarks_of(env.flow, progress_of(starting), None)
             report = self._publish(portions, started_ms, infos, watermarks)
             env.emit(Published(outputs=report.outputs))
         with env.step(COMMIT):
             self._advance(stops, report)
+            found = progress_of({tp: one.times for tp, one in self._inputs.items() if one.times is not None})
+            self._seen = seen_after(self._seen, started_ms, found, env.settings.idle_ms)
             self._commit([(portion.read.topic, portion.read.partition) for portion in portions])
         result = BatchResult.of(
             report,

@@ -112,7 +112,7 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
     if env.settings.overwrite is not None or env.settings.drop_overwrite:
         unneeded |= last.files.keys() - infos.keys()  # an overwrite begins again without what is gone
     for planned in last.ranges:
-        if planned.topic in unneeded and not (unfinished and planned.start < planned.stop):
+        if planned.topic in unneeded and not (unfinished and planned.reads):
             continue
         if not unfinished and same_inputs.is_new_root(
             env.flow, planned.topic, planned.topic_id, infos.get(planned.topic)
@@ -120,9 +120,10 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
             continue
         same_inputs.check_same(planned, infos.get(planned.topic), last.files)
         ranges.append(planned)
-    bounds = env.log.bounds([planned.tp for planned in ranges])
+    bounds, needed = env.log.bounds([planned.tp for planned in ranges]), last.needed_offsets()
     for planned in ranges:
-        inputs.check_bounds(planned.tp, planned.start if unfinished else planned.stop, bounds[planned.tp])
+        first = planned.begin if unfinished else needed[planned.tp]
+        inputs.check_bounds(planned.tp, first, bounds[planned.tp])
     compacted = inputs.compacted_topics(infos)
     kept = [planned for planned in ranges if planned.topic not in compacted]
     for planned in same_inputs.check_last_records(env.log, kept, bounds, last.files):

@@ -157,6 +157,18 @@ class PartitionMarks:
         mark.offset = offset
         return True
 
+    def has(self, head: EnvelopeHead | None, offset: int, leader_epoch: int = 0) -> bool:
+        """Whether a message is not beyond the mark of its lane; nothing is checked, and no mark moves. See `accept`.
+
+        Args:
+            head: None: it has no envelope.
+            offset: where it was read.
+            leader_epoch: of its batch, plus one; 0 for none.
+        """
+        lane, position = (0, b"") if head is None else (head.lane, head.position)
+        mark = self._marks.get(lane)
+        return mark is not None and (position or root_position(leader_epoch, offset)) <= mark.position
+
     def undecodable(self, offset: int) -> None:
         """Note a record that is not a valid envelope: it may have belonged to any lane."""
         self.undecodable_offset = max(self.undecodable_offset, offset)

@@ -70,6 +70,19 @@ class Deciding:
             block = RawBlock(messages) if node.raw else EnvelopeBlock(messages, type_name)
         return Records(self._tp, messages, block, self._read_lane)
 
+    def head_of(self, records: Records, number: int) -> EnvelopeHead | None:
+        """The envelope of a record about which nothing is decided yet; None if it has none.
+
+        Raises:
+            EnvelopeError: it cannot be read.
+        """
+        message = records.messages[number]
+        if self._node.raw or (message.value() is None and not is_chained(message)):
+            return None
+        if records.block is not None and records.block.ordinary[number]:
+            return records.block.head(number)
+        return find_head(message.value(), message.headers())
+
     def decide(self, records: Records) -> int:
         """Decide about each record, in order: it is taken, or a replay, or left out.
 
@@ -163,7 +176,7 @@ class Deciding:
         if known is not None:
             records.trial[number] = known
         try:
-            key, payloads = self._payloads(message, head)
+            key, payloads = self.payloads(message, head)
         except Exception as error:  # noqa: BLE001 - the policy decides
             records.failures[number] = error
             return int(not fresh)
@@ -175,7 +188,7 @@ class Deciding:
             records.paths.append(path_element(index))
         return int(not fresh)
 
-    def _payloads(
+    def payloads(
         self, message: Message, head: EnvelopeHead | None
     ) -> tuple[bytes | None, list[tuple[int, bytes | None]]]:
         """The key of a record, and its payloads with their indexes."""

@@ -1,4 +1,4 @@
-"""How far event time has come in one input partition: its watermark, and a place in the order of times for each input.
+"""How far event time has come in one input partition, and in a flow: watermarks and the frontier.
 
 A *watermark* is a promise: whatever comes later in the partition has this time or a later one. Of messages that nobody
 republished it is the latest time seen, for they are expected in the order of their times. Of republished ones their
@@ -7,21 +7,25 @@ lanes is in order, all of them together are not. What it has published before a 
 the batch bears the watermark of all that it had read before.
 
 A partition's watermark is the least of its writers'. A writer that has been silent for long, while nothing of it can be
-on its way, is *idle*, and is not waited for (`sqe_chain.protocol.idle` decides that).
+on its way, is *idle*: it is taken to be as far as all others were so long ago (`sqe_chain.protocol.idle`).
+
+The *frontier* is the place up to which a flow has taken its inputs, in the order of their times. It is one for the whole
+flow, is fixed before a batch reads anything, and is sealed with it (`Plan.frontier`). What lies beyond it waits where it
+is, in Kafka (`sqe_chain.segment.gate`).
 
 Source: Flink's watermarks of partitions; that a republisher hands its own on, in each record, is ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypedDict
 
 from sqe_chain.flow import Flow
 from sqe_chain.flow.stage_kind import STANDARD
 from sqe_chain.segment.routes import Hop, with_route
-from sqe_chain.stages.stream_time import JumpGuard, StreamTime
+from sqe_chain.stages.stream_time import JumpGuard
 
 ORIGIN: Final = ""
 """The writer of what nobody republished; it states no watermark."""
@@ -40,19 +44,19 @@ class Frontier(NamedTuple):
     topic: str
     partition: int
 
-
-EVERYTHING: Final = Frontier(1 << 63, "", 0)
-"""Beyond all times."""
+    def limit_ms(self, topic: str, partition: int) -> int:
+        """The last time of a partition's inputs that are not beyond it."""
+        return self.at_ms if (topic, partition) <= self[1:] else self.at_ms - 1
 
 
 class Progress(NamedTuple):
-    """How far event time has come in one input partition at the end of a batch.
+    """How far event time has come in one input partition.
 
     Attributes:
         topic: topic.
         partition: partition.
-        waited_for: whether any of its writers is not idle.
-        watermark_ms: of those; None: not known yet.
+        waited_for: whether anything more is expected of it.
+        watermark_ms: what comes has this time or a later one; None: not known yet.
         latest_ms: the latest time read or stated by a writer: nothing that was read belongs after it; None: none is known.
     """
 
@@ -66,8 +70,7 @@ class Progress(NamedTuple):
 def frontier_of(found: Iterable[Progress]) -> Frontier | None:
     """Up to where the order of times is complete over several partitions; None: nowhere.
 
-    It is the watermark of the partition that is behind. If none is waited for, it is the end of all that was read: a message
-    of a new lane belongs where its writer's watermark is, which may be after the latest time.
+    It is the watermark of the partition that is behind. If none is waited for, it is beyond all that was read.
 
     Args:
         found: of each partition.
@@ -75,8 +78,8 @@ def frontier_of(found: Iterable[Progress]) -> Frontier | None:
     found = list(found)
     waited_for = [one for one in found if one.waited_for]
     if not waited_for:
-        read = [Frontier(one.latest_ms, *one[:2]) for one in found if one.latest_ms is not None]
-        return max(read, default=None)
+        read = [one.latest_ms for one in found if one.latest_ms is not None]
+        return Frontier(max(read) + 1, "", 0) if read else None
     if any(one.watermark_ms is None for one in waited_for):
         return None
     return min(Frontier(one.watermark_ms, *one[:2]) for one in waited_for if one.watermark_ms is not None)
@@ -87,26 +90,82 @@ def furthest(*found: Frontier | None) -> Frontier | None:
     return max((one for one in found if one is not None), default=None)
 
 
-WHOLE: Final = -1
-"""Instead of a state partition: what holds for all of a stage whose input partitions bring records for each of them."""
-
-
-class WaitingUnits(NamedTuple):
-    """What waits for event time in one stage and state partition.
+class Waiting(NamedTuple):
+    """The inputs of one partition that were read and wait for event time.
 
     Attributes:
-        units: how many units.
-        frontier: up to where units were taken; None: nowhere yet.
+        offset: of the first.
+        least_ms: the least of their places in the order of times.
+        inputs: how many.
     """
 
-    units: int
-    frontier: Frontier | None
+    offset: int
+    least_ms: int
+    inputs: int
+
+
+Ahead = tuple[int, int, int]
+"""Times in a row that are not believed yet: how many, the earliest, the latest."""
+NONE_AHEAD: Final = (0, 0, 0)
+
+
+def believe_times(
+    known: tuple[int | None, Ahead], times_ms: Iterable[int], guard: JumpGuard | None, clock_ms: int | None
+) -> tuple[int | None, Ahead]:
+    """The latest time that is believed after some times, which come in the order of a lane.
+
+    A time that is farther ahead than the guard allows waits for those that come after it, as many as it asks for. One that is
+    not ahead of the clock needs no confirmation: a pause in the past is no clock that runs ahead.
+
+    Args:
+        known: the latest time that was believed before (None: none), and those that were not yet.
+        times_ms: the times.
+        guard: None: every time is believed.
+        clock_ms: the service's; None: more is there to be read, which will show what is right, so it is not asked.
+    """
+    now_ms, (count, lowest_ms, highest_ms) = known
+    for at_ms in times_ms:
+        if guard is not None and (now_ms is None or at_ms - now_ms > guard.max_jump_ms):
+            allowed_ms = guard.max_jump_ms if now_ms is None else 0
+            if clock_ms is None or at_ms > clock_ms + allowed_ms:
+                near = count and max(highest_ms, at_ms) - min(lowest_ms, at_ms) <= guard.max_jump_ms
+                count = count + 1 if near else 1
+                lowest_ms = min(lowest_ms, at_ms) if near else at_ms
+                highest_ms = max(highest_ms, at_ms) if near else at_ms
+                if count < guard.confirmations:
+                    continue
+                at_ms = highest_ms  # noqa: PLW2901 - confirmed: all of the row are believed
+        if guard is not None and count and highest_ms - at_ms <= guard.max_jump_ms:
+            at_ms = max(at_ms, highest_ms)  # noqa: PLW2901 - it confirms those that wait
+        count = lowest_ms = highest_ms = 0
+        now_ms = at_ms if now_ms is None or at_ms > now_ms else now_ms
+    return now_ms, (count, lowest_ms, highest_ms)
+
+
+def right_times(times_ms: Sequence[int], guard: JumpGuard | None) -> Sequence[int]:
+    """The times of a lane, with those of wrong clocks replaced by the next right one.
+
+    A clock was wrong if a later record of the lane shows a time so much earlier as none may be ahead.
+
+    >>> right_times([5, 900, 7, 8], JumpGuard(max_jump_ms=100))
+    [5, 7, 7, 8]
+    """
+    if guard is None or not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
+        return times_ms
+    found = list(times_ms)
+    least_ms = right_ms = found[-1]
+    for index in range(len(found) - 1, -1, -1):
+        if found[index] - least_ms > guard.max_jump_ms:
+            found[index] = right_ms
+        right_ms, least_ms = found[index], min(least_ms, found[index])
+    return found
 
 
 class WriterRecord(TypedDict, total=False):
     """A writer, for json.dumps."""
 
-    time: tuple[int | None, int, int, int]
+    latest: int
+    ahead: Ahead
     heard: int
     watermark: int
     hops: list[Hop]
@@ -117,6 +176,7 @@ class TimesRecord(TypedDict, total=False):
 
     since: int
     writers: dict[str, WriterRecord]
+    waiting: tuple[int, int, int]
     lanes: dict[str, int]
 
 
@@ -125,21 +185,30 @@ class Writer:
     """One writer into a partition.
 
     Attributes:
-        time: the latest time of its records here, with a guard.
         heard_ms: the clock of the last batch with a record of it, here or in another partition of the topic.
+        latest_ms: the latest time of its records here, of those that are believed; None: none is known.
         stated_ms: the highest watermark that it stated; None: it states none.
         hops: the republishers that its messages have passed, way after way, it being the last one of each.
+        ahead: times of its last records that are not believed yet.
     """
 
-    time: StreamTime
     heard_ms: int
+    latest_ms: int | None = None
     stated_ms: int | None = None
     hops: tuple[Hop, ...] = ()
+    ahead: Ahead = NONE_AHEAD
 
     @property
     def watermark_ms(self) -> int | None:
         """What it states, or else the latest time of its records."""
-        return self.time.now_ms if self.stated_ms is None else self.stated_ms
+        return self.latest_ms if self.stated_ms is None else self.stated_ms
+
+    def observe_latest(self, at_ms: int, clock_ms: int) -> None:
+        """A record of a lane has this time: it is believed if it is not ahead of the clock, and else remembered."""
+        if at_ms <= max(clock_ms, self.latest_ms or 0):
+            self.latest_ms = max(at_ms, self.latest_ms or at_ms)
+        else:
+            self.ahead = (1, at_ms, max(at_ms, self.ahead[2]))
 
 
 class Stated(NamedTuple):
@@ -156,11 +225,6 @@ class Stated(NamedTuple):
     hops: tuple[Hop, ...]
 
 
-_Run = tuple[int | None, int, int, int]
-_Before = tuple[str, Writer | None, _Run, int | None, int, bool, int, int | None]
-"""What `EventTimes.observe` has changed: a writer, whether it was idle, and a lane."""
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class EventTimes:
     """Event time in one input partition.
@@ -168,25 +232,21 @@ class EventTimes:
     Attributes:
         since_ms: clock of the plan with which the partition entered.
         writers: name ("flow/output") -> writer; `ORIGIN` for what nobody republished.
-        lanes: lane as envelopes state it -> place of its last message, where that is beyond what its writer states; for flows
-            with stages that go by event time. What nobody republished has one lane: its writer's time stands for it.
-        idle: writers that are not waited for, unless they are heard of; `ORIGIN` while there is none.
+        waiting: what was read and waits; None: nothing does.
+        lanes: lane as envelopes state it -> place of the last of its inputs that wait.
+        idle: writers of which nothing has come for long, and nothing is on its way; `ORIGIN` while there is none -> what comes
+            of them has this time or a later one; None: nothing more comes.
         unsure: whether there may be unread messages of a writer that is not known here yet.
-        elsewhere: writer -> what it has stated in other partitions of the topic. It holds for what comes after all that was
-            there then, so only from the end of the batch on: see `believe`.
-        guard: see `guard_of`.
         clock_ms: of the batch.
     """
 
     since_ms: int
     writers: dict[str, Writer] = field(default_factory=dict)
+    waiting: Waiting | None = None
     lanes: dict[int, int] = field(default_factory=dict)
-    idle: set[str] = field(default_factory=set)
+    idle: dict[str, int | None] = field(default_factory=dict)
     unsure: bool = False
-    elsewhere: dict[str, Stated] = field(default_factory=dict)
-    guard: JumpGuard | None = None
     clock_ms: int = 0
-    _before: _Before | None = None
     _routes: dict[str, tuple[Hop, ...]] = field(default_factory=dict)
 
     def __eq__(self, other: object) -> bool:
@@ -208,91 +268,63 @@ class EventTimes:
         """Whether it is known which republishers a writer's messages have passed."""
         return name in self._routes or name in self.writers
 
-    def begin(self) -> None:
-        """Another message: there is nothing to take back."""
-        self._before = None
-
-    def observe(self, name: str, lane: int, timestamp_ms: int, stated_ms: int | None = None) -> int:
-        """Move on by one message that is no replay, and say where it belongs in the order of times.
-
-        That is at its own time; but not before a message of its lane that came before it, and, if it is too far ahead
-        to be believed, with that one.
-
-        Args:
-            name: of its writer.
-            lane: as the envelope states it.
-            timestamp_ms: its time.
-            stated_ms: the watermark that it bears.
-        """
-        writer, known = self.writers.get(name), self.lanes.get(lane)
-        if writer is None:
-            self._before = name, None, (None, 0, 0, 0), None, 0, name in self.idle, lane, known
-            writer = self.writers[name] = self._new(self.clock_ms, self._routes.get(name, ()))
-        else:
-            run, heard_ms = writer.time.run, writer.heard_ms
-            self._before = name, writer, run, writer.stated_ms, heard_ms, name in self.idle, lane, known
-        if stated_ms is not None and (writer.stated_ms is None or stated_ms > writer.stated_ms):
-            writer.stated_ms = stated_ms
-        writer.heard_ms = self.clock_ms
-        self.idle.discard(name)
-        floor = writer.watermark_ms if known is None else known
-        if not writer.time.observe(timestamp_ms):
-            at_ms = -1 if floor is None else floor
-        else:
-            at_ms = timestamp_ms if floor is None or timestamp_ms > floor else floor
-        self.lanes[lane] = at_ms
-        return at_ms
-
-    def observe_all(self, name: str, times_ms: Sequence[int], stated_ms: int | None = None) -> None:
-        """`observe` for several messages of one writer, where their places in the order of times do not matter.
+    def observe(
+        self,
+        name: str,
+        times_ms: Sequence[int],
+        stated_ms: int = 0,
+        *,
+        guard: JumpGuard | None = None,
+        at_end: bool = False,
+    ) -> None:
+        """Move on by messages of one writer.
 
         Args:
             name: of the writer.
             times_ms: their times, in their order.
-            stated_ms: the highest watermark that they bear.
+            stated_ms: the highest watermark that they bear; 0: none.
+            guard: see `guard_of`.
+            at_end: nothing more is there to be read.
         """
         writer = self.writers.get(name)
         if writer is None:
-            writer = self.writers[name] = self._new(self.clock_ms, self._routes.get(name, ()))
-        writer.stated_ms = max(writer.stated_ms or 0, stated_ms or 0) or None
+            writer = self.writers[name] = Writer(self.clock_ms, hops=self._routes.get(name, ()))
+        writer.stated_ms = max(writer.stated_ms or 0, stated_ms) or None
         writer.heard_ms = self.clock_ms
-        self.idle.discard(name)
-        latest_ms, known_ms = max(times_ms), writer.time.now_ms
-        if self.guard is None or (known_ms is not None and latest_ms - known_ms <= self.guard.max_jump_ms):
-            # Each of them is believed, so the latest stands for all.
-            writer.time.observe(latest_ms)
+        self.idle.pop(name, None)
+        known, right_ms = (writer.latest_ms, writer.ahead), right_times(times_ms, guard)
+        if writer.stated_ms is not None:  # on its other lanes may be earlier ones, which show nothing
+            writer.observe_latest(max(right_ms, default=-1), self.clock_ms)
             return
-        for at_ms in times_ms:
-            writer.time.observe(at_ms)
+        clock_ms = self.clock_ms if at_end else None
+        writer.latest_ms, writer.ahead = believe_times(known, right_ms, guard, clock_ms)
 
-    def undo(self) -> None:
-        """Take back what was observed of the present message: it is left out."""
-        if self._before is None:
-            return
-        name, writer, run, stated_ms, heard_ms, idle, lane, known = self._before
-        self._before = None
+    def settle(self, *, for_good: bool = False) -> None:
+        """All that there is was read: a time that is not ahead of the clock was no wrong one.
+
+        Args:
+            for_good: nothing more will come, so nothing can show any more that a time was wrong.
+        """
+        last_ms = max(self.lanes.values(), default=-1) if for_good else -1
+        for writer in self.writers.values():
+            if writer.ahead[0] and (for_good or writer.ahead[2] <= self.clock_ms):
+                writer.latest_ms, writer.ahead = max(writer.latest_ms or 0, writer.ahead[2]), NONE_AHEAD
+            if last_ms >= 0:
+                writer.latest_ms = max(writer.latest_ms or 0, last_ms)
+
+    def hear(self, name: str, found: Stated) -> None:
+        """A writer has stated a watermark in a partition of the topic, before this one was read to its end.
+
+        Args:
+            name: its name.
+            found: what it stated.
+        """
+        writer = self.writers.get(name)
         if writer is None:
-            del self.writers[name]
-        else:
-            writer.time.run, writer.stated_ms, writer.heard_ms = run, stated_ms, heard_ms
-        if idle:
-            self.idle.add(name)
-        if known is None:
-            del self.lanes[lane]
-        else:
-            self.lanes[lane] = known
-
-    def believe(self) -> EventTimes:
-        """The partition is read to its end: what writers had stated elsewhere before holds here, too, for all that comes."""
-        for name, found in self.elsewhere.items():
-            writer = self.writers.get(name)
-            if writer is None:
-                writer = self.writers[name] = self._new(found.heard_ms, found.hops)
-            writer.hops = with_route(writer.hops, found.hops)
-            writer.stated_ms = max(writer.stated_ms or 0, found.watermark_ms)
-            writer.heard_ms = max(writer.heard_ms, found.heard_ms)
-        self.elsewhere = {}
-        return self
+            writer = self.writers[name] = Writer(found.heard_ms, hops=found.hops)
+        writer.hops = with_route(writer.hops, found.hops)
+        writer.stated_ms = max(writer.stated_ms or 0, found.watermark_ms)
+        writer.heard_ms = max(writer.heard_ms, found.heard_ms)
 
     def silent_since(self) -> dict[str, int]:
         """Writer -> clock of the batch that last heard of it; `ORIGIN` while there is no writer."""
@@ -315,29 +347,28 @@ class EventTimes:
             topic: the topic.
             partition: the partition.
         """
-        reached = (
-            at_ms for writer in self.writers.values() for at_ms in (writer.time.now_ms, writer.stated_ms)
-        )
-        latest_ms = max((at_ms for at_ms in reached if at_ms is not None), default=None)
-        if self.unsure or not self.writers:
-            return Progress(topic, partition, self.unsure or ORIGIN not in self.idle, None, latest_ms)
-        found = [writer.watermark_ms for name, writer in self.writers.items() if name not in self.idle]
-        known = [at_ms for at_ms in found if at_ms is not None]
-        least_ms = min(known) if known and len(known) == len(found) else None
-        return Progress(topic, partition, bool(found), least_ms, latest_ms)
+        read = (at_ms for one in self.writers.values() for at_ms in (one.latest_ms, one.stated_ms))
+        latest_ms = max((at_ms for at_ms in read if at_ms is not None), default=None)
+        if self.unsure:
+            return Progress(topic, partition, True, None, latest_ms)  # noqa: FBT003 - of a tuple
+        own = {name: one.watermark_ms for name, one in self.writers.items()} or {ORIGIN: None}
+        for name, least_ms in self.idle.items():
+            if least_ms is None:
+                own.pop(name, None)
+            elif name in own:
+                own[name] = max(own[name] or 0, least_ms)
+        known = [at_ms for at_ms in own.values() if at_ms is not None]
+        least = min(known) if known and len(known) == len(own) else None
+        return Progress(topic, partition, bool(own), least, latest_ms)
 
     def to_json(self) -> TimesRecord:
-        """For json.dumps. Lanes that are not beyond what all writers state are left out: that stands for them."""
+        """For json.dumps."""
         found: TimesRecord = {"since": self.since_ms}
         if self.writers:
             found["writers"] = {name: _writer_record(one) for name, one in sorted(self.writers.items())}
-        stated = [writer.stated_ms or -1 for name, writer in self.writers.items() if name != ORIGIN]
-        least_ms = min(stated, default=-1)
-        lanes = {
-            f"{lane:016x}": at_ms for lane, at_ms in sorted(self.lanes.items()) if lane and at_ms > least_ms
-        }
-        if lanes:
-            found["lanes"] = lanes
+        if self.waiting is not None:
+            found["waiting"] = self.waiting
+            found["lanes"] = {f"{lane:016x}": at_ms for lane, at_ms in sorted(self.lanes.items())}
         return found
 
     @classmethod
@@ -349,41 +380,46 @@ class EventTimes:
         """
         found = cls(record["since"])
         for name, one in record.get("writers", {}).items():
-            time = StreamTime()
-            now_ms, ahead, lowest_ms, highest_ms = one["time"]
-            time.run = now_ms, ahead, lowest_ms, highest_ms
             hops = tuple((flow, topic) for flow, topic in one.get("hops", ()))
-            found.writers[name] = Writer(time, one["heard"], one.get("watermark"), hops)
-        found.lanes = {int(lane, 16): at_ms for lane, at_ms in record.get("lanes", {}).items()}
+            count, lowest_ms, highest_ms = one.get("ahead", NONE_AHEAD)
+            ahead = (count, lowest_ms, highest_ms)
+            found.writers[name] = Writer(one["heard"], one.get("latest"), one.get("watermark"), hops, ahead)
+        if "waiting" in record:
+            found.waiting = Waiting(*record["waiting"])
+            found.lanes = {int(lane, 16): at_ms for lane, at_ms in record["lanes"].items()}
         return found
 
-    def copy(self, *, clock_ms: int, guard: JumpGuard | None = None) -> EventTimes:
+    def copy(self, *, clock_ms: int) -> EventTimes:
         """An independent copy for a batch.
 
         Args:
             clock_ms: the batch's clock.
-            guard: see `guard_of`.
         """
-        lanes, idle = dict(self.lanes), set(self.idle)
-        found = EventTimes(self.since_ms, {}, lanes, idle, self.unsure, dict(self.elsewhere), guard, clock_ms)
-        found.writers = {name: found._copied(writer) for name, writer in self.writers.items()}
-        return found
+        writers = {
+            name: Writer(one.heard_ms, one.latest_ms, one.stated_ms, one.hops, one.ahead)
+            for name, one in self.writers.items()
+        }
+        return EventTimes(
+            self.since_ms,
+            writers,
+            self.waiting,
+            dict(self.lanes),
+            dict(self.idle),
+            self.unsure,
+            clock_ms,
+        )
 
     def settled(self) -> EventTimes:
         """A copy as it is kept when the batch is over: what is read back from a plan."""
         return EventTimes.from_json(self.to_json())
 
-    def _copied(self, writer: Writer) -> Writer:
-        found = self._new(writer.heard_ms, writer.hops)
-        found.time.run, found.stated_ms = writer.time.run, writer.stated_ms
-        return found
-
-    def _new(self, heard_ms: int, hops: tuple[Hop, ...]) -> Writer:
-        return Writer(StreamTime(guard=self.guard, clock_ms=self.clock_ms), heard_ms, hops=hops)
-
 
 def _writer_record(writer: Writer) -> WriterRecord:
-    found: WriterRecord = {"time": writer.time.run, "heard": writer.heard_ms}
+    found: WriterRecord = {"heard": writer.heard_ms}
+    if writer.latest_ms is not None:
+        found["latest"] = writer.latest_ms
+    if writer.ahead[0]:
+        found["ahead"] = writer.ahead
     if writer.stated_ms is not None:
         found["watermark"] = writer.stated_ms
     if writer.hops:
@@ -391,8 +427,18 @@ def _writer_record(writer: Writer) -> WriterRecord:
     return found
 
 
+def latest_of(found: Iterable[Progress]) -> int | None:
+    """The latest time read or stated in several partitions."""
+    return max((one.latest_ms for one in found if one.latest_ms is not None), default=None)
+
+
+def waiting_inputs(times: Mapping[str, EventTimes]) -> int:
+    """How many inputs wait for event time in several partitions."""
+    return sum(one.waiting.inputs for one in times.values() if one.waiting is not None)
+
+
 def guard_of(flow: Flow) -> JumpGuard | None:
-    """The guard of event time before any stage: the widest that a stage has, for what no stage believes moves nothing.
+    """The guard of the flow's event time: the widest that a stage has.
 
     Args:
         flow: the flow.

@@ -7,42 +7,33 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from sqe_chain.codecs.registry import codec_tagged, encode_tagged
+from sqe_chain.codecs.registry import codec_tagged
 from sqe_chain.errors import PoisonError, RepeatedPosition, text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import ENVELOPE, StageTask
+from sqe_chain.flow.topology import takes_times
 from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.segment.closing import closing_origin
 from sqe_chain.segment.collector import Collector
 from sqe_chain.segment.compiler import Compiler, got
-from sqe_chain.segment.event_times import (
-    EVERYTHING,
-    WHOLE,
-    Frontier,
-    Progress,
-    WaitingUnits,
-    frontier_of,
-    furthest,
-)
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.fitting import Fitting
-from sqe_chain.segment.held_units import HeldUnits
 from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.poison import exclusion_of, place_in_user_code
 from sqe_chain.segment.results import Block, Job, Report, States, Stores, UnitRow, Units, taken
 from sqe_chain.segment.stage_part import StagePart, addressing
-from sqe_chain.segment.stage_table import PartitionTable, Rows
+from sqe_chain.segment.stage_table import PartitionTable
 from sqe_chain.segment.states import PartitionStates
 from sqe_chain.segment.ticks import is_tick, tick_origin
 from sqe_chain.stages.user_code import UserCodeError
 
 BLOCK = 1_000
 """Units folded at a time after a shuffle."""
-_PROGRESS: Final = -1
-"""In rows, instead of a stage: how far event time has come. Before all stages, and after Spark's results."""
+_WAKES: Final = -1
+"""In rows, instead of a stage: the state partition has something to do, though it may get no units."""
 
 
 def levels(flow: Flow) -> int:
@@ -120,7 +111,6 @@ class Level:
         self._report = report
         self._job = job
         self._suspects = job.suspects
-        self._progress: list[Progress] = []
         self._collector = Collector(flow)
         self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms, watermarks=job.watermarks)
         self._shuffle = Shuffle(flow)
@@ -131,7 +121,6 @@ class Level:
         self._current: Origin | None = None
         self._deeper = [stage.index for stage in flow.stages() if flow.level(stage) == level + 1]
         self._wanted = level < job.top_level
-        self._alone = job.in_place and level == 1  # then a state partition has input partitions of its own
         self._stages: dict[int, StagePart] = {}
         self._fitting: dict[int, Fitting] = {}
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
@@ -162,53 +151,8 @@ class Level:
             closing=None if job.closing is None else closing_origin(stage.name, self._part, job.closing),
         )
         fitting = self._fitting[stage.index] = Fitting(stage, store)
-        held = partial(self._held, stage, table) if self._waits(stage) else None
-        return StagePart(stage, states, table, (self._part, partitions), task, fitting, held, job.left_out)
-
-    def _waits(self, stage: StageNode) -> bool:
-        """Whether a stage's units have to be brought into the order of their times."""
-        if stage.stage_kind.order != "times" or self._job.closing is not None:
-            return False
-        # In place, the messages of one raw topic come in one order already, that of their only lane.
-        topics = self._flow.topics_before(stage)
-        raw = {
-            topic
-            for source in self._flow.sources()
-            if source.raw and source.files is None  # each file is a lane
-            for topic in source.topics
-        }
-        alone = len(topics) == 1 and topics <= raw
-        return not (self._alone and alone)
-
-    def _held(self, stage: StageNode, table: PartitionTable) -> HeldUnits:
-        need = carried_need(self._flow, stage)
-        return HeldUnits(table, need, encode_tagged, self._flow.max_held, self._known(stage))
-
-    def _known(self, stage: StageNode) -> WaitingUnits:
-        """What waits in a stage since earlier batches, and how far it has come.
-
-        After a shuffle that is the same in all state partitions: an input may have units in several of them, and if one
-        took what another one keeps, it could fail there when a part of it has been counted.
-        """
-        waiting = self._job.waiting
-        own, whole = waiting.get((stage.name, self._part)), waiting.get((stage.name, WHOLE))
-        frontier = furthest(own and own.frontier, whole and whole.frontier)
-        return WaitingUnits(own.units if own is not None else 0, frontier)
-
-    def _limited(self, stage: StageNode, frontier: Frontier | None) -> Frontier | None:
-        """The frontier, as far as it may go after a rebuild."""
-        job = self._job
-        known = [job.reached[at] for part in (self._part, WHOLE) if (at := (stage.name, part)) in job.reached]
-        if not known:
-            return frontier
-        limit = furthest(*known)
-        if job.last_silent or frontier is None or limit is None:
-            return limit if job.last_silent else None
-        return min(frontier, limit)
-
-    def progress(self, found: Iterable[Progress]) -> None:
-        """How far event time has come in input partitions, before `finish`."""
-        self._progress += found
+        ordered = takes_times(stage)
+        return StagePart(stage, states, table, (self._part, partitions), task, fitting, ordered=ordered)
 
     def fold(self, stage: int, units: Sequence[Unit]) -> None:
         """Fold units of one stage, in the order of units.
@@ -246,12 +190,12 @@ class Level:
             # First the outputs of the last input: what comes next belongs to no single one.
             self._before_input(None)
             stage = self._flow.stage_at(index)
-            known = self._job.waiting.get((stage.name, self._part))
-            waits = known is not None and known.units
             closes = self._job.closing and stage.stage_kind.windowed
-            if waits or closes or self._is_due(stage):
+            if closes or self._is_due(stage):
                 work.resume()
-            rows = self._changed(stage, work)
+            rows = work.changed(self._tick(stage))
+            if work.timer_ms is not None:
+                self._report.timers[stage.name, self._part] = work.timer_ms
             self._before_input(None)
             self._push_changes(stage, work)
             for cell, changed in sorted(rows.items()):
@@ -261,42 +205,19 @@ class Level:
                 yield States(self._level, index, cell, changed)
         self._report.failed += self._failures.values()
         yield from self.blocks()
-        if self._flow.by_time and self._wanted and not self._alone:
-            yield Units(self._level + 1, progress_rows((self._part,), self._progress))
-
-    def _changed(self, stage: StageNode, work: StagePart) -> dict[int, Rows]:
-        """The rows that a stage has changed, with what waits there for event time reported."""
-        if stage.stage_kind.spread in ("partition", "lane"):
-            # What is compared came from one input partition. It is brought into order with others, but waits for none.
-            return work.changed(EVERYTHING, "nothing")
-        topics = self._flow.topics_before(stage)
-        found = [one for one in self._progress if self._flow.declared_topic(one.topic) in topics]
-        frontier = self._limited(stage, frontier_of(found))
-        rows = work.changed(frontier, _holder(found, frontier), self._tick(stage, frontier))
-        self._report.due |= work.left_out_now
-        if work.waiting is not None:
-            self._report.waiting[stage.name, self._part] = work.waiting
-        if work.timer_ms is not None:
-            self._report.timers[stage.name, self._part] = work.timer_ms
-        if not self._alone:
-            whole = self._job.waiting.get((stage.name, WHOLE))
-            reached = furthest(frontier, whole and whole.frontier)
-            self._report.waiting[stage.name, WHOLE] = WaitingUnits(0, reached)
-        return rows
+        if self._job.wakes and self._wanted and self._deeper:
+            yield Units(self._level + 1, wake_rows((self._part,)))
 
     def _is_due(self, stage: StageNode) -> bool:
         """Whether the batch's clock has reached a timer of an earlier batch."""
         tick_ms, due_ms = self._job.tick_ms, self._job.timers.get((stage.name, self._part))
         return tick_ms is not None and due_ms is not None and due_ms <= tick_ms
 
-    def _tick(self, stage: StageNode, frontier: Frontier | None) -> tuple[Origin, int] | None:
+    def _tick(self, stage: StageNode) -> tuple[Origin, int] | None:
         tick_ms = self._job.tick_ms
         if tick_ms is None or not stage.stage_kind.ticks:
             return None
-        known = self._job.waiting.get((stage.name, self._part))
-        furthest_yet = furthest(frontier, known and known.frontier)
-        origin = tick_origin(stage, self._part, tick_ms, furthest_yet, self._job.watermarks)
-        return origin, tick_ms
+        return tick_origin(stage, self._part, tick_ms, self._job.frontier, self._job.watermarks), tick_ms
 
     def _push_changes(self, stage: StageNode, work: StagePart) -> None:
         """Give changed states to the operators after `changes()`.
@@ -371,23 +292,9 @@ class Level:
         self._failures.setdefault(origin.order, exclusion)
 
 
-def _holder(found: Iterable[Progress], frontier: Frontier | None) -> str:
-    """The input partitions that hold units back, for texts."""
-    names = [
-        f"{one.topic}[{one.partition}]"
-        for one in found
-        if one.waited_for and (frontier is None or one.watermark_ms in (None, frontier.at_ms))
-    ]
-    return ", ".join(sorted(names)) or "nothing"
-
-
-def progress_rows(parts: Iterable[int], found: Iterable[Progress]) -> list[UnitRow]:
-    """Rows that tell state partitions how far event time has come; they come before all units."""
-    own = [
-        (_PROGRESS, one.topic, one.partition, -1, b"", b"", "", b"", marshal.dumps(tuple(one)))
-        for one in found
-    ]
-    return [(part, *one) for part in parts for one in own]
+def wake_rows(parts: Iterable[int]) -> list[UnitRow]:
+    """Rows that make state partitions run; they come before all units."""
+    return [(part, _WAKES, "", -1, -1, b"", b"", "", b"", b"") for part in parts]
 
 
 def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores: Stores) -> Iterator[Block]:
@@ -422,9 +329,7 @@ def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores:
                     yield from current.finish()
                 part, current = row[0], Level(flow, job, level, row[0], stores, report)
             stage = row[1]
-        if stage == _PROGRESS and current is not None:
-            current.progress((Progress(*marshal.loads(row[9])),))  # noqa: S302 - our own rows
-        else:
+        if stage != _WAKES:
             decode.add(row, pending, current)
     if current is not None:
         if pending:

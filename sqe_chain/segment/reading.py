@@ -8,8 +8,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Message
 from sqe_chain.segment.collector import Collector
 from sqe_chain.segment.compiler import Compiler
-from sqe_chain.segment.event_times import Progress
-from sqe_chain.segment.level import Level, Shuffle, levels, progress_rows, stages_at
+from sqe_chain.segment.level import Level, Shuffle, levels, stages_at, wake_rows
 from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.results import Block, Job, Portion, Report, Stores, Units, taken
 from sqe_chain.segment.source_partition import SourcePartition
@@ -54,19 +53,12 @@ class Reading:
         inputs = SourcePartition(
             self._flow, self._job, portion, self._compiler, self._collector, self._gatherer
         )
-        if portion.letters:
-            letters = inputs.letters([message for block in messages for message in block])
-            yield taken(letters, self.report)
-            return
-        for block in messages:
-            if block:
-                inputs.feed(block)
-                yield from self._drain(inputs)
-        self.report.ends.append(end := inputs.finish())
+        for records in inputs.due(messages):
+            inputs.feed(records)
+            yield from self._drain(inputs)
+        self.report.ends.append(inputs.finish())
         if inputs.outputs:
             yield taken(inputs.outputs, self.report)
-        if end.times is not None and self._flow.by_time:
-            yield from self._tell(end.times.progress(end.topic, end.partition))
         self.report.excluded += inputs.excluded
         self.report.notices += inputs.marks.notices
 
@@ -74,15 +66,10 @@ class Reading:
         """After the last portion: changed states when in place, and the report, last of all."""
         if self._level is not None:
             yield from self._level.finish()
+        first = 1 if self._level is None else 2
+        if self._job.wakes and first <= min(levels(self._flow), self._job.top_level):
+            yield Units(first, wake_rows(range(self._flow.state_partitions)))
         yield self.report
-
-    def _tell(self, found: Progress) -> Iterator[Block]:
-        """Tell the stages after this task how far event time has come in its input partition."""
-        if self._level is not None:
-            self._level.progress((found,))
-        after = 1 if self._level is None else 2
-        if after <= min(levels(self._flow), self._job.top_level):
-            yield Units(after, progress_rows(range(self._flow.state_partitions), (found,)))
 
     def _drain(self, inputs: SourcePartition) -> Iterator[Block]:
         if inputs.outputs:

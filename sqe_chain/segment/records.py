@@ -122,6 +122,16 @@ class Records:
         self.orders_ms = orders_ms
         self._origins.clear()
 
+    def times_of(self, numbers: Sequence[int]) -> list[int]:
+        """Event times of some records."""
+        closely = self.closely | self.given_ms.keys()
+        if self.block is None:
+            return [self.origin(number).timestamp_ms for number in numbers]
+        times_ms: list[int] = self.block.times_ms.tolist()
+        return [
+            self.origin(number).timestamp_ms if number in closely else times_ms[number] for number in numbers
+        ]
+
     def take_run(self, begin: int, end: int, payloads: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
         """Take a run of ordinary records."""
         self.inputs += range(begin, end)

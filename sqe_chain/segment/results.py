@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sqe_chain.chain import stored_epoch
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Output, Range, StateStore, TopicInfo
+from sqe_chain.ports import Message, Output, Range, StateStore, TopicInfo
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.closing import Closing
-from sqe_chain.segment.event_times import EventTimes, Frontier, WaitingUnits
-from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.segment.event_times import EventTimes, Frontier
+from sqe_chain.segment.exclusion import Exclusion, record_crc
 from sqe_chain.segment.states import Transition
 
 UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, bytes]
@@ -37,16 +38,14 @@ class Job:
         compacted: input topics that are compacted.
         suspects: topic, partition and offset of the inputs on trial; empty: exclusions are left out at once.
         brake: limits what a task leaves out; None: the driver does.
-        waiting: (stage, state partition) -> what waits there for event time since earlier batches.
-        reached: (stage, state partition) -> frontier that must not be passed, because what lies beyond it was not published;
-        last_silent: it has to be reached.
+        frontier: the place in the order of times up to which inputs are taken; None: none are.
+        before: that of the batch before.
         tick_ms: up to where timers of the batch's clock fire; None: none do.
         timers: (stage, state partition) -> when the batch's clock reaches the next of its timers.
         watermarks: output -> what it promises: whatever it writes from now on has this time or a later one.
         closing: all windows are closed; nothing is read, and nothing waits. None: an ordinary batch.
         with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
             ends the attempt.
-        left_out: topic, partition and offset of inputs that were read in earlier batches, waited, and are left out now.
         behind: receivers have newer states: what follows `changes()` is not published.
     """
 
@@ -58,16 +57,19 @@ class Job:
     compacted: frozenset[str] = frozenset()
     suspects: frozenset[tuple[str, int, int]] = frozenset()
     brake: Brake | None = None
-    waiting: Mapping[tuple[str, int], WaitingUnits] = field(default_factory=dict)
-    left_out: frozenset[tuple[str, int, int]] = frozenset()
+    frontier: Frontier | None = None
+    before: Frontier | None = None
     watermarks: Mapping[str, int] = field(default_factory=dict)
-    reached: Mapping[tuple[str, int], Frontier | None] = field(default_factory=dict)
-    last_silent: bool = False
     tick_ms: int | None = None
     timers: Mapping[tuple[str, int], int] = field(default_factory=dict)
     closing: Closing | None = None
     with_care: bool = False
     behind: bool = False
+
+    @property
+    def wakes(self) -> bool:
+        """Whether stages in all state partitions may have something to do, though they get nothing: timers, or windows to close."""
+        return self.closing is not None or self.tick_ms is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +81,16 @@ class Portion:
         marks: its marks at the start; nobody changes them.
         exclusions: inputs of the range that are left out.
         times: event time at the start; None: the flow does not ask for it. Nobody changes them.
-        letters: only the dead letters of these exclusions are made: their inputs were read in an earlier batch.
+        since: first offset that was not read before; None: that of the range.
+        at_end: the range ends where the partition does.
     """
 
     read: Range
     marks: PartitionMarks
     exclusions: tuple[Exclusion, ...] = ()
     times: EventTimes | None = None
-    letters: bool = False
+    since: int | None = None
+    at_end: bool = False
 
 
 @dataclass(slots=True)
@@ -97,7 +101,7 @@ class PartitionEnd:
         topic: topic name.
         partition: partition number.
         marks: marks at the end.
-        records: records read.
+        records: records taken, or replays.
         replays: of them, those that were replays.
         size: bytes of values read.
         last_offset: offset of the last record; -1 when there was none.
@@ -119,6 +123,14 @@ class PartitionEnd:
     last_crc: int = -1
     times: EventTimes | None = None
 
+    def see(self, messages: Sequence[Message]) -> None:
+        """Note a block that was read, whether its records are taken or wait."""
+        last = messages[-1]
+        self.size += sum([len(message.value() or b"") for message in messages])
+        self.last_offset, self.last_epoch = last.offset(), stored_epoch(last.leader_epoch())
+        self.last_timestamp_ms = last.timestamp()[1]
+        self.last_crc = record_crc(last.key(), last.value())
+
 
 @dataclass(slots=True)
 class Report:
@@ -135,9 +147,7 @@ class Report:
         misplaced: keys found in place that belong to another state partition.
         dropped: (stage, reason) -> records that filters have dropped, or counted.
         notices: texts worth a warning.
-        waiting: (stage, state partition) -> what waits there for event time.
         timers: (stage, state partition) -> when the batch's clock reaches the next of its timers; -1: at no time.
-        due: inputs that would have been taken now after waiting, and are left out.
     """
 
     ends: list[PartitionEnd] = field(default_factory=list)
@@ -150,9 +160,7 @@ class Report:
     misplaced: int = 0
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     notices: list[str] = field(default_factory=list)
-    waiting: dict[tuple[str, int], WaitingUnits] = field(default_factory=dict)
     timers: dict[tuple[str, int], int] = field(default_factory=dict)
-    due: set[tuple[str, int, int]] = field(default_factory=set)
 
     def add(self, other: Report) -> None:
         """Take in what another task reports."""
@@ -166,9 +174,7 @@ class Report:
         self.misplaced += other.misplaced
         self.dropped += other.dropped
         self.notices += other.notices
-        self.waiting |= other.waiting
         self.timers |= other.timers
-        self.due |= other.due
 
 
 @dataclass(frozen=True, slots=True)

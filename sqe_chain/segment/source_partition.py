@@ -8,15 +8,15 @@ them (`operator_text`), and what has failed is left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from sqe_chain.chain import read_lane, stored_epoch
-from sqe_chain.envelope.carrier import find_head, is_chained
+from sqe_chain.chain import read_lane, root_position, stored_epoch
 from sqe_chain.errors import (
     ChainError,
+    EnvelopeError,
     OutputTooLarge,
     PoisonError,
     RepeatedPosition,
@@ -31,9 +31,10 @@ from sqe_chain.segment.collector import Collector
 from sqe_chain.segment.compiler import Compiler
 from sqe_chain.segment.deciding import Deciding
 from sqe_chain.segment.event_times import guard_of
-from sqe_chain.segment.exclusion import Exclusion, record_crc
+from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.segment.gate import Facts, Gate
 from sqe_chain.segment.outputs import Gatherer
-from sqe_chain.segment.poison import dead_letter, exclusion_of, no_letter
+from sqe_chain.segment.poison import dead_letter, exclusion_of
 from sqe_chain.segment.records import Records
 from sqe_chain.segment.results import Job, PartitionEnd, Portion
 from sqe_chain.segment.source_times import SourceTimes
@@ -69,6 +70,7 @@ class SourcePartition:
         gatherer: Gatherer,
     ) -> None:
         read = portion.read
+        self._portion = portion
         self.flow = flow
         self.node = next(node for node in flow.sources() if node.reads(read.topic))
         self.tp = TopicIdPartition(read.topic, read.topic_id, read.partition)
@@ -86,9 +88,14 @@ class SourcePartition:
         self.lanes: dict[int, int] = {}
         self.excluded: list[Exclusion] = []
         self.outputs: list[Output] = []
-        times = portion.times and portion.times.copy(clock_ms=job.clock_ms, guard=guard_of(flow))
-        own_times, static = self.node.timestamp is not None, self.node.static
-        self._times = SourceTimes(times, by_time=flow.by_time, own_times=own_times, static=static)
+        self._times: SourceTimes | None = None
+        self._gate: Gate | None = None
+        if portion.times is not None:
+            guard, times = guard_of(flow), portion.times.copy(clock_ms=job.clock_ms)
+            since = read.start if portion.since is None else portion.since
+            self._times = SourceTimes(times, self.node, guard, since, at_end=portion.at_end)
+            if self.node.topics[0] in flow.gated:
+                self._gate = Gate(read.topic, read.partition, job.before, job.frontier, guard)
         self.marks = marks = (
             portion.marks.copy()
         )  # an attempt that fails must leave the plan's marks as they are
@@ -99,21 +106,128 @@ class SourcePartition:
         )
         self._end = PartitionEnd(read.topic, read.partition, portion.marks)
 
-    def feed(self, messages: Sequence[Message]) -> None:
+    def due(self, messages: Iterable[Sequence[Message]]) -> Iterator[Records]:
+        """What the batch takes of its range, block by block; see `sqe_chain.segment.gate`.
+
+        Args:
+            messages: all of the range, in the order of its offsets.
+        """
+        blocks = filter(None, messages)
+        if self._gate is None or self._times is None:
+            for block in blocks:
+                self._end.see(block)
+                yield self._deciding.records_of(block)
+            return
+        read = [self._deciding.records_of(block) for block in blocks]
+        facts = [self._times.facts(records, self._given_times(records)) for records in read]
+        facts = self._without_replays(read, facts)
+        for records, own in zip(read, facts, strict=True):
+            self._end.see(records.messages)
+            self._times.observe(own)
+        known, begin = self._known(read), 0
+        places = self._gate.take(Facts.joined(facts), self._times.times, known)
+        for records in read:
+            end = begin + len(records.messages)
+            numbers = [number for number in range(end - begin) if begin + number in places]
+            if numbers:
+                if len(numbers) < end - begin:
+                    records = self._deciding.records_of([records.messages[number] for number in numbers])  # noqa: PLW2901
+                records.place({at: places[begin + number] for at, number in enumerate(numbers)})
+                yield records
+            begin = end
+
+    def _known(self, read: Sequence[Records]) -> set[int]:
+        """Numbers of the messages that are read again, and were taken before or left out unread: of those that did not wait."""
+        since, known, number = self._portion.since or 0, set[int](), 0
+        for records in read:
+            for index, message in enumerate(records.messages):
+                offset = message.offset()
+                if offset >= since:
+                    return known
+                try:
+                    head = None if self.node.raw else self._deciding.head_of(records, index)
+                    taken = self.marks.has(head, offset, stored_epoch(message.leader_epoch()))
+                except EnvelopeError:
+                    taken = offset <= self._portion.marks.undecodable_offset
+                if taken:
+                    known.add(number + index)
+            number += len(records.messages)
+        return known
+
+    def _without_replays(self, read: Sequence[Records], facts: list[Facts]) -> list[Facts]:
+        """Without the times of replays, where these could show clocks to be wrong that were right.
+
+        They come late, so they say nothing of the order of a lane.
+        """
+        guard = None if self._times is None else self._times.guard
+        times_ms = [at_ms for own in facts for at_ms in own.times_ms if at_ms is not None]
+        if guard is None or not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
+            return facts
+        reached = {lane: mark.position for lane, mark in self.marks}
+        found = []
+        for records, own in zip(read, facts, strict=True):
+            kept: list[int | None] = list(own.times_ms)
+            for number, lane in enumerate(own.lanes):
+                if lane is None:
+                    continue
+                message, head = records.messages[number], self._deciding.head_of(records, number)
+                position = b"" if head is None else head.position
+                position = position or root_position(stored_epoch(message.leader_epoch()), message.offset())
+                if position <= reached.get(lane, b""):
+                    kept[number] = None
+                else:
+                    reached[lane] = position
+            found.append(own._replace(times_ms=kept))
+        return found
+
+    def _given_times(self, records: Records) -> dict[int, int] | None:
+        """The times that the source's function gives, before it is known whether the gate lets these records pass.
+
+        Whatever fails is found again when a record is taken.
+        """
+        function = self.node.timestamp
+        if function is None:
+            return None
+        found: dict[int, int] = {}
+        for number in range(len(records.messages)):
+            probe = Records(self.tp, records.messages, records.block, self.read_lane)
+            try:
+                head = None if self.node.raw else self._deciding.head_of(records, number)
+                probe.heads[number] = head
+                key, given = self._deciding.payloads(records.messages[number], head)
+                payloads = [payload for _, payload in given]
+                probe.inputs, probe.keys = [number] * len(payloads), [key] * len(payloads)
+                probe.payloads, probe.paths = payloads, [b""] * len(payloads)
+                self._find_times(probe, function, self._values(probe, partial(self._note, probe)))
+            except Exception:  # noqa: BLE001, S112 - whatever it is, it is found again when the record is taken
+                continue
+            if number in probe.given_ms:
+                found[number] = probe.given_ms[number]
+        return found
+
+    def feed(self, records: Records) -> None:
         """Take a block of records: outputs are gathered, and `units_of` gives what stages get."""
-        records = self._records = self._deciding.records_of(messages)
+        self._records = records
         for columns in self._collector.runs.values():
             columns.clear()
         for units in self._collector.units.values():
             units.clear()
+        facts: list[Facts] = []
+        if self._times is not None and self._gate is None and self.node.timestamp is None:
+            facts = self._without_replays([records], [self._times.facts(records, None)])
         try:
             replays = self._deciding.decide(records)
         except ChainError:
             self._work_through(records)  # what lies before it may have failed, and is said first
             raise
         self._work_through(records)
-        self._times.move(records)
-        self._count(records, replays)
+        if self._times is not None and self._gate is None:
+            self._times.observe(*(facts or [self._times.facts(records, records.given_ms)]))
+        # They wait until the brake has looked at the whole partition, unless that takes too much memory.
+        if len(self._letters) > _LETTERS_HELD:
+            self._release_letters()
+        self._end.records += len(records.messages)
+        self._end.replays += replays
 
     def units_of(self, stage: int) -> Sequence[Unit]:
         """What the last block gives to a stage; taken once.
@@ -126,8 +240,8 @@ class SourcePartition:
             inputs = columns.inputs.copy()
             count = len(inputs)
             times_ms, orders_ms = [0] * count, [-1] * count
-            if self.flow.by_time:
-                times_ms = self._times.times_of(records, inputs)
+            if self._gate is not None:
+                times_ms = records.times_of(inputs)
                 orders_ms = [records.orders_ms[number] for number in inputs]
             keys, values, paths = columns.keys.copy(), columns.values.copy(), columns.paths.copy()
             columns.clear()
@@ -137,42 +251,6 @@ class SourcePartition:
         units.clear()
         return found
 
-    def _count(self, records: Records, replays: int) -> None:
-        """Count a block that was read."""
-        # They wait until the brake has looked at the whole partition, unless that takes too much memory.
-        if len(self._letters) > _LETTERS_HELD:
-            self._release_letters()
-        end, last = self._end, records.messages[-1]
-        end.records += len(records.messages)
-        end.replays += replays
-        end.size += records.size if records.block is None else records.block.size
-        end.last_offset, end.last_epoch = last.offset(), stored_epoch(last.leader_epoch())
-        end.last_timestamp_ms = last.timestamp()[1]
-        end.last_crc = record_crc(last.key(), last.value())
-
-    def letters(self, messages: Sequence[Message]) -> list[Output]:
-        """The dead letters of inputs that were read in an earlier batch, waited, and are left out only now.
-
-        Args:
-            messages: their records, as far as they are still there.
-
-        Raises:
-            PoisonError: one is not there any more.
-            OutputTooLarge: a letter is larger than its topic accepts.
-        """
-        records = Records(self.tp, messages, None, self.read_lane)
-        found = {message.offset(): number for number, message in enumerate(messages)}
-        for offset, exclusion in self.skipped.items():
-            number = found.get(offset)
-            if number is None:
-                raise no_letter(self.flow, exclusion)
-            message = messages[number]
-            records.heads[number] = (
-                find_head(message.value(), message.headers()) if is_chained(message) else None
-            )
-            self._leave_out(records.origin(number), exclusion)
-        return self._letters
-
     def finish(self) -> PartitionEnd:
         """The end of the partition, after its last record; the dead letters are among the outputs now.
 
@@ -181,8 +259,8 @@ class SourcePartition:
         """
         self._release_letters()
         self._end.marks = self.marks.copy()
-        times = self._times.times
-        self._end.times = None if times is None else times.believe()
+        if self._times is not None:
+            self._end.times = self._times.times
         return self._end
 
     def _release_letters(self) -> None:

@@ -1,118 +1,140 @@
-"""Event time of one input partition, as its records move it."""
+"""Event times of the records of one input partition: what they say of their writers, and what the gate has to know of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from sqe_chain.envelope.carrier import find_head, is_chained
+from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.envelope.message import EnvelopeHead, parse_chain
-from sqe_chain.flow.context import Origin
+from sqe_chain.errors import EnvelopeError
+from sqe_chain.flow.nodes import SourceNode
+from sqe_chain.ports import Message
 from sqe_chain.segment.closing import is_closing
 from sqe_chain.segment.event_times import ORIGIN, EventTimes
+from sqe_chain.segment.gate import Facts
 from sqe_chain.segment.records import Records
 from sqe_chain.segment.routes import Hop
 from sqe_chain.segment.ticks import is_tick
+from sqe_chain.stages.stream_time import JumpGuard
 
 
 class SourceTimes:
-    """Moves event time.
+    """Follows event time.
 
     Attributes:
-        times: event time; None: nobody asks for it.
-        writers: lane as envelopes state it -> name of the writer on it; those seen so far.
+        times: event time of the partition; it moves.
+        guard: see `guard_of`.
 
     Args:
         times: see above.
-        by_time: a stage goes by event time, so each record has a place in the order of times.
-        own_times: the source's function gives the times.
-        static: its messages have no times, so what envelopes state of times says nothing of them.
+        node: the source.
+        guard: see `guard_of`.
+        since: first offset that was not read before.
+        at_end: the range ends where the partition does.
     """
 
     def __init__(
-        self, times: EventTimes | None, *, by_time: bool, own_times: bool, static: bool = False
+        self, times: EventTimes, node: SourceNode, guard: JumpGuard | None, since: int, *, at_end: bool
     ) -> None:
-        self.times, self._by_time, self._own_times = times, by_time, own_times
-        self._static = static
-        self.writers = {0: ORIGIN}
+        self.times, self._node, self.guard = times, node, guard
+        self._since, self._at_end = since, at_end
+        self._writers = {0: ORIGIN}
 
-    def move(self, records: Records) -> None:
-        """Move event time by the records that were taken and have not failed; for a redo does not look into the others."""
-        times, by_time = self.times, self._by_time
-        if times is None:
-            return
-        orders_ms: dict[int, int] = {}
-        for begin, end, as_run in records.segments:
-            numbers: Sequence[int] = range(begin, end)
-            if records.failures:
-                numbers = [number for number in numbers if number not in records.failures]
-            if (
-                as_run
-                and not self._own_times
-                and len(numbers) == end - begin
-                and self._move_run(times, records, begin, end, orders_ms)
-            ):
+    def facts(self, records: Records, given_ms: Mapping[int, int] | None) -> Facts:
+        """What is known of records before it is decided whether they are new.
+
+        Args:
+            records: the records.
+            given_ms: the times that the source's function gave, where it has one: others have none.
+        """
+        messages, block = records.messages, records.block
+        count = len(messages)
+        lanes: list[int | None] = [None] * count
+        times_ms: list[int | None] = [None] * count
+        stated_ms = [0] * count
+        special: list[int] | range = range(count)
+        if block is not None:
+            lanes, times_ms = block.lanes.tolist(), block.times_ms.tolist()
+            stated_ms = block.watermarks_ms.tolist()
+            special = (~block.ordinary).nonzero()[0].tolist()
+        heads: dict[int, EnvelopeHead] = {}
+        for number in special:
+            lanes[number], times_ms[number], stated_ms[number] = self._closely(
+                messages[number], number, heads
+            )
+        for lane in dict.fromkeys(
+            lanes
+        ):  # in the order in which they are met, whatever the block says at once
+            if lane is None or lane in self._writers:
                 continue
-            for number in numbers:
-                times.begin()
-                if by_time or number not in records.trial:
-                    orders_ms[number] = self._observe(times, records.origin(number))
-                if number in records.trial:
-                    times.undo()
-        if by_time:
-            records.place(orders_ms)
+            first = lanes.index(lane)
+            head = heads.get(first) or records.head(first)
+            if head is None or not self._introduce(head):
+                lanes = [None if one == lane else one for one in lanes]
+        if given_ms is not None:
+            times_ms = [given_ms.get(number) for number in range(count)]
+        if (
+            self._node.static
+        ):  # its messages have no times, so what envelopes state of times says nothing of them
+            stated_ms = [0] * count
+        return Facts([message.offset() for message in messages], times_ms, lanes, stated_ms)
 
-    def _move_run(
-        self, times: EventTimes, records: Records, begin: int, end: int, orders_ms: dict[int, int]
-    ) -> bool:
-        """Move event time by a run at once; False when one of its records needs a closer look, and nothing has moved."""
-        from sqe_chain.segment.run_times import observe_run, place_run  # noqa: PLC0415 - needs numpy
+    def observe(self, facts: Facts) -> None:
+        """Move event time by records that were read for the first time, whatever becomes of them."""
+        if not facts.offsets or facts.offsets[-1] < self._since:
+            return
+        offsets, times_ms, lanes, stated_ms = facts
+        own = set(lanes)
+        if len(own) > 1 or offsets[0] < self._since or None in times_ms:
+            rows: dict[int, tuple[list[int], list[int]]] = {}
+            for offset, at_ms, lane, stated in zip(offsets, times_ms, lanes, stated_ms, strict=True):
+                if lane is None or offset < self._since:
+                    continue
+                found = rows.setdefault(lane, ([], []))
+                found[1].append(stated)
+                if at_ms is not None:
+                    found[0].append(at_ms)
+            for lane, (found_ms, stated_here) in rows.items():  # only a lane is in the order of its times
+                self._observe(self._writers[lane], found_ms, max(stated_here))
+            return
+        (only,) = own
+        if only is not None:
+            self._observe(self._writers[only], times_ms, max(stated_ms))  # type: ignore[arg-type] # none is None
 
-        block = records.block
-        if block is None:
-            return False
-        if not self._by_time:
-            observe_run(times, self.writer, self.writers, block, begin, end)
+    def _observe(self, name: str, times_ms: Sequence[int], stated_ms: int) -> None:
+        self.times.observe(name, times_ms, stated_ms, guard=self.guard, at_end=self._at_end)
+
+    def _closely(
+        self, message: Message, number: int, heads: dict[int, EnvelopeHead]
+    ) -> tuple[int | None, int | None, int]:
+        """Lane, time and watermark of a record that is out of the ordinary; its envelope is among `heads`."""
+        at_ms = message.timestamp()[1]
+        known_ms = at_ms if -1 <= at_ms <= MAX_TIMESTAMP_MS else None
+        if self._node.raw or (message.value() is None and not is_chained(message)):
+            return 0, known_ms, 0
+        try:
+            head = find_head(message.value(), message.headers())
+        except EnvelopeError:
+            return None, None, 0
+        heads[number] = head
+        return head.lane, head.timestamp_ms, head.watermark_ms
+
+    def _introduce(self, head: EnvelopeHead) -> bool:
+        """Note who writes on an envelope's lane, which is met for the first time; False if its chain says nobody."""
+        if self._node.static:
+            self._writers[head.lane] = ORIGIN
             return True
-        placed = place_run(times, self.writers, block, begin, end)
-        if placed is None:
+        try:
+            name, hops = writer_of(head)
+        except (EnvelopeError, LookupError):
             return False
-        for head in placed.met:
-            self.writer(head)
-        placed.move(times)
-        orders_ms.update(zip(range(begin, end), placed.orders_ms, strict=True))
-        return True
-
-    def _observe(self, times: EventTimes, origin: Origin) -> int:
-        """Move event time by a record. Returns its place in the order of times; see `EventTimes.observe`."""
-        head, at_ms = None if self._static else origin.head, origin.timestamp_ms
-        name, stated_ms = (ORIGIN, None) if head is None else (self.writer(head), head.watermark_ms or None)
-        if not self._by_time:
-            times.observe_all(name, (at_ms,), stated_ms)
-            return -1
-        return times.observe(name, 0 if head is None else head.lane, at_ms, stated_ms)
-
-    def times_of(self, records: Records, numbers: Sequence[int]) -> list[int]:
-        """Event times of records."""
-        closely = records.closely | records.given_ms.keys()
-        if records.block is None:
-            return [records.origin(number).timestamp_ms for number in numbers]
-        times_ms: list[int] = records.block.times_ms.tolist()
-        return [
-            records.origin(number).timestamp_ms if number in closely else times_ms[number]
-            for number in numbers
-        ]
-
-    def writer(self, head: EnvelopeHead) -> str:
-        """The name of the writer on an envelope's lane, which may be met for the first time."""
-        known = self.writers.get(head.lane)
-        if known is not None:
-            return known
-        name, hops = writer_of(head)
-        self.writers[head.lane] = name
+        self._writers[head.lane] = name
         # What timers gave, or windows that were closed at the end of the input, has no way from a topic: other lanes know more.
         read = tuple(hop for hop in hops if not is_closing(hop[1]) and not is_tick(hop[1]))
-        if self.times is not None and (read == hops or not self.times.knows(name)):
+        if read == hops or not self.times.knows(name):
             self.times.introduce(name, read)
-        return name
+        return True
 
 
 def writer_of(head: EnvelopeHead) -> tuple[str, tuple[Hop, ...]]:

@@ -6,37 +6,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from operator import itemgetter
+from itertools import islice
+from operator import itemgetter, le
 from typing import Any, Final
 
-from sqe_chain.codecs.registry import codec_tagged
 from sqe_chain.errors import ChangedType
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import Spread, StageTask, StageWork
 from sqe_chain.flow.units import Push, Unit, UnitRun
 from sqe_chain.partitioner import Partitioner
-from sqe_chain.segment.event_times import Frontier, WaitingUnits
 from sqe_chain.segment.fitting import ANY_KEY, Fitting
-from sqe_chain.segment.held_units import HeldUnits
 from sqe_chain.segment.stage_table import PartitionTable, Rows
 from sqe_chain.segment.states import PartitionStates
-from sqe_chain.stages.own_values import Stored
 from sqe_chain.stages.record_work import unpack_key_and_id
 
 Address = Callable[[Unit], Any]
 """What decides the state partition of a unit."""
 
 _BLOCK: Final = 1_000
-"""Units whose rows are read together, among those that waited for the end of the batch."""
+"""Units whose rows are read together, among those that are put in order first."""
 
 
 class StagePart:
     """What the framework does around a stage's work, the same for every kind.
 
     Attributes:
-        waiting: after `changed`, what waits for event time; None: nothing ever does, or nothing was looked at.
-        left_out_now: after `changed`, inputs that would have been taken now after waiting, and are left out.
         timer_ms: after `changed`, when the batch's clock next reaches a timer; -1: at no time; None: nothing was looked at.
 
     Args:
@@ -46,8 +41,7 @@ class StagePart:
         partition: the state partition, and how many there are.
         task: what the work is given.
         fitting: what the stage's store takes.
-        held: what keeps units that wait for event time; None: the stage takes them as they come.
-        left_out: see `Job.left_out`.
+        ordered: it takes its units in the order of their places, when all of the batch are there; else as they come.
     """
 
     def __init__(
@@ -58,8 +52,8 @@ class StagePart:
         partition: tuple[int, int],
         task: StageTask,
         fitting: Fitting,
-        held: Callable[[], HeldUnits] | None,
-        left_out: frozenset[tuple[str, int, int]],
+        *,
+        ordered: bool,
     ) -> None:
         kind = node.stage_kind
         self._kind = kind
@@ -68,14 +62,11 @@ class StagePart:
         self._task = task
         self._table = table
         self._fitting = fitting
-        self._make_held, self._left_out = held, left_out
-        self._held: HeldUnits | None = None
+        self._ordered: list[UnitRun] | None = [] if ordered else None
         self._refuses = frozenset() if kind.reversible else task.suspects
         self._address, self._part_of = addressing(kind.spread, partitions)
         self._own: set[Any] = set()
         self._work: StageWork | None = None
-        self.waiting: WaitingUnits | None = None
-        self.left_out_now: frozenset[tuple[str, int, int]] = frozenset()
         self.timer_ms: int | None = None
 
     @property
@@ -101,37 +92,33 @@ class StagePart:
         work = self._work or self._start()
         if self.done:
             return len(misplaced)
-        if self._held is not None:
-            self._held.add(units)
+        if self._ordered is not None:
+            self._ordered.append(UnitRun.of(units))
         else:
             with self._named():
                 work.apply(units)
         return len(misplaced)
 
     def resume(self) -> None:
-        """Begin though no unit has come: with what waits since earlier batches, or because windows are closed."""
+        """Begin though no unit has come: because windows are closed, or timers due."""
         if self._work is None:
             self._start()
 
-    def changed(
-        self, frontier: Frontier | None, holder: str, tick: tuple[Origin, int] | None = None
-    ) -> dict[int, Rows]:
+    def changed(self, tick: tuple[Origin, int] | None = None) -> dict[int, Rows]:
         """After the last unit: cell -> changed rows in the order of their names.
 
         Args:
-            frontier: up to where units that wait for event time are taken.
-            holder: what holds others back, for an error's text.
             tick: see `StageWork.tick`; None: the batch's clock reaches nothing.
-
-        Raises:
-            TooManyHeld: too many units wait.
         """
-        work, held = self._work, self._held
+        work = self._work
         if work is None or self.done:
             return {}
         with self._named():
-            if held is not None:
-                self._apply_due(work, held.take(frontier))
+            if self._ordered is not None:
+                run = by_places(UnitRun.joined(self._ordered))
+                self._ordered.clear()
+                for begin in range(0, len(run), _BLOCK):
+                    work.apply(run[begin : begin + _BLOCK])
             if tick is not None:
                 work.tick(*tick)
             if self._task.closing is not None and self._kind.windowed:
@@ -139,18 +126,7 @@ class StagePart:
             work.finish()
         if self._kind.ticks:
             self.timer_ms = -1 if work.timer_ms is None else work.timer_ms
-        if held is not None:
-            self.waiting = held.finish(holder)
         return self._table.changes()
-
-    def _apply_due(self, work: StageWork, due: Sequence[Unit]) -> None:
-        """Apply units that have waited: an input that fails now is left out like any other; one on trial cannot be taken back."""
-        out = self._left_out | self._refuses
-        if out:
-            self.left_out_now = out.intersection(unit[4].order for unit in due)
-            due = [unit for unit in due if unit[4].order not in self.left_out_now]
-        for begin in range(0, len(due), _BLOCK):
-            work.apply(self._read(due[begin : begin + _BLOCK]))
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -159,21 +135,6 @@ class StagePart:
             yield
         except ChangedType as error:
             raise ChangedType(f"stage {self._task.name!r}, state partition {self._part}: {error}") from error
-
-    def _read(self, units: Sequence[Unit]) -> Sequence[Unit]:
-        """Units with the values of those that have waited since earlier batches; the inputs of values that nobody reads fail."""
-        run = UnitRun.of(units)
-        failed = set[int]()
-        for index, value in enumerate(run.values):
-            if value.__class__ is not Stored:
-                continue
-            decode = codec_tagged(value.type).decode
-            try:
-                run.values[index] = decode(value.data)
-            except Exception as error:  # noqa: BLE001 - its type may have changed since, and may raise anything
-                self._task.failed(run.origin(index), error)
-                failed.add(index)
-        return run if not failed else run.chosen(index for index in range(len(run)) if index not in failed)
 
     def push_changes(self, push: Push) -> None:
         """Give what `changes()` gives, after `changed`."""
@@ -195,8 +156,6 @@ class StagePart:
                 # written. What this attempt would emit was decided on other rows: it counts for nothing.
                 task = replace(task, emit=None, drop=None, counts=Counter())
         self._work = work = kind.start(task)
-        if self._make_held is not None and not self.done:
-            self._held = self._make_held()
         return work
 
     def _without_too_long(self, units: Sequence[Unit]) -> Sequence[Unit]:
@@ -215,6 +174,18 @@ class StagePart:
     def _key_in(self, key: bytes) -> bytes:
         """The key alone, where an id came with it."""
         return key if self._kind.spread != "id" else unpack_key_and_id(key)[0] or b""
+
+
+def by_places(run: UnitRun) -> UnitRun:
+    """Units in the order of their places: those of one time by topic, partition, offset and path.
+
+    Args:
+        run: in the order (topic, partition, offset, path).
+    """
+    orders_ms = run.orders_ms
+    if all(map(le, orders_ms, islice(orders_ms, 1, None))):
+        return run
+    return run.chosen(sorted(range(len(run)), key=orders_ms.__getitem__))
 
 
 def addressing(spread: Spread, partitions: int) -> tuple[Address, Callable[[Any], int]]:

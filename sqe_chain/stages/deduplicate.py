@@ -111,7 +111,7 @@ class Deduplicate:
         check_callable("identity", identity, where)
         check_choice("late", late, ("forward", "drop"), where)
         check_choice("compat", compat, ("kip655", None), where)
-        check_guard(guard, where, windows=False)
+        check_guard(guard, where)
         self._interval_ms = interval_ms
         self._identity = identity
         self._late = late
@@ -146,7 +146,7 @@ class Deduplicate:
         """
         row = row_of(self._identity, record)
         time = self._timetable.time
-        believed = self._timetable.observe(record.timestamp_ms, row)
+        believed = self._timetable.observe(record.timestamp_ms, row, record.place_ms)
         if time.reached:
             self._believe(time.reached)
         now_ms = time.now_ms

@@ -107,7 +107,7 @@ class Distinct:
         check_duration("grace_ms", grace_ms, where)
         check_callable("identity", identity, where)
         check_choice("late", late, ("forward", "drop"), where)
-        check_guard(guard, where, windows=True)
+        check_guard(guard, where)
         self._windows = windows
         self._grace_ms = grace_ms
         self._identity = identity
@@ -138,7 +138,7 @@ class Distinct:
             Exception: whatever `identity` raises; the record has then changed nothing.
         """
         row = row_of(self._identity, record)
-        believed = self._timetable.observe(record.timestamp_ms)
+        believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
         now_ms = self._timetable.time.now_ms
         if row is not None and not believed and self._guard is not None:
             return self._guard.refuse(record, now_ms)

@@ -183,9 +183,9 @@ class DeduplicateKind(RecordKind[Deduplicate]):
     def check(self, where: str, *, dead_letters: bool) -> None:
         """See `StageKind`."""
         check_duration("interval_ms", self.interval_ms, where)
-        check_choice("late", self.late, ("forward", "drop"), where)
+        check_choice("late", self.late, ("forward", "drop", "stop"), where)
         check_choice("compat", self.compat, ("kip655", None), where)
-        guard_setting(self.guard, where, windows=False)
+        guard_setting(self.guard, where)
         super().check(where, dead_letters=dead_letters)
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Deduplicate:
@@ -196,10 +196,10 @@ class DeduplicateKind(RecordKind[Deduplicate]):
             table,
             interval_ms=self.interval_ms,
             identity=identity,
-            late=self.late,
+            late="drop" if self.late == "stop" else self.late,
             clock_ms=clock_ms,
             compat=self.compat,
-            **guard_setting(self.guard, "", windows=False),
+            **guard_setting(self.guard, ""),
         )
 
 
@@ -224,8 +224,8 @@ class DistinctKind(RecordKind[Distinct]):
         """See `StageKind`."""
         check_windows(self.windows, where, overlap=False)
         check_duration("grace_ms", self.grace_ms, where)
-        check_choice("late", self.late, ("drop", "forward"), where)
-        guard_setting(self.guard, where, windows=True)
+        check_choice("late", self.late, ("drop", "forward", "stop"), where)
+        guard_setting(self.guard, where)
         super().check(where, dead_letters=dead_letters)
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Distinct:
@@ -235,7 +235,7 @@ class DistinctKind(RecordKind[Distinct]):
             table,
             windows=self.windows,
             grace_ms=self.grace_ms,
-            late=self.late,
+            late="drop" if self.late == "stop" else self.late,
             clock_ms=clock_ms,
-            **guard_setting(self.guard, "", windows=True),
+            **guard_setting(self.guard, ""),
         )

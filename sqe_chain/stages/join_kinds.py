@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqe_chain.errors import FlowError
+from sqe_chain.flow.declaration import check_choice
 from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.stage_kind import MATCHED, STANDARD, UNMATCHED, StageTask, StageWork
@@ -34,6 +35,7 @@ class JoinKind(RecordKind[Any]):
     combine: DeclaredFunction
     how: str = "inner"
     guard: Any = STANDARD
+    late: Any = "drop"
 
     order = "times"
     needs_key = True
@@ -62,7 +64,8 @@ class JoinKind(RecordKind[Any]):
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         """See `StageKind`."""
-        guard_setting(self.guard, where, windows=True)
+        guard_setting(self.guard, where)
+        check_choice("late", self.late, ("drop", "stop"), where)
         super().check(where, dead_letters=dead_letters)
 
     def outputs(self, stage: TableJoin | StreamJoin) -> Iterable[Given]:
@@ -76,7 +79,7 @@ class JoinKind(RecordKind[Any]):
             "is_second": is_second,
             "how": self.how,
             "clock_ms": clock_ms,
-            **guard_setting(self.guard, "", windows=True),
+            **guard_setting(self.guard, ""),
         }
 
 

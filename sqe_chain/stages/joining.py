@@ -50,7 +50,7 @@ class Join:
         check_callable("combine", combine, where)
         check_callable("is_second", is_second, where)
         check_choice("how", how, ("inner", "left"), where)
-        check_guard(guard, where, windows=True)
+        check_guard(guard, where)
         self._table = table
         self._combine = self.plain_combine = combine
         self._is_second = is_second
@@ -95,8 +95,8 @@ class Join:
                 f"{record.topic}[{record.partition}] offset {record.offset} has no key, and joins go by keys: set one with "
                 "key_by(), or choose a poison policy that leaves it out"
             )
-        believed = self._timetable.observe(record.timestamp_ms)
-        if not believed and self._guard is not None:
+        believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
+        if not believed and self._guard is not None and self._guard.policy != "hold":
             return b"", self._guard.refuse(record, self._timetable.time.now_ms)
         return JOINED + record.key, None
 

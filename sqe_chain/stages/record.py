@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Reason(StrEnum):
     """Why a record was dropped.
 
-    Two are also given for forwarded records: `GAP`, records before it are missing; `MALFORMED`, the filter could
+    `LATE`: its time had passed; `AHEAD`: it came from a clock that ran ahead. Two are also given for forwarded records: `GAP`, records before it are missing; `MALFORMED`, the filter could
     not judge it, and its policy forwards such records.
     """
 
@@ -21,6 +21,7 @@ class Reason(StrEnum):
     DUPLICATE = "duplicate"
     STALE = "stale"
     LATE = "late"
+    AHEAD = "ahead"
     GAP = "gap"
     MALFORMED = "malformed"
 
@@ -59,6 +60,7 @@ class Record:
         root: root topic, root topic id, root partition: where the event was first written.
         root_position: its position, for comparison along the root alone: leader epoch and offset of the root, then
             the ordinal of every link. Comparable within one root, except for trailing ordinals of 0.
+        place_ms: its place in the order of times, which the flow has decided; None: nobody has, so stages do.
     """
 
     value: object = None
@@ -72,6 +74,7 @@ class Record:
     headers: Headers | None = None
     root: tuple[str, bytes, int] = ("", b"", 0)
     root_position: bytes = b""
+    place_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import StageKind, StageTask, StageWork
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import Unit, number
-from sqe_chain.stages.record import Record, Spot, Verdict
+from sqe_chain.stages.record import Reason, Record, Spot, Verdict
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.user_code import UserCodeError, guarded
 
@@ -189,6 +189,7 @@ class RecordWork(StageWork):
         self._emit, self._drop = (push and guarded(push) for push in (task.emit, task.drop))
         self._stage = kind.stage(task.table, RecordFunctions(task.name, task.now_ms), task.now_ms)
         self._ids, self._needs_root, self._gives = kind.spread == "id", kind.needs_root, kind.gives_outputs
+        self._late = getattr(kind, "late", "drop")
         self._failing: Origin | None = None
         self._roots: dict[int, tuple[str, bytes, int]] = {}
         if task.closing is not None and kind.windowed:
@@ -252,6 +253,11 @@ class RecordWork(StageWork):
         verdict = self._stage.accept(record)
         if verdict.reason is not None:
             self._task.counts[self._task.name, str(verdict.reason)] += 1
+        if verdict.reason == Reason.LATE and self._late == "stop":
+            raise PoisonError(
+                f"stage {self._task.name!r}: {record.topic}[{record.partition}] offset {record.offset} is late: {verdict.detail}. "
+                "Choose a poison policy for such records, allow for them, or declare the stage with late='drop'"
+            )
         if verdict.dead_letter:
             raise PoisonError(f"stage {self._task.name!r}: {verdict.detail}")
         if self._gives:
@@ -288,6 +294,7 @@ class RecordWork(StageWork):
             spot=Spot(origin.lane, origin.position + path),
             unit=unit,
             id=identity,
+            place_ms=None if origin.order_ms < 0 else origin.order_ms,
         )
         if self._needs_root:
             record.root, record.root_position = self._root(origin), origin.position

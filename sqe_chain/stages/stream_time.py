@@ -51,7 +51,7 @@ class JumpGuard(TimeGuard):
         confirmations: how many such records in a row are believed; 1 to 1,000,000.
         policy: what becomes of those that are not believed yet. `hold`: they are handled like others, but the time
             for which they are remembered (the last 256 that are still ahead) runs from the stream time at which they
-            came, until stream time reaches them. `drop`: dropped as malformed. `stop`: `PoisonError`, so the flow's poison
+            came, until stream time reaches them. `drop`: dropped as `ahead`. `stop`: `PoisonError`, so the flow's poison
             policy decides; they confirm nothing.
 
     Raises:
@@ -84,7 +84,7 @@ class JumpGuard(TimeGuard):
                 f"{record.topic}[{record.partition}] offset {record.offset}: {found}. Either its clock is wrong "
                 f"(choose a poison policy for it), or the topic was silent for long (set a larger max_jump_ms)"
             )
-        return Verdict(forward=False, reason=Reason.MALFORMED, detail=found)
+        return Verdict(forward=False, reason=Reason.AHEAD, detail=found)
 
 
 class Held(NamedTuple):
@@ -171,7 +171,9 @@ class StreamTime:
             check_timestamp(timestamp_ms)
         now_ms, guard = self.now_ms, self._guard
         known_ms = self._clock_ms if now_ms is None else now_ms
-        if guard is not None and known_ms is not None and timestamp_ms - known_ms > guard.max_jump_ms:
+        too_far = guard is not None and known_ms is not None and timestamp_ms - known_ms > guard.max_jump_ms
+        # A pause in the past is no clock that runs ahead.
+        if guard is not None and too_far and (self._clock_ms is None or timestamp_ms > self._clock_ms):
             if guard.policy == "stop":
                 return False
             self._count(timestamp_ms, guard.max_jump_ms)
@@ -186,6 +188,27 @@ class StreamTime:
         if now_ms is None or timestamp_ms > now_ms:
             self._move(timestamp_ms)
         return True
+
+    def follow(self, timestamp_ms: int, place_ms: int, row: bytes | None = None) -> bool:
+        """Move stream time by a record whose place in the order of times is decided already.
+
+        Args:
+            timestamp_ms: its event time.
+            place_ms: its place; before its time, where that came from a clock that ran ahead.
+            row: see `observe`.
+
+        Returns:
+            False if its clock ran ahead.
+        """
+        to_ms, guard, now_ms = min(timestamp_ms, place_ms), self._guard, self.now_ms
+        believed = guard is None or timestamp_ms - place_ms <= guard.max_jump_ms
+        if now_ms is None or to_ms > now_ms:
+            self._move(to_ms)
+        if guard is not None and not believed and row is not None and guard.policy != "stop":
+            noted_ms = to_ms if now_ms is None else now_ms
+            self._held = [*self._held, Held(row, timestamp_ms, noted_ms)][-MAX_HELD:]
+            self._next_ms = self._next()
+        return believed
 
     @property
     def believed_until_ms(self) -> int:

@@ -115,12 +115,13 @@ class TableJoin(Join):
         row, refused = self._begun(record)
         if refused is not None:
             return refused
-        if self._is_second(record):
-            self._change(row, record)
-            return FORWARD
+        # A change, too: what it would have to be compared with may be purged, at the end of one batch or another.
         late = self._late(record, self._history_ms)
         if late is not None:
             return late
+        if self._is_second(record):
+            self._change(row, record)
+            return FORWARD
         said = self._said(row, record.timestamp_ms)
         if said is not None or self._how == "left":
             self._give(row[len(JOINED) :], record.value, said)

@@ -152,7 +152,7 @@ class TimedAggregate(Generic[State]):
             check_callable("on_timer", on_timer, where, "many")
         if expire_after_ms is not None:
             check_duration("expire_after_ms", expire_after_ms, where, 1)
-        check_guard(guard, where, windows=False)
+        check_guard(guard, where)
         self.cause: Any = None
         self._table = table
         codec = self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
@@ -205,7 +205,7 @@ class TimedAggregate(Generic[State]):
             )
         if self._on_timer is not None:
             self._ticks.count()
-        believed = self._timetable.observe(record.timestamp_ms)
+        believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
         if not believed and self._guard is not None and self._guard.policy != "hold":
             return self._guard.refuse(record, self._timetable.time.now_ms)
         self._fire_due()

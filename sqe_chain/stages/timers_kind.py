@@ -102,7 +102,7 @@ class TimersKind(RecordKind[FlowTimers]):
             )
         if self.expire_after_ms is not None:
             check_duration("expire_after_ms", self.expire_after_ms, where, 1)
-        guard_setting(self.guard, where, windows=False)
+        guard_setting(self.guard, where)
         super().check(where, dead_letters=dead_letters)
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> FlowTimers:
@@ -132,7 +132,7 @@ class TimersKind(RecordKind[FlowTimers]):
             expire_after_ms=self.expire_after_ms,
             clock_ms=clock_ms,
             stage=functions.name,
-            **guard_setting(self.guard, "", windows=False),
+            **guard_setting(self.guard, ""),
         )
         return stage
 

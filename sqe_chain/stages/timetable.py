@@ -145,9 +145,12 @@ class Timetable:
         self._filed: set[tuple[int, bytes]] = set()
         self._records = 0
 
-    def observe(self, timestamp_ms: int, row: bytes | None = None) -> bool:
+    def observe(self, timestamp_ms: int, row: bytes | None = None, place_ms: int | None = None) -> bool:
         """Move stream time by a record; see `StreamTime.observe`. Call it for every record, dropped or not."""
-        believed = self.time.observe(timestamp_ms, row)
+        if place_ms is None:
+            believed = self.time.observe(timestamp_ms, row)
+        else:
+            believed = self.time.follow(timestamp_ms, place_ms, row)
         self._records += 1
         return believed
 

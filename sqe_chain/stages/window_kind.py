@@ -11,7 +11,7 @@ from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.codecs import Codec
 from sqe_chain.codecs.window import key_text, window_of
 from sqe_chain.errors import FlowError, PoisonError
-from sqe_chain.flow.declaration import check_duration, check_windows
+from sqe_chain.flow.declaration import check_choice, check_duration, check_windows
 from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.shapes import check_callable
@@ -67,6 +67,7 @@ class WindowsKind(RecordKind[FlowWindows]):
     fold: DeclaredFunction
     merge: UserFunction | None = None
     lateness_ms: int = 0
+    late: Any = "drop"
     retention_ms: int = 0
     beats: DeclaredFunction | None = None
     guard: Any = STANDARD
@@ -114,10 +115,11 @@ class WindowsKind(RecordKind[FlowWindows]):
                 f"{where}: sessions need merge=: a record between two sessions joins their states"
             )
         check_duration("lateness_ms", self.lateness_ms, where)
+        check_choice("late", self.late, ("drop", "stop"), where)
         check_duration("retention_ms", self.retention_ms, where)
         if self.merge is not None:
             check_callable("merge", self.merge, where, "nothing")
-        guard_setting(self.guard, where, windows=True)
+        guard_setting(self.guard, where)
         super().check(where, dead_letters=dead_letters)
 
     def start(self, task: StageTask) -> StageWork:
@@ -154,7 +156,7 @@ class WindowsKind(RecordKind[FlowWindows]):
             retention_ms=self.retention_ms,
             clock_ms=clock_ms,
             shown=self.shown,
-            **guard_setting(self.guard, "", windows=True),
+            **guard_setting(self.guard, ""),
         )
         windows.plain_fold = self.fold.function
         return windows

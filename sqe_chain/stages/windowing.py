@@ -25,8 +25,7 @@ from sqe_chain.flow.stored import Span
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import bucket_length
 
-WINDOW_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS, policy="drop")
-"""Not `hold`: a window in the far future would never close."""
+WINDOW_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS)
 MAX_OVERLAP: Final = 1_000_000
 """Hopping windows that one record may lie in."""
 

@@ -116,7 +116,7 @@ class WindowedAggregate(Generic[State]):
         check_callable("fold", fold, where, "nothing")
         if isinstance(windows, Sessions) or merge is not None:
             check_callable("merge", merge, where, "nothing")
-        check_guard(guard, where, windows=True)
+        check_guard(guard, where)
         check_bool("shown", shown, where)
         self._table = table
         self._values = OwnValues("a stream")
@@ -167,9 +167,9 @@ class WindowedAggregate(Generic[State]):
                 f"{record.topic}[{record.partition}] offset {record.offset} has no key, and windows are kept by key: "
                 f"set one with key_by(), or choose a poison policy that leaves it out"
             )
-        believed = self._timetable.observe(record.timestamp_ms)
+        believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
         now_ms = self._timetable.time.now_ms
-        if not believed and self._guard is not None:
+        if not believed and self._guard is not None and self._guard.policy != "hold":
             return self._guard.refuse(record, now_ms)
         # Before the fold: a record that moves stream time must not get into a window that it closes.
         self._close_due()

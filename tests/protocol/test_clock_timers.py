@@ -182,7 +182,7 @@ def fed(flow: Flow, times_ms: list[int], **settings: Any) -> Rehearsal:
 
 
 def test_timers_fire_though_nothing_comes_and_what_they_give_is_never_late() -> None:
-    """Its event time is how far event time has come: windows of a reader take it at once, and none of it is late."""
+    """Its event time is how far event time has come, after all that was read: windows of a reader take it at once, and none of it is late."""
     windows = Flow("windows", state_partitions=1)
     stage = windows.source("reminded", dict).windowed(
         "windows", Tumbling(1_000), key=key_of, state=dict, fold=count
@@ -203,7 +203,7 @@ def test_timers_fire_though_nothing_comes_and_what_they_give_is_never_late() -> 
     reader.run_until_caught_up()
     assert service.published("late") == []
     given = [(one.timestamp_ms, len(one.payloads)) for one in service.published("reminded")]
-    assert Counter({20_000: 2, 25_004: 3}) == sum((Counter({at_ms: n}) for at_ms, n in given), Counter[int]())
+    assert Counter({20_001: 2, 25_005: 3}) == sum((Counter({at_ms: n}) for at_ms, n in given), Counter[int]())
     assert [one.timestamp_ms for one in service.published("counted")] != []
 
 
@@ -220,7 +220,7 @@ def test_what_timers_of_a_silent_partition_give_is_not_before_what_the_output_ha
     service.clock.jump(45_000)
     service.run_until_caught_up()
     given = [(one.timestamp_ms, one.watermark_ms) for one in service.published("reminded")]
-    assert given == [(50_000, 50_000)]
+    assert given == [(50_001, 50_001)]
 
 
 def failing(state: State, timer: Timer, context: Context) -> list[Event]:

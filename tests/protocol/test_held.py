@@ -12,11 +12,11 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.chain import Coordinates, read_lane
 from sqe_chain.envelope.message import parse_head
 from sqe_chain.envelope.template import republish
-from sqe_chain.errors import ConfigurationError, PoisonError, TooManyHeld
+from sqe_chain.errors import ConfigurationError, LostOffsets, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import partition_of
-from sqe_chain.protocol.holding import Holder
+from sqe_chain.protocol.holding import Holder, Waiting
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.faults import Crash
@@ -31,10 +31,8 @@ def add(total: Int64Value, value: dict[str, Any]) -> None:
     total.value += 1
 
 
-def service_of(
-    *, poison: Literal["stop", "skip", "dead_letter"] = "stop", max_held: int = 1_000_000, **settings: Any
-) -> Rehearsal:
-    flow = Flow("minutes", state_partitions=3, poison=poison, max_held=max_held)
+def service_of(*, poison: Literal["stop", "skip", "dead_letter"] = "stop", **settings: Any) -> Rehearsal:
+    flow = Flow("minutes", state_partitions=3, poison=poison)
     windows = flow.source("in", dict, raw=True).windowed(
         "windows",
         Tumbling(MINUTE_MS),
@@ -56,7 +54,8 @@ def feed(service: Rehearsal, partition: int, minute: float, key: str = "a", **va
 def held(service: Rehearsal) -> int:
     assert service.service is not None
     last: Any = service.service
-    return sum(one.units for one in last.last.waiting.values())
+    waiting: int = last.last.waiting
+    return waiting
 
 
 def counts(service: Rehearsal) -> dict[tuple[str, int], int]:
@@ -154,14 +153,14 @@ def test_one_that_fails_when_it_is_taken_at_last_is_left_out(
 
 @pytest.mark.parametrize("crash", [False, True])
 def test_one_that_fails_is_left_out_once_though_another_one_had_brought_its_time(*, crash: bool) -> None:
-    """Without that other one, which fails as well, its time has not come yet: it goes on waiting."""
+    """What fails has a time all the same, so nothing is tried at another place because of it."""
     service = service_of(poison="dead_letter")
     feed(service, 0, 2, bad=True)
     feed(service, 0, 3)
     service.batch()
     feed(service, 1, 2.5, bad=True)
     service.batch()
-    assert held(service) == 2
+    assert held(service) == 1
     feed(service, 1, 10)
     if crash:
         for number in range(0, 60, 3):
@@ -194,27 +193,32 @@ def test_one_that_fails_in_its_turn_is_left_out_and_a_later_one_with_its_id_coun
     assert bool(service.crashes) == crash
 
 
-def test_a_letter_of_a_record_that_kafka_has_no_longer_stops_the_service() -> None:
-    service = service_of(poison="dead_letter")
-    feed(service, 0, 2, bad=True)
+@pytest.mark.parametrize("poison", ["skip", "dead_letter"])
+def test_a_record_that_waits_and_that_kafka_has_no_longer_stops_the_service(
+    poison: Literal["skip", "dead_letter"],
+) -> None:
+    service = service_of(poison=poison)
+    feed(service, 0, 2)
     feed(service, 0, 3)
     service.batch()
-    service.log.truncate_before("in", 0, 2)
+    service.log.truncate_before("in", 0, 1)
     feed(service, 1, 10)
-    with pytest.raises(PoisonError, match=r"in\[0\]@0 has waited for event time .* is not in Kafka any more"):
+    with pytest.raises(LostOffsets, match=r"in\[0\]: next to read is 0, but the log begins at 1"):
         service.batch()
 
 
-def test_one_that_is_skipped_need_not_be_in_kafka_any_more() -> None:
-    """Only a letter is made of the record; to leave it out its place is enough."""
-    service = service_of(poison="skip")
-    feed(service, 0, 2, bad=True)
-    feed(service, 0, 3)
+def test_the_group_has_committed_no_more_than_what_was_taken() -> None:
+    """So a reader of what the flow gives does not take it for caught up, and Kafka's lag shows what waits."""
+    service = service_of()
+    for minute in range(5):
+        feed(service, 0, minute)
+    feed(service, 1, 2.5)
     service.batch()
-    service.log.truncate_before("in", 0, 2)
-    feed(service, 1, 10)
+    commits = service.log.committed("minutes", [("in", 0), ("in", 1)])
+    assert {tp[1]: one.offset for tp, one in commits.items()} == {0: 3, 1: 1}
     service.run_until_caught_up()
-    assert counts(service) == {("a", 3): 1, ("a", 10): 1}
+    commits = service.log.committed("minutes", [("in", 0), ("in", 1)])
+    assert {tp[1]: one.offset for tp, one in commits.items()} == {0: 5, 1: 1}
 
 
 def test_a_redo_of_the_last_silent_batch_takes_all_that_had_been_taken() -> None:
@@ -285,17 +289,17 @@ def test_under_policy_stop_the_record_is_named() -> None:
         service.batch()
 
 
-def test_no_more_wait_than_are_allowed_and_who_is_behind_is_named() -> None:
-    service = service_of(max_held=3)
-    feed(service, 1, 0.5)
-    for minute in range(1, 6):
-        feed(service, 0, minute)
-    with pytest.raises(TooManyHeld, match=r"5 records of one .* allowed are 3: in\[1\] holds them back"):
+def test_what_is_a_batch_ahead_is_read_no_further_while_others_have_more() -> None:
+    service = service_of(max_records=4)
+    for minute in range(40):
+        feed(service, 0, 100 + minute)
+        feed(service, 1, minute)
+    for _ in range(10):
         service.batch()
-    feed(service, 1, 9)
-    service.service = None
+        assert held(service) <= 8
     service.run_until_caught_up()
-    assert counts(service) == {("a", 0): 1, **{("a", minute): 1 for minute in (1, 2, 3, 4, 5, 9)}}
+    assert counts(service) == {("a", start + minute): 1 for start in (0, 100) for minute in range(40)}
+    assert late(service) == 0
 
 
 def test_it_is_said_how_many_wait_and_for_whom() -> None:
@@ -356,36 +360,34 @@ def test_after_a_minute_a_notice_names_the_partition_and_the_republisher() -> No
     assert held(service) == 0
 
 
-def test_what_waits_is_told_by_state_partition_with_who_holds_it_back() -> None:
+def test_what_waits_is_told_by_input_partition_with_who_holds_it_back() -> None:
     service = service_of()
     for minute in range(5):
         feed(service, 0, minute, key="abc"[minute % 3])
     service.batch()
-    found = service.waiting("windows")
-    assert [one.part for one in found] == [0, 1, 2]
-    assert sum(one.units for one in found) == held(service) == 5
     behind = Holder("in", 1, "", None)
-    assert {one.holder for one in found if one.units} == {behind}
-    assert all(one.holder is None for one in found if not one.units)
-    assert {one.taken_to_ms for one in found} == {None}
+    assert service.waiting("windows") == [Waiting("in", 0, 5, None, behind), Waiting("in", 1, 0, None, None)]
     feed(service, 1, 2.5)
     service.batch()
-    found = service.waiting("windows")
-    assert sum(one.units for one in found) == held(service) == 2
     until_ms = int(2.5 * MINUTE_MS)
-    assert {one.holder for one in found if one.units} == {Holder("in", 1, "", until_ms)}
-    assert {one.taken_to_ms for one in found} == {until_ms}, "in all of them: they share the input partitions"
+    behind = Holder("in", 1, "", until_ms)
+    assert service.waiting("windows") == [
+        Waiting("in", 0, 2, until_ms, behind),
+        Waiting("in", 1, 0, until_ms, None),
+    ]
     service.run_until_caught_up()
-    assert [(one.units, one.holder) for one in service.waiting("windows")] == [(0, None)] * 3
+    assert [(one.units, one.holder) for one in service.waiting("windows")] == [(0, None)] * 2
     service.rebuild()
-    assert [one.units for one in service.waiting("windows")] == [0, 0, 0]
+    assert [one.units for one in service.waiting("windows")] == [0, 0]
 
 
-def test_in_place_a_state_partition_waits_for_its_own_input_partitions_only() -> None:
+@pytest.mark.parametrize("in_place", [True, False])
+def test_all_input_partitions_are_waited_for_in_every_layout(*, in_place: bool) -> None:
+    """A key may lie in another partition than its own at any time, and then belongs before what came elsewhere."""
     flow = Flow("in-place", state_partitions=2)
     one, two = (flow.source(topic, dict, raw=True) for topic in ("one", "two"))
     one.merge(two).windowed("windows", Tumbling(MINUTE_MS), state=Int64Value, fold=add, retention_ms=1)
-    service = Rehearsal(flow, partitions={"one": 2, "two": 2})
+    service = Rehearsal(flow, partitions={"one": 2, "two": 2}, settings=Settings(in_place=in_place))
     keys: dict[int, str] = {}
     for number in range(20):
         keys.setdefault(partition_of(str(number).encode(), 2), str(number))
@@ -393,10 +395,8 @@ def test_in_place_a_state_partition_waits_for_its_own_input_partitions_only() ->
         service.feed(topic, {}, key=keys[partition], partition=partition, timestamp_ms=minute * MINUTE_MS)
     service.batch()
     found = service.waiting("windows")
-    assert [(one.units, one.holder) for one in found] == [
-        (1, Holder("two", 0, "", MINUTE_MS)),
-        (1, Holder("two", 1, "", None)),
-    ]
+    behind = Holder("two", 1, "", None)
+    assert [(one.units, one.holder) for one in found] == [(1, behind), (1, behind), (1, behind), (0, None)]
 
 
 def test_a_stage_that_takes_records_as_they_come_has_nothing_that_waits() -> None:
@@ -409,3 +409,33 @@ def test_a_stage_that_takes_records_as_they_come_has_nothing_that_waits() -> Non
         service.waiting("windows")
     with pytest.raises(ConfigurationError, match="as they come"):
         service.waiting("counts")
+
+
+@pytest.mark.parametrize("publishes", [False, True])
+def test_what_waited_is_taken_when_no_stage_takes_it_in_the_order_of_times_any_more(
+    *, publishes: bool
+) -> None:
+    def flow_of(*, windows: bool) -> Flow:
+        flow = Flow("turned", state_partitions=1)
+        events = flow.source("in", dict, raw=True)
+        events.aggregate("sums", key=lambda event: event["key"], state=Int64Value, fold=add)
+        if windows:
+            events.windowed(
+                "windows", Tumbling(1), key=lambda _: "k", state=Int64Value, fold=add, retention_ms=1
+            )
+        if publishes:
+            events.to("copy", partitions=1)
+        return flow
+
+    service = Rehearsal(flow_of(windows=True), partitions={"in": 2})
+    for minute in range(3):
+        feed(service, 0, minute)
+    service.batch()
+    assert held(service) == 3
+    settings = Settings(drop_stages=("windows",))
+    service = Rehearsal(flow_of(windows=False), log=service.log, store=service.stores, settings=settings)
+    feed(service, 1, 7)
+    service.run_until_caught_up()
+    assert service.states("sums")[b"a"].value == 4
+    assert (held(service), service.batch()) == (0, False)
+    assert len(service.log.records("copy") if publishes else [1] * 4) == 4

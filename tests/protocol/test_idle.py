@@ -15,7 +15,6 @@ from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.segment.event_times import ORIGIN, EventTimes, Writer
 from sqe_chain.stages import Tumbling
-from sqe_chain.stages.stream_time import StreamTime
 from sqe_chain.testing import Rehearsal
 
 HEARD_MS, IDLE_MS = 100_000, 5_000
@@ -58,23 +57,34 @@ class Silent:
     ) -> CaughtUp:
         times = EventTimes(self.heard_ms)
         if not origin:
-            times.writers[WRITER] = Writer(StreamTime(), self.heard_ms, 1, HOPS)
+            times.writers[WRITER] = Writer(self.heard_ms, None, 1, HOPS)
         known = KnownTimes({"in/0": times}, 0)
-        bounds = {("in", 0): Bounds(0, end)}
-        return self.idle.find(known, {("in", 0): stop}, bounds, clock_ms, at_end=at_end)
+        bounds = {HERE: Bounds(0, end)}
+        return self.idle.find(known, {HERE: stop}, bounds, clock_ms, SEEN, at_end=at_end)
 
 
-GONE, WAITED_FOR = {"in/0": (WRITER,)}, {"in/0": ()}
+HERE = "in", 0
+SEEN = ((HEARD_MS, 700), (HEARD_MS + 1, 900))
+"""The latest event times that were known by two clocks."""
+GONE: CaughtUp = {HERE: {WRITER: 701}}
+WAITED_FOR: CaughtUp = {HERE: {}}
+FOR_GOOD: CaughtUp = {HERE: {WRITER: None}}
 
 
 def test_it_is_let_go_when_it_has_been_silent_for_long_enough() -> None:
     assert Silent().look() == GONE
     assert Silent().look(SILENT_MS - 1) == WAITED_FOR
-    assert Silent().look(HEARD_MS, at_end=True) == GONE, "no more input is expected"
+    assert Silent().look(HEARD_MS, at_end=True) == FOR_GOOD, "no more input is expected"
+
+
+def test_it_is_taken_to_be_as_far_as_all_others_were_so_long_ago() -> None:
+    """What it brings is appended at most that long after everything else of its time."""
+    assert Silent().look(SILENT_MS + 1) == {HERE: {WRITER: 901}}
+    assert Silent().look(SILENT_MS + 60_000) == {HERE: {WRITER: 901}}
 
 
 def test_what_nobody_republished_needs_no_commits() -> None:
-    assert Silent().look(origin=True) == {"in/0": (ORIGIN,)}
+    assert Silent().look(origin=True) == {HERE: {ORIGIN: 701}}
     assert Silent().look(SILENT_MS - 1, origin=True) == WAITED_FOR
 
 
@@ -152,7 +162,7 @@ def test_who_was_heard_of_again_has_to_be_silent_once_more_and_is_asked_anew() -
     silent.log.append("raw", 1, b"more")
     assert silent.look(SILENT_MS + 60_000) == WAITED_FOR
     silent.commit("first", "raw", 2, 3)
-    assert silent.look(SILENT_MS + 60_000) == GONE
+    assert silent.look(SILENT_MS + 60_000) == {HERE: {WRITER: 901}}
 
 
 def test_a_writer_has_been_silent_since_it_was_heard_of_in_any_partition() -> None:
@@ -160,9 +170,9 @@ def test_a_writer_has_been_silent_since_it_was_heard_of_in_any_partition() -> No
 
     def heard(at_ms: int) -> EventTimes:
         times = EventTimes(0)
-        times.writers[WRITER] = Writer(StreamTime(), at_ms, 1, HOPS)
+        times.writers[WRITER] = Writer(at_ms, None, 1, HOPS)
         return times
 
     for first, second in ((50, 100), (100, 50)):
         known = KnownTimes({"in/0": heard(first), "in/1": heard(second)}, 0)
-        assert known.at(("in", 2), {"in/2": ()}, 0).believe().silent_since() == {WRITER: 100}
+        assert known.at(("in", 2), {("in", 2): {}}, 0).silent_since() == {WRITER: 100}

@@ -6,29 +6,36 @@ reads, for each thing that may still have to be done first.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sqe_chain.errors import StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol.closes import Closes
-from sqe_chain.protocol.cutting import Part, ends_silence, next_part
+from sqe_chain.protocol.cutting import Part, ends_silence, next_part, of_plan
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan, PlannedRange, Reached, Unfinished
 from sqe_chain.protocol.planning import announcement_plan, batch_plan, birth_plan, layout_of, layout_plan
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.event_times import EventTimes, Frontier, WaitingUnits
+from sqe_chain.segment.event_times import EventTimes, Frontier, Waiting
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.results import PartitionEnd, Report
 from sqe_chain.segment.states import Claim
+from sqe_chain.stages import Tumbling
 
 CLAIM = Claim(9, "run")
 ONE, TWO = ("t", 0), ("t", 1)
 TOPIC_ID = bytes(16)
+FLOW = Flow("f", state_partitions=2)
+FLOW.source("t", dict, raw=True).windowed(
+    "s", Tumbling(10), key=lambda _: "k", state=dict, fold=lambda _state, _value: None, retention_ms=1
+)
 
 
 def planned(partition: int, start: int, stop: int, last: int = -1) -> PlannedRange:
@@ -36,7 +43,7 @@ def planned(partition: int, start: int, stop: int, last: int = -1) -> PlannedRan
 
 
 REST = Unfinished(3, (planned(0, 4, 6), planned(1, 4, 7)), (Exclusion("t", 0, 5, "skip", "E", "text"),))
-FRONTIER = WaitingUnits(2, Frontier(10, "t", 0))
+FRONTIER, REACHED = Frontier(10, "t", 0), Frontier(20, "t", 1)
 
 
 def last_plan(**changes: Any) -> Plan:
@@ -57,9 +64,9 @@ def last_plan(**changes: Any) -> Plan:
         attempt=5,
         published_until={"t/0": 4, "t/1": 9},
         times={f"t/{number}": EventTimes(number) for number in (0, 1)},
-        waiting={"s/0": FRONTIER},
-        shuffled=True,
-        reached=Reached({"t/0": EventTimes(50)}, {"s/0": FRONTIER}, 40),
+        frontier=FRONTIER,
+        seen=((900, 8), (990, 9)),
+        reached=Reached({"t/0": EventTimes(50)}, REACHED, 40),
         ticked_ms=30,
         timers={"s/0": 90},
         closes=Closes((5,), {"t/0": (4,), "t/1": (2,)}, 1, 1),
@@ -85,7 +92,8 @@ def batch_after(
 ) -> Plan:
     ranges = tuple(replace(one, start=one.stop, stop=stops[one.tp]) for one in last.ranges)
     ends = [PartitionEnd(*one.tp, last.marks[f"t/{one.partition}"]) for one in ranges if one.start < one.stop]
-    plan = batch_plan(last, CLAIM, Part(ranges, dict(stops), **part), Report(ends), (), spec, shuffled=True)
+    sealed = Part(ranges, dict(stops), **({"frontier": last.frontier} | part))
+    plan = batch_plan(FLOW, last, CLAIM, sealed, Report(ends), (), spec, idle_ms=1)
     return Plan.from_bytes(plan.to_bytes())
 
 
@@ -99,8 +107,8 @@ def test_a_plan_by_which_partitions_enter_keeps_all_that_is_still_to_do() -> Non
         "unfinished",
         "published_until",
         "times",
-        "waiting",
-        "shuffled",
+        "frontier",
+        "seen",
         "reached",
         "ticked_ms",
         "timers",
@@ -155,10 +163,12 @@ def test_a_silent_batch_keeps_what_comes_after_the_silence() -> None:
 
 def test_the_last_silent_batch_goes_on_from_where_event_time_had_come_when_it_was_published() -> None:
     last = last_plan(silent_until={"t/1": 4})
-    plan = batch_after(last, {ONE: 4, TWO: 4}, silent=True)
+    plan = batch_after(last, {ONE: 4, TWO: 4}, silent=True, frontier=REACHED)
     assert last.reached is not None
-    assert plan.times == last.reached.times
-    assert batch_after(last, {ONE: 4, TWO: 3}, silent=True).times == last.times
+    assert plan.times == last.times | last.reached.times
+    assert plan.frontier == REACHED
+    assert batch_after(last, {ONE: 4, TWO: 3}, silent=True, frontier=REACHED).times == last.times
+    assert batch_after(last, {ONE: 4, TWO: 4}, silent=True).times == last.times, "not all is taken again"
 
 
 def test_a_batch_that_is_published_ends_the_silence_and_keeps_the_batch_that_is_due() -> None:
@@ -193,7 +203,7 @@ def test_the_clock_of_timers_goes_on_only_where_they_fire() -> None:
 def test_an_announcement_reads_nothing_and_forgets_nothing() -> None:
     last = last_plan(silent_until={}, unfinished=None)
     plan = announcement_plan(last, CLAIM, 2_000, {"s": ("ab", "")})
-    for name in ("times", "waiting", "shuffled", "ticked_ms", "timers", "closes", "marks", "layout"):
+    for name in ("times", "frontier", "seen", "ticked_ms", "timers", "closes", "marks", "layout"):
         assert getattr(plan, name) == getattr(last, name), name
     assert plan.empty
     assert plan.next_offsets() == last.next_offsets()
@@ -201,7 +211,13 @@ def test_an_announcement_reads_nothing_and_forgets_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"closing": True}, {"caught_up": {"t/0": ("w",)}}, {"ranges": (planned(0, 1, 2),)}]
+    "change",
+    [
+        {"closing": True},
+        {"ticks": True},
+        {"ranges": (planned(0, 1, 2),)},
+        {"ranges": (replace(planned(0, 4, 4), again=2),)},
+    ],
 )
 def test_a_plan_is_empty_only_if_it_reads_releases_and_closes_nothing(change: dict[str, Any]) -> None:
     empty = last_plan(ranges=(planned(0, 4, 4), planned(1, 2, 2)))
@@ -219,7 +235,8 @@ THERE = {ONE: Bounds(0, 100), TWO: Bounds(0, 100)}
 
 
 def next_after(spec: RebuildSpec | None = None, limit: int = 1_000, **changes: Any) -> Part:
-    return next_part(last_plan(**({"closes": Closes()} | changes)), THERE, limit, spec=spec)
+    known = {"closes": Closes(), "reached": None} | changes
+    return next_part(last_plan(**known), THERE, limit, spec=spec)
 
 
 def test_as_long_as_any_partition_lags_behind_what_was_published_it_is_read_first_and_alone() -> None:
@@ -228,6 +245,15 @@ def test_as_long_as_any_partition_lags_behind_what_was_published_it_is_read_firs
     assert part.stops == {ONE: 4, TWO: 4}, "one has nothing to read, the other no more than was published"
     assert part.due is None
     assert next_after(limit=1).stops == {ONE: 4, TWO: 3}
+
+
+def test_as_long_as_inputs_wait_that_had_been_taken_nothing_else_is_read() -> None:
+    part = next_after(silent_until={}, reached=LAST.reached)
+    assert (part.silent, part.stops) == (True, {ONE: 4, TWO: 2})
+    part = next_after(
+        silent_until={}, unfinished=None, published_until={}, reached=LAST.reached, frontier=REACHED
+    )
+    assert (part.silent, part.stops) == (False, {ONE: 100, TWO: 100})
 
 
 def test_then_the_batch_that_was_begun_as_it_was_sealed() -> None:
@@ -300,21 +326,43 @@ def test_batches_end_where_windows_were_closed_and_then_they_are_closed_again() 
 def test_the_silence_ends_when_all_partitions_have_passed_what_was_published(
     stops: dict[TopicPartition, int], *, ends: bool
 ) -> None:
-    assert ends_silence(LAST, stops, silent=True) == ends
-    assert not ends_silence(LAST, stops, silent=False)
+    silent = Part((), dict(stops), silent=True, frontier=REACHED)
+    assert ends_silence(LAST, silent) == ends
+    assert not ends_silence(LAST, replace(silent, silent=False))
+    assert not ends_silence(LAST, replace(silent, frontier=FRONTIER)), "not all that was taken is taken again"
 
 
 def test_a_plan_keeps_what_its_redo_needs_to_know() -> None:
-    """Who was not waited for, whether keys were shuffled, and what was left out, wherever it failed."""
-    last = last_plan(silent=False, silent_until={}, shuffled=False)
-    ranges = tuple(replace(one, start=one.stop) for one in last.ranges)
+    """Up to where it took inputs, what it read again for that, and what was left out, wherever it failed."""
+    last = last_plan(silent=False, silent_until={})
+    ranges = tuple(replace(one, start=one.stop, again=2) for one in last.ranges)
     left_out = (Exclusion("t", 0, 3, "skip", "E", "in a stage"), Exclusion("t", 1, 1, "skip", "E", "before"))
-    part = Part(ranges, {ONE: 4, TWO: 2}, caught_up={"t/0": ("w",)}, clock_ms=77)
-    plan = batch_plan(last, CLAIM, part, Report(excluded=[left_out[1]]), left_out, shuffled=True)
+    part = Part(ranges, {ONE: 4, TWO: 2}, frontier=REACHED, clock_ms=77)
+    report = Report(excluded=[left_out[1]])
+    plan = batch_plan(FLOW, last, CLAIM, part, report, left_out, idle_ms=1)
     assert Plan.from_bytes(plan.to_bytes()) == plan
-    assert (plan.caught_up, plan.shuffled, plan.clock_ms) == ({"t/0": ("w",)}, True, 77)
+    assert (plan.frontier, plan.clock_ms) == (REACHED, 77)
+    assert [one.begin for one in plan.ranges] == [2, 2]
     assert plan.exclusions == left_out
-    assert not batch_plan(last, CLAIM, part, Report(), (), shuffled=False).shuffled
+    again = of_plan(plan, last)
+    assert (again.ranges, again.frontier, again.clock_ms) == (plan.ranges, REACHED, 77)
+
+
+def test_what_waits_is_needed_from_its_first_input_on() -> None:
+    times = EventTimes(0)
+    times.waiting, times.lanes = Waiting(2, 90, 2), {5: 95}
+    last = last_plan(times={"t/0": times})
+    assert Plan.from_bytes(last.to_bytes()) == last
+    assert last.waiting == 2
+    assert last.needed_offsets() == {ONE: 2, TWO: 2}
+    assert last.next_offsets() == {ONE: 4, TWO: 2}
+
+
+@pytest.mark.parametrize("older", ["waiting", "caught_up", "shuffled"])
+def test_a_plan_of_a_version_that_kept_what_waits_among_the_states_is_refused_by_name(older: str) -> None:
+    raw = json.loads(LAST.to_bytes()) | {older: {}}
+    with pytest.raises(StoreInconsistent, match=rf"has {older}: an older version .* wrote it|has written it"):
+        Plan.from_bytes(json.dumps(raw).encode())
 
 
 def test_outputs_stay_known_when_they_are_not_declared_any_more() -> None:

@@ -359,12 +359,14 @@ def test_what_was_known_of_the_partitions_of_the_old_topic_holds_for_none_of_the
     assert service.last is not None
     times = {"raw/0": EventTimes(1), "other/0": EventTimes(2)}
     offsets = {"raw/0": 1, "other/0": 2}
-    last = replace(service.last, silent_until=offsets, published_until=offsets, reached=Reached(times, {}, 7))
+    last = replace(
+        service.last, silent_until=offsets, published_until=offsets, reached=Reached(times, None, 7)
+    )
     rehearsal.log.recreate("raw")
     infos = rehearsal.log.describe(["raw"])
     plan = layout_plan(last, [], Claim(2, "run"), 0, last.layout, infos, {("raw", 0): (0, False)})
     assert plan.silent_until == plan.published_until == {"other/0": 2}
-    assert plan.reached == Reached({"other/0": EventTimes(2)}, {}, 7)
+    assert plan.reached == Reached({"other/0": EventTimes(2)}, None, 7)
 
 
 def test_a_topic_created_again_before_a_rewound_flow_has_read_it_again_stops_it() -> None:

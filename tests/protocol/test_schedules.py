@@ -66,8 +66,8 @@ def marks_not_advanced_by_exclusions(patch: Patch) -> None:
 def _plan_with(change: Callable[[Plan, Plan], Plan]) -> Callable[..., Plan]:
     real = planning.batch_plan
 
-    def plan(last: Plan, *args: Any, **options: Any) -> Plan:
-        return change(last, real(last, *args, **options)).with_id()
+    def plan(flow: Any, last: Plan, *args: Any, **options: Any) -> Plan:
+        return change(last, real(flow, last, *args, **options)).with_id()
 
     return plan
 

@@ -15,13 +15,15 @@ from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Message, Range
 from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.event_times import EventTimes
+from sqe_chain.segment.event_times import EventTimes, Frontier
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
 from sqe_chain.segment.states import Claim, Transition
 
 TYPE = StringValue.DESCRIPTOR.full_name
+
+EVERYTHING = Frontier(1 << 62, "", 0)
 
 
 class Told(NamedTuple):
@@ -121,12 +123,11 @@ def outcome(
     topics = sorted(topic for source in flow.sources() for topic in source.topics)
     marks = {topic: PartitionMarks(topic, bytes(16), 0) for topic in topics}
     times = {topic: EventTimes(0) for topic in topics}
-    waiting: Any = {}
     told: list[str] = []
     for number, batch in enumerate(batches):
         if number == len(batches) - 1 and cursor is not None:
             store.header = Header(1, "run", 3, "plan-3", begun_id="plan-4", cursor=cursor)
-        job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True, waiting=waiting)
+        job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True, frontier=EVERYTHING)
         own = last if last is not None and number == len(batches) - 1 else flow
         reading = Reading(own, job, lambda _: cast("Any", store))
         found: list[Any] = []
@@ -141,7 +142,6 @@ def outcome(
         except ChainError as error:
             return [*told, type(error).__name__, str(error)]
         report: Report = found[-1]
-        waiting = report.waiting
         for end in report.ends:
             assert end.times is not None
             marks[end.topic], times[end.topic] = end.marks, end.times.settled()

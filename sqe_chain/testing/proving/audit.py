@@ -141,7 +141,7 @@ class Audit:
     def _on_commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
         for tp, commit in commits.items():
             plan = self._plans.get(str(parse_metadata(commit).get("id")))
-            ends = {one.tp: one.stop for one in plan.ranges} if plan else {}
+            ends = plan.needed_offsets() if plan else {}
             self._require(
                 "commit", ends.get(tp) == commit.offset, f"{tp}: {commit.offset} is not the end of a plan"
             )

@@ -16,8 +16,6 @@ Cells = dict[str, dict[int, dict[bytes, Any]]]
 StageIds = dict[tuple[str, str], list[str]]
 Span = tuple[str, int]
 Coordinates = tuple[str, int, int]
-Place = tuple[int, str, int, int]
-"""In the order of times: time, topic, partition, offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +26,6 @@ class Input:
     units: tuple[Unit, ...] | None
     timestamp_ms: int
     may_fail: bool = False
-
-
-PlacedInput = tuple[Place, MemoryMessage, Input]
 
 
 @dataclass(slots=True)
@@ -48,7 +43,8 @@ class ExpectedStates:
         rows: state partition -> all versions of all rows of the table, in the order in which they are written.
         excluded: inputs that the plan must exclude.
         may_exclude: inputs that the plan may exclude.
-        waiting: inputs that were read and wait for event time, each with its place in the order of times.
+        waiting: records that were read and wait for event time, each with the id of its topic.
+        needed: input partition -> offset of the first of them that was not accepted before.
         plan: the plan.
     """
 
@@ -62,5 +58,6 @@ class ExpectedStates:
     rows: dict[int, tuple[TableRow, ...]] = field(default_factory=dict)
     excluded: set[Coordinates] = field(default_factory=set)
     may_exclude: set[Coordinates] = field(default_factory=set)
-    waiting: tuple[PlacedInput, ...] = ()
+    waiting: tuple[tuple[str, MemoryMessage], ...] = ()
+    needed: dict[TopicPartition, int] = field(default_factory=dict)
     plan: Plan | None = None

@@ -15,7 +15,6 @@ from google.protobuf.struct_pb2 import Value
 from sqe_chain.envelope.carrier import CHAIN_HEADER
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import EnvelopeError
-from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryMessage
 from sqe_chain.partitioner import cell_of, partition_of
 from sqe_chain.ports import Headers
@@ -32,7 +31,7 @@ from sqe_chain.testing.simulator.facts import Unit, unit_of, units_of
 from sqe_chain.testing.simulator.flows import text_type
 from sqe_chain.testing.simulator.lanes import LanePosition, lane_position_of
 from sqe_chain.testing.simulator.table_rows import TableRow, in_files
-from sqe_chain.testing.simulator.time_order import TimeOrder
+from sqe_chain.testing.simulator.time_order import Waiting, split
 from sqe_chain.testing.simulator.world import WINDOW_MS, World
 
 
@@ -76,7 +75,6 @@ class Model:
         world: the world.
         records: (topic id, hexadecimal, partition) -> offset -> record; also of deleted topics.
         malformed: values that every reader must refuse.
-        flow: `totals`.
 
     Attributes:
         changed: the fold of the first stage is another one from now on.
@@ -87,14 +85,12 @@ class Model:
         world: World,
         records: Mapping[tuple[str, int], Mapping[int, MemoryMessage]],
         malformed: set[bytes],
-        flow: Flow,
     ) -> None:
         self._world = world
         self._records = records
         self._malformed = malformed
         self._inputs: dict[tuple[bytes, bytes | None], Input] = {}
         self._waits = world.kind in {"deduplicate", "distinct", "roots", "windows", "join"}
-        self._times = TimeOrder(world, flow)
         self._text = text_type(world)
         self.changed = False
 
@@ -161,9 +157,21 @@ class Model:
         before: Plan | None,
     ) -> set[tuple[str, str]]:
         """Fold new inputs; fold again without failed ones if a filter would then let other inputs through."""
-        fresh = self._new_inputs(expected, messages, left_out)
-        if self._waits and before is not None:
-            fresh = self._due(expected, fresh, left_out, before)
+        if self._waits and before is not None and expected.plan is not None:
+            every = [Waiting(*one) for one in (*expected.waiting, *messages)]
+            taken, waiting = split(every, self.input_of, before, expected.plan)
+            expected.waiting = tuple(waiting)
+            places = {one.message.coordinates: place for place, one in taken}
+            own = sorted((one for _, one in taken), key=lambda one: one.message.coordinates)
+            fresh = self._new_inputs(expected, own, left_out)
+            fresh.sort(key=lambda one: places[one[0].coordinates])
+            for one in waiting:
+                topic, partition, offset = one.message.coordinates
+                mark, position = self._position(one.topic_id, one.message, self.input_of(one.message))
+                if position > expected.marks.get(mark, ()):
+                    expected.needed.setdefault((topic, partition), offset)
+        else:
+            fresh = self._new_inputs(expected, messages, left_out)
         while True:
             attempt = self._attempt(expected, fresh)
             if not attempt.failed:
@@ -198,20 +206,13 @@ class Model:
     ) -> list[tuple[MemoryMessage, Input]]:
         """The inputs that can be decoded and are not replays; advances the marks."""
         fresh = []
-        skips = self._world.recreated == "skip"
         for topic_id, message in messages:
             coordinates = message.coordinates
             found = self.input_of(message)
             if found.units is None:
                 expected.excluded.add(coordinates)
                 continue
-            mark = (
-                coordinates[0],
-                topic_id,
-                coordinates[1],
-                found.lane_position.path if skips else found.lane_position.lane,
-            )
-            position = found.lane_position.position or (message.epoch + 1, coordinates[2])
+            mark, position = self._position(topic_id, message, found)
             if position <= expected.marks.get(mark, ()):
                 continue
             expected.marks[mark] = position
@@ -223,49 +224,14 @@ class Model:
             fresh.append((message, found))
         return fresh
 
-    def _due(
-        self,
-        expected: ExpectedStates,
-        fresh: Iterable[tuple[MemoryMessage, Input]],
-        left_out: set[Coordinates],
-        before: Plan,
-    ) -> list[tuple[MemoryMessage, Input]]:
-        """The inputs that the plan takes, in the order of times; the others wait."""
-        plan, sound = expected.plan, list[tuple[MemoryMessage, Input]]()
-        if plan is None:
-            raise AssertionError("asked for with a plan")
-        for message, one in fresh:
-            if any(unit.kind in _FAIL_BEFORE for unit in one.units or ()):
-                expected.excluded.add(message.coordinates)
-            else:
-                sound.append((message, one))
-        if self._world.picks:
-            expected.may_exclude |= self._failed_in_turn(expected, sound, left_out, before, plan)
-        placed = self._times.place(expected.waiting, sound, left_out, before, plan)
-        due, waiting = self._times.part(placed, left_out, plan)
-        expected.waiting = tuple(waiting)
-        return due
-
-    def _failed_in_turn(
-        self,
-        expected: ExpectedStates,
-        sound: Iterable[tuple[MemoryMessage, Input]],
-        left_out: set[Coordinates],
-        before: Plan,
-        plan: Plan,
-    ) -> set[Coordinates]:
-        """Those left out that failed while their time counted; without it, others may belong before them and are taken."""
-        failed, sound = set[Coordinates](), list(sound)
-        if left_out.isdisjoint(message.coordinates for message, _ in sound):
-            return failed
-        while True:
-            placed = self._times.place(expected.waiting, sound, failed, before, plan)
-            due, _ = self._times.part(placed, left_out, plan)
-            tried = [one for one in due if one[0].coordinates not in failed]
-            more = self._attempt(expected, tried).failed & left_out
-            if not more:
-                return failed
-            failed |= more
+    def _position(
+        self, topic_id: str, message: MemoryMessage, found: Input
+    ) -> tuple[tuple[object, ...], tuple[int, ...]]:
+        """The name of the mark of a record's lane, and its position there."""
+        topic, partition, offset = message.coordinates
+        lane = found.lane_position
+        mark = topic, topic_id, partition, lane.path if self._world.recreated == "skip" else lane.lane
+        return mark, lane.position or (message.epoch + 1, offset)
 
     def _accepted_by_filter(
         self, expected: ExpectedStates, fresh: Iterable[tuple[MemoryMessage, Input]]

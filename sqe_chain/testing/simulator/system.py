@@ -118,7 +118,7 @@ class SimulatedSystem:
         for topic in ("origin", "other", "mid", "far"):
             self._archive.add_topic(topic)
         totals = self.services["totals"]
-        self.model = Model(world, self._archive, self.malformed, totals.flow)
+        self.model = Model(world, self._archive, self.malformed)
         self.invariants = Invariants(world, self.log, totals.flow, self.model, self.table)
         for found in self.services.values():
             found.script.watch = self.see

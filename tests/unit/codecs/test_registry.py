@@ -121,7 +121,9 @@ def test_what_has_no_codec_is_told() -> None:
     for value in (Celsius(), {1}, None, 1j):
         with pytest.raises(ConfigurationError, match=f"no codec for {type(value).__name__}"):
             wrap(value, key=None, timestamp_ms=0)
-    with pytest.raises(ConfigurationError, match="no codec 'xml'; known are: bytes, json, protobuf"):
+    with pytest.raises(
+        ConfigurationError, match=r"no codec 'xml'; known are: bytes, (.*, )?json, (.*, )?protobuf"
+    ):
         codec_for(dict, "xml")
 
 

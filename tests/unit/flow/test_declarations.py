@@ -220,6 +220,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "codec": Choice("protobuf"),
         "merge": two,
         "lateness_ms": Duration(5),
+        "late": Choice("drop"),
         "retention_ms": Duration(5),
         "heartbeat": one,
         "guard": Listed(None),
@@ -233,6 +234,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "how": Choice("left"),
         "deleted": one,
         "history_ms": Duration(5),
+        "late": Choice("drop"),
         "static": False,
         "guard": Listed(None),
         "store": Name("fast"),
@@ -245,6 +247,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "after_ms": Duration(5),
         "how": Choice("left"),
         "lateness_ms": Duration(5),
+        "late": Choice("drop"),
         "guard": Listed(None),
         "store": Name("fast"),
     },
@@ -273,7 +276,6 @@ FLOW: dict[str, Any] = {
     "dead_letter_partitions": Positive(1),
     "state_partitions": Positive(1),
     "max_lanes": Positive(1),
-    "max_held": Positive(1),
     "recreated": Choice("stop"),
     "allow_compacted": False,
 }
@@ -536,17 +538,10 @@ def test_numbers_that_would_leave_64_bits_or_never_end_are_refused() -> None:
 
 def test_windows_that_a_stage_cannot_use_are_refused_when_declared() -> None:
     stream = Flow("flow").source("words", StringValue)
-    hold = JumpGuard(policy="hold")
     with pytest.raises(FlowError, match=r"Calendar\(\.\.\.\) or Sessions"):
         stream.distinct("stage", Hopping(10, 5))
     with pytest.raises(FlowError, match="sessions need merge="):
         stream.windowed("stage", Sessions(5), state=Int64Value, fold=two)
-    for declare in (
-        lambda: stream.distinct("stage", Tumbling(5), guard=hold),
-        lambda: stream.windowed("stage", Tumbling(5), state=Int64Value, fold=two, guard=hold),
-    ):
-        with pytest.raises(FlowError, match="never close"):
-            declare()
     with pytest.raises(FlowError, match="juplo"):
         stream.drop_stale("stage", sequence=lambda _: 1, compat="juplo", window=2)
 

@@ -1,4 +1,4 @@
-"""Goal: a watermark is a promise that holds, and what is left out leaves no trace in it."""
+"""Goal: a watermark is a promise that holds, and a wrong clock moves nothing."""
 
 from __future__ import annotations
 
@@ -12,15 +12,24 @@ from sqe_chain.chain import Coordinates
 from sqe_chain.envelope.message import parse_head, read
 from sqe_chain.envelope.template import republish
 from sqe_chain.flow import Flow
+from sqe_chain.flow.context import TopicIdPartition
+from sqe_chain.flow.nodes import SourceNode
+from sqe_chain.logs.memory import MemoryMessage
 from sqe_chain.segment.event_times import (
+    NONE_AHEAD,
     ORIGIN,
+    Ahead,
     EventTimes,
     Frontier,
     Progress,
     Stated,
+    Waiting,
+    believe_times,
     frontier_of,
     guard_of,
+    right_times,
 )
+from sqe_chain.segment.records import Records
 from sqe_chain.segment.source_times import SourceTimes, writer_of
 from sqe_chain.stages import JumpGuard, Tumbling
 
@@ -43,66 +52,69 @@ def let_go(topic: str, partition: int, latest_ms: int | None) -> Progress:
     return Progress(topic, partition, waited_for=False, watermark_ms=None, latest_ms=latest_ms)
 
 
-def times_of(*, guard: JumpGuard | None = None) -> EventTimes:
-    return EventTimes(0).copy(clock_ms=CLOCK_MS, guard=guard)
+def times_of() -> EventTimes:
+    return EventTimes(0).copy(clock_ms=CLOCK_MS)
 
 
-def observe(times: EventTimes, one: Seen) -> int:
-    times.begin()
-    return times.observe(one[0], one[1], one[2], one[3] or None)
-
-
-@given(st.lists(seen, max_size=12), seen)
-def test_what_is_left_out_leaves_no_trace(before: list[Seen], left_out: Seen) -> None:
-    plain, undone = times_of(guard=JumpGuard(1_000, 2)), times_of(guard=JumpGuard(1_000, 2))
-    plain.idle, undone.idle = {"up/a"}, {"up/a"}
-    for one in before:
-        assert observe(plain, one) == observe(undone, one)
-    # In a later batch: then it shows who was heard of.
-    plain, undone = (one.copy(clock_ms=CLOCK_MS + 1, guard=one.guard) for one in (plain, undone))
-    observe(undone, left_out)
-    undone.undo()
-    undone.begin()
-    undone.undo()  # nothing more to take back
-    assert (undone, undone.idle) == (plain, plain.idle)
-    assert undone.lanes == plain.lanes
+def observe(times: EventTimes, one: Seen, guard: JumpGuard | None = None) -> None:
+    times.observe(one[0], (one[2],), one[3], guard=guard)
 
 
 @given(st.lists(seen, max_size=12))
 def test_what_is_stored_is_read_back(found: list[Seen]) -> None:
-    times = times_of(guard=JumpGuard(1_000, 2))
+    times = times_of()
     for one in found:
-        observe(times, one)
+        observe(times, one, JumpGuard(1_000, 2))
+    times.waiting, times.lanes = Waiting(5, 700, 2), {7: 900}
     again = EventTimes.from_json(json.loads(json.dumps(times.to_json())))
     assert again == times
     assert again.progress("in", 0) == times.progress("in", 0)
     assert times.settled() == again
 
 
-@given(st.lists(st.tuples(seen, st.booleans()), max_size=20))
-def test_places_never_fall_along_a_lane_however_batches_are_cut(found: list[tuple[Seen, bool]]) -> None:
-    guard = JumpGuard(1_000_000, 2)
-    times, latest = times_of(guard=guard), dict[tuple[str, int], int]()
-    for (name, lane, at_ms, stated_ms), cut in found:
-        own = lane + 10 * ["", "up/a", "up/b"].index(name)  # a lane has one writer
-        place = observe(times, (name, own, at_ms, stated_ms))
-        assert place >= latest.get((name, own), -1)
-        latest[name, own] = place
-        if cut:
-            times = times.settled().copy(clock_ms=CLOCK_MS, guard=guard)
+lanes_of_times = st.lists(st.integers(0, 3_000), min_size=1, max_size=30)
 
 
-@given(st.lists(st.tuples(st.sampled_from([ORIGIN, "up/a"]), st.integers(0, 5_000_000)), min_size=1))
-def test_several_at_once_are_like_one_after_the_other(found: list[tuple[str, int]]) -> None:
-    guard = JumpGuard(1_000_000, 3)
-    one_by_one, at_once = times_of(guard=guard), times_of(guard=guard)
-    for name in (ORIGIN, "up/a"):
-        own = [at_ms for writer, at_ms in found if writer == name]
-        for at_ms in own:
-            one_by_one.observe_all(name, (at_ms,))
-        if own:
-            at_once.observe_all(name, own)
-    assert at_once == one_by_one
+@given(lanes_of_times, st.lists(st.integers(1, 5)), st.sampled_from([None, 1_500]))
+def test_what_is_believed_does_not_depend_on_where_batches_end(
+    times_ms: list[int], cuts: list[int], clock_ms: int | None
+) -> None:
+    guard = JumpGuard(500, 3)
+    known: tuple[int | None, Ahead] = (None, NONE_AHEAD)
+    begin = 0
+    for cut in [*cuts, len(times_ms)]:
+        known = believe_times(known, times_ms[begin : begin + cut], guard, clock_ms)
+        begin += cut
+    assert known == believe_times((None, NONE_AHEAD), times_ms, guard, clock_ms)
+
+
+@given(lanes_of_times)
+def test_of_a_lane_in_order_the_latest_time_is_believed_once_others_confirm_it(times_ms: list[int]) -> None:
+    guard, in_order = JumpGuard(500, 3), sorted(times_ms)
+    assert list(right_times(in_order, guard)) == in_order
+    now_ms, _ = believe_times((None, NONE_AHEAD), [*in_order, *[in_order[-1]] * 3], guard, None)
+    assert now_ms == in_order[-1]
+    assert believe_times((None, NONE_AHEAD), in_order, guard, 3_000) == (in_order[-1], NONE_AHEAD)
+
+
+@given(lanes_of_times, st.lists(st.integers(0, 30), max_size=2))
+def test_a_wrong_clock_takes_the_place_of_the_next_right_one(times_ms: list[int], at: list[int]) -> None:
+    guard, right = JumpGuard(5_000, 3), sorted(times_ms)
+    found = list(right)
+    for index in sorted(at):
+        found.insert(min(index, len(found) - 1), 1_000_000)
+    assert [one for one in right_times(found, guard) if one not in right] == []
+    now_ms, _ = believe_times((None, NONE_AHEAD), right_times(found, guard), guard, 3_000)
+    assert now_ms == right[-1]
+
+
+def test_a_pause_in_the_past_is_no_clock_that_runs_ahead() -> None:
+    guard = JumpGuard(1_000, 3)
+    assert believe_times((100, NONE_AHEAD), [90_000], guard, CLOCK_MS) == (90_000, NONE_AHEAD)
+    assert believe_times((100, NONE_AHEAD), [CLOCK_MS + 1], guard, CLOCK_MS)[0] == 100
+    assert believe_times((100, NONE_AHEAD), [90_000], guard, None) == (100, (1, 90_000, 90_000)), (
+        "more will show"
+    )
 
 
 def test_the_watermark_of_a_partition_is_that_of_the_writer_who_is_behind() -> None:
@@ -113,9 +125,11 @@ def test_the_watermark_of_a_partition_is_that_of_the_writer_who_is_behind() -> N
     assert times.progress("in", 4) == waited("in", 4, 100, 700)
     observe(times, (ORIGIN, 0, 50, 0))
     assert times.progress("in", 4).watermark_ms == 50
-    times.idle = {ORIGIN, "up/b"}
+    times.idle = {ORIGIN: None, "up/b": 250}
+    assert times.progress("in", 4).watermark_ms == 250
+    times.idle = {ORIGIN: None, "up/b": None}
     assert times.progress("in", 4).watermark_ms == 300
-    times.idle |= {"up/a"}
+    times.idle |= {"up/a": None}
     assert times.progress("in", 4) == let_go("in", 4, 700)
     observe(times, ("up/b", 2, 600, 500))
     assert times.progress("in", 4) == waited("in", 4, 500, 700)
@@ -125,7 +139,9 @@ def test_nothing_is_known_of_a_partition_without_a_record_until_it_is_idle() -> 
     times = times_of()
     assert times.progress("in", 0) == waited("in", 0, None, None)
     assert times.silent_since() == {ORIGIN: 0}
-    times.idle = {ORIGIN}
+    times.idle = {ORIGIN: 500}
+    assert times.progress("in", 0) == waited("in", 0, 500, None)
+    times.idle = {ORIGIN: None}
     assert times.progress("in", 0) == let_go("in", 0, None)
 
 
@@ -133,7 +149,7 @@ def test_a_writer_that_may_be_in_what_is_still_unread_is_waited_for() -> None:
     times = times_of()
     observe(times, ("up/a", 1, 700, 300))
     times.unsure = True
-    times.idle = {"up/a"}
+    times.idle = {"up/a": None}
     assert times.progress("in", 0) == waited("in", 0, None, 700)
     # The task that reads the partition works on a copy.
     assert times.copy(clock_ms=CLOCK_MS).progress("in", 0) == waited("in", 0, None, 700)
@@ -141,27 +157,28 @@ def test_a_writer_that_may_be_in_what_is_still_unread_is_waited_for() -> None:
 
 def test_what_a_writer_states_elsewhere_holds_here() -> None:
     times, elsewhere = times_of(), Stated(400, 77, (("up", "raw"),))
-    times.elsewhere = {"up/a": elsewhere}
-    assert times.progress("in", 0).watermark_ms is None, "not yet"
-    times.believe()
+    times.hear("up/a", elsewhere)
     assert times.progress("in", 0) == waited("in", 0, 400, 400)
     assert times.silent_since() == {"up/a": 77}
     assert times.hops_of("up/a") == (("up", "raw"),)
     observe(times, ("up/a", 1, 900, 500))
-    times.elsewhere = {"up/a": elsewhere}
-    assert times.believe().progress("in", 0).watermark_ms == 500
+    times.hear("up/a", elsewhere)
+    assert times.progress("in", 0).watermark_ms == 500
     assert times.silent_since() == {"up/a": CLOCK_MS}
 
 
-def test_a_wrong_clock_moves_nothing_until_others_agree() -> None:
-    times = times_of(guard=JumpGuard(1_000, 2))
-    assert observe(times, (ORIGIN, 0, 5_000_000, 0)) == -1  # before anything else, for nothing is known yet
-    assert times.progress("in", 0).watermark_ms is None
-    assert observe(times, (ORIGIN, 0, 100, 0)) == 100
-    assert observe(times, (ORIGIN, 0, 5_000_000, 0)) == 100
-    assert times.progress("in", 0).watermark_ms == 100
-    assert observe(times, (ORIGIN, 0, 5_000_001, 0)) == 5_000_001
-    assert times.progress("in", 0).watermark_ms == 5_000_001
+def test_a_wrong_clock_moves_nothing_until_others_agree_or_the_clock_has_come_there() -> None:
+    times, guard = times_of(), JumpGuard(1_000, 2)
+    for at_ms, watermark_ms in ((5_000_000, None), (100, None), (110, 110), (5_000_000, 110)):
+        observe(times, (ORIGIN, 0, at_ms, 0), guard)
+        assert times.progress("in", 0).watermark_ms == watermark_ms
+    times.settle()
+    assert times.progress("in", 0).watermark_ms == 110, "it is ahead of the clock"
+    later = times.copy(clock_ms=5_000_000)
+    later.settle()
+    assert later.progress("in", 0).watermark_ms == 5_000_000
+    times.settle(for_good=True)
+    assert times.progress("in", 0).watermark_ms == 5_000_000, "nothing comes any more that could show it"
 
 
 @pytest.mark.parametrize(
@@ -172,8 +189,7 @@ def test_a_wrong_clock_moves_nothing_until_others_agree() -> None:
         ([waited("a", 1, 5, 9), waited("a", 0, 5, 9)], Frontier(5, "a", 0)),
         ([waited("a", 0, 5, 9), waited("a", 1, None, None)], None),
         ([waited("a", 0, 5, 9), let_go("a", 1, 99)], Frontier(5, "a", 0)),
-        ([let_go("a", 0, 9), let_go("a", 1, None)], Frontier(9, "a", 0)),
-        ([let_go("a", 1, 9), let_go("a", 0, 9)], Frontier(9, "a", 1)),
+        ([let_go("a", 0, 9), let_go("a", 1, None)], Frontier(10, "", 0)),
         ([let_go("a", 0, None)], None),
     ],
 )
@@ -181,22 +197,6 @@ def test_the_frontier_is_the_watermark_of_the_partition_that_is_behind(
     found: list[Progress], frontier: Frontier | None
 ) -> None:
     assert frontier_of(found) == frontier
-
-
-@given(st.lists(st.tuples(st.integers(0, 1), seen), min_size=1, max_size=12))
-def test_when_nobody_is_waited_for_everything_that_was_read_is_before_the_frontier(
-    read: list[tuple[int, Seen]],
-) -> None:
-    """Otherwise it would wait for ever: also what is older than its writer's watermark, and what has no believable time."""
-    parts = [times_of(guard=JumpGuard(1_000, 2)) for _ in range(2)]
-    places = [Frontier(observe(parts[part], one), "in", part) for part, one in read]
-    for part, times in enumerate(parts):
-        times.idle = {ORIGIN, *times.writers}
-        parts[part] = EventTimes.from_json(json.loads(json.dumps(times.to_json()))).copy(clock_ms=CLOCK_MS)
-        parts[part].idle = times.idle
-    frontier = frontier_of(times.progress("in", part) for part, times in enumerate(parts))
-    believed = [place for place in places if place.at_ms >= 0]
-    assert not believed or (frontier is not None and max(believed) <= frontier)
 
 
 def test_the_widest_guard_of_the_stages_holds_before_them() -> None:
@@ -229,6 +229,11 @@ def test_of_a_writer_that_is_met_by_what_timers_gave_the_rest_of_the_way_is_know
     at = Coordinates(topic="mid", topic_id=bytes(16), partition=0, offset=1)
     value = republish(read(given), at, {"total": 1}, output="hop/out", key="a")
     times = times_of()
-    name = SourceTimes(times, by_time=True, own_times=False).writer(parse_head(value))
-    observe(times, (name, 1, 5, 0))
+    node = Flow("hop").source("in", dict).node
+    assert isinstance(node, SourceNode)
+    message = MemoryMessage(("in", 0, 0), (None, value, None), 5, 0)
+    tp = TopicIdPartition("in", bytes(16), 0)
+    source = SourceTimes(times, node, None, 0, at_end=True)
+    source.observe(source.facts(Records(tp, [message], None, int), None))
+    name = "hop/out"
     assert (name, times.hops_of(name)) == ("hop/out", (("hop", "mid"),))

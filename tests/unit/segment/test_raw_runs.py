@@ -31,6 +31,7 @@ from sqe_chain.segment.results import Job, Portion
 from sqe_chain.segment.states import Claim, Transition
 from sqe_chain.stages import Tumbling
 from tests.support.block_ways import NEVER, one_by_one, taken_as
+from tests.support.read_in_blocks import EVERYTHING
 
 TYPE = StringValue.DESCRIPTOR.full_name
 
@@ -142,7 +143,7 @@ def outcome(flow: Flow, records: Sequence[Record], sizes: Sequence[int], marks: 
     """Everything that comes of records read in blocks of these sizes."""
     # Shuffled, units say where they belong in the order of times.
     in_place = all(stage.stage_kind.order == "units" for stage in flow.stages())
-    job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=in_place)
+    job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=in_place, frontier=EVERYTHING)
     store: Any = Store()
     reading = Reading(flow, job, lambda _: store)
     out = tuple(Exclusion("words", 0, one.at, "skip", "ValueError", "no") for one in records if one.out)

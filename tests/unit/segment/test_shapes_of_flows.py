@@ -496,7 +496,7 @@ def boa_in_two_types(word: Any) -> list[Any]:
         (joined_in_two_types, said("asp", "asp", "boa", "bad", step_ms=0), "@5 "),
         (joined_in_two_types, said("ant", "asp", "boa", "asp", "bad", step_ms=0), "@5 "),
         (joined_in_two_types, said("ant", "boa", "bad", "asp", step_ms=3), "@4 "),
-        (late_in_two_types, LATE, "words[0]@4 "),
+        (late_in_two_types, LATE, "others[0]@4 "),
     ],
 )
 def test_of_two_inputs_that_cannot_be_processed_the_first_is_named(

@@ -265,7 +265,7 @@ class TestGuard:
         far, near = event("k", 9_000), event("k", 0)
         dropping = Deduplicate(MemoryTable(), interval_ms=TEN, guard=replace(self.GUARD, policy="drop"))
         assert dropping.accept(near).forward
-        assert dropping.accept(far).reason is Reason.MALFORMED
+        assert dropping.accept(far).reason is Reason.AHEAD
         stopping = Deduplicate(MemoryTable(), interval_ms=TEN, guard=replace(self.GUARD, policy="stop"))
         stopping.accept(near)
         with pytest.raises(PoisonError):

@@ -109,7 +109,7 @@ def test_of_too_many_that_are_too_far_ahead_the_latest_are_held() -> None:
 def test_what_is_refused_says_why() -> None:
     record = Record(topic="robot.raw", partition=3, offset=7, timestamp_ms=1_000)
     verdict = JumpGuard(max_jump_ms=100, policy="drop").refuse(record, 5)
-    assert (verdict.forward, verdict.reason) == (False, Reason.MALFORMED)
+    assert (verdict.forward, verdict.reason) == (False, Reason.AHEAD)
     assert "1000 ms is more than 100 ms ahead of stream time 5 ms" in verdict.detail
     assert "ahead of the service's clock" in JumpGuard(policy="drop").refuse(record, None).detail
     with pytest.raises(PoisonError, match=r"robot.raw\[3\] offset 7"):

@@ -1,0 +1,49 @@
+"""Says that stages drop what they were to count: at once, and then each minute how much it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import Notice
+
+NOTICE_MS: Final = 60_000
+LOSSES: Final[Mapping[str, str]] = {
+    "late": "their time had passed: look whether records come later than lateness_ms and --idle allow, or take late='stop'",
+    "ahead": "their clocks run ahead: look at what produces them",
+    "malformed": "they have nothing to be judged by: look at what produces them",
+    "gap": "records before them are missing: look at what produces them",
+}
+"""Reasons for which data are lost, unlike those of what was counted before; and what to do."""
+
+
+@dataclass(slots=True)
+class Dropping:
+    """Counts what is dropped.
+
+    Args:
+        env: the flow and its ports.
+    """
+
+    env: Environment
+    _counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _next_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def add(self, dropped: Mapping[tuple[str, str], int]) -> None:
+        """Add what a batch has dropped, and say what is due; an empty batch, too, for what is still to be said.
+
+        Args:
+            dropped: (stage, reason) -> how many records.
+        """
+        now_ms = self.env.clock.now_ms()
+        self._counts.update({at: count for at, count in dropped.items() if at[1] in LOSSES})
+        for at, count in sorted(self._counts.items()):
+            if count and now_ms >= self._next_ms.get(at, 0):
+                stage, reason = at
+                self.env.emit(
+                    Notice(f"stage {stage!r} has dropped {count} records as {reason}: {LOSSES[reason]}")
+                )
+                self._counts[at], self._next_ms[at] = 0, now_ms + NOTICE_MS
