@@ -58,16 +58,6 @@ MUTANTS: Final = (
         unsimulated="not simulated: limits are not reached there",
     ),
     mutant(
-        "a record that is skipped when its time has come has to be in Kafka still",
-        (
-            "protocol/planning.py",
-            ' and one.policy == "dead_letter"]',
-            "]",
-        ),
-        tests=("tests/protocol/test_held.py::test_one_that_is_skipped_need_not_be_in_kafka_any_more",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
-    ),
-    mutant(
         "the brake counts replays as inputs",
         (
             "protocol/processing.py",
@@ -118,18 +108,6 @@ MUTANTS: Final = (
         ("segment/stage_part.py", "        self._own -= refused\n", ""),
         tests=("tests/protocol/test_store_limits.py::test_each_input_whose_key_is_too_long_is_poison",),
         unsimulated="not simulated: limits are not reached there",
-    ),
-    mutant(
-        "a dead letter of an input that has waited says it was nobody's",
-        (
-            "segment/source_partition.py",
-            "                find_head(message.value(), message.headers()) if is_chained(message) else None\n",
-            "                None\n",
-        ),
-        tests=(
-            "tests/protocol/test_held.py::test_a_letter_of_a_republished_record_that_has_waited_names_its_lane_and_position",
-        ),
-        unsimulated="not found by 1,500 schedules",
     ),
     mutant(
         "what a filter adds to a key in the name of its row is not counted",

@@ -77,8 +77,8 @@ MUTANTS: Final = (
         "rows of Parquet are skipped in each batch",
         (
             "logs/files/_parquet.py",
-            "                skip = 0\n                if part.schema",
-            "                if part.schema",
+            "                skip = 0\n        except",
+            "        except",
         ),
         tests=("tests/unit/logs/test_files.py::test_rows_are_read_from_any_offset_on",),
         unsimulated="not simulated: flows there read no files",

@@ -72,18 +72,6 @@ MUTANTS: Final = (
         unsimulated="not simulated: no store goes back to another history there",
     ),
     mutant(
-        "a plan does not say which writers were not waited for",
-        ("protocol/planning.py", "        caught_up=part.caught_up,\n", "        caught_up={},\n"),
-        tests=("tests/protocol/test_plans_after_plans.py::test_a_plan_keeps_what_its_redo_needs_to_know",),
-        schedules=400,
-    ),
-    mutant(
-        "a plan does not say that keys were shuffled",
-        ("protocol/planning.py", "        shuffled=shuffled,\n        waiting", "        waiting"),
-        tests=("tests/protocol/test_plans_after_plans.py::test_a_plan_keeps_what_its_redo_needs_to_know",),
-        schedules=100,
-    ),
-    mutant(
         "a plan does not go on with the time of the timers before",
         (
             "protocol/planning.py",

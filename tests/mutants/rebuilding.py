@@ -174,7 +174,7 @@ MUTANTS: Final = (
     mutant(
         "a batch that is repeated after a rebuild asks what its topics take",
         (
-            "protocol/aggregation.py",
+            "protocol/processing.py",
             "sealed=part.due is not None,",
             "sealed=False,",
         ),
@@ -182,30 +182,6 @@ MUTANTS: Final = (
             "tests/protocol/test_redo_says_the_same.py::test_a_limit_that_was_lowered_leaves_nothing_out_of_a_batch_repeated_after_a_rebuild",
         ),
         unsimulated="not simulated: limits are not reached there",
-    ),
-    mutant(
-        "the first batch that is published after a rebuild takes of what waits only what silent ones may",
-        (
-            "protocol/processing.py",
-            "limits = before.reached.waiting if batch.silent and before.reached else {}",
-            "limits = before.reached.waiting if before.reached else {}",
-        ),
-        tests=(
-            "tests/protocol/test_rebuild_published_in_part.py::test_what_it_took_of_what_waits_for_event_time_it_takes_again",
-        ),
-        unsimulated="not found by 1,500 schedules",
-    ),
-    mutant(
-        "a batch that is repeated after a rebuild waits for writers that were not waited for",
-        (
-            "protocol/next_batch.py",
-            "clock_ms=part.due.clock_ms, caught_up=part.due.caught_up)",
-            "clock_ms=part.due.clock_ms)",
-        ),
-        tests=(
-            "tests/protocol/test_rebuild_published_in_part.py::test_who_was_not_waited_for_then_is_not_waited_for_when_it_is_repeated",
-        ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
     ),
     mutant(
         "partitions that have entered since are read before the batch that has to be repeated",
@@ -269,8 +245,8 @@ MUTANTS: Final = (
         "a second rebuild takes the flow to be as far in event time as the first one has come",
         (
             "protocol/progress.py",
-            "reached = base.reached or (Reached(base.times, base.waiting, base.ticked_ms) if base.times else None)",
-            "reached = Reached(base.times, base.waiting, base.ticked_ms) if base.times else None",
+            "reached = base.reached or (Reached(base.times, base.frontier, base.ticked_ms) if base.times else None)",
+            "reached = Reached(base.times, base.frontier, base.ticked_ms) if base.times else None",
         ),
         tests=(
             "tests/protocol/test_progress.py::test_how_far_event_time_had_come_once_is_known_after_a_second_rebuild",

@@ -34,48 +34,18 @@ MUTANTS: Final = (
         unsimulated="not simulated: logs are compacted in no schedule",
     ),
     mutant(
-        "the redo of the last silent batch leaves event time where it had not come to",
-        (
-            "protocol/recovery.py",
-            "                last_silent=ends_silence(redo.before, plan.next_offsets(), silent=plan.silent),\n",
-            "",
-        ),
-        tests=(
-            "tests/protocol/test_window_results.py::test_a_rebuild_that_dies_anywhere_and_is_resumed_gives_each_result_once",
-        ),
-        unsimulated="not found by 500 schedules",
-    ),
-    mutant(
         "a redo goes by the present clock",
-        ("protocol/recovery.py", "                plan.clock_ms,\n", "                env.clock.now_ms(),\n"),
+        ("protocol/cutting.py", "        clock_ms=plan.clock_ms,\n", "        clock_ms=1 << 45,\n"),
         tests=(
             "tests/protocol/test_redo_is_what_was_sealed.py::test_the_clock_of_a_redo_is_that_of_the_batch",
         ),
         unsimulated="not asked: a test of the module alone shows it in seconds",
     ),
     mutant(
-        "a redo runs in place what was shuffled",
-        (
-            "protocol/recovery.py",
-            "                shuffled=plan.shuffled,",
-            "                shuffled=False,",
-        ),
-        tests=("tests/protocol/test_event_time_order.py::test_live_is_a_naive_fold",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
-    ),
-    mutant(
-        "a redo waits for writers that were idle",
-        ("protocol/recovery.py", "                caught_up=plan.caught_up,\n", ""),
-        tests=(
-            "tests/protocol/test_redo_is_what_was_sealed.py::test_writers_that_a_batch_did_not_wait_for_are_not_waited_for_in_its_redo",
-        ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
-    ),
-    mutant(
         "timers do not fire in a redo",
         (
-            "protocol/recovery.py",
-            "tick_ms=plan.ticked_ms if plan.ticked_ms > redo.before.ticked_ms else None",
+            "protocol/cutting.py",
+            "tick_ms=plan.ticked_ms if plan.ticked_ms > before.ticked_ms else None",
             "tick_ms=None",
         ),
         tests=("tests/protocol/test_clock_timers.py::test_each_timer_fires_once",),
@@ -84,8 +54,8 @@ MUTANTS: Final = (
     mutant(
         "timers fire in the redo of a batch in which none did",
         (
-            "protocol/recovery.py",
-            "tick_ms=plan.ticked_ms if plan.ticked_ms > redo.before.ticked_ms else None",
+            "protocol/cutting.py",
+            "tick_ms=plan.ticked_ms if plan.ticked_ms > before.ticked_ms else None",
             "tick_ms=plan.clock_ms",
         ),
         tests=("tests/protocol/test_clock_timers.py::test_each_timer_fires_once",),
@@ -194,29 +164,5 @@ MUTANTS: Final = (
             "tests/protocol/test_filters_in_flows.py::test_steps_behind_a_filter_see_nothing_in_a_redo_that_they_did_not_see_before",
         ),
         unsimulated="not found by 500 schedules",
-    ),
-    mutant(
-        "a redo of the last silent batch does not take all that had been taken",
-        (
-            "protocol/recovery.py",
-            "last_silent=ends_silence(redo.before, plan.next_offsets(), silent=plan.silent),",
-            "last_silent=False,",
-        ),
-        tests=(
-            "tests/protocol/test_held.py::test_a_redo_of_the_last_silent_batch_takes_all_that_had_been_taken",
-        ),
-        unsimulated="not found by 1,500 schedules",
-    ),
-    mutant(
-        "a redo runs in place though the batch was shuffled when it was sealed",
-        (
-            "protocol/recovery.py",
-            "shuffled=plan.shuffled,",
-            "shuffled=redo.before.shuffled,",
-        ),
-        tests=(
-            "tests/protocol/test_redo_in_place.py::test_a_redo_waits_for_all_input_partitions_where_the_batch_has_waited_for_all",
-        ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
     ),
 )

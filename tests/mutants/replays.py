@@ -33,8 +33,8 @@ MUTANTS: Final = (
         "a raw message at the mark is new",
         (
             "replays/marks.py",
-            "        if position <= mark.position:\n            return False\n        mark.position = position\n        mark.offset = offset\n        return True\n\n    def undecodable",
-            "        if position < mark.position:\n            return False\n        mark.position = position\n        mark.offset = offset\n        return True\n\n    def undecodable",
+            "        if position <= mark.position:\n            return False\n        mark.position = position\n        mark.offset = offset\n        return True\n\n    def has",
+            "        if position < mark.position:\n            return False\n        mark.position = position\n        mark.offset = offset\n        return True\n\n    def has",
         ),
         tests=(
             "tests/unit/replays/test_marks.py::test_messages_wrapped_at_the_origin_and_raw_ones_are_their_own_roots",

@@ -233,16 +233,4 @@ MUTANTS: Final = (
         ),
         schedules=100,
     ),
-    mutant(
-        "while an input waits, its empty key becomes none",
-        ("segment/held_units.py", "            if origin.key is not None:", "            if origin.key:"),
-        tests=("tests/unit/segment/test_held_units.py::test_an_input_is_the_same_after_it_has_waited",),
-        unsimulated="not found by 1,500 schedules",
-    ),
-    mutant(
-        "while an input waits, its null headers become empty ones",
-        ("segment/held_units.py", 'header.content if header.HasField("content") else None', "header.content"),
-        tests=("tests/unit/segment/test_held_units.py::test_an_input_is_the_same_after_it_has_waited",),
-        unsimulated="not found by 1,500 schedules",
-    ),
 )

@@ -109,7 +109,7 @@ MUTANTS: Final = (
         "a commit ends at the last record that was read, not at the end of the range",
         (
             "protocol/applying.py",
-            "Commit(planned.stop, self._metadata",
+            "Commit(needed[planned.tp], self._metadata",
             "Commit(planned.last_offset + 1, self._metadata",
         ),
         tests=("tests/protocol/test_inputs.py::test_aborted_and_open_transactions_are_not_read",),

@@ -11,8 +11,8 @@ MUTANTS: Final = (
         "a window that closes now takes one more record",
         (
             "stages/windows.py",
-            "            if self._closes(span) > now_ms:\n                folded[span]",
-            "            if self._closes(span) >= now_ms:\n                folded[span]",
+            "if self._closes(span) > now_ms]\n        for span",
+            "if self._closes(span) >= now_ms]\n        for span",
         ),
         tests=(
             "tests/unit/stages/test_windows.py::test_a_tumbling_window_closes_with_the_record_that_passes_its_end_and_lateness",

@@ -95,7 +95,7 @@ MUTANTS: Final = (
         "a field that is there twice goes unnoticed",
         (
             "envelope/head.py",
-            "    if head.ByteSize() != len(value):  # it holds something that the parser has left out\n        check_once(value)\n",
+            "    if head.crc32 or head.ByteSize() != len(body):  # it holds something that the parser has left out\n        check_once(value)\n",
             "",
         ),
         tests=(

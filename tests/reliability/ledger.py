@@ -26,7 +26,7 @@ _READ: Final = (
 _RUN: Final = (
     *_READ, "sqe_chain/stages", "sqe_chain/protocol", "sqe_chain/flow", "sqe_chain/ports", "sqe_chain/engines/ahead.py",
     "sqe_chain/engines/inprocess.py", "sqe_chain/engines/task.py", "sqe_chain/stores/memory.py", "sqe_chain/stores/limits.py", "sqe_chain/logs/memory",
-    "sqe_chain/testing/clock.py", "sqe_chain/testing/fault_injection.py", "sqe_chain/testing/faults.py",
+    "sqe_chain/testing/values.py", "sqe_chain/testing/clock.py", "sqe_chain/testing/fault_injection.py", "sqe_chain/testing/faults.py",
     "sqe_chain/testing/rehearsal.py",
 )  # fmt: skip
 _TABLES: Final = tuple(

@@ -283,7 +283,7 @@ def test_a_run_of_several_types_for_one_key_is_refused_like_its_input() -> None:
     block = block_of(Random(1), "raw", 60, 0)
     made: list[Made] = [*[(index, b"k", "a.B", b"x")] * 60, (index, b"k", "c.D", b"x")]
     records: list[Output] = []
-    with pytest.raises(PoisonError, match=r"two types for one key from in\[3\]@59: a.B and c.D"):
+    with pytest.raises(PoisonError, match=r"two types for key b'k' from in\[3\]@59: a.B and c.D"):
         gatherer.gather_run(made, [*range(60), 59], TP, block, lane_of, records)
     assert not records
     assert remembered(gatherer) == ({}, {})
