@@ -24,7 +24,13 @@ def show_waiting(found: Sequence[Waiting], *, as_lines: bool) -> None:
         for one in found:
             print_json(_line(one))
         return
-    table = Table("partition", "waiting", "taken up to", Column("held back by", no_wrap=True), "known up to")
+    table = Table(
+        Column("partition", no_wrap=True),
+        "waiting",
+        "taken up to",
+        Column("held back by", no_wrap=True),
+        "known up to",
+    )
     for one in found:
         holder = one.holder
         by = ("", "") if holder is None else (str(holder), _moment(holder.watermark_ms))
