@@ -166,7 +166,7 @@ def test_a_flow_with_readers_does_not_run_as_one_nor_the_other_way_round(tmp_pat
 
 def test_a_reader_and_the_whole_flow_that_start_at_the_same_moment(tmp_path: Path) -> None:
     """At each call of one the other starts, reads, and dies: never do both read."""
-    for number in some("a reader and the whole flow", range(60)):
+    for number in some("a reader and the whole flow", range(200)):
         found = ReaderPipeline(tmp_path / str(number))
         found.feed()
         one, reader = found.as_one(), found.reader("0-1")
@@ -196,7 +196,7 @@ def test_a_reader_and_the_whole_flow_that_start_at_the_same_moment(tmp_path: Pat
 
 
 def test_two_readers_that_overlap_and_start_at_the_same_moment(tmp_path: Path) -> None:
-    for number in range(60):
+    for number in range(200):
         found = ReaderPipeline(tmp_path / str(number))
         found.feed()
         first, second = found.reader("0-2"), found.reader("2-3")
@@ -278,7 +278,7 @@ def test_while_sets_are_changed_their_readers_do_not_start_and_others_go_on(tmp_
 
 
 def test_a_change_that_was_begun_may_be_replaced_by_another(tmp_path: Path) -> None:
-    for number in some("a change that was begun", range(80)):
+    for number in some("a change that was begun", range(200)):
         found = begun(tmp_path / str(number), "0-3")
         found.crash_in_the_middle()
         changing = found.changer()
