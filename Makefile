@@ -14,8 +14,8 @@ PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/pytest
 UNIT := tests/unit tests/protocol -n auto --dist worksteal
 # Order of steps, recovery, claims, marks, segments, stages: these come first, so that a mistake there shows soon.
 CORE := tests/unit/test_chain.py tests/unit/replays \
-  $(addprefix tests/unit/segment/test_,$(addsuffix .py,batch_steps blocks event_times held_units one_rule operator_text \
-    ordered_blocks run_outputs run_times shapes_of_flows stage_table states views)) \
+  $(addprefix tests/unit/segment/test_,$(addsuffix .py,batch_steps blocks event_times gate one_rule operator_text \
+    ordered_blocks run_outputs shapes_of_flows stage_table states views)) \
   $(addprefix tests/unit/stages/test_,$(addsuffix .py,deduplicate distinct replays root_replays sequences stream_time \
     windowing windows)) \
   $(addprefix tests/protocol/test_,$(addsuffix .py,batch_sizes blame brake carried claims commits_again \
