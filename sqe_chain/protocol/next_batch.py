@@ -126,9 +126,7 @@ class NextBatch:
             waiting, again = times and times.waiting, -1
             # Of a topic that no stage takes in this order any more, nothing waits any longer.
             waits = flow.declared_topic(planned.topic) in flow.gated
-            if waiting and not (
-                waits and (frontier is None or waiting.least_ms > frontier.limit_ms(*planned.tp))
-            ):
+            if waiting and (not waits or waiting.may_be_due(*planned.tp, frontier)):
                 again = waiting.offset
             ranges.append(replace(planned, again=again))
         return replace(part, ranges=tuple(ranges), frontier=frontier)

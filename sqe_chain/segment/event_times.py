@@ -103,6 +103,10 @@ class Waiting(NamedTuple):
     least_ms: int
     inputs: int
 
+    def may_be_due(self, topic: str, partition: int, frontier: Frontier | None) -> bool:
+        """Whether any of them may lie up to a frontier, so that they have to be read again."""
+        return frontier is not None and self.least_ms <= frontier.limit_ms(topic, partition)
+
 
 Ahead = tuple[int, int, int]
 """Times in a row that are not believed yet: how many, the earliest, the latest."""

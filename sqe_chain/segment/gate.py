@@ -76,10 +76,6 @@ class Gate:
         limit_ms = -(1 << 63) if self.until is None else self.until.limit_ms(self.topic, self.partition)
         object.__setattr__(self, "_limit_ms", limit_ms)
 
-    def has_due(self, waiting: Waiting | None) -> bool:
-        """Whether any of the inputs that wait may be due, so that they have to be read again."""
-        return waiting is not None and waiting.least_ms <= self._limit_ms
-
     def take(self, facts: Facts, times: EventTimes, known: Container[int] = ()) -> dict[int, int]:
         """Decide about messages that were read, and note in `times` what waits.
 
