@@ -12,7 +12,8 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -357,13 +358,20 @@ def _fields(body: list[str], section: str) -> list[str]:
 
 def _command_page() -> str:
     root: Any = typer.main.get_command(application())
+    commands = dict(_leaves(root, ""))
+    takers = Counter(
+        (_names(option), _row(option)) for command in commands.values() for option in _options(command)
+    )
+    most = {name: row for (name, row), count in reversed(takers.most_common()) if count > 1}
+    shared = [row for name, row in takers if most.get(name) == row]
     parts = [
         "# The command `sqe-chain`",
         NOTE,
         root.help or "",
         "An option may also stand in the environment, under the name that is given with it.",
+        *(_command(f"sqe-chain {name}", command, shared) for name, command in commands.items()),
+        "\n".join(("## Options of several commands", "", "| | |", "|---|---|", *shared)),
     ]
-    parts += [_command(f"sqe-chain {name}", command) for name, command in _leaves(root, "")]
     return "\n\n".join(parts)
 
 
@@ -375,12 +383,21 @@ def _leaves(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN4
             yield f"{prefix}{name}", command
 
 
-def _command(name: str, command: Any) -> str:  # noqa: ANN401 - typer's own classes
+def _options(command: Any) -> list[Any]:  # noqa: ANN401 - typer's own classes
+    return [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+
+
+def _row(option: Any) -> str:  # noqa: ANN401 - typer's own classes
+    return f"| {_names(option)} | {_cell(option)} |"
+
+
+def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: ANN401 - typer's own classes
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
     usage = " ".join((name, *(p.metavar or p.name.upper() for p in arguments), "[OPTIONS]"))
     rows = [f"| `{p.metavar or p.name.upper()}` | {_cell(p)} |" for p in arguments]
-    rows += [f"| {_names(p)} | {_cell(p)} |" for p in options]
+    rows += [row for row in map(_row, _options(command)) if row not in shared]
+    others = [f"`{option.opts[0]}`" for option in _options(command) if _row(option) in shared]
+    table = ["", "| | |", "|---|---|", *rows] if rows else []
     return "\n".join(
         (
             f"## {name}",
@@ -388,10 +405,9 @@ def _command(name: str, command: Any) -> str:  # noqa: ANN401 - typer's own clas
             f"```text\n{usage}\n```",
             "",
             inspect.cleandoc(command.help or ""),
+            *table,
             "",
-            "| | |",
-            "|---|---|",
-            *rows,
+            f"[Options of several commands](#options-of-several-commands): {', '.join(others)}.",
         )
     )
 

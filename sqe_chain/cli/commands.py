@@ -17,7 +17,7 @@ COMMANDS = {
     "state": "state:state",
     "rebuild": "rebuild:rebuild",
     "rewind": "rebuild:rewind",
-    "announce": "announce:announce",
+    "announce": "rebuild:announce",
     "export": "move:export_states",
     "import": "move:import_states",
     "peek": "peek:peek",

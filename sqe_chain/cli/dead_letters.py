@@ -12,17 +12,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, print_json, reported
+from sqe_chain.cli.console import ERR, OUT, print_json
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import (
-    FlowArgument,
-    JsonOption,
-    KafkaConfigOption,
-    KafkaOption,
-    StoreOption,
-    TracebackOption,
-)
-from sqe_chain.cli.values import store_urls, topic_name
+from sqe_chain.cli.options import FlowArgument, JsonOption, Kafka, LimitOption, Option, Stores, command
+from sqe_chain.cli.values import topic_name
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.dead_letter_replay import DeadLetterReplay, ReplayResult
@@ -36,21 +29,19 @@ app = typer.Typer(no_args_is_help=True, help="Inputs that a flow has left out an
 
 
 @app.command("replay")
+@command
 def replay(
     target: FlowArgument,
     *,
-    kafka: KafkaOption,
-    kafka_config: KafkaConfigOption = None,
+    kafka: Kafka,
     to: Annotated[
         str | None,
-        typer.Option(
-            "--to",
-            metavar="TOPIC",
-            help="A topic that the flow reads with envelopes; by default each letter goes to where it was read.",
+        Option(
+            "A topic that the flow reads with envelopes; by default each letter goes to where it was read.",
+            "TOPIC",
         ),
     ] = None,
     json: JsonOption = False,
-    traceback: TracebackOption = False,
 ) -> None:
     """Send the dead letters of a flow back to its inputs, each once.
 
@@ -58,14 +49,13 @@ def replay(
     the letters again: then give this flow a separate topic for them, with --to. Do not also fold the inputs again with fixed code
     (rebuild, rewind): those that were sent back would be counted twice.
     """
-    with reported(traceback=traceback):
-        flow = load_flow(target)
-        log = open_log(kafka, kafka_config)
-        result = DeadLetterReplay(flow, log, None if to is None else topic_name(to)).run()
-        if json:
-            print_json({"flow": flow.name, **asdict(result)})
-        else:
-            _print_result(flow.dead_letter_topic, result)
+    flow = load_flow(target)
+    log = open_log(kafka.kafka, kafka.kafka_config)
+    result = DeadLetterReplay(flow, log, None if to is None else topic_name(to)).run()
+    if json:
+        print_json({"flow": flow.name, **asdict(result)})
+    else:
+        _print_result(flow.dead_letter_topic, result)
 
 
 def _print_result(topic: str, result: ReplayResult) -> None:
@@ -84,33 +74,25 @@ def _print_result(topic: str, result: ReplayResult) -> None:
             ERR.print("  ...")
 
 
+@command
 def excluded(
-    target: FlowArgument,
-    *,
-    store: StoreOption = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Show at most N; by default 100 in a table, all as JSON."),
-    ] = None,
-    json: JsonOption = False,
-    traceback: TracebackOption = False,
+    target: FlowArgument, *, stores: Stores, limit: LimitOption = None, json: JsonOption = False
 ) -> None:
     """List the inputs that a flow has left out, newest batches first, and count them by error; of several readers one after the other.
 
     It goes back as far as the store keeps plans: 20 batches. Dead letters stay as long as their topic keeps them: see
     peek.
     """
-    with reported(traceback=traceback):
-        flow = load_flow(target)
-        if not flow.stages():
-            raise ConfigurationError(
-                f"flow {flow.name!r} has no stages, hence no plans: the inputs that it leaves out are in its log lines, "
-                "and with poison='dead_letter' in its dead letters: sqe-chain peek"
-            )
-        with open_stores(flow, store_urls(store or ())) as stores:
-            readers = read_record(stores[""], flow.name).readers
-            names = list(readers.sets.values()) if readers is not None and readers.sets else [flow.name]
-            plans = [plan for name in names for plan in _plans(name, stores[""])]
+    flow = load_flow(target)
+    if not flow.stages():
+        raise ConfigurationError(
+            f"flow {flow.name!r} has no stages, hence no plans: the inputs that it leaves out are in its log lines, "
+            "and with poison='dead_letter' in its dead letters: sqe-chain peek"
+        )
+    with open_stores(flow, stores.urls()) as opened:
+        readers = read_record(opened[""], flow.name).readers
+        names = list(readers.sets.values()) if readers is not None and readers.sets else [flow.name]
+        plans = [plan for name in names for plan in _plans(name, opened[""])]
     found = ((plan.number, one) for plan in plans for one in plan.exclusions)
     by_error = Counter(one.error for plan in plans for one in plan.exclusions)
     if json:

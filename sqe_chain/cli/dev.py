@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, reported
-from sqe_chain.cli.options import TracebackOption
+from sqe_chain.cli.console import ERR, OUT
+from sqe_chain.cli.options import Option, command
 from sqe_chain.dev import DevMachine, down, fetch, kafka, reset, status, up
 from sqe_chain.dev.machine import DEFAULT_KINDS
 from sqe_chain.stores import WithSchema, open_store
@@ -28,77 +28,70 @@ DirOption = Annotated[
         help="Directory for data and the list of servers.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="All information as one JSON object.")]
+JsonOption = Annotated[bool, Option("All information as one JSON object.")]
 
 
 @app.command("up")
+@command
 def dev_up(
     *,
     directory: DirOption = None,
-    kafka_port: Annotated[int | None, typer.Option(metavar="PORT", help="By default a free one.")] = None,
-    redis_port: Annotated[int | None, typer.Option(metavar="PORT", help="By default a free one.")] = None,
-    cassandra: Annotated[
-        bool, typer.Option("--cassandra", help="Also start Cassandra, with the tables of a store.")
-    ] = False,
-    cassandra_port: Annotated[int | None, typer.Option(metavar="PORT", help="By default a free one.")] = None,
+    kafka_port: Annotated[int | None, Option("By default a free one.", "PORT")] = None,
+    redis_port: Annotated[int | None, Option("By default a free one.", "PORT")] = None,
+    cassandra: Annotated[bool, Option("Also start Cassandra, with the tables of a store.")] = False,
+    cassandra_port: Annotated[int | None, Option("By default a free one.", "PORT")] = None,
     json: JsonOption = False,
-    traceback: TracebackOption = False,
 ) -> None:
     """Start the servers that are not running yet. They run until `down`; data of an earlier `up` is kept."""
     kinds = (*DEFAULT_KINDS, "cassandra") if cassandra or cassandra_port else DEFAULT_KINDS
-    with reported(traceback=traceback):
-        fetch(lambda line: ERR.print(Text(line, "dim")), kinds)
-        machine = up(
-            kinds, directory, kafka_port=kafka_port, redis_port=redis_port, cassandra_port=cassandra_port
-        )
-        if "cassandra" in kinds:
-            _make_tables(machine)
-        _show(machine, as_json=json)
+    fetch(lambda line: ERR.print(Text(line, "dim")), kinds)
+    machine = up(
+        kinds, directory, kafka_port=kafka_port, redis_port=redis_port, cassandra_port=cassandra_port
+    )
+    if "cassandra" in kinds:
+        _make_tables(machine)
+    _show(machine, as_json=json)
 
 
 @app.command("warm")
-def dev_warm(*, traceback: TracebackOption = False) -> None:
+@command
+def dev_warm() -> None:
     """Let Kafka and Spark start in half the time: archive the Java classes that they load. Takes a minute, once."""
-    with reported(traceback=traceback):
-        fetch(lambda line: ERR.print(Text(line, "dim")), ("kafka",))
-        archives = [(kafka.class_archive(), kafka.archive_classes)]
-        if importlib.util.find_spec("pyspark"):
-            from sqe_chain.engines.spark import session  # noqa: PLC0415 - only here, because it loads Spark
+    fetch(lambda line: ERR.print(Text(line, "dim")), ("kafka",))
+    archives = [(kafka.class_archive(), kafka.archive_classes)]
+    if importlib.util.find_spec("pyspark"):
+        from sqe_chain.engines.spark import session  # noqa: PLC0415 - only here, because it loads Spark
 
-            archives.append((session.class_archive(), session.archive_classes))
-        for archive, make in archives:
-            OUT.print(f"{archive.name}: {archive.path if archive.path.exists() else make()}")
+        archives.append((session.class_archive(), session.archive_classes))
+    for archive, make in archives:
+        OUT.print(f"{archive.name}: {archive.path if archive.path.exists() else make()}")
 
 
 @app.command("status")
-def dev_status(
-    *, directory: DirOption = None, json: JsonOption = False, traceback: TracebackOption = False
-) -> None:
+@command
+def dev_status(*, directory: DirOption = None, json: JsonOption = False) -> None:
     """Show the servers that were started, and whether they are running."""
-    with reported(traceback=traceback):
-        _show(status(directory), as_json=json)
+    _show(status(directory), as_json=json)
 
 
 @app.command("down")
-def dev_down(
-    *, directory: DirOption = None, json: JsonOption = False, traceback: TracebackOption = False
-) -> None:
+@command
+def dev_down(*, directory: DirOption = None, json: JsonOption = False) -> None:
     """Stop what `up` started. Data and addresses stay for the next `up`."""
-    with reported(traceback=traceback):
-        stopped = [server.kind for server in down(directory).servers if server.running]
-        if json:
-            _show(status(directory), as_json=True)
-        else:
-            OUT.print(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
+    stopped = [server.kind for server in down(directory).servers if server.running]
+    if json:
+        _show(status(directory), as_json=True)
+    else:
+        OUT.print(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
 
 
 @app.command("reset")
-def dev_reset(*, directory: DirOption = None, traceback: TracebackOption = False) -> None:
+@command
+def dev_reset(*, directory: DirOption = None) -> None:
     """Stop what `up` started, and delete all of its data: topics, offsets, states and tables."""
-    with reported(traceback=traceback):
-        servers = reset(directory).servers
-        emptied = ", ".join(server.kind for server in servers)
-        OUT.print(f"deleted the data of: {emptied}" if servers else "nothing was started")
+    servers = reset(directory).servers
+    emptied = ", ".join(server.kind for server in servers)
+    OUT.print(f"deleted the data of: {emptied}" if servers else "nothing was started")
 
 
 def _make_tables(machine: DevMachine) -> None:

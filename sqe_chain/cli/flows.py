@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Annotated
@@ -13,15 +13,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, print_json, reported
-from sqe_chain.cli.options import (
-    JsonOption,
-    KafkaConfigOption,
-    OptionalKafkaOption,
-    StoreOption,
-    TracebackOption,
-)
-from sqe_chain.cli.values import store_urls
+from sqe_chain.cli.console import ERR, OUT, print_json
+from sqe_chain.cli.options import JsonOption, KafkaIfNeeded, Option, Stores, command
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.forget import ForgetFlow, KnownFlow, known_flows
@@ -34,11 +27,10 @@ app = typer.Typer(no_args_is_help=True, help="List the flows in a store; forget 
 
 
 @app.command("list")
-def list_flows(
-    *, store: StoreOption = None, json: JsonOption = False, traceback: TracebackOption = False
-) -> None:
+@command
+def list_flows(*, servers: Stores, json: JsonOption = False) -> None:
     """List the flows whose home is this store: those with stages. Republishers store nothing."""
-    with reported(traceback=traceback), _stores(store or ()) as stores:
+    with _opened(servers) as stores:
         found = known_flows(stores[""])
         if json:
             for one in found:
@@ -58,17 +50,14 @@ def list_flows(
 
 
 @app.command("forget")
+@command
 def forget(
     name: Annotated[str, typer.Argument(metavar="FLOW", help="The flow's name, as `flows list` shows it.")],
     *,
-    kafka: OptionalKafkaOption = None,
-    kafka_config: KafkaConfigOption = None,
-    store: StoreOption = None,
-    topics: Annotated[
-        bool, typer.Option("--topics", help="Also delete the topics that it writes, and its dead letters.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the name once more.")] = False,
-    traceback: TracebackOption = False,
+    kafka: KafkaIfNeeded,
+    servers: Stores,
+    topics: Annotated[bool, Option("Also delete the topics that it writes, and its dead letters.")] = False,
+    yes: Annotated[bool, Option("Do not ask for the name once more.")] = False,
 ) -> None:
     """Forget a flow for good: claim, plans, all states, and its group's commits in Kafka.
 
@@ -77,8 +66,8 @@ def forget(
     Published records stay, unless --topics is given. A new flow of the same name starts over, and readers of its
     outputs count them again.
     """
-    with reported(traceback=traceback), _stores(store or ()) as stores:
-        log = None if kafka is None else open_log(kafka, kafka_config)
+    with _opened(servers) as stores:
+        log = None if kafka.kafka is None else open_log(kafka.kafka, kafka.kafka_config)
         if (
             not yes
             and typer.prompt(f"Type {name} to forget that flow, with all of its states", err=True) != name
@@ -94,8 +83,8 @@ def _wait(milliseconds: int) -> None:
 
 
 @contextmanager
-def _stores(texts: Sequence[str]) -> Iterator[dict[str, StateStore]]:
-    urls = store_urls(texts)
+def _opened(servers: Stores) -> Iterator[dict[str, StateStore]]:
+    urls = servers.urls()
     if "" not in urls:
         raise ConfigurationError("give the flows' home store: --store URL")
     with ExitStack() as opened:

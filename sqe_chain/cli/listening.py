@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
+from typing import Protocol, TypeVar
 
 from sqe_chain.cli.console import ERR
-from sqe_chain.cli.values import store_urls
+from sqe_chain.cli.options import Operation, Servers
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.interfaces import Observer
@@ -17,7 +17,9 @@ from sqe_chain.runtime.health import Health
 from sqe_chain.runtime.launching import Deployment, ObserverFactory, Prepared, prepare
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.statistics import Statistics
-from sqe_chain.runtime.stop import ServiceClock
+from sqe_chain.runtime.stop import Heartbeat, ServiceClock
+
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 def show_cursor() -> None:
@@ -26,12 +28,7 @@ def show_cursor() -> None:
 
 
 def listening(
-    flow: Flow,
-    kafka: str | None,
-    *,
-    log_json: bool,
-    metrics_port: int | None = None,
-    metrics_host: str = "",
+    flow: Flow, kafka: str | None, *, log_json: bool, metrics_port: int | None = None, metrics_host: str = ""
 ) -> ObserverFactory:
     """The observers of a service that the command runs.
 
@@ -68,14 +65,7 @@ def listening(
 
 
 def working_on(
-    flow: Flow,
-    settings: Settings,
-    kafka: str | None,
-    kafka_config: Path | None,
-    store: Sequence[str] | None,
-    engine: EngineChoice | None = None,
-    *,
-    log_json: bool,
+    flow: Flow, settings: Settings, options: Operation | Servers, engine: EngineChoice | None = None
 ) -> AbstractContextManager[Prepared]:
     """Everything that a command needs for a single task with a flow.
 
@@ -83,11 +73,26 @@ def working_on(
         ChainError: something is missing or wrong.
     """
     choice = engine or EngineChoice("inprocess")
-    deployment = Deployment(kafka, kafka_config, store_urls(store or ()), choice, once=True)
-    who = listening(flow, kafka, log_json=log_json)
+    deployment = Deployment(options.kafka, options.kafka_config, options.urls(), choice, once=True)
+    who = listening(flow, options.kafka, log_json=options.log_json)
     return prepare(flow, settings, deployment, observers=who, restore=show_cursor)
 
 
-def heartbeat_lost(found: Prepared, error: Exception) -> None:
-    """Say that the heartbeat of a command does not reach the store."""
-    found.env.emit(Notice(f"the heartbeat does not reach the store: {error}"))
+class Work(Protocol[Result_co]):
+    """What one does to a flow that it has claimed."""
+
+    def beat(self) -> bool:
+        """Show that the claim is alive; returns False if a newer run owns the flow."""
+
+    def run(self) -> Result_co:
+        """Do it."""
+
+
+def beating(found: Prepared, work: Work[Result_co]) -> Result_co:
+    """Do the work, with a heartbeat meanwhile."""
+
+    def failed(error: Exception) -> None:
+        found.env.emit(Notice(f"the heartbeat does not reach the store: {error}"))
+
+    with Heartbeat(work.beat, found.stop, failed):
+        return work.run()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated
 
-import typer
 from rich.progress import (
     BarColumn,
     Progress,
@@ -18,84 +18,43 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, print_json, reported
+from sqe_chain.cli.console import ERR, OUT, print_json
 from sqe_chain.cli.listening import show_cursor
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import (
-    DEFAULTS,
-    AbandonOption,
-    CreateTopicsOption,
-    EngineOption,
-    FilesOption,
-    FlowArgument,
-    JsonOption,
-    KafkaConfigOption,
-    LogJsonOption,
-    MasterOption,
-    MaxExcludedOption,
-    MaxExcludedShareOption,
-    OpenFilesOption,
-    OptionalKafkaOption,
-    SparkConfOption,
-    StoreOption,
-    TakeoverOption,
-    TracebackOption,
-    WeakOption,
-    WorkersOption,
-)
-from sqe_chain.cli.values import paths_of, properties, store_urls
+from sqe_chain.cli.options import Batches, FlowArgument, JsonOption, Option, command, settings_in
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.protocol.events import Committed, Event, FilesSeen, TableReplaced
 from sqe_chain.protocol.interfaces import Observer, When
 from sqe_chain.protocol.overwrite import Mode
-from sqe_chain.protocol.settings import Settings
-from sqe_chain.runtime.connecting import EngineChoice
-from sqe_chain.runtime.launching import Deployment, launch
+from sqe_chain.runtime.launching import launch
 from sqe_chain.runtime.lines import WARNINGS, Lines
-from sqe_chain.runtime.owner import this_process
 from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.runtime.stop import ServiceClock
 from sqe_chain.safe_text import shown
 
 _MEGA = 1_000_000
-CloseWindowsOption = Annotated[
-    bool,
-    typer.Option("--close-windows", help="At the end close all windows and publish their final results."),
-]
-OverwriteOption = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite",
-        help="Replace all rows of the flow's tables by those of the files, at the end and at once.",
-    ),
-]
-OverwritePartitionsOption = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite-partitions",
-        help="Replace only the rows whose partition keys are in the files; other rows stay.",
-    ),
-]
-AgainOption = Annotated[
-    bool,
-    typer.Option(
-        "--again",
-        help="Overwrite although the last load was an overwrite with the same contents: the flow's functions have changed.",
-    ),
-]
-DropOverwriteOption = Annotated[
-    bool,
-    typer.Option(
-        "--drop-overwrite",
-        help="Give up the overwrite that is under way, and end: tables stay as they are.",
-    ),
-]
-MaxRecordsOption = Annotated[
-    int,
-    typer.Option(
-        metavar="N", min=1, envvar="SQE_CHAIN_MAX_RECORDS", help="Rows of one batch, over all files."
-    ),
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Batches):
+    """What a load takes."""
+
+    overwrite: Annotated[
+        bool, Option("Replace all rows of the flow's tables by those of the files, at the end and at once.")
+    ] = False
+    overwrite_partitions: Annotated[
+        bool, Option("Replace only the rows whose partition keys are in the files; other rows stay.")
+    ] = False
+    again: Annotated[
+        bool,
+        Option(
+            "Overwrite although the last load was an overwrite with the same contents: the flow's functions have changed."
+        ),
+    ] = False
+    drop_overwrite: Annotated[
+        bool, Option("Give up the overwrite that is under way, and end: tables stay as they are.")
+    ] = False
+    json: JsonOption = False
 
 
 class _Rate(ProgressColumn):
@@ -185,83 +144,35 @@ class Loading:
         return {"files": files, "rows": rows, "read": self.rows, "left_out": self.left_out, "left": left}
 
 
-def load(  # noqa: PLR0913 - each is an option of the command
-    target: FlowArgument,
-    *,
-    store: StoreOption = None,
-    files: FilesOption = None,
-    kafka: OptionalKafkaOption = None,
-    kafka_config: KafkaConfigOption = None,
-    engine: EngineOption = "inprocess",
-    workers: WorkersOption = 1,
-    master: MasterOption = None,
-    spark_conf: SparkConfOption = None,
-    open_files: OpenFilesOption = DEFAULTS.open_files,
-    abandon: AbandonOption = None,
-    close_windows: CloseWindowsOption = False,
-    overwrite: OverwriteOption = False,
-    overwrite_partitions: OverwritePartitionsOption = False,
-    again: AgainOption = False,
-    drop_overwrite: DropOverwriteOption = False,
-    create_topics: CreateTopicsOption = None,
-    takeover: TakeoverOption = False,
-    allow_weak_durability: WeakOption = False,
-    max_records: MaxRecordsOption = DEFAULTS.max_records,
-    max_excluded: MaxExcludedOption = DEFAULTS.max_excluded,
-    max_excluded_share: MaxExcludedShareOption = DEFAULTS.max_excluded_share,
-    json: JsonOption = False,
-    log_json: LogJsonOption = False,
-    traceback: TracebackOption = False,
-) -> None:
+@command
+def load(target: FlowArgument, *, options: Load = Load(engine="inprocess")) -> None:
     """Load what the files of a flow hold and is not counted yet, and end.
 
     Interrupted by anything, the next load goes on where this one was; a second load of the same files adds nothing. With --overwrite
     readers of a table see its old rows until all files are read, and from then on those of the files.
     """
-    with reported(traceback=traceback, as_json=log_json):
-        settings = Settings(
-            overwrite=_overwritten(table=overwrite, partitions=overwrite_partitions),
-            again=again,
-            drop_overwrite=drop_overwrite,
-            takeover=takeover,
-            max_records=max_records,
-            max_excluded=max_excluded,
-            max_excluded_share=max_excluded_share,
-            allow_weak_durability=allow_weak_durability,
-            open_files=open_files,
-            abandon=tuple(abandon or ()),
-            owner=this_process().as_text(),
-        )
-        flow = load_flow(target)
-        if not flow.file_sources():
-            raise ConfigurationError(f"flow {flow.name!r} reads no files: run it with sqe-chain run")
-        found = Loading()
-        deployment = Deployment(
-            kafka=kafka,
-            kafka_config=kafka_config,
-            stores=store_urls(store or ()),
-            engine=EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()), workers),
-            create_topics=create_topics,
-            once=True,
-            close_windows=close_windows,
-            files=paths_of(files or ()),
-            looked=found.looked,
-        )
+    overwrite = _overwritten(table=options.overwrite, partitions=options.overwrite_partitions)
+    settings = settings_in(options, overwrite=overwrite)
+    flow = load_flow(target)
+    if not flow.file_sources():
+        raise ConfigurationError(f"flow {flow.name!r} reads no files: run it with sqe-chain run")
+    found = Loading()
 
-        @contextmanager
-        def observers(_statistics: Statistics, _clock: ServiceClock) -> Iterator[Sequence[Observer]]:
-            lines = [Lines(flow.name, as_json=log_json)] if log_json or not ERR.is_terminal else []
-            with found.shown():
-                yield [found, *lines]
+    @contextmanager
+    def observers(_statistics: Statistics, _clock: ServiceClock) -> Iterator[Sequence[Observer]]:
+        as_lines = options.log_json or not ERR.is_terminal
+        with found.shown():
+            yield [found, *([Lines(flow.name, as_json=options.log_json)] if as_lines else [])]
 
-        launch(flow, settings, deployment, observers=observers, restore=show_cursor)
-        result = found.result()
-        if not result["files"] and not drop_overwrite:
-            ERR.print("there were no files with rows")
-        if json:
-            print_json(result)
-        else:
-            _print(result, found.overwrites)
+    deployment = options.deployment(once=True, looked=found.looked)
+    launch(flow, settings, deployment, observers=observers, restore=show_cursor)
+    result = found.result()
+    if not result["files"] and not options.drop_overwrite:
+        ERR.print("there were no files with rows")
+    if options.json:
+        print_json(result)
+    else:
+        _print(result, found.overwrites)
 
 
 def _overwritten(*, table: bool, partitions: bool) -> Mode | None:
@@ -275,7 +186,7 @@ def _overwritten(*, table: bool, partitions: bool) -> Mode | None:
 def _print(result: Mapping[str, int], overwrites: Iterable[str]) -> None:
     OUT.print(
         f"{result['read']:,} rows read, {result['left_out']:,} of them left out; {result['files']:,} files hold "
-        f"{result['rows']:,} rows, {result['left']:,} of them still to be read",
+        f"{result['rows']:,} rows, {result['left']:,} of them still to be read"
     )
     for text in overwrites:
         OUT.print(text)

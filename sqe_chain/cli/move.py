@@ -9,84 +9,62 @@ from typing import IO, Annotated, cast
 
 import typer
 
-from sqe_chain.cli.console import ERR, reported
+from sqe_chain.cli.console import ERR
 from sqe_chain.cli.files import check_new, with_counter, write_whole
 from sqe_chain.cli.listening import working_on
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import (
-    FlowArgument,
-    KafkaConfigOption,
-    LogJsonOption,
-    OptionalKafkaOption,
-    StoreOption,
-    TakeoverOption,
-    TracebackOption,
-    WeakOption,
-)
+from sqe_chain.cli.options import FlowArgument, Servers, TakeoverOption, WeakOption, command, settings_in
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.moving import export_states as export_lines
 from sqe_chain.protocol.moving import import_states as import_lines
-from sqe_chain.protocol.settings import Settings
-from sqe_chain.runtime.owner import this_process
 
 
+@command
 def export_states(
     target: FlowArgument,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="New file; a name that ends with .gz is compressed.")
     ],
     *,
-    kafka: OptionalKafkaOption = None,
-    kafka_config: KafkaConfigOption = None,
-    store: StoreOption = None,
+    servers: Servers,
     takeover: TakeoverOption = False,
-    log_json: LogJsonOption = False,
-    traceback: TracebackOption = False,
 ) -> None:
     """Write all states of a flow to a file, with the plan that they belong to.
 
     The command claims the flow, and first waits for a run that is alive. To look at states, use `sqe-chain state`.
     """
-    with reported(traceback=traceback, as_json=log_json):
-        flow = _flow_with_states(target)
-        check_new(file)
-        settings = Settings(takeover=takeover, allow_weak_durability=True, owner=this_process().as_text())
-        with (
-            working_on(flow, settings, kafka, kafka_config, store, log_json=log_json) as found,
-            write_whole(file) as partial,
-            _open(partial, file.suffix == ".gz", "wt") as out,
-        ):
-            for line in with_counter(export_lines(found.env), "states written"):
-                out.write(line + "\n")
+    flow = _flow_with_states(target)
+    check_new(file)
+    settings = settings_in(takeover=takeover, allow_weak_durability=True)
+    with (
+        working_on(flow, settings, servers) as found,
+        write_whole(file) as partial,
+        _open(partial, file.suffix == ".gz", "wt") as out,
+    ):
+        for line in with_counter(export_lines(found.env), "states written"):
+            out.write(line + "\n")
 
 
+@command
 def import_states(
     target: FlowArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `sqe-chain export` has written.")],
     *,
-    kafka: OptionalKafkaOption = None,
-    kafka_config: KafkaConfigOption = None,
-    store: StoreOption = None,
+    servers: Servers,
     allow_weak_durability: WeakOption = False,
-    log_json: LogJsonOption = False,
-    traceback: TracebackOption = False,
 ) -> None:
     """Fill an empty store with the states of a file. They become visible only when all of them are there.
 
     Then run the service with this store, and never again with the one that the file came from.
     """
-    with reported(traceback=traceback, as_json=log_json):
-        flow = _flow_with_states(target)
-        if not file.is_file():
-            raise ConfigurationError(f"{file}: no such file")
-        settings = Settings(allow_weak_durability=allow_weak_durability, owner=this_process().as_text())
-        with (
-            working_on(flow, settings, kafka, kafka_config, store, log_json=log_json) as found,
-            _open(file, file.suffix == ".gz", "rt") as lines,
-        ):
-            plan = import_lines(found.env, with_counter(_readable_lines(file, lines), "states read"))
-        ERR.print(f"flow {flow.name!r} is at plan {plan.number} in the new store")
+    flow = _flow_with_states(target)
+    if not file.is_file():
+        raise ConfigurationError(f"{file}: no such file")
+    settings = settings_in(allow_weak_durability=allow_weak_durability)
+    with working_on(flow, settings, servers) as found, _open(file, file.suffix == ".gz", "rt") as lines:
+        plan = import_lines(found.env, with_counter(_readable_lines(file, lines), "states read"))
+    ERR.print(f"flow {flow.name!r} is at plan {plan.number} in the new store")
 
 
 def _flow_with_states(target: str) -> Flow:

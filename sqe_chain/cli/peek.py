@@ -17,9 +17,9 @@ from google.protobuf.message import Message as Protobuf
 from rich.text import Text
 
 from sqe_chain.chain import Link
-from sqe_chain.cli.console import OUT, as_json, print_json, readable, reported
+from sqe_chain.cli.console import OUT, as_json, print_json, readable
 from sqe_chain.cli.loading import load_module
-from sqe_chain.cli.options import JsonOption, KafkaConfigOption, KafkaOption, TracebackOption
+from sqe_chain.cli.options import JsonOption, Kafka, Option, command
 from sqe_chain.cli.values import topic_name
 from sqe_chain.codecs import codec_name
 from sqe_chain.codecs.protobuf_json import numbered
@@ -34,45 +34,36 @@ _SHOWN_BYTES = 120
 """Bytes shown of a value that is not an envelope, in text output."""
 
 
-def peek(  # noqa: PLR0913 - each is an option of the command
+@command
+def peek(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to show.")],
     *,
-    kafka: KafkaOption,
-    kafka_config: KafkaConfigOption = None,
+    kafka: Kafka,
     json: JsonOption = False,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Messages of each partition.")] = 10,
+    limit: Annotated[int, Option("Messages of each partition.", "N", least=1)] = 10,
     begin: Annotated[
         str,
-        typer.Option(
-            "--from",
-            metavar="earliest|latest|OFFSET",
-            help="The oldest messages, the newest, or those from an offset.",
+        Option(
+            "The oldest messages, the newest, or those from an offset.", "earliest|latest|OFFSET", name="from"
         ),
     ] = "earliest",
-    partition: Annotated[
-        int | None, typer.Option(metavar="P", min=0, help="Only this partition; by default all.")
-    ] = None,
+    partition: Annotated[int | None, Option("Only this partition; by default all.", "P", least=0)] = None,
     types: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODULE", help="Module of generated protobuf code, to show payloads. Repeatable."
-        ),
+        list[str] | None, Option("Module of generated protobuf code, to show payloads. Repeatable.", "MODULE")
     ] = None,
-    traceback: TracebackOption = False,
 ) -> None:
     """Show messages of a topic: envelopes with their chain; other messages as they are, with the reason.
 
     For dead letters, also show where the flow read them and why it left them out.
     """
-    with reported(traceback=traceback):
-        for module in types or ():
-            load_module(module)
-        log = open_log(kafka, kafka_config)
-        for message in _messages(log, topic, partition, begin, limit):
-            if json:
-                print_json(_as_object(message))
-            else:
-                OUT.print(_as_text(message))
+    for module in types or ():
+        load_module(module)
+    log = open_log(kafka.kafka, kafka.kafka_config)
+    for message in _messages(log, topic, partition, begin, limit):
+        if json:
+            print_json(_as_object(message))
+        else:
+            OUT.print(_as_text(message))
 
 
 def _messages(log: Log, topic: str, partition: int | None, begin: str, limit: int) -> Iterator[Message]:

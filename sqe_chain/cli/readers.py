@@ -8,21 +8,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, print_json, reported
-from sqe_chain.cli.listening import heartbeat_lost, working_on
+from sqe_chain.cli.console import ERR, OUT, print_json
+from sqe_chain.cli.listening import beating, working_on
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import (
-    FlowArgument,
-    JsonOption,
-    KafkaConfigOption,
-    KafkaOption,
-    LogJsonOption,
-    StoreOption,
-    TakeoverOption,
-    TracebackOption,
-    WeakOption,
-)
-from sqe_chain.cli.values import store_urls
+from sqe_chain.cli.options import FlowArgument, JsonOption, Operation, Option, Stores, command, settings_in
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import StateStore
@@ -30,49 +19,38 @@ from sqe_chain.ports.readers import Partitions
 from sqe_chain.protocol.changing_readers import ChangeReaders
 from sqe_chain.protocol.forget import known_flow
 from sqe_chain.protocol.readers import Readers, read_record
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import open_stores
-from sqe_chain.runtime.owner import this_process
-from sqe_chain.runtime.stop import Heartbeat
 
 app = typer.Typer(no_args_is_help=True, help="Readers of one flow that run side by side.")
 
 
 @app.command("show")
-def show(
-    target: FlowArgument,
-    *,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    traceback: TracebackOption = False,
-) -> None:
+@command
+def show(target: FlowArgument, *, stores: Stores, json: JsonOption = False) -> None:
     """Show the readers of a flow: their partitions, who runs them, and up to where they have read."""
-    with reported(traceback=traceback):
-        flow = load_flow(target)
-        with open_stores(flow, store_urls(store or ())) as stores:
-            readers = read_record(stores[""], flow.name).readers if stores else None
-            lines = [] if readers is None else _lines(readers, stores[""])
-        if readers is None or not lines:
-            raise ConfigurationError(
-                f"the store knows no readers of flow {flow.name!r}: it has not run with --partitions"
-            )
-        if json:
-            for line in lines:
-                print_json(line)
-            return
-        table = Table("partitions", "name", "plan", "claimed by", "read up to")
+    flow = load_flow(target)
+    with open_stores(flow, stores.urls()) as found:
+        readers = read_record(found[""], flow.name).readers if found else None
+        lines = [] if readers is None else _lines(readers, found[""])
+    if readers is None or not lines:
+        raise ConfigurationError(
+            f"the store knows no readers of flow {flow.name!r}: it has not run with --partitions"
+        )
+    if json:
         for line in lines:
-            offsets = line["offsets"]
-            read = (
-                ", ".join(f"{name}@{at}" for name, at in offsets.items()) if isinstance(offsets, dict) else ""
-            )
-            cells = (line["partitions"], line["name"], line["plan"], line["claimed_by"] or "-", read)
-            table.add_row(*(Text(str(cell)) for cell in cells))
-        OUT.print(table)
-        if readers.new:
-            ERR.print(
-                f"a change to {'; '.join(str(one) for one in readers.new)} has begun and is not finished: run readers change again"
-            )
+            print_json(line)
+        return
+    table = Table("partitions", "name", "plan", "claimed by", "read up to")
+    for line in lines:
+        offsets = line["offsets"]
+        read = ", ".join(f"{name}@{at}" for name, at in offsets.items()) if isinstance(offsets, dict) else ""
+        cells = (line["partitions"], line["name"], line["plan"], line["claimed_by"] or "-", read)
+        table.add_row(*(Text(str(cell)) for cell in cells))
+    OUT.print(table)
+    if readers.new:
+        ERR.print(
+            f"a change to {'; '.join(str(one) for one in readers.new)} has begun and is not finished: run readers change again"
+        )
 
 
 def _lines(readers: Readers, home: StateStore) -> list[dict[str, object]]:
@@ -93,56 +71,37 @@ def _lines(readers: Readers, home: StateStore) -> list[dict[str, object]]:
 
 
 @app.command("change")
-def change(  # noqa: PLR0913 - each is an option of the command
+@command
+def change(
     target: FlowArgument,
     *,
     to: Annotated[
         list[str],
-        typer.Option(
-            "--to",
-            metavar="SET",
-            help="A set that there shall be: 0-3, or 0,2,4-7, or 8- (8 and all above). Name all; those that are there already stay. "
+        Option(
+            "A set that there shall be: 0-3, or 0,2,4-7, or 8- (8 and all above). Name all; those that are there already stay. "
             "Repeatable.",
+            "SET",
         ),
     ],
-    kafka: KafkaOption,
-    kafka_config: KafkaConfigOption = None,
-    store: StoreOption = None,
+    operation: Operation,
     start: Annotated[
         Literal["earliest", "latest"] | None,
-        typer.Option(
-            help="Where partitions begin that no reader has read; by default at offset 0, if nothing is missing."
+        Option(
+            "Where partitions begin that no reader has read; by default at offset 0, if nothing is missing."
         ),
     ] = None,
-    takeover: TakeoverOption = False,
-    allow_weak_durability: WeakOption = False,
-    log_json: LogJsonOption = False,
-    traceback: TracebackOption = False,
 ) -> None:
     """Give the input partitions of a flow to other readers: 0-3 to 0-1 and 2-3; also of a flow that runs as one so far.
 
     Stop the readers concerned first; it waits for those that are alive. What they have begun is finished, and the new readers go on
     exactly where they have ended. It may be killed and run again.
     """
-    with reported(traceback=traceback, as_json=log_json):
-        flow = load_flow(target)
-        work_on = _sets(to)
-        flow.check_apart()
-        settings = Settings(
-            takeover=takeover,
-            allow_weak_durability=allow_weak_durability,
-            start=start,
-            owner=this_process().as_text(),
-        )
-        with working_on(flow, settings, kafka, kafka_config, store, log_json=log_json) as found:
-            work = ChangeReaders(found.env, work_on, lambda: found.stop.requested)
-            with Heartbeat(work.beat, found.stop, lambda error: heartbeat_lost(found, error)):
-                done = work.run()
-        ERR.print(_summary(flow, [str(one) for one in done.old], [str(one) for one in done.new]))
-
-
-def _sets(texts: list[str]) -> list[Partitions]:
-    return [Partitions.parse(text) for text in texts]
+    flow = load_flow(target)
+    wanted = [Partitions.parse(text) for text in to]
+    flow.check_apart()
+    with working_on(flow, settings_in(operation, start=start), operation) as found:
+        done = beating(found, ChangeReaders(found.env, wanted, found.asked_to_stop))
+    ERR.print(_summary(flow, [str(one) for one in done.old], [str(one) for one in done.new]))
 
 
 def _summary(flow: Flow, old: list[str], new: list[str]) -> str:

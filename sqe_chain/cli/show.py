@@ -5,39 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.syntax import Syntax
 from rich.text import Text
 
-from sqe_chain.cli.console import OUT, reported
+from sqe_chain.cli.console import OUT
 from sqe_chain.cli.files import check_new, write_whole
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import FlowArgument, TracebackOption
+from sqe_chain.cli.options import FlowArgument, Option, command
 from sqe_chain.segment.operator_text import texts
 
 
+@command
 def show(
     target: FlowArgument,
     *,
-    svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Write the flow as a picture to a new file.")
-    ] = None,
+    svg: Annotated[Path | None, Option("Write the flow as a picture to a new file.", "FILE")] = None,
     compiled: Annotated[
-        bool,
-        typer.Option("--compiled", help="Show the code between sources, stages and outputs, as it runs."),
+        bool, Option("Show the code between sources, stages and outputs, as it runs.")
     ] = False,
-    traceback: TracebackOption = False,
 ) -> None:
     """Show a flow: its sources, operators, stages and outputs. Does not connect or run anything."""
-    with reported(traceback=traceback):
-        flow = load_flow(target)
-        if compiled:
-            for one in texts(flow):
-                OUT.print(Text(f"# {one.title}", style="bold"))
-                OUT.print(Syntax(one.source, "python", background_color="default"), soft_wrap=True)
-        elif svg is None:
-            OUT.print(Text(flow.to_text()), soft_wrap=True)
-        if svg is not None:
-            check_new(svg)
-            with write_whole(svg) as partial:
-                partial.write_text(flow.to_svg(), encoding="utf-8")
+    flow = load_flow(target)
+    if compiled:
+        for one in texts(flow):
+            OUT.print(Text(f"# {one.title}", style="bold"))
+            OUT.print(Syntax(one.source, "python", background_color="default"), soft_wrap=True)
+    elif svg is None:
+        OUT.print(Text(flow.to_text()), soft_wrap=True)
+    if svg is not None:
+        check_new(svg)
+        with write_whole(svg) as partial:
+            partial.write_text(flow.to_svg(), encoding="utf-8")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from json import dumps
 from pathlib import Path
@@ -12,13 +13,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, as_json, print_json, readable, reported
+from sqe_chain.cli.console import ERR, OUT, as_json, print_json, readable
 from sqe_chain.cli.files import with_counter
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, TracebackOption
+from sqe_chain.cli.options import FlowArgument, JsonOption, LimitOption, Option, Stores, command
 from sqe_chain.cli.selection import line_of, selection
 from sqe_chain.cli.state_files import write_states
-from sqe_chain.cli.values import moment_ms, store_urls
+from sqe_chain.cli.values import moment_ms
 from sqe_chain.cli.waiting import show_waiting, utc
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
@@ -30,56 +31,54 @@ from sqe_chain.runtime.states import Rows, decoded, stage_named, stored_rows
 from sqe_chain.safe_text import one_line
 
 
-def state(  # noqa: PLR0913 - options of a command
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which states, and how they are shown."""
+
+    match: Annotated[str | None, Option("Only keys that match: robot-1*, with * ? and [...].", "PATTERN")] = (
+        None
+    )
+    where: Annotated[
+        list[str] | None,
+        Option("Only states for which this is true: events>100, line=L1. Repeatable.", "CONDITION"),
+    ] = None
+    begin: Annotated[
+        str | None,
+        Option(
+            "Only windows that begin then or later: 2026-11-20T10:00:00Z, or milliseconds since 1970.",
+            "TIME",
+            name="from",
+        ),
+    ] = None
+    end: Annotated[str | None, Option("Only windows that begin before.", "TIME", name="to")] = None
+    output: Annotated[Path | None, Option("Write to a new file: .jsonl, .jsonl.gz or .parquet.", "FILE")] = (
+        None
+    )
+    waiting: Annotated[
+        bool,
+        Option(
+            "Instead of states: how many records wait for event time in each state partition, and who holds them back."
+        ),
+    ] = False
+    json: JsonOption = False
+    limit: LimitOption = None
+
+    @property
+    def narrows(self) -> bool:
+        """Whether some states are left out, or go to a file."""
+        return bool(self.match or self.where or self.begin or self.end or self.output)
+
+
+@command
+def state(
     target: FlowArgument,
     stage: Annotated[str, typer.Argument(metavar="STAGE", help="Name of the stage.")],
     keys: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY]...", help="Keys (0x... for bytes); without any, all.")
     ] = None,
     *,
-    store: StoreOption = None,
-    match: Annotated[
-        str | None,
-        typer.Option(
-            "--match", metavar="PATTERN", help="Only keys that match: robot-1*, with * ? and [...]."
-        ),
-    ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--where",
-            metavar="CONDITION",
-            help="Only states for which this is true: events>100, line=L1. Repeatable.",
-        ),
-    ] = None,
-    begin: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="TIME",
-            help="Only windows that begin then or later: 2026-11-20T10:00:00Z, or milliseconds since 1970.",
-        ),
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Only windows that begin before.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="FILE", help="Write to a new file: .jsonl, .jsonl.gz or .parquet."),
-    ] = None,
-    waiting: Annotated[
-        bool,
-        typer.Option(
-            "--waiting",
-            help="Instead of states: how many records wait for event time in each state partition, and who holds them back.",
-        ),
-    ] = False,
-    json: JsonOption = False,
-    limit: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Show at most N; by default 100 in a table, all as JSON."),
-    ] = None,
-    traceback: TracebackOption = False,
+    stores: Stores,
+    choice: Choice,
 ) -> None:
     """Show the states of a stage, each as of the last batch that was persisted.
 
@@ -88,41 +87,42 @@ def state(  # noqa: PLR0913 - options of a command
 
     Reading does not disturb a running service; but while one runs, two states may come from different batches.
     """
-    with reported(traceback=traceback):
-        flow = load_flow(target)
-        node = stage_named(flow, stage)
-        with open_stores(flow, store_urls(store or ())) as stores:
-            if waiting:
-                if keys or match or where or begin or end or output or limit:
-                    raise ConfigurationError(
-                        "--waiting shows no states: leave out keys and all other choices"
-                    )
-                show_waiting(waiting_in(stores[""], flow, node), as_lines=json)
-                return
-            wanted = [_key(text) for text in keys or ()]
-            stored = stored_rows(flow, node, stores, wanted)
-            codec = node.codec
-            if codec is None:
-                if match or where or output or begin or end:
-                    raise ConfigurationError(
-                        f"stage {node.name!r} is a filter: its rows can only be listed; leave out --match, --where, --from, --to and --output"
-                    )
-                _show_rows(islice(stored, limit), as_lines=json)
-                return
-            if (begin or end) and not node.stage_kind.windowed:
-                raise ConfigurationError(f"stage {node.name!r} has no windows; leave out --from and --to")
-            selected = selection(match, where or (), codec, _time("--from", begin), _time("--to", end))
-            found = (one for one in decoded(node, codec, stored, wanted) if selected.takes(one))
-            if output is not None:
-                existing = (one for one in islice(found, limit) if one.state is not None)
-                windows = node.stage_kind.windowed
-                count = write_states(output, with_counter(existing, "states"), codec, windows=windows)
-                ERR.print(f"{count} states written to {output}")
-            elif json:
-                for one in islice(found, limit):
-                    print_json(line_of(one, codec))
-            else:
-                _show(node, codec, found, limit or 100)
+    flow = load_flow(target)
+    node = stage_named(flow, stage)
+    with open_stores(flow, stores.urls()) as opened:
+        if choice.waiting:
+            if keys or choice.narrows or choice.limit:
+                raise ConfigurationError("--waiting shows no states: leave out keys and all other choices")
+            show_waiting(waiting_in(opened[""], flow, node), as_lines=choice.json)
+            return
+        wanted = [_key(text) for text in keys or ()]
+        stored = stored_rows(flow, node, opened, wanted)
+        if node.codec is not None:
+            _show_states(node, node.codec, decoded(node, node.codec, stored, wanted), choice)
+        elif choice.narrows:
+            raise ConfigurationError(
+                f"stage {node.name!r} is a filter: its rows can only be listed; leave out --match, --where, --from, --to and --output"
+            )
+        else:
+            _show_rows(islice(stored, choice.limit), as_lines=choice.json)
+
+
+def _show_states(node: StageNode, codec: Codec[Any], states: Iterable[StoredState], choice: Choice) -> None:
+    windowed, limit = node.stage_kind.windowed, choice.limit
+    if (choice.begin or choice.end) and not windowed:
+        raise ConfigurationError(f"stage {node.name!r} has no windows; leave out --from and --to")
+    begin_ms, end_ms = _time("--from", choice.begin), _time("--to", choice.end)
+    selected = selection(choice.match, choice.where or (), codec, begin_ms, end_ms)
+    found = (one for one in states if selected.takes(one))
+    if choice.output is not None:
+        existing = (one for one in islice(found, limit) if one.state is not None)
+        count = write_states(choice.output, with_counter(existing, "states"), codec, windows=windowed)
+        ERR.print(f"{count} states written to {choice.output}")
+    elif choice.json:
+        for one in islice(found, limit):
+            print_json(line_of(one, codec))
+    else:
+        _show(node, codec, found, limit or 100)
 
 
 def _time(option: str, text: str | None) -> int | None:

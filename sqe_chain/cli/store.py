@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sqe_chain.cli.console import OUT, reported
-from sqe_chain.cli.options import TracebackOption
+from sqe_chain.cli.console import OUT
+from sqe_chain.cli.options import Option, command
 from sqe_chain.cli.values import properties
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.stores import WithSchema, open_store
@@ -23,63 +23,60 @@ UrlArgument = Annotated[
 
 
 @app.command("init")
+@command
 def store_init(
     url: UrlArgument,
     *,
     replication: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Replicas of each state, if the keyspace has to be created."),
+        int | None, Option("Replicas of each state, if the keyspace has to be created.", "N", least=1)
     ] = None,
     datacenter_replication: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DC=N", help="The same for one data centre. Repeatable."),
+        list[str] | None, Option("The same for one data centre. Repeatable.", "DC=N")
     ] = None,
-    traceback: TracebackOption = False,
 ) -> None:
     """Create the tables that a store needs, or upgrade them to the newest version. May be repeated.
 
     Run it once, before the first service starts. An existing keyspace keeps its replication.
     """
-    with reported(traceback=traceback):
-        wanted = _replication(replication, datacenter_replication or [])
-        store = open_store(url)
-        try:
-            if not isinstance(store, WithSchema):
-                OUT.print("there is nothing to create: a store of this kind has no tables")
-                return
-            done = store.make_schema(wanted)
-            for line in done or ["the tables already exist"]:
-                OUT.print(line)
-        finally:
-            store.close()
+    wanted = _replication(replication, datacenter_replication or [])
+    store = open_store(url)
+    try:
+        if not isinstance(store, WithSchema):
+            OUT.print("there is nothing to create: a store of this kind has no tables")
+            return
+        done = store.make_schema(wanted)
+        for line in done or ["the tables already exist"]:
+            OUT.print(line)
+    finally:
+        store.close()
 
 
 @app.command("check")
-def store_check(url: UrlArgument, *, traceback: TracebackOption = False) -> None:
+@command
+def store_check(url: UrlArgument) -> None:
     """Report settings that may lose acknowledged states, and whether the tables exist. Exit status 1 if anything is wrong."""
-    with reported(traceback=traceback):
-        store = open_store(url)
-        try:
-            if isinstance(store, WithSchema):
-                found, needed = store.schema_version()
-                OUT.print(f"tables: version {found}, the newest is {needed}")
-                if found != needed:
-                    OUT.print(
-                        "create or upgrade them with: sqe-chain store init"
-                        if found < needed
-                        else "they are newer than this sqe-chain: use a newer one"
-                    )
-                    raise typer.Exit(1)
-            weak = store.check()
-            for line in weak:
-                OUT.print(f"weak: {line}")
-            for line in store.remarks():
-                OUT.print(f"note: {line}")
-            if weak:
+    store = open_store(url)
+    try:
+        if isinstance(store, WithSchema):
+            found, needed = store.schema_version()
+            OUT.print(f"tables: version {found}, the newest is {needed}")
+            if found != needed:
+                OUT.print(
+                    "create or upgrade them with: sqe-chain store init"
+                    if found < needed
+                    else "they are newer than this sqe-chain: use a newer one"
+                )
                 raise typer.Exit(1)
-            OUT.print("durable: acknowledged writes are kept")
-        finally:
-            store.close()
+        weak = store.check()
+        for line in weak:
+            OUT.print(f"weak: {line}")
+        for line in store.remarks():
+            OUT.print(f"note: {line}")
+        if weak:
+            raise typer.Exit(1)
+        OUT.print("durable: acknowledged writes are kept")
+    finally:
+        store.close()
 
 
 def _replication(everywhere: int | None, each: list[str]) -> dict[str, int]:

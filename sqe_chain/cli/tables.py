@@ -10,8 +10,8 @@ import typer
 from rich.table import Table as Columns
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, print_json, reported
-from sqe_chain.cli.options import JsonOption, TracebackOption
+from sqe_chain.cli.console import ERR, OUT, print_json
+from sqe_chain.cli.options import JsonOption, Option, command
 from sqe_chain.cli.values import properties
 from sqe_chain.errors import ConfigurationError
 
@@ -29,92 +29,75 @@ AddressArgument = Annotated[
 ]
 OptionsOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="NAME=VALUE",
-        help="For delta-rs: logins and settings of an object store. Repeatable.",
-    ),
+    Option("For delta-rs: logins and settings of an object store. Repeatable.", "NAME=VALUE"),
 ]
 
 
 @app.command("show")
-def show(
-    address: AddressArgument,
-    *,
-    option: OptionsOption = None,
-    json: JsonOption = False,
-    traceback: TracebackOption = False,
-) -> None:
+@command
+def show(address: AddressArgument, *, option: OptionsOption = None, json: JsonOption = False) -> None:
     """Show what a table is: who writes it, its columns and keys, files, rows and bytes. Reads no rows."""
-    with reported(traceback=traceback):
-        found = _opened(address, option).describe()
-        total = found.total
-        if json:
-            print_json({**asdict(found), "columns": dict(found.columns), **asdict(total)})
-            return
-        OUT.print(
-            f"stage {found.stage!r} of flow {found.flow!r}, version {found.version}; commit {found.commits}"
-        )
-        OUT.print(f"partition key {', '.join(found.partition_key)}; row key {', '.join(found.row_key)}")
-        OUT.print(Text(", ".join(f"{name} {of}" for name, of in found.columns.items())))
-        table = Columns("state partition", "files", "rows, replaced ones included", "bytes")
-        for number, one in [*found.state_partitions.items(), ("all", total)]:
-            table.add_row(str(number), f"{one.files:,}", f"{one.rows:,}", f"{one.size:,}")
-        OUT.print(table)
+    found = _opened(address, option).describe()
+    total = found.total
+    if json:
+        print_json({**asdict(found), "columns": dict(found.columns), **asdict(total)})
+        return
+    OUT.print(
+        f"stage {found.stage!r} of flow {found.flow!r}, version {found.version}; commit {found.commits}"
+    )
+    OUT.print(f"partition key {', '.join(found.partition_key)}; row key {', '.join(found.row_key)}")
+    OUT.print(Text(", ".join(f"{name} {of}" for name, of in found.columns.items())))
+    table = Columns("state partition", "files", "rows, replaced ones included", "bytes")
+    for number, one in [*found.state_partitions.items(), ("all", total)]:
+        table.add_row(str(number), f"{one.files:,}", f"{one.rows:,}", f"{one.size:,}")
+    OUT.print(table)
 
 
 @app.command("compact")
+@command
 def compact(
     address: AddressArgument,
     *,
     option: OptionsOption = None,
     least_files: Annotated[
-        int,
-        typer.Option(metavar="N", min=2, help="Leave state partitions with fewer files as they are."),
+        int, Option("Leave state partitions with fewer files as they are.", "N", least=2)
     ] = 2,
     json: JsonOption = False,
-    traceback: TracebackOption = False,
 ) -> None:
     """Merge the files of each state partition, and leave out replaced rows. Readers and writers go on meanwhile.
 
     Each state partition is one commit, so it may be killed and run again. The old files stay until a vacuum.
     """
-    with reported(traceback=traceback):
-        done = _opened(address, option).compact(least_files=least_files)
-        if json:
-            print_json(asdict(done))
-            return
-        OUT.print(
-            f"{done.files_before:,} files became {done.files_after:,}; {done.rows_left_out:,} replaced rows were left out"
-        )
+    done = _opened(address, option).compact(least_files=least_files)
+    if json:
+        print_json(asdict(done))
+        return
+    OUT.print(
+        f"{done.files_before:,} files became {done.files_after:,}; {done.rows_left_out:,} replaced rows were left out"
+    )
 
 
 @app.command("vacuum")
+@command
 def vacuum(
     address: AddressArgument,
     *,
     option: OptionsOption = None,
     retain_hours: Annotated[
         int,
-        typer.Option(
-            metavar="HOURS",
-            min=1,
-            help="Keep what versions of the last hours need: longer than any reader takes.",
-        ),
+        Option("Keep what versions of the last hours need: longer than any reader takes.", "HOURS", least=1),
     ] = 168,
     json: JsonOption = False,
-    traceback: TracebackOption = False,
 ) -> None:
     """Delete files that no version of the last hours needs, and what writers that died have left."""
-    with reported(traceback=traceback):
-        gone = _opened(address, option).vacuum(retain_hours=retain_hours)
-        for path in gone:
-            if json:
-                print_json({"deleted": path})
-        if not json:
-            OUT.print(f"{len(gone):,} files deleted")
-        if not gone:
-            ERR.print(f"nothing is older than {retain_hours} hours and unused")
+    gone = _opened(address, option).vacuum(retain_hours=retain_hours)
+    for path in gone:
+        if json:
+            print_json({"deleted": path})
+    if not json:
+        OUT.print(f"{len(gone):,} files deleted")
+    if not gone:
+        ERR.print(f"nothing is older than {retain_hours} hours and unused")
 
 
 def _opened(address: str, option: list[str] | None) -> Table:

@@ -90,6 +90,10 @@ class Prepared:
     stop: Stop
     statistics: Statistics
 
+    def asked_to_stop(self) -> bool:
+        """Whether it was asked to end."""
+        return self.stop.requested
+
 
 def no_observers(_statistics: Statistics, _clock: ServiceClock) -> AbstractContextManager[Sequence[Observer]]:
     """No further observers."""

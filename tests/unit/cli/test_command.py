@@ -636,7 +636,7 @@ def test_how_much_may_be_excluded_reaches_the_service(
         return nullcontext()
 
     monkeypatch.setattr(module, reached, take)
-    monkeypatch.setattr(rebuild, "_again", lambda *_, **__: "")
+    monkeypatch.setattr(rebuild, "_fold_again", lambda *_, **__: "")
     common = [*arguments, "--kafka", "b:1", "--store", "memory://", "--engine", "inprocess"]
     assert command(*common).exit_code == 0
     if from_environment:

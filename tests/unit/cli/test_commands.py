@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import typer
@@ -40,3 +42,54 @@ def test_what_a_service_does_not_need_is_not_loaded() -> None:
     others = {f"sqe_chain.cli.{name.partition(':')[0]}" for name in COMMANDS.values()}
     assert loaded & (others - {"sqe_chain.cli.run"}) == set()
     assert loaded & {"prometheus_client", "sqe_chain.cli.panel", "pyspark"} == set()
+
+
+TAKEN = {
+    "run": "TARGET kafka kafka-config store interval idle start engine workers master spark-conf partitions once close-windows create-topics takeover drop accept-rollback allow-weak-durability max-records max-bytes files open-files abandon max-excluded max-excluded-share log-json metrics-port metrics-host",
+    "load": "TARGET store files kafka kafka-config engine workers master spark-conf open-files abandon close-windows overwrite overwrite-partitions again drop-overwrite create-topics takeover allow-weak-durability max-records max-excluded max-excluded-share json log-json",
+    "show": "TARGET svg compiled",
+    "state": "TARGET STAGE KEYS store match where from to output waiting json limit",
+    "rebuild": "TARGET kafka kafka-config store engine workers master spark-conf resume announce takeover allow-weak-durability max-excluded max-excluded-share log-json",
+    "rewind": "TARGET to kafka kafka-config store engine workers master spark-conf republish resume takeover allow-weak-durability max-excluded max-excluded-share log-json",
+    "announce": "TARGET stage kafka kafka-config store takeover allow-weak-durability log-json",
+    "export": "TARGET FILE kafka kafka-config store takeover log-json",
+    "import": "TARGET FILE kafka kafka-config store allow-weak-durability log-json",
+    "peek": "TOPIC kafka kafka-config json limit from partition types",
+    "excluded": "TARGET store limit json",
+    "dead-letters replay": "TARGET kafka kafka-config to json",
+    "flows list": "store json",
+    "flows forget": "NAME kafka kafka-config store topics yes",
+    "readers show": "TARGET store json",
+    "readers change": "TARGET to kafka kafka-config store start takeover allow-weak-durability log-json",
+    "store init": "URL replication datacenter-replication",
+    "store check": "URL",
+    "tables show": "ADDRESS option json",
+    "tables compact": "ADDRESS option least-files json",
+    "tables vacuum": "ADDRESS option retain-hours json",
+    "dev up": "dir kafka-port redis-port cassandra cassandra-port json",
+    "dev warm": "",
+    "dev status": "dir json",
+    "dev down": "dir json",
+    "dev reset": "dir",
+}
+"""Arguments (in capitals) and options that people have typed into scripts; all commands take `--traceback` too."""
+
+
+def test_every_command_takes_what_is_in_scripts() -> None:
+    found = {
+        name: {
+            part.removeprefix("--") if part.startswith("-") else part.upper()
+            for one in command.params
+            for part in one.opts
+        }
+        for name, command in _leaves(typer.main.get_group(application()), "")
+    }
+    assert found == {name: {*taken.split(), "traceback"} for name, taken in TAKEN.items()}
+
+
+def _leaves(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _leaves(command, f"{prefix}{name} ")
+        else:
+            yield prefix + name, command
