@@ -91,8 +91,8 @@ class StageTask:
         before_input: to be called with the input of each unit before it is processed. What comes of an input goes out together,
             when the next one is given; so units of one input follow each other.
         failed: to be called when user code raises, in the stage or in the operators after it, or when the stage refuses
-            an input. The batch is then repeated without that input, so the attempt continues only to find more of them.
-            Raises to stop at once.
+            an input, with the error, and the key of the unit, for its text. The batch is then repeated without that input,
+            so the attempt continues only to find more of them. Raises to stop at once.
         broken: to be called when the stage fails and no single input is to blame, with what failed, for the error's text,
             and the error. The service stops, unless inputs have failed in this attempt: then it is repeated without them.
         counts: (stage, reason) -> number of records; the stage adds to it.
@@ -111,7 +111,7 @@ class StageTask:
     emit: Push | None
     drop: Push | None
     before_input: Callable[[Origin], None]
-    failed: Callable[[Origin, Exception], None]
+    failed: Callable[[Origin, Exception, bytes | None], None]
     broken: Callable[[str, Exception], None]
     counts: Counter[tuple[str, str]]
     changes: bool = False

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqe_chain.errors import ChangedType, text_of
+
+_LONGEST_NAME: Final = 60
+"""Bytes of a key that a text names."""
 
 
 class Span(NamedTuple):
@@ -46,6 +49,16 @@ def unreadable(what: str, error: Exception) -> ChangedType:
         f"{what}: what is stored there cannot be read: {type(error).__name__}: {text_of(error).rstrip('.')}. Expected what the type that "
         "is declared now has written. Declare it as it was then, or fold the states again with sqe-chain rebuild"
     )
+
+
+def named_key(key: bytes) -> str:
+    """A key as texts of errors name it; of a long one its beginning.
+
+    >>> named_key(b"R7")
+    "key b'R7'"
+    """
+    rest = len(key) - _LONGEST_NAME
+    return f"key {key!r}" if rest <= 0 else f"key {key[:_LONGEST_NAME]!r} and {rest} more bytes"
 
 
 def printable_text(data: bytes) -> str | None:

@@ -16,6 +16,7 @@ from sqe_chain.errors import PoisonError, text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Carried, Origin, TopicIdPartition
 from sqe_chain.flow.nodes import OutputNode, StageNode
+from sqe_chain.flow.stored import named_key
 from sqe_chain.ports import Output, TopicInfo
 from sqe_chain.segment.collector import Collector, Made
 from sqe_chain.segment.compiler import Compiler
@@ -67,7 +68,7 @@ def given_by(flow: Flow, stage: StageNode, rows: Iterable[tuple[bytes, bytes]], 
         except Exception as error:
             where = place_in_user_code(flow, error)
             raise PoisonError(
-                f"flow {flow.name!r}: the state of key {key!r} of stage {stage.name!r} cannot be announced: "
+                f"flow {flow.name!r}: the state of {named_key(key)} of stage {stage.name!r} cannot be announced: "
                 f"{type(error).__name__}: {text_of(error)}{where and f', at {where}'}; fix the code, announce again"
             ) from error
         if collector.made:
@@ -118,7 +119,7 @@ def announced_records(
     except PoisonError as error:
         key = _key_that_fails(given, origin, Gatherer(flow, shard, topics, 0, suffix))
         raise type(error)(
-            f"flow {flow.name!r}: the state of key {key!r} cannot be announced: {text_of(error)}"
+            f"flow {flow.name!r}: the state of {named_key(key)} cannot be announced: {text_of(error)}"
         ).at(error.topic, error.partition, error.offset) from error
     return records
 

@@ -22,7 +22,7 @@ from sqe_chain.segment.compiler import Compiler, got
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.fitting import Fitting
 from sqe_chain.segment.outputs import Gatherer
-from sqe_chain.segment.poison import exclusion_of, place_in_user_code
+from sqe_chain.segment.poison import exclusion_of, place_of
 from sqe_chain.segment.results import Block, Job, Report, States, Stores, UnitRow, Units, taken
 from sqe_chain.segment.stage_part import StagePart, addressing
 from sqe_chain.segment.stage_table import PartitionTable
@@ -141,7 +141,7 @@ class Level:
             emit=self._compiler.after(stage),
             drop=self._compiler.after(stage, "dropped"),
             before_input=self._before_input,
-            failed=self._fail,
+            failed=partial(self._fail, stage),
             broken=partial(self._break, stage),
             counts=self._report.dropped,
             changes=any(child.side == "changes" for child in flow.children(stage.index)),
@@ -167,11 +167,12 @@ class Level:
             self._folding = stage
         self._report.misplaced += work.take(units)
 
-    def refuse(self, stage: int, tag: str, origin: Origin, error: Exception) -> None:
+    def refuse(self, stage: int, tag: str, key: bytes, origin: Origin, error: Exception) -> None:
         """An input has a unit that its codec does not read: it has failed, as it does where that is read before it comes here."""
         kind = tag.rpartition(":")[2].rpartition(".")[2]
-        error.add_note(got(self._flow, self._flow.stage_at(stage), kind, ", which got"))
-        self._fail(origin, error)
+        node = self._flow.stage_at(stage)
+        error.add_note(got(self._flow, node, kind, ", which got"))
+        self._fail(node, origin, error, key)
 
     def blocks(self) -> Iterator[Block]:
         """What is ready so far."""
@@ -245,10 +246,10 @@ class Level:
 
     def _report_broken(self, what: str, error: Exception) -> None:
         """Report a failure that no single input is to blame for."""
-        where = place_in_user_code(self._flow, error)
+        where = place_of(self._flow, error)
         self._report.broken.append(
             f"flow {self._flow.name!r}: {what} failed: "
-            f"{type(error).__name__}: {text_of(error)}{where and f', at {where}'}; no single input is to blame: fix "
+            f"{type(error).__name__}: {text_of(error)}{where}; no single input is to blame: fix "
             "the code, start again"
         )
 
@@ -267,10 +268,11 @@ class Level:
             except Exception as error:
                 if self._changing:
                     raise
-                self._fail(current, error)
+                self._fail(None, current, error, None)
         self._current = origin
 
-    def _fail(self, origin: Origin, error: Exception) -> None:
+    def _fail(self, stage: StageNode | None, origin: Origin, error: Exception, key: bytes | None) -> None:
+        """A unit of a stage has failed, or (None) what was gathered for outputs: its input is left out, or the service stops."""
         if isinstance(error, RepeatedPosition):
             raise error
         if is_tick(origin.tp.topic):
@@ -278,13 +280,13 @@ class Level:
             return
         if self._job.closing is not None:
             raised = error.raised if isinstance(error, UserCodeError) else error
-            where = place_in_user_code(self._flow, raised)
+            where = place_of(self._flow, raised, stage, key)
             raise PoisonError(
                 f"flow {self._flow.name!r}: what windows give that are closed at the end of the input ({origin}) cannot be "
-                f"processed: {type(raised).__name__}: {text_of(raised)}{where and f', at {where}'}; nothing was closed: fix the code, "
+                f"processed: {type(raised).__name__}: {text_of(raised)}{where}; nothing was closed: fix the code, "
                 "start again"
             ) from error
-        exclusion = exclusion_of(self._flow, origin, error)
+        exclusion = exclusion_of(self._flow, origin, error, stage, key)
         if not self._job.with_care:
             raise PoisonError(
                 f"flow {self._flow.name!r}: {exclusion}: this batch has to be done again with care"
@@ -368,6 +370,6 @@ class _Decoder:
                     raise
                 level.fold(stage, pending[:])
                 pending.clear()
-                level.refuse(stage, tag, self._origin, error)
+                level.refuse(stage, tag, key, self._origin, error)
                 return
         pending.append((key, found, "", path, self._origin))

@@ -18,11 +18,13 @@ from sqe_chain.codecs.registry import refused_part
 from sqe_chain.errors import PoisonError, text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
-from sqe_chain.flow.nodes import Node
+from sqe_chain.flow.nodes import Node, StageNode
+from sqe_chain.flow.stored import named_key
 from sqe_chain.ports import Output
 from sqe_chain.segment.compiler import got
 from sqe_chain.segment.exclusion import TEXT_LIMIT, Exclusion
 from sqe_chain.segment.operator_text import TITLE
+from sqe_chain.stages.record_work import unpack_key_and_id
 from sqe_chain.stages.user_code import UserCodeError
 
 _TEXT: Final = f"<{TITLE}"
@@ -36,8 +38,17 @@ _LIBRARIES: Final = tuple(
 )
 
 
-def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:
+def exclusion_of(
+    flow: Flow, origin: Origin, error: Exception, stage: StageNode | None = None, key: bytes | None = None
+) -> Exclusion:
     """How an input is left out, under the flow's policy.
+
+    Args:
+        flow: the flow.
+        origin: the input.
+        error: why.
+        stage: the stage that it came to; None: it came to none.
+        key: the key of its unit there; None: it had none.
 
     Raises:
         PoisonError: the policy is `stop`. An error that is one keeps its class.
@@ -46,14 +57,15 @@ def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:
     name, text = type(raised).__name__, text_of(raised).rstrip(".")
     if flow.poison == "stop":
         kind = type(raised) if isinstance(raised, PoisonError) else PoisonError
-        where = place_in_user_code(flow, raised)
+        where = place_of(flow, raised, stage, key)
         stopped = kind(
-            f"flow {flow.name!r}: {origin} cannot be processed: {name}: {text}{where and f', at {where}'}. Fix the code or "
+            f"flow {flow.name!r}: {origin} cannot be processed: {name}: {text}{where}. Fix the code or "
             "the writer, or declare poison='dead_letter' or 'skip'"
         )
         raise stopped.at(origin.tp.topic, origin.tp.partition, origin.offset) from raised
     tp, frame = origin.tp, _own_frame(raised)
     where = f", at {Path(frame[0]).name}:{frame[1]} in {frame[2]}" if frame else ""
+    where += _unit_in(flow, raised, stage, key, text)
     value = _value_in(flow, raised)
     where += value and f" ({value})"
     kept = text[: TEXT_LIMIT - len(where)] + where
@@ -99,6 +111,59 @@ def no_letter(flow: Flow, exclusion: Exclusion) -> PoisonError:
     ).at(exclusion.topic, exclusion.partition, exclusion.offset)
 
 
+def place_of(
+    flow: Flow, error: BaseException, stage: StageNode | None = None, key: bytes | None = None
+) -> str:
+    """Where user code failed, or which value its codec did not take, and with which unit: to follow the text of the error.
+
+    Args:
+        flow: the flow.
+        error: what was raised.
+        stage: the stage that had the unit; None: no stage had it.
+        key: its key; None: it had none, or nobody knows it.
+    """
+    place = place_in_user_code(flow, error)
+    return (place and f", at {place}") + _unit_in(flow, error, stage, key, text_of(error) + place)
+
+
+def _unit_in(flow: Flow, error: BaseException, stage: StageNode | None, key: bytes | None, text: str) -> str:
+    """Stage and key of the unit that failed, as far as the text does not name them."""
+    if key and stage is not None and stage.stage_kind.spread == "id":
+        key, _ = unpack_key_and_id(key)
+    key = _key_in(flow, error) or key
+    named = [f"stage {stage.name!r}"] if stage is not None else []
+    named += [named_key(key)] if key else []
+    return "".join(f", {one}" for one in named if one not in text)
+
+
+def _key_in(flow: Flow, error: BaseException) -> bytes | None:
+    """The key of the value that the operators had when they failed; None where they had none, or nobody asked for it."""
+    found = None
+    for frame, line in _in_text(error):
+        keys = [frame.f_locals.get("k")]
+        encoded = _encoded_at(flow, frame, line)
+        if encoded is not None and not (
+            isinstance(encoded[0], StageNode) and encoded[0].stage_kind.identity is not None
+        ):
+            keys.append(frame.f_locals.get(f"k{encoded[0].index}"))
+        found = next((key for key in reversed(keys) if isinstance(key, bytes)), found)
+    return found
+
+
+def _in_text(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """The frames of the text of operators, and their lines."""
+    return ((frame, line) for frame, line in _frames(error) if frame.f_code.co_filename.startswith(_TEXT))
+
+
+def _encoded_at(flow: Flow, frame: FrameType, line: int) -> tuple[Node, str] | None:
+    """The node whose value a line of the text encodes, and the name of its variable."""
+    found = _ENCODING.search(frame.f_globals["__text__"].splitlines()[line - 1])
+    # An error that is raised again has old frames, too.
+    return (
+        None if found is None or int(found[1]) >= len(flow.nodes) else (flow.nodes[int(found[1])], found[2])
+    )
+
+
 def place_in_user_code(flow: Flow, error: BaseException) -> str:
     """File, line and function where user code failed, and the node that called it, or the value that its codec did not take.
 
@@ -117,15 +182,12 @@ def place_in_user_code(flow: Flow, error: BaseException) -> str:
 def _value_in(flow: Flow, error: BaseException) -> str:
     """The value that its codec did not take, or not read: its type, where it came, and who had made it; empty if none did."""
     text = next(iter(getattr(error, "__notes__", ())), "")
-    for frame, line in _frames(error):
-        if not frame.f_code.co_filename.startswith(_TEXT):
-            continue
-        found = _ENCODING.search(frame.f_globals["__text__"].splitlines()[line - 1])
-        if found is not None and int(found[1]) < len(
-            flow.nodes
-        ):  # an error that is raised again has old frames, too
-            value = frame.f_locals.get(found[2])
-            text = got(flow, flow.nodes[int(found[1])], type(value).__name__, ", which got")
+    for frame, line in _in_text(error):
+        encoded = _encoded_at(flow, frame, line)
+        if encoded is not None:
+            node, name = encoded
+            value = frame.f_locals.get(name)
+            text = got(flow, node, type(value).__name__, ", which got")
             part = refused_part(value)
             text += part and f": {part}"
     return text

@@ -429,7 +429,7 @@ class SourcePartition:
     def _exclude(self, origin: Origin, why: Exception | Exclusion) -> None:
         """Leave out an input: it failed before the first stage, or is known to fail."""
         if not isinstance(why, Exclusion):
-            why = exclusion_of(self.flow, origin, why)
+            why = exclusion_of(self.flow, origin, why, key=origin.key)
             self.excluded.append(why)
         self._leave_out(origin, why)
 

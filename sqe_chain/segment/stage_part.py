@@ -168,7 +168,7 @@ class StagePart:
         self._own -= refused
         for unit in units:
             if unit[0] in refused:
-                self._task.failed(unit[4], self._fitting.too_long(self._key_in(unit[0])))
+                self._task.failed(unit[4], self._fitting.too_long(self._key_in(unit[0])), unit[0])
         return [unit for unit in units if unit[0] not in refused]
 
     def _key_in(self, key: bytes) -> bytes:

@@ -144,7 +144,7 @@ class Aggregate(StageWork):
                         settle(entry.state)
                 break
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
-                self.task.failed(run.origin(index), error)
+                self.task.failed(run.origin(index), error, run.keys[index])
         self._recent.append((run, dict(zip(run.keys, range(len(run)), strict=True))))
         if len(self._recent) > _RECENT:
             self._give_origins()
@@ -183,7 +183,7 @@ class Aggregate(StageWork):
             try:
                 self._fold_one(entry, key, value, run.paths[index], origin)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
-                task.failed(origin, error)
+                task.failed(origin, error, key)
                 self._failing = origin
                 self._revert()
                 continue

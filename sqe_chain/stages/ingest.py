@@ -142,7 +142,7 @@ class Ingest(StageWork):
 
     def _add(self, memtable: Memtable, run: UnitRun) -> None:
         def failed(index: int, error: PoisonError) -> None:
-            self._task.failed(run.origin(index), error)
+            self._task.failed(run.origin(index), error, run.keys[index])
 
         if run.values:
             memtable.ingest_all(run.values, failed)

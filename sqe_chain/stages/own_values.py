@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqe_chain.codecs import Codec
 from sqe_chain.codecs.registry import codec_tagged, encode_tagged
 from sqe_chain.errors import PoisonError, text_of
-from sqe_chain.flow.stored import unreadable
+from sqe_chain.flow.stored import named_key, unreadable
 
 
 def state_left(codec: Codec[Any], state: Any, maker: str, key: bytes | None = None) -> Any:  # noqa: ANN401 - of any type
@@ -33,7 +33,7 @@ def unstorable(maker: str, key: bytes | None, error: Exception) -> PoisonError:
         key: its key; None: not known here.
         error: why.
     """
-    of_key = "" if key is None else f" of key {key!r}"
+    of_key = "" if key is None else f" of {named_key(key)}"
     return PoisonError(f"{maker} left a state{of_key} that cannot be stored as it is: {text_of(error)}")
 
 

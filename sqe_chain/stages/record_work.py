@@ -215,7 +215,7 @@ class RecordWork(StageWork):
                 else:
                     self._process(record, unit)
             except self._POISON as error:
-                failed(origin, error)
+                failed(origin, error, unit[0])
                 self._failing = origin
 
     def finish(self) -> None:
@@ -233,7 +233,7 @@ class RecordWork(StageWork):
             if self._gives:
                 self._give((None, None, "", b"", origin))
         except self._POISON as error:
-            self._task.failed(origin, error)
+            self._task.failed(origin, error, None)
 
     def _wanted(self, records: Sequence[Record]) -> Iterable[bytes]:
         """The rows to load ahead; none where user code that names them fails, for `accept` will meet the same error."""

@@ -32,5 +32,5 @@ class RunWork(RecordWork):
 
     def _stop(self, run: UnitRun, index: int, error: Exception) -> NoReturn:
         """Stop at the unit for which user code has failed."""
-        self._task.failed(run.origin(index), error)
+        self._task.failed(run.origin(index), error, run.keys[index])
         raise AssertionError("poison stops this flow") from error

@@ -41,7 +41,7 @@ def failing(place: Place, error: BaseException) -> Any:
 def fed(place: Place, function: Callable[..., Any], poison: str, block: int | None = None) -> Rehearsal:
     rehearsal = Rehearsal(place.flow(function, poison), block_records=block)
     for number in [0, 10, 3, 4, 11, 5] if place.name.startswith("merge") else range(RECORDS):
-        rehearsal.feed("in", {"n": number}, timestamp_ms=number)
+        rehearsal.feed("in", {"n": number}, key="of-record", timestamp_ms=number)
     return rehearsal
 
 
@@ -53,7 +53,9 @@ def test_what_a_function_raises_costs_its_own_input_alone(place: Place, error: E
     """Under `stop` the input is named; under `skip` it is left out, whatever lies in its block."""
     with pytest.raises(PoisonError, match=type(error).__name__) as caught:
         fed(place, failing(place, error), "stop").run_until_caught_up()
-    assert "test_user_functions.py" in str(caught.value), "it names the function's own line"
+    text = str(caught.value)
+    assert "test_user_functions.py" in text, "it names the function's own line"
+    assert "key b'" in text
     if not place.blames_input:
         return
     assert caught.value.topic == "in"

@@ -1,4 +1,4 @@
-"""Goal: an error of user code says where: file, line, function, the step that called it, and the input."""
+"""Goal: an error of user code says where: file, line, function, the step that called it, the input, and the key of its unit."""
 
 from __future__ import annotations
 
@@ -85,12 +85,21 @@ PLACES = {
 }
 
 
+UNITS = {
+    "fold": "stage 'sum', key b'k'",
+    "after": "stage 'sum', key b'k'",
+    "window": "stage 'w', key b'k'",
+}
+"""Stage and key of the unit, where it has come to one; all else is named by the key of its record."""
+
+
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("poison", ["stop", "dead_letter"])
 def test_the_place_of_an_error_is_named(where: str, poison: Any) -> None:
     found = Rehearsal(declared(where, poison))
     payload: Any = b"x" if where == "source" else StringValue(value="x")
-    found.feed("in", payload)
+    found.feed("in", payload, key="of-record")
+    unit = UNITS.get(where, "key b'of-record'")
     if poison == "stop":
         with pytest.raises(PoisonError) as raised:
             found.run_until_caught_up()
@@ -100,8 +109,9 @@ def test_the_place_of_an_error_is_named(where: str, poison: Any) -> None:
         found.run_until_caught_up()
         (letter,) = found.log.records("typo.dead-letters")
         text = (dict(letter.headers() or [])["sqe-text"] or b"").decode()
-        assert text == f"distanc, at {Path(__file__).name}:{LINE} in fails"
+        assert text == f"distanc, at {Path(__file__).name}:{LINE} in fails, {unit}"
         return
+    assert text.endswith(f", {unit}. Fix the code or the writer, or declare poison='dead_letter' or 'skip'")
     assert f"{__file__}:{LINE} in fails ({PLACES[where]}, declared at {__file__}:" in text
 
 
@@ -147,6 +157,7 @@ def test_texts_that_cannot_be_had_or_written_stop_nothing(function: Any, where: 
         with pytest.raises(PoisonError) as raised:
             found.run_until_caught_up()
         str(raised.value).encode()
+        assert where == "map" or "key b'k'" in str(raised.value)
     else:
         found.run_until_caught_up()
         assert [event["excluded"] for event in found.events("committed")] == [1]
