@@ -78,9 +78,10 @@ def dev_status(*, directory: DirOption = None, json: JsonOption = False) -> None
 @command
 def dev_down(*, directory: DirOption = None, json: JsonOption = False) -> None:
     """Stop what `up` started. Data and addresses stay for the next `up`."""
-    stopped = [server.kind for server in down(directory).servers if server.running]
-    if json:
-        _show(status(directory), as_json=True)
+    machine = down(directory)
+    stopped = [server.kind for server in machine.servers if server.running]
+    if json or not machine.servers:
+        _show(status(directory), as_json=json)
     else:
         OUT.print(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
 
@@ -89,9 +90,11 @@ def dev_down(*, directory: DirOption = None, json: JsonOption = False) -> None:
 @command
 def dev_reset(*, directory: DirOption = None) -> None:
     """Stop what `up` started, and delete all of its data: topics, offsets, states and tables."""
-    servers = reset(directory).servers
-    emptied = ", ".join(server.kind for server in servers)
-    OUT.print(f"deleted the data of: {emptied}" if servers else "nothing was started")
+    machine = reset(directory)
+    if machine.servers:
+        OUT.print(f"deleted the data of: {', '.join(server.kind for server in machine.servers)}")
+    else:
+        _show(machine, as_json=False)
 
 
 def _make_tables(machine: DevMachine) -> None:

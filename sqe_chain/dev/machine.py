@@ -154,6 +154,8 @@ def down(directory: Path | str | None = None, *, grace_s: float = 20) -> DevMach
         ConfigurationError: the list of servers cannot be read.
         Unavailable: another `up` or `down` in this directory does not end.
     """
+    if not _was_used(directory):
+        return status(directory)
     with _locked(directory) as path:
         return _stop(path, grace_s)
 
@@ -171,6 +173,8 @@ def reset(directory: Path | str | None = None) -> DevMachine:
         ConfigurationError: the list of servers cannot be read.
         Unavailable: another `up` or `down` in this directory does not end.
     """
+    if not _was_used(directory):
+        return status(directory)
     with _locked(directory) as path:
         before = _stop(path, grace_s=0)
         for server in before.servers:
@@ -229,6 +233,11 @@ def _port(wanted: int | None, before: DevServer | None) -> int | None:
 
 def _path(directory: Path | str | None) -> Path:
     return default_directory() if directory is None else Path(directory).expanduser().absolute()
+
+
+def _was_used(directory: Path | str | None) -> bool:
+    """Whether `up` has begun anything here."""
+    return (_path(directory) / "lock").exists()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from sqe_chain.errors import ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
+from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
@@ -66,6 +66,26 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
             check_entered(env)
             env.emit(Claimed(mine.epoch, mine.run_id, number))
             return mine, wanted
+
+
+def check_has_run(env: Environment, commits: Commits) -> None:
+    """Check that there is something to work on, before a claim makes a home record where there was none.
+
+    Args:
+        env: the flow and its ports.
+        commits: the group's, if the store may have lost everything.
+
+    Raises:
+        ConfigurationError: neither the store nor the group knows the flow.
+    """
+    home, _ = env.home.home(env.flow.name)
+    if home is None and not any("plan" in parse_metadata(commit) for commit in commits.values()):
+        raise never_run(env.flow.name)
+
+
+def never_run(flow: str) -> ConfigurationError:
+    """The error that a store knows nothing of a flow."""
+    return ConfigurationError(f"flow {flow!r} has never run with this store")
 
 
 def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], Header]:

@@ -20,7 +20,7 @@ from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsiste
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.claim import check_claim, claim, release
+from sqe_chain.protocol.claim import check_claim, check_has_run, claim, never_run, release
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.locations import locations_of, write_locations
 from sqe_chain.protocol.plan import Plan
@@ -48,11 +48,12 @@ def export_states(env: Environment) -> Iterator[str]:
         ServiceStopped: a plan is unfinished; the next run of the service finishes it.
     """
     env.flow.check()
+    check_has_run(env, {})
     mine, home = claim(env, dict)
     try:
         data = env.home.plan(env.flow.name, home.number)
         if data is None:
-            raise ConfigurationError(f"flow {env.flow.name!r} has never run with this store")
+            raise never_run(env.flow.name)
         plan = Plan.from_bytes(data)
         check_layout(env.flow, plan.layout, env.settings.drop_stages)
         digest, count = blake2b(digest_size=16), 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from sqe_chain.errors import START_OVER, ConfigurationError, StoreInconsistent
+from sqe_chain.errors import START_OVER, StoreInconsistent
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
+from sqe_chain.protocol.claim import never_run
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
@@ -81,7 +82,7 @@ def find_progress(
     last = read_plan(env, name, home.number)
     number = max(home.number, known)
     if number < 0:
-        raise ConfigurationError(f"flow {name!r} has never run with this store")
+        raise never_run(name)
     committed = {tp: commit.offset for tp, (commit, _) in ours.items()}
     if last is None:
         closed = max((int(str(meta.get("closes", 0))) for _, meta in ours.values()), default=0)

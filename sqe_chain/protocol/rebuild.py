@@ -30,7 +30,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.attempts import Attempt, Attempts, cells_of, name_of
-from sqe_chain.protocol.claim import check_not_superseded, claim, release
+from sqe_chain.protocol.claim import check_has_run, check_not_superseded, claim, release
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Rebuilt
@@ -91,6 +91,7 @@ class Rebuild:
             )
         check_stores(env)
         infos = inputs.describe(env.flow, env.log)
+        check_has_run(env, inputs.group_commits(env.flow, env.log, infos))
         with env.step(CLAIM):
             mine, home = claim(env, partial(inputs.group_commits, env.flow, env.log, infos), lost=True)
         self.claimed = mine

@@ -179,7 +179,7 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """One transaction: committed at the end, rolled back by an exception.
+        """One transaction: committed at the end, rolled back by an exception. Reading does not create the file.
 
         Args:
             write: take the write lock first, so that nobody changes what is read until the end.
@@ -191,7 +191,7 @@ class SqliteFile:
         """
         with self._lock:
             try:
-                connection = self._opened()
+                connection = self._opened(create=write)
                 connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 try:
                     yield connection
@@ -199,6 +199,8 @@ class SqliteFile:
                 finally:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
+                    if connection is not self._connection:
+                        connection.close()
             except sqlite3.Error as error:
                 known = mapped(error, self._path)
                 if known is None:
@@ -212,7 +214,9 @@ class SqliteFile:
                 self._connection.close()
                 self._connection = None
 
-    def _opened(self) -> sqlite3.Connection:
+    def _opened(self, *, create: bool) -> sqlite3.Connection:
+        if self._connection is None and not create and not Path(self._path).exists():
+            return _empty()
         if self._connection is None:
             connection = sqlite3.connect(
                 self._path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False
@@ -236,6 +240,13 @@ class SqliteFile:
 _files: dict[tuple[int, str, float], SqliteFile] = {}
 
 
+def _empty() -> sqlite3.Connection:
+    """What a file holds that nobody has written yet."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    _make_tables(connection)
+    return connection
+
+
 def _identity(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)  # noqa: PTH116 - called for each transaction, and pathlib costs twice as much
@@ -252,8 +263,7 @@ def _prepare(connection: sqlite3.Connection, path: str, timeout_s: float) -> Non
         connection.execute("BEGIN IMMEDIATE")
         # Look again under the lock: another process may have made the tables since.
         if _versions(connection) == (0, 0, 0):
-            for statement in (SCHEMA + LOCATIONS + WITNESSES).split(";"):
-                connection.execute(statement)
+            _make_tables(connection)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
@@ -270,6 +280,11 @@ def _prepare(connection: sqlite3.Connection, path: str, timeout_s: float) -> Non
             f"sqlite://{path}: this file system allows only the journal mode {mode}, not wal; use a local disk"
         )
     connection.execute("PRAGMA synchronous = FULL")
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    for statement in (SCHEMA + LOCATIONS + WITNESSES).split(";"):
+        connection.execute(statement)
 
 
 def _journal_mode_wal(connection: sqlite3.Connection, timeout_s: float) -> str:

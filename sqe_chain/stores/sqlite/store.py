@@ -7,6 +7,7 @@ The schema is documented in docs/stores.md.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import ConfigurationError
@@ -87,7 +88,7 @@ class SqliteStore:
             Unavailable: locked by another process, or the disk is full.
             ConfigurationError: not a database, another program's, or no right to write it.
         """
-        with self._file.transaction(write=True):
+        with self._file.transaction(write=Path(self.path).exists()):
             return []
 
     def remarks(self) -> list[str]:

@@ -1,0 +1,54 @@
+"""Goal: a path that does not exist stays so; no command that only reads makes anything there. Method: each of them, told one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+KAFKA = ("--kafka", "broker:9092")
+STORES = {
+    "state": ("state", "cli_flows:counts", "per-word"),
+    "state of windows": ("state", "cli_flows:windows", "per-window", "--waiting"),
+    "excluded": ("excluded", "cli_flows:counts"),
+    "flows list": ("flows", "list"),
+    "flows forget": ("flows", "forget", "cli-counts", "--yes", *KAFKA),
+    "readers show": ("readers", "show", "cli_flows:once"),
+    "rebuild": ("rebuild", "cli_flows:counts", "--engine", "inprocess", *KAFKA),
+    "rewind": ("rewind", "cli_flows:counts", "--to", "words[0]=0", "--engine", "inprocess", *KAFKA),
+    "announce": ("announce", "cli_flows:counts", "--engine", "inprocess", *KAFKA),
+    "export": ("export", "cli_flows:counts", "states.jsonl", *KAFKA),
+    "import": ("import", "cli_flows:counts", "missing.jsonl", *KAFKA),
+}
+OTHERS = {
+    **{f"dev {name}": ("dev", name, "--dir", "{}") for name in ("status", "down", "reset")},
+    **{f"tables {name}": ("tables", name, "{}") for name in ("show", "compact", "vacuum")},
+    "store check": ("store", "check", "sqlite://{}"),
+    **{name: (*words, "--store", "sqlite://{}") for name, words in STORES.items()},
+}
+
+
+def below(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if "__pycache__" not in path.parts}
+
+
+@pytest.mark.parametrize("missing", ["typo", "typo/below"])
+@pytest.mark.parametrize("words", OTHERS.values(), ids=OTHERS)
+@pytest.mark.usefixtures("flows", "log")
+def test_nothing_is_made(
+    words: tuple[str, ...], missing: str, tmp_path: Path, command: Callable[..., Result]
+) -> None:
+    before = below(tmp_path)
+    done = command(*(word.replace("{}", str(tmp_path / missing)) for word in words))
+    assert done.exit_code in {0, 2, 3}, done.output
+    assert below(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["status", "down", "reset"])
+def test_a_directory_without_servers_is_named(
+    name: str, tmp_path: Path, command: Callable[..., Result]
+) -> None:
+    done = command("dev", name, "--dir", str(tmp_path / "typo"))
+    assert f"nothing was started in {tmp_path / 'typo'} yet" in done.output.replace("\n", "")
