@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from sqe_chain.errors import PoisonError, ServiceStopped, Superseded
+from sqe_chain.errors import PoisonError, RecreatedTopic, ServiceStopped, Superseded
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import check_not_superseded, claim, release, stamp
@@ -199,14 +199,9 @@ class Aggregation:
     def _batch(self, *, at_end: bool, close: bool = False) -> BatchResult:
         env, spec = self.env, self.env.settings.rebuild
         began_ms = env.clock.now_ms()
-        infos, bounds = self._look()
+        infos, bounds, found = self._look_and_process(at_end=at_end, close=close)
         owned = self.owned
         last = owned.last
-        if spec is not None:
-            bounds = inputs.limit_bounds(bounds, spec.until)
-        found = self._process(
-            last, bounds, infos, at_end=at_end, close=close
-        )  # nothing outside has changed yet
         if found is None:
             last = self._note_published(infos)
             owned.applier.commit_again(last, now=at_end)
@@ -239,6 +234,34 @@ class Aggregation:
             size = sum(end.size for end in report.ends) + report.output_size
             self._bytes_per_record = max(16.0, size / result.inputs)
         return result
+
+    def _look_and_process(
+        self, *, at_end: bool, close: bool
+    ) -> tuple[
+        dict[str, TopicInfo],
+        dict[TopicPartition, Bounds],
+        tuple[Part, Report, tuple[Exclusion, ...]] | None,
+    ]:
+        """The topics, their bounds, and step 3 of what is new in them; nothing outside has changed then.
+
+        All of it again, if an input was created again meanwhile: it enters as a new root, or stops the service.
+        """
+        env, spec = self.env, self.env.settings.rebuild
+        while True:  # not bounded: each further round means that an input was created again just now
+            infos, bounds = self._look()
+            if spec is not None:
+                bounds = inputs.limit_bounds(bounds, spec.until)
+            try:
+                return (
+                    infos,
+                    bounds,
+                    self._process(self.owned.last, bounds, infos, at_end=at_end, close=close),
+                )
+            except RecreatedTopic:
+                look = partial(inputs.is_recreated_since, env.flow, env.ports.log, infos)
+                # Marks raise it for a topic upstream, too.
+                if spec is not None or not env.retry.call("look at the topics", look):
+                    raise
 
     def _note_published(self, infos: dict[str, TopicInfo]) -> Plan:
         """Without stages no header says that the last batch is published: an empty plan after it does. Returns the last plan."""

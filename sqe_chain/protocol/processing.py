@@ -201,9 +201,7 @@ class Processor:
         ranges = [one for one in batch.ranges if one.reads or one.topic not in unneeded]
         now = env.log.topic_ids({planned.topic for planned in ranges})
         for planned in ranges:
-            source = env.flow.source_of(planned.topic)
-            enters = planned.topic in now and source is not None and source.raw
-            same_inputs.check_same_id(planned, now.get(planned.topic), files, enters=enters)
+            same_inputs.check_same_id(planned, now.get(planned.topic), files)
         for text in report.notices:
             env.emit(Notice(text))
         return report, (*batch.exclusions, *exclusions)

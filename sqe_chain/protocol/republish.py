@@ -114,6 +114,11 @@ class Republisher:
             try:
                 return self._batch(infos, offsets, bounds, began_ms, at_end=at_end)
             except RecreatedTopic:
+                look = partial(inputs.is_recreated_since, self.env.flow, self.env.ports.log, infos)
+                if not self.env.retry.call(
+                    "look at the topics", look
+                ):  # marks raise it for a topic upstream, too
+                    raise
                 anew = True
 
     def _batch(

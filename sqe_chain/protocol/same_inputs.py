@@ -39,16 +39,13 @@ def check_same(known: PlannedRange, info: TopicInfo | None, files: Files = _NO_F
         ).at(known.topic, known.partition)
 
 
-def check_same_id(
-    known: PlannedRange, topic_id: bytes | None, files: Files = _NO_FILES, *, enters: bool = False
-) -> None:
+def check_same_id(known: PlannedRange, topic_id: bytes | None, files: Files = _NO_FILES) -> None:
     """Check that a topic still has the id of the one that was read; None: it is gone.
 
     Args:
         known: what was read.
         topic_id: the id now.
         files: see `Plan.files`.
-        enters: with another id it is another root, which the next start reads.
 
     Raises:
         RecreatedTopic: it has another id, or is gone.
@@ -61,14 +58,9 @@ def check_same_id(
         )
     if topic_id is None or topic_id.hex() != known.topic_id:
         found = "no topic" if topic_id is None else topic_id.hex()
-        way_out = (
-            "Start again: it has no envelopes, so it is another root"
-            if enters
-            else f"The only way on is to {START_OVER}"
-        )
         raise RecreatedTopic(
             f"input {known.topic!r} was {known.topic_id}, now it is {found}: it was deleted or created again; what it "
-            f"holds now is not what was read. {way_out}"
+            f"holds now is not what was read. The only way on is to {START_OVER}"
         ).at(known.topic, known.partition)
 
 

@@ -99,7 +99,7 @@ MUTANTS: Final = (
         "what was read while a topic was created again counts",
         (
             "protocol/processing.py",
-            "            same_inputs.check_same_id(planned, now.get(planned.topic), files, enters=enters)\n",
+            "            same_inputs.check_same_id(planned, now.get(planned.topic), files)\n",
             "",
         ),
         tests=(

@@ -335,11 +335,19 @@ def test_a_root_created_again_counts_as_new_and_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recreated", "expected"), [("stop", None), ("count", WORDS + WORDS + MORE), ("skip", WORDS + MORE)]
+    ("service", "recreated", "expected"),
+    [
+        (counting, "stop", None),
+        (passing, "stop", None),
+        (counting, "count", WORDS + WORDS + MORE),
+        (counting, "skip", WORDS + MORE),
+    ],
 )
-def test_a_topic_in_between_created_again(recreated: str, expected: list[str] | None) -> None:
+def test_a_topic_in_between_created_again(
+    service: Service, recreated: str, expected: list[str] | None
+) -> None:
     """Old roots come on new lanes: stop, count them once more, or skip what was counted."""
-    found = counting(recreated=recreated)
+    found = service(recreated=recreated)
     flow = Flow("first")
     flow.source("origin", StringValue).to("between", key=first_letter, partitions=1)
     one, two = Rehearsal(flow, log=found.log), middle(found.log)
