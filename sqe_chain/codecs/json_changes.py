@@ -13,10 +13,12 @@ from urllib.parse import unquote
 
 from sqe_chain.codecs.json_shape import FieldShape, fields_in, forbids, whole_shape
 
-_TEXT: Final = ("datetime", "date", "time", "timedelta", "uuid", "decimal", "bytes")
-"""Kinds that are text in JSON."""
+_TEXT: Final = ("datetime", "date", "time", "timedelta", "uuid", "decimal")
+"""Kinds that are text in JSON, which means the same as it is."""
 _NOT_NOTED: Final = ("metadata", "namedtuple", "typeddict", "literal")
 """Kinds as older versions noted them, without what they consist of; enums too, by their names."""
+_LISTS: Final = {"array": ("array",), "set": ("set", "array"), "list": ("array", "set")}
+"""What reads a list in JSON. A set would lose what is twice in it; older versions noted sets, too, as `list`."""
 _AT_LEAST: Final = frozenset({"ge", "gt", "min_length"})
 _AT_MOST: Final = frozenset({"le", "lt", "max_length"})
 
@@ -119,8 +121,11 @@ def _alternative_reads(was: str, now: str, pairs: list[Names]) -> bool:
         return True
     if was.startswith("oneof<"):
         return _all_of(_inner(was), now)
-    if was.endswith(">") and now.endswith(">") and was.partition("<")[0] == now.partition("<")[0]:
+    (holder, _, _), (reader, _, _) = was.partition("<"), now.partition("<")
+    if was.endswith(">") and now.endswith(">") and reader in _LISTS.get(holder, (holder,)):
         both = _inner(was), _inner(now)
+        if reader == "set" and "int" in _split(both[0][0], "|") and "int" not in _split(both[1][0], "|"):
+            return False  # two large ints may be one float
         alike = len(both[0]) == len(both[1])
         return alike and all(_reads(one, other, pairs) for one, other in zip(*both, strict=True))
     return was == now or (was, now) == ("int", "float") or (was in _TEXT and now == "str")

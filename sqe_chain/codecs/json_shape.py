@@ -1,7 +1,7 @@
 """The shape of a type in JSON, as a short text; `json_changes` says whether another type can read what it wrote.
 
 A shape has one text for each struct or dataclass that the type refers to, itself included: fields with their
-kinds, such as ``events:int !robot:str parts:list<.Part> note:none|str -screws:int``; ``!`` is required, ``-`` was
+kinds, such as ``events:int !robot:str parts:array<.Part> note:none|str -screws:int``; ``!`` is required, ``-`` was
 removed from the type, but may still be in values written before. More where it matters:
 
 * ``int{ge=0}``: bounds; ``.Hot{tag=type:Hot}``: how a class of a union is told from the others.
@@ -263,8 +263,10 @@ def _kind(info: Any) -> str:  # noqa: ANN401 - msgspec's description
             text = f"oneof<{','.join(sorted(_detail(one.value) for one in info.cls))}>"
         case mi.LiteralType():
             text = f"oneof<{','.join(sorted(map(_detail, info.values)))}>"
+        case mi.SetType() | mi.FrozenSetType():
+            text = f"set<{_kind(info.item_type)}>"
         case _ if isinstance(info, _COLLECTIONS):
-            text = f"list<{_kind(info.item_type)}>"
+            text = f"array<{_kind(info.item_type)}>"
         case _:
             text = _simple(info)
     limits = ";".join(_limits(info))

@@ -249,8 +249,8 @@ INCOMPATIBLE: list[tuple[str, Fields, Fields, str]] = [
     ("float to int", {"a": float}, {"a": int}, "was float, now it is int"),
     ("text", {"a": int}, {"a": str}, "was int, now it is str"),
     ("narrower", {"a": int | None}, {"a": int}, r"was int\|none, now it is int"),
-    ("narrower below", {"a": list[float]}, {"a": list[int]}, "was list<float>"),
-    ("list to dict", {"a": list[int]}, {"a": dict[str, int]}, "was list<int>"),
+    ("narrower below", {"a": list[float]}, {"a": list[int]}, "was array<float>"),
+    ("list to dict", {"a": list[int]}, {"a": dict[str, int]}, "was array<int>"),
     ("renamed", {"a": int}, {"b": int}, "field 'a' is gone and field 'b' is new"),
     ("below", {"a": type_of({"x": int}, "Below")}, {"a": type_of({"x": str}, "Below")}, "'x' was int"),
     (
@@ -315,7 +315,7 @@ def test_types_that_refer_to_themselves_and_very_large_ones_have_a_shape() -> No
         children: "list[Tree]" = []  # noqa: UP037
 
     Tree.__annotations__["children"] = list[Tree]
-    assert Json(Tree).shape() == {"json:Tree": "children:list<.Tree>"}
+    assert Json(Tree).shape() == {"json:Tree": "children:array<.Tree>"}
     large = type_of({f"field{number}": int for number in range(LENGTH_LIMIT // 10)})
     assert Json(large).shape() == {}
     assert Json(large).misread("json:State", {}) == ""
