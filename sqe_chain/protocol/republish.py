@@ -187,7 +187,8 @@ class Republisher:
             Each partition's next offset now.
 
         Raises:
-            ConfigurationError: a partition is not read, or an offset lies after the next one to read.
+            ConfigurationError: a partition is not read, an offset lies after the next one to read, or readers of SQE's record
+                keys would count replays.
         """
         env = self.env
         if isinstance(to, int):
@@ -200,6 +201,8 @@ class Republisher:
                     f"the flow has read up to {progress.offset}" if progress else "this flow does not read it"
                 )
                 raise ConfigurationError(f"{tp[0]}[{tp[1]}]: cannot be rewound to offset {offset}: {at}")
+        to = {tp: offset for tp, offset in to.items() if offset < self._inputs[tp].offset}
+        self._check_marks_known(to)
         for (topic, partition), offset in to.items():
             topic_id = self._inputs[topic, partition].topic_id
             marks = PartitionMarks(topic, topic_id, partition, entered_in_middle=offset > 0)
@@ -207,6 +210,18 @@ class Republisher:
         self._commit(list(to), moved_by=env.new_run_id())
         env.commits.settle()
         return {tp: progress.offset for tp, progress in self._inputs.items()}
+
+    def _check_marks_known(self, to: Mapping[TopicPartition, int]) -> None:
+        """Check that a flow which writes no replays for readers of SQE's record keys will know all of them again."""
+        flow = self.env.flow
+        for (topic, partition), offset in to.items():
+            source = flow.source_of(topic)
+            if flow.writes_sqe and offset > 0 and source is not None and not source.raw:
+                raise ConfigurationError(
+                    f"{topic}[{partition}]: cannot be rewound to offset {offset}: what came before it would be forgotten, and later "
+                    "replays of it written, which readers of SQE's record keys cannot notice. Expected 0, if the log still begins "
+                    f"there. Rewind to {topic}[{partition}]=0, or leave the partition where it is"
+                )
 
     def check_moved(self) -> None:
         """Wait until a run that is alive would have shown itself after `rewind`: by its commits, if it did not look before.

@@ -10,7 +10,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
 from sqe_chain.envelope.message import read
-from sqe_chain.errors import FlowError, PoisonError, TooManyLanes
+from sqe_chain.errors import ConfigurationError, FlowError, PoisonError, TooManyLanes
 from sqe_chain.flow import Filter, Stream
 from sqe_chain.flow.context import Context
 from sqe_chain.protocol import republish
@@ -191,6 +191,29 @@ def test_readers_of_sqe_s_keys_get_no_replay_of_a_service_upstream(*, stages: bo
     records = writer.log.records("sqe")
     assert [StringValue.FromString(one.value() or b"").value for one in records] == ["a", "b", "c", "d"]
     assert len(writer.log.records("words")) == 7
+
+
+def test_a_writer_for_sqe_is_rewound_to_the_beginning_or_not_at_all() -> None:
+    """Further on it would not know what came before, and write later replays of it."""
+    first, second = Flow("first"), Flow("to-sqe")
+    first.source("before", StringValue, raw=True).to("words", key=lambda _: "all", partitions=1)
+    second.source("words", StringValue).to_sqe("sqe", partitions=1, process_id=7)
+    upstream = Rehearsal(first, partitions={"before": 2})
+    writer = Rehearsal(second, log=upstream.log)
+    for partition, text in ((0, "a"), (1, "b"), (1, "c")):  # two lanes: "a" is alone in its own
+        upstream.feed("before", word(text), partition=partition)
+        upstream.run_until_caught_up()
+        writer.run_until_caught_up()
+    with pytest.raises(ConfigurationError, match=r"words\[0\]: cannot be rewound to offset 1: .* Expected 0"):
+        writer.rewind({("words", 0): 1})
+    writer.rewind({("words", 0): 0})
+    writer.run_until_caught_up()
+    upstream.rewind({("before", 0): 0})
+    upstream.feed("before", word("d"))
+    upstream.run_until_caught_up()
+    writer.run_until_caught_up()
+    written = [StringValue.FromString(one.value() or b"").value for one in writer.log.records("sqe")]
+    assert written == ["a", "b", "c", "a", "b", "c", "d"]
 
 
 def test_what_readers_of_sqe_s_keys_could_not_tell_from_replays_is_refused() -> None:
