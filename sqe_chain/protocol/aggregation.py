@@ -17,6 +17,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import check_not_superseded, claim, release, stamp
 from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.cutting import Part
+from sqe_chain.protocol.dead_letter_commits import DeadLetterCommits
 from sqe_chain.protocol.dropping import Dropping
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.environment import Environment
@@ -82,6 +83,7 @@ class Aggregation:
     _choice: NextBatch = field(init=False)
     _holding: Holding = field(init=False)
     _dropping: Dropping = field(init=False)
+    _letters: DeadLetterCommits = field(init=False)
     _owned: OwnedFlow | None = None
     _bytes_per_record: float = 100.0
     _seen: FilesSeen | None = None
@@ -92,6 +94,7 @@ class Aggregation:
         self._choice = NextBatch(self.env)
         self._holding = Holding(self.env)
         self._dropping = Dropping(self.env)
+        self._letters = DeadLetterCommits(self.env)
 
     @property
     def last(self) -> Plan | None:
@@ -200,6 +203,8 @@ class Aggregation:
         env, spec = self.env, self.env.settings.rebuild
         began_ms = env.clock.now_ms()
         infos, bounds, found = self._look_and_process(at_end=at_end, close=close)
+        if spec is None:
+            self._letters.renew(infos)
         owned = self.owned
         last = owned.last
         if found is None:

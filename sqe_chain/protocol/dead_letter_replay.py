@@ -26,6 +26,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicInfo
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, parse_metadata
+from sqe_chain.protocol.dead_letter_commits import replay_group
 from sqe_chain.protocol.dead_letters import DeadLetter, parse_dead_letter
 from sqe_chain.segment.target import RECORD_OVERHEAD, headers_size
 
@@ -151,7 +152,7 @@ class DeadLetterReplay:
     @property
     def group(self) -> str:
         """The Kafka group that remembers which letters were sent."""
-        return f"{self.flow.name}.dead-letters-replay"
+        return replay_group(self.flow.name)
 
     def run(self) -> ReplayResult:
         """Send what has not been sent; acknowledged and committed when this returns.
@@ -176,10 +177,14 @@ class DeadLetterReplay:
         for tp in tps:
             begin, end = bounds[tp].begin, bounds[tp].stable_end
             progress = _Progress.of(commits.get(tp), info.topic_id, begin)
-            if progress.sending and progress.to != (self.to or ""):
+            other = progress.sending and progress.to != (self.to or "")
+            if other and self._could_send(
+                Range(topic, info.topic_id, tp[1], max(progress.offset, begin), end), progress
+            ):
                 raise ConfigurationError(
                     f"{topic}[{tp[1]}]: letters were being sent to {progress.to or 'where they were read'} when that was "
-                    "interrupted; finish it first, with the same --to"
+                    f"interrupted; finish it first, with the same --to. If that is refused, see what was sent with `sqe-chain peek`; if "
+                    f"nothing was, delete the group {self.group!r} with Kafka's tools"
                 )
             result.lost += max(0, begin - progress.offset)
             start = max(progress.offset, begin)
@@ -194,6 +199,17 @@ class DeadLetterReplay:
         for part in parts:
             part.run()
         return result
+
+    def _could_send(self, read: Range, progress: _Progress) -> bool:
+        """Whether a replay that was interrupted, or refused, may have sent any of these letters to where it was sending them."""
+        before = replace(self, to=progress.to or None)
+        for message in (one for block in self.log.read(read) for one in block):
+            letter = parse_dead_letter(message)
+            if letter is not None and letter.flow == self.flow.name:
+                with suppress(ConfigurationError, _CannotBeSentError, EnvelopeError):
+                    before.record(letter, message, read, progress.round)
+                    return True
+        return False
 
     def record(self, letter: DeadLetter, message: Message, read: Range, begun: int) -> Output:
         """The record to send for a letter: the same in every repetition.

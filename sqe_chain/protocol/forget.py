@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Superseded
 from sqe_chain.ports import Header, Home, Log, StateStore, Views
 from sqe_chain.ports.readers import flow_of, readers_of
+from sqe_chain.protocol.dead_letter_commits import replay_group
 from sqe_chain.protocol.layout import Layout
 from sqe_chain.protocol.plan import FILES, Plan
 from sqe_chain.protocol.readers import Readers, Record, read_record, write_record
@@ -193,7 +194,7 @@ class ForgetFlow:
             return
         for topic in topics:
             self.log.delete_topic(topic)
-        for group in (self.name, f"{self.name}.dead-letters-replay"):
+        for group in (self.name, replay_group(self.name)):
             self.log.delete_group(group)
 
     def _check_log(self, layouts: list[Layout]) -> None:

@@ -18,6 +18,7 @@ from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, encode_marks, moved_by
 from sqe_chain.protocol.committed import InputProgress, Recreated, enter, tell_entered
+from sqe_chain.protocol.dead_letter_commits import DeadLetterCommits
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import KnownTimes, Seen, progress_of, seen_after, watermarks_of
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
@@ -56,11 +57,13 @@ class Republisher:
     _infos: dict[str, TopicInfo] = field(default_factory=dict)
     _brake: Brake = field(init=False)
     _idle: IdleWriters = field(init=False)
+    _letters: DeadLetterCommits = field(init=False)
     _started_ms: int = field(init=False)
     _seen: Seen = ()
 
     def __post_init__(self) -> None:
         self._idle = IdleWriters(self.env)
+        self._letters = DeadLetterCommits(self.env)
         self._started_ms = self.env.clock.now_ms()
         self._brake = Brake(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
 
@@ -111,6 +114,7 @@ class Republisher:
         while True:  # not bounded: each further round means that an input was created again just now
             # Either it enters as a new root, or this stops the service.
             infos, offsets, bounds = self._look(anew=anew)
+            self._letters.renew(infos)
             try:
                 return self._batch(infos, offsets, bounds, began_ms, at_end=at_end)
             except RecreatedTopic:

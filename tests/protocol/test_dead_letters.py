@@ -6,15 +6,21 @@ single write, and is run again. Then each word must be in the state of its stage
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
 from itertools import count
+from typing import ClassVar
+from uuid import uuid4
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Log
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.ports import Commit, Log, TopicPartition
+from sqe_chain.protocol.dead_letter_commits import RENEW_MS
 from sqe_chain.protocol.dead_letter_replay import CHUNK, DeadLetterReplay, ReplayResult
 from sqe_chain.protocol.dead_letters import parse_dead_letter
 from sqe_chain.protocol.settings import Settings
@@ -140,6 +146,59 @@ def test_what_was_refused_does_not_stand_in_the_way_of_what_is_documented(*, oth
     service.run_until_caught_up()
     said = " ".join(state.value for state in service.states("all").values())
     assert sorted(said.split()) == ["a", "b", "c"][not others :]
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_replay_that_an_older_version_began_and_refused_stands_in_nobodys_way(*, raw: bool) -> None:
+    """Where none of the letters could be sent there, none was; else it is not known."""
+    pipeline = Pipeline("b", "e", raw=raw, again=True).read().corrected()
+    topic_id = pipeline.service.log.describe(["sums.dead-letters"])["sums.dead-letters"].topic_id
+    begun = {"topic_id": topic_id.hex(), "epoch": 0, "round": 0, "to": "", "sending": True, "highest": {}}
+    commits = {("sums.dead-letters", 0): Commit(0, json.dumps(begun))}
+    pipeline.service.log.commit("sums.dead-letters-replay", commits)
+    if raw:
+        assert pipeline.resend(to="words.again").sent == 2
+    else:
+        with pytest.raises(ConfigurationError, match=r"finish it first.*delete the group"):
+            pipeline.resend(to="words.again")
+        assert pipeline.resend().sent == 2
+    assert pipeline.counted() == WORDS
+
+
+class CountingLog(MemoryLog):
+    """Counts commits of each group."""
+
+    counts: ClassVar[Counter[str]] = Counter()
+
+    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
+        self.counts[group] += 1
+        super().commit(group, commits)
+
+
+@pytest.mark.parametrize("stages", [True, False])
+def test_a_running_service_keeps_what_is_known_of_letters_that_were_sent(*, stages: bool) -> None:
+    """Kafka forgets each commit a week after it was made, and the command runs seldom."""
+    code, counts = Code("b"), CountingLog.counts
+    flow = flow_of(code)
+    if not stages:
+        flow = Flow("sums", poison="dead_letter")
+        flow.source("words", StringValue).map(code.check).to("said", partitions=1)
+    service = Rehearsal(flow, log=CountingLog(uuid4().hex))
+    for text in ("a", "b"):
+        service.feed("words", word(text))
+    service.run_until_caught_up()
+    code.broken.clear()
+    replay = DeadLetterReplay(flow, service.log)
+    assert replay.run().sent == 1
+    before = service.log.committed(replay.group, [("sums.dead-letters", 0)])
+    counts.clear()
+    service.run_until_caught_up()
+    assert counts[replay.group] == 0
+    for hours in (1, 2):
+        service.clock.jump(RENEW_MS + 1)
+        service.run_until_caught_up()
+        assert counts[replay.group] == hours
+    assert service.log.committed(replay.group, [("sums.dead-letters", 0)]) == before
 
 
 def test_a_second_time_only_new_letters_are_sent() -> None:
