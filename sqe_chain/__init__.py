@@ -16,9 +16,8 @@ from sqe_chain.replays import ReplayFilter
 if TYPE_CHECKING:
     from sqe_chain.protocol.events import TableFlushed
     from sqe_chain.protocol.settings import Settings
-    from sqe_chain.runtime.lookup import get
     from sqe_chain.runtime.running import RunningService, run, running
-    from sqe_chain.runtime.states import States, states
+    from sqe_chain.runtime.states import States, get, states
 
 __all__ = [
     "Chain",
@@ -42,7 +41,7 @@ __all__ = [
 
 _LATER = {
     "TableFlushed": "sqe_chain.protocol.events",
-    "get": "sqe_chain.runtime.lookup",
+    "get": "sqe_chain.runtime.states",
     "RunningService": "sqe_chain.runtime.running",
     "run": "sqe_chain.runtime.running",
     "running": "sqe_chain.runtime.running",

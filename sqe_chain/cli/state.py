@@ -27,7 +27,7 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.protocol.holding import waiting_in
 from sqe_chain.runtime.connecting import open_stores
-from sqe_chain.runtime.states import Rows, decoded, stage_named, stored_rows
+from sqe_chain.runtime.states import Rows, States, stage_named, stored_rows
 from sqe_chain.safe_text import one_line
 
 
@@ -96,15 +96,15 @@ def state(
             show_waiting(waiting_in(opened[""], flow, node), as_lines=choice.json)
             return
         wanted = [_key(text) for text in keys or ()]
-        stored = stored_rows(flow, node, opened, wanted)
         if node.codec is not None:
-            _show_states(node, node.codec, decoded(node, node.codec, stored, wanted), choice)
+            _show_states(node, node.codec, States(flow, stage, opened).rows(wanted), choice)
         elif choice.narrows:
             raise ConfigurationError(
                 f"stage {node.name!r} is a filter: its rows can only be listed; leave out --match, --where, --from, --to and --output"
             )
         else:
-            _show_rows(islice(stored, choice.limit), as_lines=choice.json)
+            rows = stored_rows(flow, node, opened, wanted)
+            _show_rows(islice(rows, choice.limit), as_lines=choice.json)
 
 
 def _show_states(node: StageNode, codec: Codec[Any], states: Iterable[StoredState], choice: Choice) -> None:

@@ -1,20 +1,29 @@
-"""Reads the states of a stage: as rows, a mapping, or tables. Reading does not disturb a running service."""
+"""Reads the states of a flow: one by its key, a mapping, rows, or tables. Reading does not disturb a running service.
+
+Readers find states by names that never change, also while a rebuild switches over and deletes the old ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqe_chain.codecs import Codec
-from sqe_chain.errors import ConfigurationError, PoisonError, StoreInconsistent
+from sqe_chain.codecs.registry import codec_tagged
+from sqe_chain.errors import ConfigurationError, PoisonError, StoreInconsistent, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.partitioner import key_bytes
-from sqe_chain.ports import StateStore
-from sqe_chain.runtime.connecting import open_stores
-from sqe_chain.runtime.locating import StoredStage
+from sqe_chain.partitioner import cell_of, key_bytes
+from sqe_chain.ports import Location, StateStore
+from sqe_chain.runtime.connecting import open_stores, shared
+from sqe_chain.runtime.neighbours import check_stores
+from sqe_chain.segment.states import check_whole
+from sqe_chain.stores import open_store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +31,95 @@ if TYPE_CHECKING:
 
 Key = str | bytes
 Rows = Iterator[tuple[bytes, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStage:
+    """A stage as readers find it, under the name of its flow.
+
+    Args:
+        flow: name of the flow.
+        name: name of the stage.
+        home: a store that holds the flow's locations: all stores of the flow do.
+        store: the store that holds the states.
+    """
+
+    flow: str
+    name: str
+    home: StateStore
+    store: StateStore
+
+    def location(self) -> Location:
+        """Where it is now; see `location_of`."""
+        return location_of(self.home, self.flow, self.name)
+
+    def read(self, keys: Sequence[bytes], where: Location | None = None) -> list[bytes | None]:
+        """The states of these keys, None where there is none.
+
+        A rebuild deletes old states only after it has written the new location. So a state that was found is valid; but
+        one that is missing may have been deleted, if the stage has moved since `where` was read.
+
+        Args:
+            keys: the keys.
+            where: the stage's location, if it was just looked up.
+        """
+        where = where or self.location()
+        while True:  # ends: each further round needs another rebuild of the flow
+            found = []
+            for key in keys:
+                cell = cell_of(key, where.state_partitions, where.buckets)
+                header, states, _ = self.store.read(where.flow, self.name, cell, [key])
+                if header is not None:
+                    check_whole(header, f"{where.flow}/{self.name}/{cell}")
+                found += states
+            if None not in found:
+                return found
+            before, where = where, self.location()
+            if _rows(before) == _rows(where):
+                return found
+
+    def scan(self, keys: Sequence[bytes] = ()) -> Iterator[tuple[bytes, bytes]]:
+        """All rows, those of a state partition in the order of their keys.
+
+        Args:
+            keys: for a stage without buckets: read only the state partitions of these keys; without any, all.
+
+        Raises:
+            Unavailable: the flow was rebuilt during the scan, so rows may be missing; begin again.
+        """
+        where = self.location()
+        partitions = where.state_partitions
+        cells = {cell_of(key, partitions, 1) for key in keys} if keys else range(partitions * where.buckets)
+        for cell in sorted(cells):
+            yield from sorted(self.store.scan(where.flow, self.name, cell))
+        if _rows(where) != _rows(self.location()):
+            raise Unavailable(
+                f"flow {self.flow!r} was rebuilt while stage {self.name!r} was read; read it again"
+            )
+
+
+def location_of(store: StateStore, flow: str, stage: str) -> Location:
+    """Where a stage is now.
+
+    Args:
+        store: one of the flow's stores: each has all of its locations.
+        flow: name of the flow.
+        stage: name of the stage.
+
+    Raises:
+        ConfigurationError: the flow, or the stage, has not run with this store yet.
+    """
+    known = store.locations(flow)
+    if known is None:
+        raise ConfigurationError(f"the store has no flow {flow!r}: it has not run with this store yet")
+    if stage not in known.stages:
+        raise ConfigurationError(f"flow {flow!r} has not run with stage {stage!r} yet")
+    return known.stages[stage]
+
+
+def _rows(where: Location) -> tuple[str, int, int]:
+    """Which rows are at a location."""
+    return where.flow, where.state_partitions, where.buckets
 
 
 class States(Mapping[Key, Any]):
@@ -89,8 +187,7 @@ class States(Mapping[Key, Any]):
             wanted = [key_bytes(key) for key in keys]
         except PoisonError as error:
             raise ConfigurationError(f"stage {self._node.name!r}: {error}") from None
-        stored = stored_rows(self._flow, self._node, self._stores, wanted)
-        return decoded(self._node, self._codec, stored, wanted)
+        return self._decoded(stored_rows(self._flow, self._node, self._stores, wanted), wanted)
 
     def to_arrow(self) -> pa.Table:
         """As an Arrow table: a column for the key and for each field; with windows, for their beginning and end too.
@@ -106,6 +203,15 @@ class States(Mapping[Key, Any]):
         """As a pandas data frame; see `to_arrow`."""
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
+
+    def _decoded(self, rows: Rows, keys: Sequence[bytes]) -> Iterator[StoredState]:
+        for name, data in rows:
+            if data is None:
+                yield StoredState(name, None)
+                continue
+            with _decoding(name, self._node.name, self._flow.name, self._codec.type_name):
+                found = list(self._node.stage_kind.states_in(name, data))
+            yield from (one for one in found if not keys or one.key in keys)
 
     def _check_no_windows(self) -> None:
         if self._node.stage_kind.windowed:
@@ -148,7 +254,6 @@ def stored_rows(flow: Flow, node: StageNode, stores: Mapping[str, StateStore], k
 
     Raises:
         ConfigurationError: the flow has not run with this stage yet.
-        StoreInconsistent: its last plan is missing, or cannot be read.
         Unavailable: the flow was rebuilt while all its rows were read; read them again.
     """
     stage = StoredStage(flow.name, node.name, stores[""], stores[node.store or ""])
@@ -158,23 +263,14 @@ def stored_rows(flow: Flow, node: StageNode, stores: Mapping[str, StateStore], k
         yield from stage.scan(keys)
 
 
-def decoded(node: StageNode, codec: Codec[Any], rows: Rows, keys: Sequence[bytes]) -> Iterator[StoredState]:
-    """The states in rows; for a stage with windows, of each open and each retained window.
-
-    Raises:
-        StoreInconsistent: a row cannot be decoded.
-    """
-    for name, data in rows:
-        try:
-            if data is None:
-                yield StoredState(name, None)
-                continue
-            found = list(node.stage_kind.states_in(name, data))
-        except Exception as error:
-            raise StoreInconsistent(
-                f"the state of key {name!r} in stage {node.name!r} is not a {codec.type_name}: {error}"
-            ) from error
-        yield from (one for one in found if not keys or one.key in keys)
+@contextmanager
+def _decoding(key: Key, stage: str, flow: str, type_name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise StoreInconsistent(
+            f"the state of key {key!r} in stage {stage!r} of flow {flow!r} is not a {type_name}: {error}"
+        ) from error
 
 
 def _shown(key: bytes) -> Key:
@@ -182,3 +278,107 @@ def _shown(key: bytes) -> Key:
         return key.decode()
     except UnicodeDecodeError:
         return key
+
+
+def get(flow: Flow | str, stage: str, key: str | bytes, *, store: str | Mapping[str, str]) -> Any | None:  # noqa: ANN401 - a state, of the type that the stage declares
+    """The newest persisted state of a key, even after rebuilds, rewinds and new stages of the flow. Reads only.
+
+    The flow need not run, and is not disturbed. While a rebuild switches over, this returns the old state or the new one,
+    never a mixture. The connection stays open for the next call; `sqe_chain.states` reads many keys at once.
+
+    >>> from sqe_chain.testing import MemoryStore, Rehearsal
+    >>> words = Flow("words")
+    >>> def count(total: dict, word: str) -> None:
+    ...     total["times"] = total.get("times", 0) + 1
+    >>> source = words.source("words", str, raw=True)
+    >>> _ = source.aggregate("per-word", key=lambda word: word, state=dict, fold=count)
+    >>> service = Rehearsal(words, store=MemoryStore("words-seen"))
+    >>> for word in ("bee", "ant", "bee"):
+    ...     _ = service.feed("words", word)
+    >>> service.run_until_caught_up()
+    >>> service.rebuild()
+    >>> get(words, "per-word", "bee", store="memory://words-seen")
+    {'times': 2}
+    >>> get("words", "per-word", "cow", store="memory://words-seen") is None
+    True
+
+    Args:
+        flow: the flow; or its name, in a program that does not have its code. Then states in JSON are returned as plain
+            values, and protobuf messages only if their generated module was imported.
+        stage: name of an aggregate.
+        key: the key; text is UTF-8.
+        store: address of the flow's store; or store name -> address, "" being the home store.
+
+    Returns:
+        The state; None: this key has none.
+
+    Raises:
+        ConfigurationError: an address is wrong; the store does not have this flow or stage; the stage has windows or
+            is a filter; or the flow itself is needed to decode its states.
+        StoreInconsistent: the stored state cannot be decoded.
+        Unavailable: the store does not answer.
+    """
+    name = flow if isinstance(flow, str) else flow.name
+    urls = {"": store} if isinstance(store, str) else store
+    if not urls:
+        raise ConfigurationError("get() needs the address of a store")
+    home = _opened(urls.get("") or next(iter(urls.values())))
+    where = location_of(home, name, stage)
+    decode = _decoder(where, name, stage) if isinstance(flow, str) else _declared(where, flow, stage)
+    if where.store not in urls:
+        raise ConfigurationError(
+            f"stage {stage!r} of flow {name!r} keeps its states in the store {where.store!r}; give its address as well: "
+            f"store={{'': URL, {where.store!r}: URL}}"
+        )
+    stored = StoredStage(name, stage, home, _opened(urls[where.store]))
+    (found,) = stored.read([key_bytes(key)], where)
+    if found is None:
+        return None
+    with _decoding(key, stage, name, where.type_name):
+        return decode(found)
+
+
+_open = ExitStack()
+
+
+@lru_cache(maxsize=32)
+def _opened(url: str) -> StateStore:
+    """The store at an address; the kind of its server is checked once."""
+    check_stores([url])
+    store = open_store(url)
+    _open.enter_context(shared(repr(store), store.close))
+    return store
+
+
+def _declared(where: Location, flow: Flow, stage: str) -> Callable[[bytes], Any]:
+    """A decoder of states, for a flow whose declaration is given."""
+    node = stage_named(flow, stage)
+    if where.kind not in (node.kind, "") or node.codec is None or not node.stage_kind.states_by_key:
+        raise _no_single_state(where.kind or node.kind, flow.name, stage)
+    return node.codec.decode
+
+
+def _decoder(where: Location, flow: str, stage: str) -> Callable[[bytes], Any]:
+    """A decoder of states, by the name of their type."""
+    if where.kind != "aggregate":
+        raise _no_single_state(where.kind, flow, stage)
+    codec, colon, _ = where.type_name.partition(":")
+    if codec == "json" and colon:
+        return json.loads
+    if where.type_name and not colon:
+        try:
+            return codec_tagged(where.type_name).decode
+        except ConfigurationError:
+            raise ConfigurationError(
+                f"stage {stage!r} holds messages of type {where.type_name!r}, which this program has not imported: import the module "
+                "that was generated from their .proto, or give the flow itself instead of its name"
+            ) from None
+    raise ConfigurationError(
+        f"stage {stage!r} holds states of type {where.type_name or 'unknown'!r}: give the flow itself instead of its name"
+    )
+
+
+def _no_single_state(kind: str, flow: str, stage: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"stage {stage!r} of flow {flow!r} is of kind {kind!r}, where a key has no single state; use sqe_chain.states"
+    )

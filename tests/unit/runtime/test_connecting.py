@@ -9,9 +9,9 @@ import pytest
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
-from sqe_chain.runtime import connecting, lookup
-from sqe_chain.runtime.lookup import get
-from sqe_chain.runtime.states import states
+from sqe_chain.runtime import connecting
+from sqe_chain.runtime import states as reading
+from sqe_chain.runtime.states import get, states
 from sqe_chain.stores.memory import MemoryStore
 
 
@@ -26,7 +26,7 @@ class Closing(MemoryStore):
 
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> str:
-    for module in (connecting, lookup):
+    for module in (connecting, reading):
         monkeypatch.setattr(module, "open_store", lambda url: Closing(url.removeprefix("memory://")))
     Closing.closed.clear()
     return f"memory://{uuid4().hex}"

@@ -17,8 +17,8 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain import Flow, get, states
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header, Location, Locations
-from sqe_chain.runtime import lookup
-from sqe_chain.runtime.locating import StoredStage
+from sqe_chain.runtime import states as reading
+from sqe_chain.runtime.states import StoredStage
 from sqe_chain.stages import Tumbling
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
@@ -122,18 +122,17 @@ def test_what_is_no_state_of_this_type_is_inconsistent(found: Deployment) -> Non
         get(found.flow, "per-letter", "a", store=found.urls)
 
 
-def test_a_flow_of_an_older_version_is_found_by_its_plan(found: Deployment) -> None:
-    found.rehearsal.rebuild()
+def test_a_store_that_does_not_say_where_states_are_has_no_such_flow(found: Deployment) -> None:
+    """Every start of a service writes it; its plans are not read in its place."""
     for store in found.stores.values():
         known = store.locations("counts")
         assert known is not None
         store.forget_locations("counts", known)
-    assert get(found.flow, "per-letter", "a", store=found.urls) == Int64Value(value=2)
-    assert get(found.flow, "plain", "a", store=found.urls) == {"words": 2}
-    with pytest.raises(ConfigurationError, match="give the flow itself"):  # its plan names no stores
-        get("counts", "plain", "a", store=found.urls)
-    with states(found.flow, "plain", found.urls) as plain:
-        assert plain.to_dict() == {"a": {"words": 2}, "b": {"words": 1}}
+    for flow in (found.flow, "counts"):
+        with pytest.raises(ConfigurationError, match="has no flow 'counts'"):
+            get(flow, "per-letter", "a", store=found.urls)
+    with states(found.flow, "plain", found.urls) as plain, pytest.raises(ConfigurationError):
+        plain.to_dict()
 
 
 class Rebuilt(MemoryStore):
@@ -176,7 +175,7 @@ def test_rows_that_may_be_missing_are_not_passed_off_as_all(found: Deployment) -
 
 def test_a_server_is_asked_once_who_it_is(found: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(lookup, "check_stores", asked.append)
+    monkeypatch.setattr(reading, "check_stores", asked.append)
     for _ in range(3):
         get("counts", "per-letter", "a", store=found.urls[""])
     assert asked == [[found.urls[""]]]
