@@ -18,6 +18,7 @@ from sqe_chain.protocol.claim import check_not_superseded, claim, release, stamp
 from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.dead_letter_commits import DeadLetterCommits
+from sqe_chain.protocol.described import DescribedTopics
 from sqe_chain.protocol.dropping import Dropping
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.environment import Environment
@@ -84,6 +85,7 @@ class Aggregation:
     _holding: Holding = field(init=False)
     _dropping: Dropping = field(init=False)
     _letters: DeadLetterCommits = field(init=False)
+    _topics: DescribedTopics = field(init=False)
     _owned: OwnedFlow | None = None
     _bytes_per_record: float = 100.0
     _seen: FilesSeen | None = None
@@ -95,6 +97,7 @@ class Aggregation:
         self._holding = Holding(self.env)
         self._dropping = Dropping(self.env)
         self._letters = DeadLetterCommits(self.env)
+        self._topics = DescribedTopics(self.env)
 
     @property
     def last(self) -> Plan | None:
@@ -251,9 +254,9 @@ class Aggregation:
 
         All of it again, if an input was created again meanwhile: it enters as a new root, or stops the service.
         """
-        env, spec = self.env, self.env.settings.rebuild
+        spec, anew = self.env.settings.rebuild, at_end
         while True:  # not bounded: each further round means that an input was created again just now
-            infos, bounds = self._look()
+            infos, bounds = self._look(anew=anew)
             if spec is not None:
                 bounds = inputs.limit_bounds(bounds, spec.until)
             try:
@@ -263,10 +266,11 @@ class Aggregation:
                     self._process(self.owned.last, bounds, infos, at_end=at_end, close=close),
                 )
             except RecreatedTopic:
-                look = partial(inputs.is_recreated_since, env.flow, env.ports.log, infos)
-                # Marks raise it for a topic upstream, too.
-                if spec is not None or not env.retry.call("look at the topics", look):
+                if (
+                    spec is not None or not self._topics.recreated()
+                ):  # marks raise it for a topic upstream, too
                     raise
+                anew = True
 
     def _note_published(self, infos: dict[str, TopicInfo]) -> Plan:
         """Without stages no header says that the last batch is published: an empty plan after it does. Returns the last plan."""
@@ -298,12 +302,11 @@ class Aggregation:
         name = None if holder is None else mark_name(holder.topic, holder.partition)
         return replace(result, held=plan.waiting, holder=name, watermark_ms=holder and holder.watermark_ms)
 
-    def _look(self) -> tuple[dict[str, TopicInfo], dict[TopicPartition, Bounds]]:
+    def _look(self, *, anew: bool) -> tuple[dict[str, TopicInfo], dict[TopicPartition, Bounds]]:
         """Describe the topics, bring the layout up to date with them, and read the bounds of the same topics."""
         env = self.env
-        look_at_topics = partial(inputs.describe, env.flow, env.ports.log, running=True)
         while True:  # not bounded: each further round means that an input was created again just now
-            infos = env.retry.call("look at the topics", look_at_topics)
+            infos = self._topics.look(anew=anew)
             # A topic that was created again enters as a new root, or stops the service.
             bring_up_to_date(self.owned, infos)
             self._tell_files(infos)
@@ -315,6 +318,7 @@ class Aggregation:
             bounds = env.retry.call("look for new records", look)
             if bounds is not None:
                 return infos, bounds
+            anew = True
 
     def _tell_files(self, infos: dict[str, TopicInfo]) -> None:
         """Tell which files there are, when that has changed."""

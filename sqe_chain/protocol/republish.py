@@ -19,6 +19,7 @@ from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, encode_marks, moved_by
 from sqe_chain.protocol.committed import InputProgress, Recreated, enter, tell_entered
 from sqe_chain.protocol.dead_letter_commits import DeadLetterCommits
+from sqe_chain.protocol.described import DescribedTopics
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import KnownTimes, Seen, progress_of, seen_after, watermarks_of
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
@@ -36,10 +37,6 @@ RENEW_MS = 5_000
 """How often the commits of all partitions are made again, whether something came or not: Kafka forgets each of them by itself
 (`offsets.retention.minutes`). And how often a run looks whether somebody else has moved them."""
 
-DESCRIBE_MS = 5_000
-"""How old the description of a topic may be: new partitions enter that late, and changed limits hold from then on. It is looked
-for new records up to hundreds of times a second, and the driver loses some memory with each description."""
-
 
 @dataclass(slots=True)
 class Republisher:
@@ -53,8 +50,7 @@ class Republisher:
     _inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _renewed_ms: int = 0
-    _described_ms: int = 0
-    _infos: dict[str, TopicInfo] = field(default_factory=dict)
+    _topics: DescribedTopics = field(init=False)
     _brake: Brake = field(init=False)
     _idle: IdleWriters = field(init=False)
     _letters: DeadLetterCommits = field(init=False)
@@ -64,6 +60,7 @@ class Republisher:
     def __post_init__(self) -> None:
         self._idle = IdleWriters(self.env)
         self._letters = DeadLetterCommits(self.env)
+        self._topics = DescribedTopics(self.env)
         self._started_ms = self.env.clock.now_ms()
         self._brake = Brake(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
 
@@ -257,25 +254,13 @@ class Republisher:
         offsets = {tp: progress.offset for tp, progress in self._inputs.items()}
         return inputs.lag(offsets, self.env.ports.log.bounds(offsets))
 
-    def _topics(self, *, anew: bool) -> dict[str, TopicInfo]:
-        """The topics as they are now, or were at most `DESCRIBE_MS` ago.
-
-        Their ids need not be asked for before records are read: a topic that still has its id afterwards had it all the time.
-        """
-        env = self.env
-        if anew or abs(env.clock.now_ms() - self._described_ms) > DESCRIBE_MS:  # clocks may be set back
-            look = partial(inputs.describe, env.flow, env.ports.log, running=True)
-            self._infos = env.retry.call("look at the topics", look)
-            self._described_ms = env.clock.now_ms()
-        return self._infos
-
     def _look(
         self, *, anew: bool
     ) -> tuple[dict[str, TopicInfo], dict[TopicPartition, int], Mapping[TopicPartition, Bounds]]:
         """Describe the topics, enter new partitions, and read the bounds of the same topics."""
         env = self.env
         while True:  # not bounded: each further round means that an input was created again just now
-            infos = self._topics(anew=anew)
+            infos = self._topics.look(anew=anew)
             # A topic that was created again enters as a new root, or stops the service.
             fresh = self._enter(infos)
             if fresh:

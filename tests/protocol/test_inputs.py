@@ -27,7 +27,7 @@ from sqe_chain.errors import (
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import TopicInfo
-from sqe_chain.protocol.republish import DESCRIBE_MS
+from sqe_chain.protocol.described import DESCRIBE_MS
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
@@ -572,10 +572,14 @@ class CountingLog(MemoryLog):
         return super().describe(topics)
 
 
-def test_a_service_without_stages_that_has_nothing_to_do_describes_topics_seldom() -> None:
+@pytest.mark.parametrize("stages", [False, True])
+def test_a_service_that_has_nothing_to_do_describes_topics_seldom(*, stages: bool) -> None:
     """It looks ten times a second, and each description costs the broker and the driver something."""
     flow = Flow("pass-on")
-    flow.source("in", bytes, raw=True).to("out", partitions=1)
+    source = flow.source("in", bytes, raw=True)
+    source.to("out", partitions=1)
+    if stages:
+        source.aggregate("all", key=lambda _: "all", state=StringValue, fold=lambda _state, _value: None)
     log = CountingLog(uuid4().hex)
     found = Rehearsal(flow, log=log)
     service = found.start()
