@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from time import time
 from typing import Protocol, TypeVar
 
 from sqe_chain.cli.console import ERR
@@ -12,9 +13,9 @@ from sqe_chain.flow import Flow
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.runtime.connecting import EngineChoice
+from sqe_chain.runtime.connecting import Deployment, EngineChoice
 from sqe_chain.runtime.health import Health
-from sqe_chain.runtime.launching import Deployment, ObserverFactory, Prepared, prepare
+from sqe_chain.runtime.launching import Prepared, prepare
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.runtime.stop import Heartbeat, ServiceClock
@@ -27,41 +28,45 @@ def show_cursor() -> None:
     ERR.show_cursor(show=True)
 
 
-def listening(
-    flow: Flow, kafka: str | None, *, log_json: bool, metrics_port: int | None = None, metrics_host: str = ""
-) -> ObserverFactory:
-    """The observers of a service that the command runs.
+def show_events(flow: Flow, kafka: str | None, *, log_json: bool) -> list[Observer]:
+    """What shows the events of a service: lines, or in a terminal the panel.
 
     Args:
         flow: the flow.
         kafka: brokers, for the panel; None: there are none.
         log_json: JSON lines instead of a panel or text.
-        metrics_port: port for Prometheus; None: no metrics.
-        metrics_host: the address to listen on; by default that of this machine alone.
     """
+    if log_json or not ERR.is_terminal:
+        return [Lines(flow.name, as_json=log_json)]
+    from sqe_chain.cli.panel import LivePanel  # noqa: PLC0415 - most services have no terminal
 
-    @contextmanager
-    def open_observers(statistics: Statistics, clock: ServiceClock) -> Iterator[Sequence[Observer]]:
-        observers: list[Observer] = []
-        with ExitStack() as opened:
-            if metrics_port:
-                from prometheus_client import CollectorRegistry  # noqa: PLC0415 - it takes long, and few ask for it
+    statistics = Statistics(time)
+    return [statistics, LivePanel(ERR, statistics, flow.name, kafka or "")]
 
-                from sqe_chain.runtime.metrics import LOOPBACK, Metrics, serve  # noqa: PLC0415 - the same
 
-                registry = CollectorRegistry()
-                health = Health(clock.quiet_ms)
-                observers += [Metrics(flow.name, registry), health]
-                opened.enter_context(serve(metrics_port, registry, health, metrics_host or LOOPBACK))
-            if log_json or not ERR.is_terminal:
-                observers.append(Lines(flow.name, as_json=log_json))
-            else:
-                from sqe_chain.cli.panel import LivePanel  # noqa: PLC0415 - most services have no terminal
+@contextmanager
+def monitored(flow: Flow, clock: ServiceClock, port: int | None, host: str) -> Iterator[list[Observer]]:
+    """What counts the events of a service for Prometheus, which may ask for them as long as the context lasts.
 
-                observers.append(opened.enter_context(LivePanel(ERR, statistics, flow.name, kafka or "")))
-            yield observers
+    Args:
+        flow: the flow.
+        clock: the service's.
+        port: of this machine; None: nobody asks.
+        host: the address to listen on.
 
-    return open_observers
+    Raises:
+        ConfigurationError: the port is taken, or this machine does not have the address.
+    """
+    if not port:
+        yield []
+        return
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - it takes long, and few ask for it
+
+    from sqe_chain.runtime.metrics import Metrics, serve  # noqa: PLC0415 - the same
+
+    registry, health = CollectorRegistry(), Health(clock.quiet_ms)
+    with serve(port, registry, health, host):
+        yield [Metrics(flow.name, registry), health]
 
 
 def working_on(
@@ -74,7 +79,7 @@ def working_on(
     """
     choice = engine or EngineChoice("inprocess")
     deployment = Deployment(options.kafka, options.kafka_config, options.urls(), choice, once=True)
-    who = listening(flow, options.kafka, log_json=options.log_json)
+    who = show_events(flow, options.kafka, log_json=options.log_json)
     return prepare(flow, settings, deployment, observers=who, restore=show_cursor)
 
 
@@ -94,5 +99,5 @@ def beating(found: Prepared, work: Work[Result_co]) -> Result_co:
     def failed(error: Exception) -> None:
         found.env.emit(Notice(f"the heartbeat does not reach the store: {error}"))
 
-    with Heartbeat(work.beat, found.stop, failed):
+    with Heartbeat(work.beat, found.clock.stop, failed):
         return work.run()

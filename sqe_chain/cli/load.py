@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Self
 
 from rich.progress import (
     BarColumn,
@@ -28,8 +27,6 @@ from sqe_chain.protocol.interfaces import Observer, When
 from sqe_chain.protocol.overwrite import Mode
 from sqe_chain.runtime.launching import launch
 from sqe_chain.runtime.lines import WARNINGS, Lines
-from sqe_chain.runtime.statistics import Statistics
-from sqe_chain.runtime.stop import ServiceClock
 from sqe_chain.safe_text import shown
 
 _MEGA = 1_000_000
@@ -92,14 +89,16 @@ class Loading:
         )
         self._task = self._bar.add_task("looking at files", total=None, what="")
 
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Show the bar in a terminal, as long as the context lasts."""
-        if not ERR.is_terminal:
-            yield
-            return
-        with self._bar:
-            yield
+    def __enter__(self) -> Self:
+        """Show the bar, in a terminal."""
+        if ERR.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop; the last figures stay on the terminal."""
+        if ERR.is_terminal:
+            self._bar.stop()
 
     def looked(self, size: int) -> None:
         """Note that a file was looked at.
@@ -158,12 +157,8 @@ def load(target: FlowArgument, *, options: Load = Load(engine="inprocess")) -> N
         raise ConfigurationError(f"flow {flow.name!r} reads no files: run it with sqe-chain run")
     found = Loading()
 
-    @contextmanager
-    def observers(_statistics: Statistics, _clock: ServiceClock) -> Iterator[Sequence[Observer]]:
-        as_lines = options.log_json or not ERR.is_terminal
-        with found.shown():
-            yield [found, *([Lines(flow.name, as_json=options.log_json)] if as_lines else [])]
-
+    as_lines = options.log_json or not ERR.is_terminal
+    observers: list[Observer] = [found, *([Lines(flow.name, as_json=options.log_json)] if as_lines else [])]
     deployment = options.deployment(once=True, looked=found.looked)
     launch(flow, settings, deployment, observers=observers, restore=show_cursor)
     result = found.result()

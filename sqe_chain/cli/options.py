@@ -18,8 +18,7 @@ from sqe_chain.cli.console import reported
 from sqe_chain.cli.values import paths_of, properties, store_urls
 from sqe_chain.engines import MOST_WORKERS
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.runtime.connecting import EngineChoice
-from sqe_chain.runtime.launching import Deployment
+from sqe_chain.runtime.connecting import Deployment, EngineChoice
 from sqe_chain.runtime.owner import this_process
 
 

@@ -6,12 +6,11 @@ import signal
 from dataclasses import dataclass
 from typing import Annotated
 
-from sqe_chain.cli.listening import listening, show_cursor
+from sqe_chain.cli.listening import monitored, show_cursor, show_events
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import DEFAULTS, Batches, FlowArgument, Option, StartOption, command, settings_in
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import launch
-from sqe_chain.runtime.stop import Stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,18 +89,13 @@ def run(target: FlowArgument, *, service: Service) -> None:
     )
     flow = load_flow(target)
     deployment = service.deployment(once=service.once, partitions=service.partitions)
-    who = listening(
-        deployment.flow_of(flow),
-        service.kafka,
-        log_json=service.log_json,
-        metrics_port=service.metrics_port,
-        metrics_host=service.metrics_host,
-    )
-    stop = Stop()
+    named, clock = deployment.flow_of(flow), deployment.clock()
+    shown = show_events(named, service.kafka, log_json=service.log_json)
     # Until the service has handlers of its own: it may wait for addresses before.
-    before = signal.signal(signal.SIGTERM, lambda *_: stop.request("SIGTERM"))
+    before = signal.signal(signal.SIGTERM, lambda *_: clock.stop.request("SIGTERM"))
     try:
-        launch(flow, settings, deployment, observers=who, stop=stop, restore=show_cursor)
+        with monitored(named, clock, service.metrics_port, service.metrics_host) as counted:
+            launch(flow, settings, deployment, observers=[*counted, *shown], clock=clock, restore=show_cursor)
     finally:
         if before is signal.SIG_DFL:  # else the process ends, with the status of what has happened here
             signal.signal(signal.SIGTERM, before)

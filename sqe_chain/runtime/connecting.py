@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from sqe_chain.engines import MOST_WORKERS
 from sqe_chain.engines.inprocess import InProcessEngine
@@ -18,33 +18,18 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.ports.files import is_other_format
+from sqe_chain.ports.readers import Partitions
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.runtime.neighbours import check_kafka, check_stores
+from sqe_chain.runtime.stop import ServiceClock, Stop
 from sqe_chain.stores import open_store
 
 if TYPE_CHECKING:
     from sqe_chain.logs.kafka import KafkaLog
 
-
-class Inputs(Protocol):
-    """Where a flow's inputs are; see `sqe_chain.runtime.launching.Deployment`."""
-
-    @property
-    def kafka(self) -> str | None:
-        """Brokers."""
-
-    @property
-    def kafka_config(self) -> Path | Mapping[str, str] | None:
-        """Properties of the client."""
-
-    @property
-    def files(self) -> Mapping[str, Sequence[str]]:
-        """Paths instead of those that are declared."""
-
-    @property
-    def looked(self) -> Callable[[int], object]:
-        """Called with the bytes of each file that was looked at."""
+ONCE_PATIENCE_MS = 30_000
+"""How long a service that runs once waits for a broker or store that is unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +67,48 @@ class EngineChoice:
         return self.name == "spark" or self.workers > 1
 
 
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Servers and engine that a flow runs with.
+
+    Attributes:
+        kafka: brokers, ``host:port``; None: the flow reads files, and publishes nothing.
+        kafka_config: file of librdkafka properties, or the properties.
+        stores: store name -> address; "" is the default and home store.
+        engine: what runs the tasks.
+        create_topics: create missing topics, inputs with this number of partitions; None: do not.
+        once: end when all messages that are there have been processed.
+        close_windows: with `once`: then close all windows.
+        files: source of files -> paths and patterns instead of those that are declared.
+        looked: called with the bytes of each file whose content was looked at.
+        partitions: input partitions that this reader has, such as ``0-3``; None: all, the flow is run as one.
+    """
+
+    kafka: str | None = None
+    kafka_config: Path | Mapping[str, str] | None = None
+    stores: Mapping[str, str] = field(default_factory=dict)
+    engine: EngineChoice = field(default_factory=lambda: EngineChoice("inprocess"))
+    create_topics: int | None = None
+    once: bool = False
+    close_windows: bool = False
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    looked: Callable[[int], object] = lambda _size: None
+    partitions: str | None = None
+
+    def flow_of(self, flow: Flow) -> Flow:
+        """The flow, or the one of several readers that runs here.
+
+        Raises:
+            ConfigurationError: `partitions` are none.
+            FlowError: the flow cannot be read by several readers.
+        """
+        return flow if self.partitions is None else flow.reader(Partitions.parse(self.partitions))
+
+    def clock(self) -> ServiceClock:
+        """A clock for one service with it, and in it the request to end."""
+        return ServiceClock(Stop(), ONCE_PATIENCE_MS if self.once else None)
+
+
 def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> KafkaLog:
     """The Kafka cluster. Does not connect yet, except to check the kind of server if there is no TLS.
 
@@ -100,7 +127,7 @@ def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> 
     return log
 
 
-def open_inputs(flow: Flow, deployment: Inputs) -> Log:
+def open_inputs(flow: Flow, deployment: Deployment) -> Log:
     """What a flow reads and where it publishes: Kafka, its files, or both. Does not connect yet; see `open_log`.
 
     Args:

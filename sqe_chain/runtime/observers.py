@@ -1,12 +1,12 @@
-"""Several observers of a service as one; and warnings of libraries as events."""
+"""Several observers of a service as one; warnings of libraries as events; and a function of the user as an observer."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sqe_chain.protocol.events import CaughtUp, Event, Notice
+from sqe_chain.protocol.events import CaughtUp, Event, Notice, TableFlushed
 from sqe_chain.protocol.interfaces import Observer, When
 
 
@@ -17,7 +17,7 @@ class Observers:
     """
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers: Sequence[Observer] = observers
+        self._observers = observers
         self._caught_up = False
 
     def step(self, number: int, when: When) -> None:
@@ -33,6 +33,29 @@ class Observers:
         self._caught_up = caught_up
         for observer in self._observers:
             observer.event(event)
+
+
+OnFlush = Callable[[TableFlushed], object]
+"""Called in the service's thread. What it raises ends the service, as a crash at that moment would."""
+
+
+class FlushListener:
+    """Tells a function of the user when the rows of a batch are in a table for good.
+
+    Args:
+        on_flush: the function.
+    """
+
+    def __init__(self, on_flush: OnFlush) -> None:
+        self._on_flush = on_flush
+
+    def step(self, number: int, when: When) -> None:
+        """Ignored."""
+
+    def event(self, event: Event) -> None:
+        """Pass on."""
+        if isinstance(event, TableFlushed):
+            self._on_flush(event)
 
 
 class _ToObserver(logging.Handler):

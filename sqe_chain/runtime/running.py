@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
@@ -19,14 +19,12 @@ from sqe_chain.protocol.file_inputs import new_files
 from sqe_chain.protocol.interfaces import Observer, When
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.runtime.connecting import EngineChoice, open_inputs, open_stores
+from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_inputs, open_stores
 from sqe_chain.runtime.durations import duration_ms
-from sqe_chain.runtime.launching import Deployment, ObserverFactory, launch, no_observers
-from sqe_chain.runtime.on_flush import OnFlush, listening_to
+from sqe_chain.runtime.launching import launch
+from sqe_chain.runtime.observers import FlushListener, OnFlush
 from sqe_chain.runtime.owner import this_process
 from sqe_chain.runtime.states import States
-from sqe_chain.runtime.statistics import Statistics
-from sqe_chain.runtime.stop import ServiceClock, Stop
 
 Stores = str | Mapping[str, str] | None
 """Address of the flow's store; or store name -> address, "" being the home store; None for flows without stages."""
@@ -102,7 +100,7 @@ def run(  # noqa: PLR0913 - each is an option
         flow,
         _settings(interval, settings),
         deployment,
-        observers=listening_to(_lines(deployment.flow_of(flow), log), on_flush),
+        observers=_observers(deployment.flow_of(flow), log, on_flush),
         restore=_nothing if main else None,
     )
 
@@ -111,11 +109,11 @@ class RunningService:
     """A flow that runs in a thread of this process; made by `running`."""
 
     def __init__(
-        self, flow: Flow, settings: Settings, deployment: Deployment, observers: ObserverFactory
+        self, flow: Flow, settings: Settings, deployment: Deployment, observers: Sequence[Observer]
     ) -> None:
         self.flow = flow = deployment.flow_of(flow)
         self._deployment = deployment
-        self._stop = Stop()
+        self._clock = clock = deployment.clock()
         self._moved = threading.Condition()
         self._bell = _Bell(self._moved)
         self._error: BaseException | None = None
@@ -123,14 +121,9 @@ class RunningService:
         self._log: Log = open_inputs(flow, deployment)
         self._stores = self._opened.enter_context(open_stores(flow, deployment.stores))
 
-        @contextmanager
-        def with_bell(statistics: Statistics, clock: ServiceClock) -> Iterator[Sequence[Observer]]:
-            with observers(statistics, clock) as others:
-                yield [*others, self._bell]
-
         def work() -> None:
             try:
-                launch(flow, settings, deployment, observers=with_bell, stop=self._stop)
+                launch(flow, settings, deployment, observers=[*observers, self._bell], clock=clock)
             except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
                 self._error = error
             with self._moved:
@@ -221,7 +214,7 @@ class RunningService:
         Raises:
             ChainError: the service has ended with this error.
         """
-        self._stop.request("stop")
+        self._clock.stop.request("stop")
         self._thread.join()
         self._opened.close()
         self._raise_if_failed()
@@ -317,7 +310,7 @@ def running(  # noqa: PLR0913 - each is an option
         files=_paths(files),
         partitions=partitions,
     )
-    observers = listening_to(_lines(deployment.flow_of(flow), log), on_flush)
+    observers = _observers(deployment.flow_of(flow), log, on_flush)
     service = RunningService(flow, _settings(interval, settings), deployment, observers)
     service._begin()  # noqa: SLF001 - its own module
     try:
@@ -358,16 +351,13 @@ class _Bell:
                 self._moved.notify_all()
 
 
-def _lines(flow: Flow, log: Literal["text", "json"] | None) -> ObserverFactory:
-    if log is None:
-        return no_observers
-
-    def found(_statistics: Statistics, _clock: ServiceClock) -> AbstractContextManager[Sequence[Observer]]:
+def _observers(flow: Flow, log: Literal["text", "json"] | None, on_flush: OnFlush | None) -> list[Observer]:
+    found: list[Observer] = []
+    if log is not None:
         from sqe_chain.runtime.lines import Lines  # noqa: PLC0415 - it needs structlog
 
-        return nullcontext((Lines(flow.name, as_json=log == "json", stream=sys.stderr),))
-
-    return found
+        found.append(Lines(flow.name, as_json=log == "json", stream=sys.stderr))
+    return found if on_flush is None else [*found, FlushListener(on_flush)]
 
 
 def _paths(files: Mapping[str, Sequence[str]] | None) -> dict[str, Sequence[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 
@@ -17,8 +18,7 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice, Ready
 from sqe_chain.protocol.republish import Republisher
-from sqe_chain.runtime.statistics import SLOW_S, Statistics
-from sqe_chain.runtime.stop import Heartbeat, ServiceClock, Stop
+from sqe_chain.runtime.stop import SLOW_MS, Heartbeat, ServiceClock, Stop
 from sqe_chain.runtime.warming import WarmUp
 
 IDLE_MS = 100
@@ -33,10 +33,8 @@ class Service:
     """A service and how long it runs.
 
     Args:
-        env: the flow and its ports; `env.observer` must feed `statistics`.
+        env: the flow and its ports; `env.observer` must feed `clock`.
         clock: the same as `env.clock`.
-        stop: the request to end.
-        statistics: measure how long a step takes.
         once: end when all messages that were there have been processed.
         close_windows: with `once`: then close all windows.
         warm_up: warm the engine up while the service claims and recovers.
@@ -44,11 +42,14 @@ class Service:
 
     env: Environment
     clock: ServiceClock
-    stop: Stop
-    statistics: Statistics
     once: bool = False
     close_windows: bool = False
     warm_up: bool = False
+
+    @property
+    def stop(self) -> Stop:
+        """The request to end."""
+        return self.clock.stop
 
     def run(self) -> None:
         """Run until asked to stop; first finish the current batch, and release the claim.
@@ -92,9 +93,9 @@ class Service:
                 if stateful and self.env.flow.by_time:
                     service.batch(at_end=True)  # nothing more is expected that others would have to wait for
                 if self.close_windows and isinstance(service, Aggregation):
-                    self._close_windows(service)
+                    self._at_end(service, service.close_windows)
                 if self.env.settings.overwrite is not None and isinstance(service, Aggregation):
-                    self._complete_overwrite(service)
+                    self._at_end(service, service.complete_overwrite)
                 self.stop.request("once")
             elif not limited:
                 rest_ms = interval_ms - (self.clock.ticks_ms() - began_ms)
@@ -107,19 +108,12 @@ class Service:
         if self.stop.superseded:
             raise self._claim_lost(service)
 
-    def _close_windows(self, service: Aggregation) -> None:
-        """Close all windows, when nothing is left to read or to release: the input is said to be finite."""
+    def _at_end(self, service: Aggregation, last: Callable[[], object]) -> None:
+        """Do what comes last, when nothing is left to read or to release: the input is said to be finite."""
         while not self.stop.requested and service.batch(at_end=True).worked:
             pass
         if not self.stop.requested:
-            service.close_windows()
-
-    def _complete_overwrite(self, service: Aggregation) -> None:
-        """Let the tables change, when nothing is left to read."""
-        while not self.stop.requested and service.batch(at_end=True).worked:
-            pass
-        if not self.stop.requested:
-            service.complete_overwrite()
+            last()
 
     def _judge(self, error: ChainError, service: Aggregation | Republisher) -> None:
         """Raise an error, or ignore it: if the service was asked to stop while it waited, it has ended well.
@@ -152,9 +146,11 @@ class Service:
 
     def _alive(self, service: Aggregation | Republisher) -> bool:
         """Beat, and report a slow step: clients give servers a minute to answer."""
-        slow = self.statistics.slow_step()
+        slow = self.clock.slow_step()
         if slow:
-            text = f"{slow} takes more than {SLOW_S:g} s: check brokers (all in-sync replicas) and store"
+            text = (
+                f"{slow} takes more than {SLOW_MS // 1_000} s: check brokers (all in-sync replicas) and store"
+            )
             self.env.emit(Notice(text))
         return service.beat()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf
 
 from sqe_chain.protocol.events import (
     CaughtUp,
@@ -23,11 +22,6 @@ from sqe_chain.protocol.interfaces import CLAIM, COMMIT, PERSIST, PROCESS, PUBLI
 
 RATE_WINDOW_S = 10.0
 """The input rate is the mean over this time."""
-
-SLOW_S = 15.0
-"""A step that waits for servers for longer gets a notice, before any time limit ends it."""
-
-_WAITING_STEPS = frozenset({SEAL, PUBLISH, PERSIST, COMMIT})
 
 _DOING = {
     CLAIM: "claiming",
@@ -81,21 +75,11 @@ class Statistics:
     persisted_s: float = 0.0
     _recent: deque[tuple[float, int]] = field(default_factory=deque)
     _began_s: float = 0.0
-    _slow_from_s: float = inf
 
     def step(self, number: int, when: When) -> None:
         """Note what the service does."""
         if when == "before":
             self.doing = _DOING[number]
-        waits = when == "before" and number in _WAITING_STEPS
-        self._slow_from_s = self.now_s() + SLOW_S if waits else inf
-
-    def slow_step(self) -> str:
-        """The current step, if it has become slow since the last call; otherwise empty."""
-        if self.now_s() < self._slow_from_s:
-            return ""
-        self._slow_from_s = inf
-        return self.doing
 
     def event(self, event: Event) -> None:
         """Count."""

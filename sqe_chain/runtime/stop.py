@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 
 from sqe_chain.protocol.events import Event, Waiting
-from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH, SEAL, When
 from sqe_chain.protocol.retrying import FIRST_WAIT_MS
 
 SLICE_S = 0.5
@@ -21,6 +21,11 @@ SLICE_S = 0.5
 
 ATTEMPT_MS = 10_000
 """How long a server is waited for in one attempt, by default."""
+
+SLOW_MS = 15_000
+"""A step that waits for servers for longer gets a notice, before any time limit ends it."""
+
+_WAITING_STEPS = {SEAL: "sealing", PUBLISH: "publishing", PERSIST: "persisting", COMMIT: "committing"}
 
 
 class Stop:
@@ -62,14 +67,15 @@ class ServiceClock:
     Implements `protocol.interfaces.Clock` and `Observer`.
 
     Args:
-        stop: ends every wait.
+        stop: the request to end; it ends every wait.
         give_up_ms: how long a broker or store may be unavailable before `wait` reports that the service has to stop;
             None: for ever.
     """
 
     def __init__(self, stop: Stop, give_up_ms: int | None = None) -> None:
-        self._stop = stop
+        self.stop = stop
         self._give_up_ms = give_up_ms
+        self._slow: tuple[str, int] | None = None
         self._away_since_ms: int | None = None
         self._moved_ms: int | None = self.ticks_ms()
 
@@ -93,14 +99,24 @@ class ServiceClock:
             return True
         self._moved_ms = None
         try:
-            return self._stop.wait(milliseconds / 1_000)
+            return self.stop.wait(milliseconds / 1_000)
         finally:
             self._moved_ms = self.ticks_ms()
 
-    def step(self, number: int, when: When) -> None:  # noqa: ARG002 - an Observer's
+    def step(self, number: int, when: When) -> None:
         """A step begins or ends, so broker and store are available again."""
         self._away_since_ms = None
-        self._moved_ms = self.ticks_ms()
+        self._moved_ms = now_ms = self.ticks_ms()
+        waits = when == "before" and number in _WAITING_STEPS
+        self._slow = (_WAITING_STEPS[number], now_ms + SLOW_MS) if waits else None
+
+    def slow_step(self) -> str:
+        """The current step, if it has become slow since the last call; otherwise empty."""
+        slow = self._slow
+        if slow is None or self.ticks_ms() < slow[1]:
+            return ""
+        self._slow = None
+        return slow[0]
 
     def event(self, event: Event) -> None:
         """Note since when a broker or store has been unavailable; any other event shows that it is available again."""

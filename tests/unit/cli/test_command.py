@@ -204,7 +204,7 @@ def test_a_newer_run_ends_this_one_with_its_own_status(
 def test_once_does_not_wait_for_ever_for_a_broker(
     flows: ModuleType, log: MemoryLog, store: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sqe_chain.runtime.launching.ONCE_PATIENCE_MS", 200)
+    monkeypatch.setattr("sqe_chain.runtime.connecting.ONCE_PATIENCE_MS", 200)
     log.set_down(down=True)
     result = command(*stateful(store))
     assert result.exit_code == 5

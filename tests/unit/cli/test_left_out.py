@@ -31,11 +31,11 @@ def committed(result: Result) -> list[dict[str, object]]:
 
 
 def refused(text: str) -> str:
-    """The error text of the flow's own function, with its place in the code."""
+    """The error text of the flow's own function, with its place in the code and the key."""
     source = (Path(__file__).parent / "conftest.py").read_text(encoding="utf-8")
     lines = source.partition("FLOWS = ")[2].partition('"""')[2].splitlines()
     line = next(number for number, code in enumerate(lines, 1) if "cannot read" in code)
-    return f"cannot read {text}, at cli_flows.py:{line} in check"
+    return f"cannot read {text}, at cli_flows.py:{line} in check, key {text.encode()!r}"
 
 
 def test_a_batch_reports_what_it_excluded(

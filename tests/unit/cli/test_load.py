@@ -30,7 +30,7 @@ def test_a_terminal_shows_rows_files_and_warnings(monkeypatch: pytest.MonkeyPatc
     screen = io.StringIO()
     monkeypatch.setattr(load, "ERR", Console(file=screen, force_terminal=True, width=160, color_system=None))
     found = load.Loading()
-    with found.shown():
+    with found:
         found.looked(2_500_000)
         found.event(FilesSeen(files=3, files_left=2, rows=100, rows_left=60))
         found.event(committed(25, excluded=2))
@@ -47,7 +47,7 @@ def test_elsewhere_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(load, "ERR", Console(file=screen, force_terminal=False))
     found = load.Loading()
-    with found.shown():
+    with found:
         found.looked(1)
         found.event(Notice("said by a line of its own"))
     assert screen.getvalue() == ""

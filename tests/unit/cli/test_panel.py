@@ -34,14 +34,14 @@ from sqe_chain.protocol.events import (
     Stopped,
     Waiting,
 )
-from sqe_chain.protocol.interfaces import PERSIST, PROCESS, PUBLISH, Observer
+from sqe_chain.protocol.interfaces import PUBLISH, Observer
 from sqe_chain.protocol.results import StartResult
 from sqe_chain.runtime import metrics as metrics_module
 from sqe_chain.runtime.health import STUCK_MS, Health
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.metrics import MOST, Metrics, serve
 from sqe_chain.runtime.observers import Observers, logging_to
-from sqe_chain.runtime.statistics import SLOW_S, Statistics
+from sqe_chain.runtime.statistics import Statistics
 from tests.support.ports import own_port
 
 COMMITTED = Committed(
@@ -79,24 +79,6 @@ def shown(statistics: Statistics) -> str:
     console = Console(file=text, width=100, force_terminal=False)
     console.print(panel(statistics, "totals", "localhost:9092"))
     return text.getvalue()
-
-
-def test_a_step_that_waits_for_servers_is_called_slow_once() -> None:
-    now = [1_000.0]
-    statistics = Statistics(lambda: now[0])
-    statistics.step(PROCESS, "before")
-    now[0] += 60
-    assert not statistics.slow_step()  # user code may take its time
-    statistics.step(PUBLISH, "before")
-    now[0] += SLOW_S - 1
-    assert not statistics.slow_step()
-    now[0] += 1
-    assert statistics.slow_step() == "publishing"
-    assert not statistics.slow_step()
-    statistics.step(PERSIST, "before")
-    statistics.step(PERSIST, "after")
-    now[0] += 60
-    assert not statistics.slow_step()
 
 
 def test_the_panel_shows_every_number() -> None:

@@ -1,9 +1,8 @@
-"""Goal: the loop goes by what batches return. Method: a service in memory, whose statistics hear nothing of it."""
+"""Goal: the loop goes by what batches return. Method: a service in memory."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from time import time
 from typing import cast
 
 import pytest
@@ -16,7 +15,6 @@ from sqe_chain.protocol.events import Sealed
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.results import BatchResult
 from sqe_chain.runtime.service import FIRST_IDLE_MS, IDLE_MS, Service
-from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.runtime.stop import ServiceClock, Stop
 from sqe_chain.testing import Rehearsal, Settings
 from sqe_chain.testing.faults import InjectedFault
@@ -38,7 +36,7 @@ def sums() -> Rehearsal:
 def service(found: Rehearsal, stop: Stop, *, once: bool) -> Service:
     clock = ServiceClock(stop)
     env = replace(found._environment(None), clock=clock)
-    return Service(env, clock, stop, Statistics(time), once=once)
+    return Service(env, clock, once=once)
 
 
 def test_batches_run_back_to_back_until_nothing_is_left() -> None:
@@ -108,7 +106,7 @@ def looped(
     rehearsal = sums()
     env = replace(rehearsal._environment(None), settings=Settings(interval_ms=100))
     clock = ServiceClock(stop)
-    Service(env, clock, stop, Statistics(time))._batches(cast("Republisher", found), stateful=stateful)
+    Service(env, clock)._batches(cast("Republisher", found), stateful=stateful)
     return found.did
 
 

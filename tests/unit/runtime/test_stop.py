@@ -12,7 +12,8 @@ import pytest
 
 from sqe_chain.errors import Unavailable
 from sqe_chain.protocol.events import Notice, Waiting
-from sqe_chain.runtime.stop import ATTEMPT_MS, Heartbeat, ServiceClock, Stop, signals
+from sqe_chain.protocol.interfaces import PERSIST, PROCESS, PUBLISH
+from sqe_chain.runtime.stop import ATTEMPT_MS, SLOW_MS, Heartbeat, ServiceClock, Stop, signals
 
 LONG_S = 60.0
 
@@ -145,3 +146,22 @@ def test_a_service_has_patience_for_ever() -> None:
     began = time.monotonic()
     assert not clock.wait(1)
     assert time.monotonic() - began < LONG_S
+
+
+def test_a_step_that_waits_for_servers_is_called_slow_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_000]
+    monkeypatch.setattr(ServiceClock, "ticks_ms", lambda _: now[0])
+    clock = ServiceClock(Stop())
+    clock.step(PROCESS, "before")
+    now[0] += 60_000
+    assert not clock.slow_step()  # user code may take its time
+    clock.step(PUBLISH, "before")
+    now[0] += SLOW_MS - 1
+    assert not clock.slow_step()
+    now[0] += 1
+    assert clock.slow_step() == "publishing"
+    assert not clock.slow_step()
+    clock.step(PERSIST, "before")
+    clock.step(PERSIST, "after")
+    now[0] += 60_000
+    assert not clock.slow_step()
