@@ -27,6 +27,11 @@ from sqe_chain.segment.watched import Passing, is_watched, watched_names
 from sqe_chain.stages.record_work import pack_key_and_id
 
 Encode = Callable[[Any], bytes]
+Leaving = tuple[str, Encode, Callable[[bytes], Any] | None]
+"""Of values on their way into an output: what the envelope says of their type, their encoding, and what reads that, unless the codec
+writes only what it reads."""
+_PLAIN: Final = frozenset({dict, list, str, bytes, int, float, bool})
+"""Types without fields, which might hold something else than was declared."""
 IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
 """Nobody can change a text or a number: functions may share it."""
 
@@ -163,17 +168,16 @@ def _names(flow: Flow, nodes: Sequence[Node]) -> dict[str, Any]:
     return names
 
 
-def _encoded(
-    flow: Flow, known: dict[tuple[int, type], tuple[str, Encode]], index: int, value: object
-) -> tuple[str, Encode]:
-    """The type name and the encoding of a value on its way into an output."""
+def _encoded(flow: Flow, known: dict[tuple[int, type], Leaving], index: int, value: object) -> Leaving:
+    """How a value is encoded on its way into an output."""
     place = index, value.__class__
     if place not in known:
         node = flow.nodes[index]
         if not isinstance(node, OutputNode):
             raise AssertionError(f"{node.declared_at}: not an output")
         codec = encoding_of(flow, node, value, node.encoding)
-        known[place] = codec.type_name, codec.encode
+        reads_any = codec.self_checking or value.__class__ in _PLAIN
+        known[place] = codec.type_name, codec.encode, None if reads_any else codec.decode_own
     return known[place]
 
 

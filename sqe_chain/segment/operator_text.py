@@ -59,13 +59,14 @@ class Share:
 
     Args:
         takers: how many take it.
-        read: it is what a codec has read, and nobody else has it: then the last to take it needs no other.
+        read: it is what a codec has read, and nobody else has it: then the last to take it needs no other, and an output need not
+            read it back.
     """
 
     def __init__(self, takers: int, *, read: bool) -> None:
         self._left = takers
         self._several = takers > 1
-        self._read = read
+        self.read = read
 
     def is_own(self, takers: int = 1, *, rests: bool = False) -> bool:
         """Whether the next that take it may have the object itself.
@@ -75,7 +76,7 @@ class Share:
             rests: it rests there: then it must be what its codec reads.
         """
         self._left -= takers
-        return (not self._several and not rests) or (self._read and self._left == 0)
+        return (not self._several and not rests) or (self.read and self._left == 0)
 
 
 class Place(NamedTuple):
@@ -211,7 +212,9 @@ class _Writer:
         )
         if function is not None and not fresh:
             body += [*self._codec(function, "v", _INDENT), f"{_INDENT}v = {self._read_back(function, 'v')}"]
-        place = Place("v", "k", "p", 1, Share(self._takers(first), read=True))
+        stored = side == "changes" and isinstance(node, StageNode) and node.stage_kind.states_by_key
+        share = Share(self._takers(first), read=fresh or stored or function is not None)
+        place = Place("v", "k", "p", 1, share)
         self._written_into(body, first, node, place)
         return ["def push(v, k, p, origin):", *self._nonlocal(), *body]
 
@@ -380,10 +383,17 @@ class _Writer:
             indent += _INDENT
         lines += [
             f"{indent}if {value}.__class__ is not c{n}:",
-            f"{indent}{_INDENT}t{n}, e{n} = encoded({n}, {value})",
+            f"{indent}{_INDENT}t{n}, e{n}, d{n} = encoded({n}, {value})",
             f"{indent}{_INDENT}c{n} = {value}.__class__",
-            f"{indent}{self._payload(n, key, f't{n}', f'e{n}({value})', at)}",
         ]
+        payload = f"e{n}({value})"
+        if not at.share.read:
+            lines += [
+                f"{indent}b{n} = {payload}",
+                f"{indent}if d{n}: d{n}(b{n})  # what {payload} has written is read back",
+            ]
+            payload = f"b{n}"
+        lines.append(f"{indent}{self._payload(n, key, f't{n}', payload, at)}")
         return lines
 
     def _payload(self, n: int, key: str, type_name: str, payload: str, at: Place) -> str:
