@@ -95,7 +95,7 @@ class Block:
         self.lanes = {head.lane: read_lane(head.lane, *TP) for head in self.heads}
         flow = Flow("standard")
         flow.source(TP.topic, BytesValue).to("robot.ok", key=lambda _: "k", partitions=PARTITIONS)
-        (index,) = (node.index for node in flow.outputs())
+        (index,) = (node.index for node in flow.outputs)
         self.made: list[list[Made]] = [
             [(index, b"robot-%d" % (at % 10 + other), TYPE, b"y" * 60) for other in (0, 100)]
             for at in range(INPUTS)

@@ -134,15 +134,15 @@ class Service:
         log = KafkaLog(self.bootstrap)
         store = open_store(self.redis) if isinstance(self.redis, str) else self.redis
         ports = Ports(log, {"": store})
-        for node in self.flow.outputs():
+        for node in self.flow.compile().outputs:
             log.create_topic(node.topic, node.partitions)
         engine: Engine = (
-            InProcessEngine(self.flow, log, ports.store)
+            InProcessEngine(self.flow.compile(), log, ports.store)
             if self.session is None
-            else SparkEngine(self.flow, log, ports.stores, self.session)
+            else SparkEngine(self.flow.compile(), log, ports.stores, self.session)
         )
         env = Environment(
-            self.flow,
+            self.flow.compile(),
             ports,
             engine,
             self.notes,
@@ -150,7 +150,7 @@ class Service:
             lambda: uuid.uuid4().hex,
             Settings(max_records=self.max_records, max_bytes=1 << 29, in_place=self.in_place),
         )
-        self.protocol = Aggregation(env) if self.flow.stages() else Republisher(env)
+        self.protocol = Aggregation(env) if self.flow.compile().stages else Republisher(env)
         self.protocol.start()
 
     def work_off(self) -> Run:

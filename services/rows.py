@@ -20,7 +20,7 @@ from sqe_chain.tables.columns import Column
 
 TABLES: Final = "FASTENING_TABLES"
 """Environment variable: addresses of tables, separated by spaces; by default the directory `tables`."""
-INPUT: Final = standard.outputs()[0].topic
+INPUT: Final = standard.compile().outputs[0].topic
 COLUMNS: Final = ("robot", "line", "joint", "report", "fastened", "failed", "torque_mnm")
 KEYS: Final = ("robot", "report", "joint")
 """Columns that name a fastening: partition key, then row key."""

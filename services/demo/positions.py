@@ -40,7 +40,7 @@ def topic_end(log: Log, topic: str) -> int:
 
 def standing(log: Log, flow: Flow) -> Standing:
     """The progress of a service. Commits are read first, so the lag is never too small."""
-    topics = flow.input_topics()
+    topics = flow.compile().input_topics
 
     def ask() -> Standing:
         done = sum(commit.offset for commit in log.committed(flow.name, _partitions(log, topics)).values())

@@ -102,7 +102,7 @@ class Story(Generic[Outcome]):
         self._ends.callback(self._log.close)
         self._log.create_topic(simulate.TOPIC, simulate.PARTITIONS)
         for flow in self._flows:
-            for output in flow.outputs():
+            for output in flow.compile().outputs:
                 self._log.create_topic(output.topic, output.partitions)
         self._progress.note(f"Kafka runs at {self._kafka}, states go to {', '.join(self._stores.values())}")
         random = Random(self._options.seed)

@@ -84,7 +84,7 @@ def excluded(
     peek.
     """
     flow = load_flow(target)
-    if not flow.stages():
+    if not flow.stages:
         raise ConfigurationError(
             f"flow {flow.name!r} has no stages, hence no plans: the inputs that it leaves out are in its log lines, "
             "and with poison='dead_letter' in its dead letters: sqe-chain peek"

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from sqe_chain.cli.console import ERR
 from sqe_chain.cli.options import Operation, Servers
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.protocol.settings import Settings
@@ -28,7 +28,7 @@ def show_cursor() -> None:
     ERR.show_cursor(show=True)
 
 
-def show_events(flow: Flow, kafka: str | None, *, log_json: bool) -> list[Observer]:
+def show_events(flow: CompiledFlow, kafka: str | None, *, log_json: bool) -> list[Observer]:
     """What shows the events of a service: lines, or in a terminal the panel.
 
     Args:
@@ -45,7 +45,9 @@ def show_events(flow: Flow, kafka: str | None, *, log_json: bool) -> list[Observ
 
 
 @contextmanager
-def monitored(flow: Flow, clock: ServiceClock, port: int | None, host: str) -> Iterator[list[Observer]]:
+def monitored(
+    flow: CompiledFlow, clock: ServiceClock, port: int | None, host: str
+) -> Iterator[list[Observer]]:
     """What counts the events of a service for Prometheus, which may ask for them as long as the context lasts.
 
     Args:
@@ -70,7 +72,7 @@ def monitored(flow: Flow, clock: ServiceClock, port: int | None, host: str) -> I
 
 
 def working_on(
-    flow: Flow, settings: Settings, options: Operation | Servers, engine: EngineChoice | None = None
+    flow: CompiledFlow, settings: Settings, options: Operation | Servers, engine: EngineChoice | None = None
 ) -> AbstractContextManager[Prepared]:
     """Everything that a command needs for a single task with a flow.
 

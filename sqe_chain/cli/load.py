@@ -153,7 +153,7 @@ def load(target: FlowArgument, *, options: Load = Load(engine="inprocess")) -> N
     overwrite = _overwritten(table=options.overwrite, partitions=options.overwrite_partitions)
     settings = settings_in(options, overwrite=overwrite)
     flow = load_flow(target)
-    if not flow.file_sources():
+    if not flow.file_sources:
         raise ConfigurationError(f"flow {flow.name!r} reads no files: run it with sqe-chain run")
     found = Loading()
 

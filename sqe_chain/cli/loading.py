@@ -11,12 +11,13 @@ from types import ModuleType
 
 from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.flow import Flow, Stream
+from sqe_chain.flow.compiled import CompiledFlow
 
 _TARGET = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
-def load_flow(target: str) -> Flow:
+def load_flow(target: str) -> CompiledFlow:
     """Load the flow that MODULE:FLOW names. Modules in the working directory come first.
 
     Args:
@@ -35,8 +36,7 @@ def load_flow(target: str) -> Flow:
     module, name = load_module(found.group(1)), found.group(2)
     flow = getattr(module, name, None)
     if isinstance(flow, Flow):
-        flow.check()
-        return flow
+        return flow.compile()
     flows = sorted(other for other, value in vars(module).items() if isinstance(value, Flow))
     known = f"its flows are: {', '.join(flows)}" if flows else "it has no Flow at all"
     if flow is None:

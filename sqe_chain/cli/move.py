@@ -15,7 +15,7 @@ from sqe_chain.cli.listening import working_on
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, Servers, TakeoverOption, WeakOption, command, settings_in
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.moving import export_states as export_lines
 from sqe_chain.protocol.moving import import_states as import_lines
 
@@ -67,9 +67,9 @@ def import_states(
     ERR.print(f"flow {flow.name!r} is at plan {plan.number} in the new store")
 
 
-def _flow_with_states(target: str) -> Flow:
+def _flow_with_states(target: str) -> CompiledFlow:
     flow = load_flow(target)
-    if not flow.stages():
+    if not flow.stages:
         raise ConfigurationError(f"flow {flow.name!r} has no stages, hence no states to move")
     return flow
 

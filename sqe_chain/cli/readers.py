@@ -13,7 +13,7 @@ from sqe_chain.cli.listening import beating, working_on
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, Operation, Option, Stores, command, settings_in
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import StateStore
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.protocol.changing_readers import ChangeReaders
@@ -104,7 +104,7 @@ def change(
     ERR.print(_summary(flow, [str(one) for one in done.old], [str(one) for one in done.new]))
 
 
-def _summary(flow: Flow, old: list[str], new: list[str]) -> str:
+def _summary(flow: CompiledFlow, old: list[str], new: list[str]) -> str:
     if not old and not new:
         return f"flow {flow.name!r}: these are its readers already"
     was = f"{'; '.join(old)} became " if old else ""

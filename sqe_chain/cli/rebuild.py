@@ -86,13 +86,13 @@ def rewind(
     flow = load_flow(target)
     settings, choice, where = settings_in(operation, limit), engine.choice(), target_of(to)
     check_no_files(flow)
-    if not flow.stages() and not republish:
+    if not flow.stages and not republish:
         raise ConfigurationError(
             f"flow {flow.name!r} has no stages: it could only publish again; give --republish if you want that "
             "(receivers ignore what they have counted)"
         )
     with working_on(flow, settings, operation, choice) as found:
-        if flow.stages():
+        if flow.stages:
             result = _fold_again(found, where, republish=republish, resume=resume)
         else:
             result = _move(found, where)

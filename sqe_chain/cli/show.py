@@ -12,6 +12,7 @@ from sqe_chain.cli.console import OUT
 from sqe_chain.cli.files import check_new, write_whole
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, Option, command
+from sqe_chain.flow.picture import as_svg, as_text
 from sqe_chain.segment.operator_text import texts
 
 
@@ -31,8 +32,8 @@ def show(
             OUT.print(Text(f"# {one.title}", style="bold"))
             OUT.print(Syntax(one.source, "python", background_color="default"), soft_wrap=True)
     elif svg is None:
-        OUT.print(Text(flow.to_text()), soft_wrap=True)
+        OUT.print(Text(as_text(flow)), soft_wrap=True)
     if svg is not None:
         check_new(svg)
         with write_whole(svg) as partial:
-            partial.write_text(flow.to_svg(), encoding="utf-8")
+            partial.write_text(as_svg(flow), encoding="utf-8")

@@ -18,7 +18,7 @@ from sqe_chain.engines.task import (
     publish_blocks,
 )
 from sqe_chain.engines.warming import warm_up
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, Sink, StateStore
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
@@ -38,7 +38,7 @@ class InProcessEngine:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: CompiledFlow,
         log: Log,
         stores: Callable[[StageNode], StateStore],
         *,

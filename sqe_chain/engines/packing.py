@@ -23,9 +23,9 @@ from sqe_chain.codecs import aggregates
 from sqe_chain.codecs.registry import classes_of_script, make_known
 from sqe_chain.codecs.window import Window, reduced
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 
-_unpacked: dict[str, Flow] = {}
+_unpacked: dict[str, CompiledFlow] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PackedFlow:
     blob: bytes
 
     @classmethod
-    def of(cls, flow: Flow) -> PackedFlow:
+    def of(cls, flow: CompiledFlow) -> PackedFlow:
         """Pack a flow.
 
         Raises:
@@ -58,13 +58,13 @@ class PackedFlow:
         blob = buffer.getvalue()
         return cls(blake2b(blob, digest_size=16).hexdigest(), blob)
 
-    def unpack(self) -> Flow:
+    def unpack(self) -> CompiledFlow:
         """The flow; unpacked once per process.
 
         Raises:
             ConfigurationError: a module is missing on this worker.
         """
-        flow: Flow | None = _unpacked.get(self.digest)
+        flow: CompiledFlow | None = _unpacked.get(self.digest)
         if flow is None:
             try:
                 flow, python_types = cloudpickle.loads(self.blob)

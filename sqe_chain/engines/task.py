@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqe_chain.engines.ahead import ahead
 from sqe_chain.errors import ChainError, ErrorRecord, Unavailable, from_record
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, Sink, StateStore
 from sqe_chain.protocol.same_inputs import check_read_id
@@ -46,7 +46,7 @@ def own_sink(stage: StageNode) -> Sink | None:
 
 
 def apply(
-    flow: Flow,
+    flow: CompiledFlow,
     job: Job,
     store: StateStore,
     states: States,
@@ -67,7 +67,7 @@ def apply(
 
 
 def apply_all(
-    flow: Flow,
+    flow: CompiledFlow,
     job: Job,
     stores: Stores,
     states: Sequence[States],
@@ -112,7 +112,7 @@ def publish(log: Log, outputs: Iterable[Sequence[Output]]) -> None:
         writer.close()
 
 
-def republish(flow: Flow, job: Job, portions: Sequence[Portion], log: Log, stores: Stores) -> Report:
+def republish(flow: CompiledFlow, job: Job, portions: Sequence[Portion], log: Log, stores: Stores) -> Report:
     """Read, transform and publish at once; returns when everything is acknowledged."""
     read, reading = ahead(log, portions), Reading(flow, job, stores)
 

@@ -13,6 +13,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.envelope.message import wrap
 from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Header, Log, Range, StateStore
@@ -30,7 +31,7 @@ _KEYS = 50
 _NAME = "warm-up"
 
 
-def warm_up(flow: Flow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
+def warm_up(flow: CompiledFlow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
     """Warm up this process for the tasks of a flow.
 
     Args:
@@ -45,28 +46,28 @@ def warm_up(flow: Flow, log: Log, stores: Callable[[StageNode], StateStore]) -> 
     open_connections(flow, log, stores)
 
 
-def open_connections(flow: Flow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
+def open_connections(flow: CompiledFlow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
     """The part that makes connections, for reading, publishing and persisting; arguments and errors as `warm_up`."""
     read_last_records(flow, log)
     connect(flow, log, stores)
 
 
-def connect(flow: Flow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
+def connect(flow: CompiledFlow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
     """The part of a process that only publishes and persists; arguments and errors as `warm_up`."""
-    topics = sorted({node.topic for node in flow.outputs()})
+    topics = sorted({node.topic for node in flow.outputs})
     if topics:
         writer = log.writer()
         try:
             writer.connect(topics)
         finally:
             writer.close()
-    for stage in flow.stages():
+    for stage in flow.stages:
         stores(stage).headers(flow.name, stage.name, [0])
 
 
-def read_last_records(flow: Flow, log: Log) -> None:
+def read_last_records(flow: CompiledFlow, log: Log) -> None:
     """Open consumers, and let them fetch a record each."""
-    infos = log.describe(flow.input_topics())
+    infos = log.describe(flow.input_topics)
     tps = [(info.name, number) for info in infos.values() for number in range(info.partitions)][:READERS]
     bounds = log.bounds(tps)
     ranges = []
@@ -95,7 +96,7 @@ def run_made_up_records() -> None:
         log.clear()
 
 
-def run_flow(flow: Flow, log: Log, portions: Sequence[Portion]) -> None:
+def run_flow(flow: CompiledFlow, log: Log, portions: Sequence[Portion]) -> None:
     """Run all levels, and forget the results."""
     store = open_store(f"memory://{_NAME}-{os.getpid()}")
     store.write(flow.name, _NAME, 0, None, Header(1, _NAME, 0, _NAME), ())  # in memory, like everything here
@@ -104,12 +105,12 @@ def run_flow(flow: Flow, log: Log, portions: Sequence[Portion]) -> None:
         pass
 
 
-def made_up_flow() -> Flow:
+def made_up_flow() -> CompiledFlow:
     """Sums by key, and their changes."""
     flow = Flow(_NAME, state_partitions=1)
     sums = flow.source(_NAME, Int64Value).aggregate(_NAME, key=_key, state=Int64Value, fold=_add)
     sums.changes().to(f"{_NAME}.changes", partitions=1)
-    return flow
+    return flow.compile()
 
 
 def _portions(log: MemoryLog) -> list[Portion]:

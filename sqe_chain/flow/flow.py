@@ -273,15 +273,15 @@ class Flow(Topology):
 
     def to_text(self) -> str:
         """The flow as a tree of text, sources first: what ``sqe-chain show`` prints."""
-        return as_text(self)
+        return as_text(self.so_far())
 
     def to_svg(self) -> str:
         """The flow as a picture, from left to right."""
-        return as_svg(self)
+        return as_svg(self.so_far())
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        return as_svg(self)
+        return as_svg(self.so_far())
 
     def _topics(self, topics: object, where: str) -> tuple[str, ...]:
         """The topics of a source, checked."""
@@ -290,14 +290,15 @@ class Flow(Topology):
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         if not names:
             raise FlowError(f"{where}: a source needs at least one topic")
+        known = self.so_far()
         for topic in names:
             check_topic(topic, where)
-            for other in self.sources():
+            for other in known.sources:
                 if topic in other.topics:
                     raise FlowError(
                         f"{where}: topic {topic!r} is already read at {other.declared_at}; use that stream twice"
                     )
-            for output in self.outputs():
+            for output in known.outputs:
                 if topic == output.topic:
                     raise FlowError(
                         f"{where}: {topic!r} is written at {output.declared_at}: that would be a loop"

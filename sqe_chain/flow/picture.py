@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
-from sqe_chain.flow.topology import Topology
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 190, 46, 60, 18, 12
 _FILLS: Final[dict[type[Node], str]] = {SourceNode: "#e3f2fd", OutputNode: "#e8f5e9", StageNode: "#fff3e0"}
 _OPERATOR_FILL: Final = "#fafafa"
 
 
-def as_text(flow: Topology) -> str:
+def as_text(flow: CompiledFlow) -> str:
     """The flow as a tree, sources first. A node with two parents is drawn below the first and named below the second.
 
     >>> from google.protobuf.wrappers_pb2 import Int64Value
@@ -22,7 +22,7 @@ def as_text(flow: Topology) -> str:
     >>> flow = Flow("screws")
     >>> stage = flow.source("raw", Int64Value).aggregate("per-key", state=Int64Value, fold=lambda total, one: None)
     >>> stage.changes().to("totals", partitions=1)
-    >>> print(as_text(flow))
+    >>> print(as_text(flow.compile()))
     flow screws
     └─ source raw: google.protobuf.Int64Value
        └─ aggregate per-key: google.protobuf.Int64Value
@@ -32,10 +32,10 @@ def as_text(flow: Topology) -> str:
     Args:
         flow: the flow.
     """
-    return "\n".join([f"flow {flow.name}", *_branches(flow, flow.sources(), "", None)])
+    return "\n".join([f"flow {flow.name}", *_branches(flow, flow.sources, "", None)])
 
 
-def as_svg(flow: Topology) -> str:
+def as_svg(flow: CompiledFlow) -> str:
     """The flow as SVG, from left to right: one column for each node on the path from a source.
 
     Args:
@@ -62,14 +62,14 @@ def as_svg(flow: Topology) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def _branches(flow: Topology, nodes: Sequence[Node], indent: str, parent: int | None) -> Iterator[str]:
+def _branches(flow: CompiledFlow, nodes: Sequence[Node], indent: str, parent: int | None) -> Iterator[str]:
     for node in nodes:
         last = node is nodes[-1]
         what, more = node.label
         known = bool(node.parents) and node.parents[0] != parent
         yield f"{indent}{'└─' if last else '├─'} {what}{f': {more}' if more else ''}{' (above)' if known else ''}"
         if not known:
-            children = flow.children(node.index)
+            children = flow.children[node.index]
             yield from _branches(flow, children, indent + ("   " if last else "│  "), node.index)
 
 

@@ -118,13 +118,13 @@ class PublishSteps(Generic[Value]):
         """
         where = caller_line()
         check_int("process_id", process_id, -(1 << 63), (1 << 63) - 1, where)
-        if self.flow.depth(self.node):
+        if self.flow.so_far().depths[self.node.index]:
             raise FlowError(
                 f"{where}: to_sqe({topic!r}) follows a stage: what its state partitions give does not come in the order of source offsets, "
                 "so readers of SQE's record keys would take a part of it for replays. Publish it with to(), and let another flow write "
                 "it with to_sqe(), before any stage"
             )
-        for other in self.flow.outputs():
+        for other in self.flow.so_far().outputs:
             if (other.topic, other.process_id) == (topic, process_id):
                 raise FlowError(
                     f"{where}: topic {topic!r} has an output with process_id={process_id} already ({other.declared_at}): readers would take "
@@ -144,12 +144,12 @@ class PublishSteps(Generic[Value]):
         check_topic(topic, where)
         output = topic if name is None else name
         check_name("output", output, where, TOPIC_LENGTH)
-        for other in self.flow.outputs():
+        for other in self.flow.so_far().outputs:
             if other.name == output:
                 raise FlowError(
                     f"{where}: output {output!r} already exists at {other.declared_at}; give this one a name=..."
                 )
-        if topic in self.flow.input_topics():
+        if topic in self.flow.so_far().input_topics:
             raise FlowError(f"{where}: flow {self.flow.name!r} reads {topic!r} itself: that would be a loop")
         check_int("partitions", partitions, 1, MAX_PARTITIONS, where)
         check_bool("headers", more.get("headers"), where)

@@ -213,7 +213,9 @@ class Stream(
         return Stream(self.flow, self.flow.add(MapBatchesNode, where, self.node, **fields))
 
     def _after_stage(self) -> bool:
-        return isinstance(self.node, StageNode) or self.flow.stage_of(self.node) is not None
+        return (
+            isinstance(self.node, StageNode) or self.flow.so_far().stage_before[self.node.index] is not None
+        )
 
     def _value_type(self) -> type | None:
         return value_type(self.flow.nodes, self.node)
@@ -249,7 +251,8 @@ class Stream(
             raise FlowError(
                 f"{where}: {kind.method} of a stream with itself: put a map() or filter() before one of the two"
             )
-        depths = [self.flow.depth(stream.node) for stream in (self, other)]
+        found = self.flow.so_far()
+        depths = [found.depths[stream.node.index] for stream in (self, other)]
         if depths[0] != depths[1]:
             raise FlowError(
                 f"{where}: {kind.method} takes streams that have passed the same number of stages, these have passed "
@@ -278,7 +281,7 @@ class Stream(
         check_choice("view", view, ("json", "hash", None), where)
         if store is not None:
             check_name("store", store, where)
-        letters, inputs = self.flow.dead_letters, 1 + len(others)
+        letters, inputs = self.flow.poison == "dead_letter", 1 + len(others)
         check_fit(kind, where, buckets=buckets, view=view, key=key, dead_letters=letters, inputs=inputs)
         return self.flow.add(
             StageNode,
@@ -296,7 +299,7 @@ class Stream(
 
     def _check_stage(self, name: str, where: str) -> None:
         check_name("stage", name, where)
-        for other in self.flow.stages():
+        for other in self.flow.so_far().stages:
             if other.name == name:
                 raise FlowError(f"{where}: stage {name!r} already exists at {other.declared_at}")
         if self._follows_changes():
@@ -381,7 +384,7 @@ class CustomStage(Stream[Any]):
         return self._side(DroppedNode)
 
     def _side(self, side: type[SideNode]) -> Stream[Any]:
-        where, kind = caller_line(), self.flow.stage_at(self.node.index).stage_kind
+        where, kind = caller_line(), self.flow.so_far().stage_at(self.node.index).stage_kind
         if side.side not in kind.sides:
             raise FlowError(f"{where}: a stage of kind {kind.name!r} has no {side.word}()")
         return Stream(self.flow, self.flow.add(side, where, self.node))

@@ -62,7 +62,6 @@ from sqe_chain.protocol.verifying import (
     check_stores,
 )
 from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Report
 from sqe_chain.segment.states import Claim
 
@@ -125,7 +124,6 @@ class Aggregation:
             ConfigurationError: a topic or store is missing.
         """
         env = self.env
-        env.flow.check()
         if env.settings.overwrite is not None:
             check_overwrites(env)
         weak = check_stores(env)
@@ -223,7 +221,7 @@ class Aggregation:
         plan = batch_plan(env.flow, last, owned.claim, part, report, exclusions, spec, idle_ms=idle_ms)
         with env.step(SEAL):
             owned.seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so
-        owned.finish(plan, owned.headers_at(last), report, publish=True, top_level=levels(env.flow))
+        owned.finish(plan, owned.headers_at(last), report, publish=True, top_level=len(env.flow.levels))
         env.engine.release()  # outputs and states are stored elsewhere now
         result = BatchResult.of(
             report,
@@ -276,7 +274,7 @@ class Aggregation:
         """Without stages no header says that the last batch is published: an empty plan after it does. Returns the last plan."""
         env, owned = self.env, self.owned
         last = owned.last
-        if env.flow.stages() or last.empty or last.number == 0:
+        if env.flow.stages or last.empty or last.number == 0:
             return last
         leaving = leaving_files(env.flow, last)
         kept = [planned for planned in last.ranges if planned.topic not in leaving]
@@ -323,7 +321,7 @@ class Aggregation:
     def _tell_files(self, infos: dict[str, TopicInfo]) -> None:
         """Tell which files there are, when that has changed."""
         env = self.env
-        if not env.flow.file_sources():
+        if not env.flow.file_sources:
             return
         seen = seen_files(env.flow, self.owned.last, infos)
         if self._seen is None or (seen.files, seen.files_left, seen.rows) != (
@@ -360,7 +358,7 @@ class Aggregation:
                 return None
             transition = self.owned.transition_after(last)
             # One that was sealed has perhaps been published in part, before a rebuild.
-            batch = Batch.of(transition, part, last, infos, levels(env.flow))
+            batch = Batch.of(transition, part, last, infos, len(env.flow.levels))
             try:
                 with env.step(PROCESS):
                     return part, *self._processor.run(batch)

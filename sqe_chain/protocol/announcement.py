@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import ChainError, ConfigurationError, NotCaughtUp, ServiceStopped, Superseded
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, StageNode
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
@@ -30,7 +30,7 @@ from sqe_chain.segment.states import Claim
 Digests = dict[str, tuple[str, ...]]
 
 
-def stages_to_announce(flow: Flow, names: Sequence[str] = ()) -> list[StageNode]:
+def stages_to_announce(flow: CompiledFlow, names: Sequence[str] = ()) -> list[StageNode]:
     """The stages whose states can be announced.
 
     Args:
@@ -41,8 +41,7 @@ def stages_to_announce(flow: Flow, names: Sequence[str] = ()) -> list[StageNode]
         ConfigurationError: there is no such stage, it has no `changes()`, or what comes after them needs to know the input
             that changed a state.
     """
-    flow.check()
-    known = {stage.name: stage for stage in flow.stages() if list(_after_changes(flow, stage))}
+    known = {stage.name: stage for stage in flow.stages if list(_after_changes(flow, stage))}
     if not known:
         raise ConfigurationError(
             f"flow {flow.name!r}: there is nothing to announce: no stage has changes() with an output"
@@ -59,7 +58,7 @@ def stages_to_announce(flow: Flow, names: Sequence[str] = ()) -> list[StageNode]
     return found
 
 
-def _check(flow: Flow, stage: StageNode) -> None:
+def _check(flow: CompiledFlow, stage: StageNode) -> None:
     """Check that what a stage announces follows from its states alone."""
     if not stage.stage_kind.states_by_key or stage.codec is None:
         raise ConfigurationError(
@@ -78,14 +77,14 @@ def _check(flow: Flow, stage: StageNode) -> None:
             )
 
 
-def _after_changes(flow: Flow, stage: StageNode) -> Iterator[Node]:
+def _after_changes(flow: CompiledFlow, stage: StageNode) -> Iterator[Node]:
     """The operators and outputs after `changes()` of a stage."""
-    pending: list[Node] = [node for node in flow.children(stage.index) if isinstance(node, ChangesNode)]
+    pending: list[Node] = [node for node in flow.children[stage.index] if isinstance(node, ChangesNode)]
     while pending:
         node = pending.pop(0)
         if not isinstance(node, ChangesNode):
             yield node
-        pending += flow.children(node.index)
+        pending += flow.children[node.index]
 
 
 @dataclass(slots=True)
@@ -191,7 +190,7 @@ class Announcement:
             )
 
 
-def check_caught_up(flow: Flow, last: Plan) -> None:
+def check_caught_up(flow: CompiledFlow, last: Plan) -> None:
     """Check that receivers have no newer states than the flow.
 
     Args:

@@ -90,7 +90,7 @@ class Announcer:
 
     def parts(self, plan: Plan) -> Iterator[tuple[StageNode, int]]:
         """Stages and state partitions of which a plan announces something."""
-        for stage in self.env.flow.stages():
+        for stage in self.env.flow.stages:
             for part, digest in enumerate(plan.announced.get(stage.name, ())):
                 if digest:
                     yield stage, part

@@ -18,7 +18,6 @@ from sqe_chain.protocol.events import Persisted, Published
 from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH
 from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
 from sqe_chain.protocol.sinks import settle_overwrite, tell_flushed, tell_replaced
-from sqe_chain.segment.level import levels, stages_at
 from sqe_chain.segment.results import Report
 from sqe_chain.segment.states import Claim, Transition, persist
 
@@ -75,13 +74,13 @@ class Applier:
             env.emit(Published(plan=plan.number, outputs=outputs))
         # The last stage first: events between stages exist only while inputs are folded. Were the first stage written and
         # the second not, a redo would find the first one done, fold nothing, and the second would never get its events.
-        for level in range(min(top_level, levels(env.flow)), 0, -1):
+        for level in range(min(top_level, len(env.flow.levels)), 0, -1):
             with env.step(PERSIST):
                 rows = self._persist(plan, level, headers, report)
                 env.emit(Persisted(plan.number, level, rows))
                 if not plan.empty:
-                    tell_flushed(env, plan, stages_at(env.flow, level))
-                tell_replaced(env, plan, stages_at(env.flow, level))
+                    tell_flushed(env, plan, env.flow.levels[level - 1])
+                tell_replaced(env, plan, env.flow.levels[level - 1])
         with env.step(COMMIT):
             self.commit(plan)
 
@@ -98,7 +97,7 @@ class Applier:
         """Step 6 for one level: changed states by the engine, bare headers from here."""
         env, flow = self.env, self.env.flow
         touched = set(report.touched)
-        mine = {stage.index for stage in stages_at(flow, level)}
+        mine = {stage.index for stage in flow.levels[level - 1]}
         rows = 0
         if any(stage in mine for stage, _ in touched):
             # Repeated as one: its tasks write in chunks, and each cell's header says how far that has come.
@@ -107,7 +106,7 @@ class Applier:
             flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in()
         )
         told = self._settle_overwrite(plan, level, headers)
-        for stage, part in env.cells():
+        for stage, part in env.flow.all_cells:
             if stage.index not in mine or (stage.index, part) in touched:
                 continue
             if stage.name not in plan.layout.stages:  # it is new, and enters with a plan of its own
@@ -131,8 +130,8 @@ class Applier:
         found: dict[tuple[int, int], Rows] = {}
         if plan.overwrite is None or not plan.overwrite.changes_tables:
             return found
-        for stage in stages_at(env.flow, level):
-            cells = [headers.get((stage.index, cell)) for cell in env.flow.cells(stage)]
+        for stage in env.flow.levels[level - 1]:
+            cells = [headers.get((stage.index, cell)) for cell in env.flow.cells[stage.index]]
             open_cells = [one for one in cells if one is not None and one.number < plan.number]
             if stage.name in plan.layout.stages and open_cells:
                 # Repeated as one: the table says whether it is done.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from sqe_chain.errors import StoreInconsistent, Superseded
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Home, StateStore, Views
 from sqe_chain.protocol.claim import check_claim
@@ -95,7 +95,7 @@ class Attempts:
         # The flow itself may have written there later, with epochs of its own.
         epoch = max(home.epoch, self.mine.epoch)
         tombstone = Header(epoch, self.mine.run_id, plan.number, plan.plan_id)
-        for stage in self.env.flow.stages():
+        for stage in self.env.flow.stages:
             if stage.name in plan.layout.stages:
                 self.clear(stage, attempt.name, cells_of(plan.layout, stage), tombstone)
         self._set_home(attempt.name, home, replace(home, number=-1, plan_id=""), None, plan.number + 1)
@@ -108,7 +108,7 @@ class Attempts:
             tombstone: the header that cleared cells get.
         """
         name = self.env.flow.name
-        for stage in self.env.flow.stages():
+        for stage in self.env.flow.stages:
             if stored_in.get(stage.name, name) == name:
                 continue
             store, first = self.env.ports.store(stage), 0
@@ -124,7 +124,7 @@ class Attempts:
     def is_free(self, name: str) -> bool:
         """Whether no store holds anything under this name; also where the home store has lost its record."""
         home, _ = self.env.home.home(name)
-        stages = self.env.flow.stages()
+        stages = self.env.flow.stages
         return home is None and not any(self._headers(name, stage, range(_CELLS)) for stage in stages)
 
     def clear(self, stage: StageNode, flow: str, cells: range, tombstone: Header) -> None:
@@ -224,7 +224,7 @@ def _has_rows(store: StateStore, flow: str, stage: StageNode, cell: int) -> bool
     return any(store.scan(flow, stage.name, cell))
 
 
-def name_of(flow: Flow, epoch: int) -> str:
+def name_of(flow: CompiledFlow, epoch: int) -> str:
     """The name of the attempt that begins with this epoch of the flow's claim."""
     return f"{flow.name}.again-{epoch}"
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqe_chain.errors import ConfigurationError, NotCaughtUp, ReadersOverlap, StoreInconsistent, Superseded
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Home, TopicInfo, TopicPartition
 from sqe_chain.ports.readers import ALL, Partitions, scope_of, union_of
 from sqe_chain.protocol import inputs
@@ -77,9 +77,8 @@ class ChangeReaders:
             Superseded: a reader, or another change, has come in between: run it again.
         """
         env, flow = self.env, self.env.flow
-        flow.check()
         flow.check_apart()
-        if not flow.stages():
+        if not flow.stages:
             raise ConfigurationError(
                 f"flow {flow.name!r} has no stages: how far it has read, and its marks, stand in its group's commits, for each partition. "
                 "Stop its readers, and start others with whatever sets"
@@ -236,7 +235,7 @@ class ChangeReaders:
                 )
         return number
 
-    def _starts(self, flow: Flow, known: Sequence[Plan], infos: Mapping[str, TopicInfo]) -> Starts:
+    def _starts(self, flow: CompiledFlow, known: Sequence[Plan], infos: Mapping[str, TopicInfo]) -> Starts:
         """Where partitions begin that no reader has read so far."""
         read = {planned.tp for plan in known for planned in plan.ranges}
         fresh = [tp for tp in inputs.input_partitions(flow, infos) if tp not in read]
@@ -246,7 +245,7 @@ class ChangeReaders:
 
 
 def first_plan(
-    flow: Flow,
+    flow: CompiledFlow,
     known: Sequence[Plan],
     number: int,
     infos: Mapping[str, TopicInfo],
@@ -288,7 +287,7 @@ def _least(frontiers: Sequence[Frontier | None]) -> Frontier | None:
     return min(found) if found and len(found) == len(frontiers) else None
 
 
-def _layout(fresh: Layout, known: Sequence[Plan], number: int, flow: Flow) -> Layout:
+def _layout(fresh: Layout, known: Sequence[Plan], number: int, flow: CompiledFlow) -> Layout:
     """What the readers before were bound to, with stages that begin with this plan.
 
     Not what is declared now: the reader's start compares that with it.

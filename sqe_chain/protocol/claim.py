@@ -112,7 +112,7 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
     first = Header(mine.epoch, mine.run_id, number, plan_id)
     stored_in = last.layout.stored_in()
     found = _headers(env, stored_in)
-    for stage, part in env.cells():
+    for stage, part in env.flow.all_cells:
         if stage.name not in stored_in:
             continue
         birth = last.layout.stages[stage.name].birth
@@ -196,8 +196,8 @@ def check_not_superseded(env: Environment, mine: Claim | None, found: Exception)
 
 def _headers(env: Environment, stored_in: Mapping[str, str]) -> dict[tuple[int, int], Header | None]:
     found: dict[tuple[int, int], Header | None] = {}
-    for stage in env.flow.stages():
-        store, cells = env.store(stage), env.flow.cells(stage)
+    for stage in env.flow.stages:
+        store, cells = env.store(stage), env.flow.cells[stage.index]
         headers = store.headers(stored_in.get(stage.name, env.flow.name), stage.name, cells)
         found.update({(stage.index, cell): header for cell, header in zip(cells, headers, strict=True)})
     return found

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sqe_chain.errors import START_OVER, ConfigurationError, NotCaughtUp, ServiceStopped
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol.closes import MAX_CLOSES
 from sqe_chain.protocol.cutting import Part, silent_limits
@@ -20,20 +20,20 @@ from sqe_chain.segment.closing import Closing
 from sqe_chain.segment.event_times import Progress
 
 
-def check_closes(flow: Flow) -> None:
+def check_closes(flow: CompiledFlow) -> None:
     """Check that a flow has windows to close.
 
     Raises:
         ConfigurationError: it has none.
     """
-    if not any(stage.stage_kind.windowed for stage in flow.stages()):
+    if not any(stage.stage_kind.windowed for stage in flow.stages):
         raise ConfigurationError(
             f"flow {flow.name!r}: --close-windows (close_windows=True) closes windows, but no stage of the flow has any; leave it out"
         )
 
 
 def closing_part(
-    flow: Flow,
+    flow: CompiledFlow,
     last: Plan,
     part: Part,
     bounds: Mapping[TopicPartition, Bounds],

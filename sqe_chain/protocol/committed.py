@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sqe_chain.chain import Link
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ConfigurationError, EnvelopeError, NoCommittedOffset, PartitionsMismatch
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Commit, Message, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.commit_metadata import decode_marks, moved_by, parse_metadata
@@ -146,9 +146,9 @@ def _check_never_published(env: Environment, infos: Infos, topics: Iterable[str]
         NoCommittedOffset: one was.
     """
     flow = env.flow
-    names = {f"{flow.name}/{node.name}" for node in flow.outputs()}
+    names = {f"{flow.name}/{node.name}" for node in flow.outputs}
     ids = {topic: infos[topic].topic_id for topic in topics}
-    tps = inputs.partitions_of(infos[topic] for topic in {node.topic for node in flow.outputs()} if ids)
+    tps = inputs.partitions_of(infos[topic] for topic in {node.topic for node in flow.outputs} if ids)
     last = [
         Range(topic, infos[topic].topic_id, partition, bound.stable_end - 1, bound.stable_end)
         for (topic, partition), bound in env.log.bounds(tps).items()
@@ -175,7 +175,7 @@ def _last_link(message: Message) -> Link | None:
 
 
 def _progress_at(
-    flow: Flow, tp: TopicPartition, commit: Commit, known_id: str, info: TopicInfo, bound: Bounds
+    flow: CompiledFlow, tp: TopicPartition, commit: Commit, known_id: str, info: TopicInfo, bound: Bounds
 ) -> InputProgress:
     """The progress that a commit describes.
 
@@ -193,11 +193,11 @@ def _progress_at(
     return InputProgress(commit.offset, info.topic_id, epoch, marks, moved_by=moved_by(commit))
 
 
-def _check_outputs(flow: Flow, meta: dict[str, object]) -> None:
+def _check_outputs(flow: CompiledFlow, meta: dict[str, object]) -> None:
     known = meta.get("outputs")
     if not isinstance(known, dict):
         return
-    for node in flow.outputs():
+    for node in flow.outputs:
         found = known.get(node.name)
         if found is not None and found != [node.topic, node.partitions]:
             raise PartitionsMismatch(

@@ -22,7 +22,7 @@ from sqe_chain.envelope.carrier import find_head, passed_on
 from sqe_chain.envelope.message import EnvelopeHead, payloads_of
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ConfigurationError, EnvelopeError, ServiceStopped
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicInfo
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, parse_metadata
@@ -144,7 +144,7 @@ class DeadLetterReplay:
         to: a topic that the flow reads, with envelopes; None: each letter goes where it was read.
     """
 
-    flow: Flow
+    flow: CompiledFlow
     log: Log
     to: str | None = None
     _infos: dict[str, TopicInfo] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class DeadLetterReplay:
             OutputTooLarge, Unavailable: as writers do; run it again.
         """
         topic = self.flow.dead_letter_topic
-        self._infos = self.log.describe({topic, *self.flow.input_topics()})
+        self._infos = self.log.describe({topic, *self.flow.input_topics})
         info = self._infos.get(topic)
         if info is None:
             raise ConfigurationError(
@@ -287,12 +287,12 @@ class DeadLetterReplay:
         return head
 
     def _source(self, topic: str) -> SourceNode | None:
-        return self.flow.source_of(topic)
+        return self.flow.source_of[topic]
 
     def _target(self, topic: str) -> SourceNode:
         node = self._source(topic)
         if node is None or topic not in self._infos:
-            known = ", ".join(one for one in self.flow.input_topics() if one in self._infos)
+            known = ", ".join(one for one in self.flow.input_topics if one in self._infos)
             raise ConfigurationError(f"flow {self.flow.name!r} does not read {topic!r}; it reads: {known}")
         if node.raw:
             raise ConfigurationError(

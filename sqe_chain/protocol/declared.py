@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sqe_chain.errors import ChangedType, PlanMismatch
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import KeyedNode, Node, SideNode, SourceNode, StageNode
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol.layout import Layout, TypeLayout
@@ -19,7 +19,7 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.same_inputs import is_new_root, recreation_text
 
 
-def ways_of(flow: Flow) -> dict[str, str]:
+def ways_of(flow: CompiledFlow) -> dict[str, str]:
     """Every stage and output -> where its units come from: sources, stages, `changes()` and `dropped()` of stages."""
     found = {}
     for node in flow.nodes:
@@ -29,7 +29,7 @@ def ways_of(flow: Flow) -> dict[str, str]:
     return found
 
 
-def _upstream(flow: Flow, node: Node) -> Iterator[str]:
+def _upstream(flow: CompiledFlow, node: Node) -> Iterator[str]:
     for parent in (flow.nodes[index] for index in node.parents):
         if isinstance(parent, SourceNode):
             yield f"source/{','.join(parent.topics)}"
@@ -41,7 +41,7 @@ def _upstream(flow: Flow, node: Node) -> Iterator[str]:
             yield from _upstream(flow, parent)
 
 
-def types_of(flow: Flow, known: Layout | None = None) -> dict[str, TypeLayout]:
+def types_of(flow: CompiledFlow, known: Layout | None = None) -> dict[str, TypeLayout]:
     """Every stage and input topic -> what is stored or read there.
 
     Args:
@@ -51,11 +51,11 @@ def types_of(flow: Flow, known: Layout | None = None) -> dict[str, TypeLayout]:
     return {holder: _type_layout(holder, kind, node, known) for holder, kind, node in _holders(flow)}
 
 
-def _holders(flow: Flow) -> Iterator[tuple[str, str, StageNode | SourceNode]]:
+def _holders(flow: CompiledFlow) -> Iterator[tuple[str, str, StageNode | SourceNode]]:
     """What stores or reads values of a declared type: its name in layouts, of what kind it is, and the node."""
-    for stage in flow.stages():
+    for stage in flow.stages:
         yield f"stage/{stage.name}", stage.kind, stage
-    for source in flow.sources():
+    for source in flow.sources:
         for topic in source.topics if source.codec is not None else ():
             yield f"source/{topic}", "raw" if source.raw else "envelopes", source
 
@@ -71,7 +71,7 @@ def _type_layout(holder: str, kind: str, node: StageNode | SourceNode, known: La
     return TypeLayout(kind, codec.type_name, codec.shape(before.shape if before and same else None))
 
 
-def check_types(flow: Flow, known: Layout) -> None:
+def check_types(flow: CompiledFlow, known: Layout) -> None:
     """Check that stored states and inputs can be read with the types that are declared now.
 
     Args:
@@ -109,7 +109,7 @@ def check_types(flow: Flow, known: Layout) -> None:
         )
 
 
-def check_same_code(flow: Flow, last: Plan) -> None:
+def check_same_code(flow: CompiledFlow, last: Plan) -> None:
     """Check that a flow is declared as it was when the plan was sealed that has to be finished first.
 
     Args:
@@ -129,7 +129,7 @@ def check_same_code(flow: Flow, last: Plan) -> None:
         now = dict.fromkeys(now, "")
         was = {way: "" for way in was if way in now or way.startswith("stage/")}
     was |= {f"source/{topic}": "" for topic in layout.sources}
-    now |= {f"source/{topic}": "" for topic in flow.input_names()}
+    now |= {f"source/{topic}": "" for topic in flow.input_names}
     news = [f"{way} is new" for way in now if way not in was]
     news += [f"{way} is gone" for way in was if way not in now]
     news += [
@@ -145,7 +145,7 @@ def check_same_code(flow: Flow, last: Plan) -> None:
         )
 
 
-def news_of(flow: Flow, last: Plan, plan: Plan, infos: Mapping[str, TopicInfo]) -> Iterator[str]:
+def news_of(flow: CompiledFlow, last: Plan, plan: Plan, infos: Mapping[str, TopicInfo]) -> Iterator[str]:
     """The texts of the notices that a plan brings in a new layout.
 
     Args:

@@ -40,7 +40,7 @@ class DescribedTopics:
         """
         env = self.env
         old = abs(env.clock.now_ms() - self._described_ms) > DESCRIBE_MS  # clocks may be set back
-        if anew or old or not self._infos or env.flow.file_sources():
+        if anew or old or not self._infos or env.flow.file_sources:
             look = partial(inputs.describe, env.flow, env.ports.log, running=True)
             self._infos = env.retry.call("look at the topics", look)
             self._described_ms = env.clock.now_ms()

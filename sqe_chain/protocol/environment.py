@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, Sink, StateStore
 from sqe_chain.protocol.committing import Committing
@@ -79,7 +79,7 @@ class Environment:
         commits: sends the commits of the run.
     """
 
-    flow: Flow
+    flow: CompiledFlow
     ports: Ports
     engine: Engine
     observer: Observer
@@ -112,7 +112,7 @@ class Environment:
 
     def cells(self) -> list[tuple[StageNode, int]]:
         """Every (stage, cell)."""
-        return [(stage, cell) for stage in self.flow.stages() for cell in self.flow.cells(stage)]
+        return [(stage, cell) for stage in self.flow.stages for cell in self.flow.cells[stage.index]]
 
     def emit(self, event: Event) -> None:
         """Tell the observer."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.plan import Plan, at_name, mark_name
 from sqe_chain.segment.event_times import (
@@ -100,12 +100,12 @@ def progress_of(times: Mapping[TopicPartition, EventTimes]) -> list[Progress]:
     return [one.progress(*tp) for tp, one in times.items()]
 
 
-def gated_times(flow: Flow, times: Mapping[TopicPartition, EventTimes]) -> list[Progress]:
+def gated_times(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) -> list[Progress]:
     """How far event time has come in the partitions whose inputs are taken in the order of their times."""
-    return [one for one in progress_of(times) if flow.declared_topic(one.topic) in flow.gated]
+    return [one for one in progress_of(times) if flow.declared_topic[one.topic] in flow.gated]
 
 
-def frontier_at(flow: Flow, times: Mapping[TopicPartition, EventTimes]) -> Frontier | None:
+def frontier_at(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) -> Frontier | None:
     """Up to where a batch may take inputs, by what was known as it began; None: nowhere.
 
     Args:
@@ -144,7 +144,7 @@ def seen_by(seen: Seen, clock_ms: int) -> int | None:
     return max((latest_ms for at_ms, latest_ms in seen if at_ms <= clock_ms), default=None)
 
 
-def watermarks_of(flow: Flow, found: Iterable[Progress], frontier: Frontier | None) -> dict[str, int]:
+def watermarks_of(flow: CompiledFlow, found: Iterable[Progress], frontier: Frontier | None) -> dict[str, int]:
     """What each output may promise: whatever it writes from now on has this time or a later one.
 
     Nothing that is still to be read belongs before the watermark of its partition, and nothing that still waits before the
@@ -158,9 +158,9 @@ def watermarks_of(flow: Flow, found: Iterable[Progress], frontier: Frontier | No
     """
     found = list(found)
     promised: dict[str, int] = {}
-    for output in flow.outputs():
-        topics = flow.topics_before(output)
-        if flow.partitions is not None or any(one.name in topics for one in flow.file_sources()):
+    for output in flow.outputs:
+        topics = flow.topics_before[output.index]
+        if flow.partitions is not None or any(one.name in topics for one in flow.file_sources):
             promised[output.name] = (
                 NOTHING  # nobody knows what other readers read, or which files are still to come
             )

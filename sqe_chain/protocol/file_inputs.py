@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from sqe_chain.errors import ConfigurationError, PoisonError
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicInfo
 from sqe_chain.ports.files import HASH_DIGITS
 from sqe_chain.protocol.cutting import Part
@@ -45,7 +45,7 @@ def finished_topics(finished: Mapping[str, str]) -> frozenset[str]:
     return frozenset(f"{name}.{digits}" for name, text in finished.items() for digits in _hashes(text))
 
 
-def new_files(flow: Flow, last: Plan, infos: Infos) -> list[TopicInfo]:
+def new_files(flow: CompiledFlow, last: Plan, infos: Infos) -> list[TopicInfo]:
     """The files of which nothing was read, in the order of their paths; empty ones are none.
 
     Args:
@@ -53,11 +53,11 @@ def new_files(flow: Flow, last: Plan, infos: Infos) -> list[TopicInfo]:
         last: the last plan.
         infos: the flow's topics.
     """
-    known = last.files.keys() | finished_topics(last.finished) if flow.file_sources() else set[str]()
+    known = last.files.keys() | finished_topics(last.finished) if flow.file_sources else set[str]()
     return [info for topic, info in infos.items() if info.records > 0 and topic not in known]
 
 
-def seen_files(flow: Flow, last: Plan, infos: Infos) -> FilesSeen:
+def seen_files(flow: CompiledFlow, last: Plan, infos: Infos) -> FilesSeen:
     """Which files there are, and how much of them is not read.
 
     Args:
@@ -73,7 +73,7 @@ def seen_files(flow: Flow, last: Plan, infos: Infos) -> FilesSeen:
     return FilesSeen(len(there), len(new) + len(begun), sum(info.records for info in there), rows_left)
 
 
-def entering_files(flow: Flow, last: Plan, infos: Infos, settings: Settings) -> list[TopicInfo]:
+def entering_files(flow: CompiledFlow, last: Plan, infos: Infos, settings: Settings) -> list[TopicInfo]:
     """The files that enter with the next plan.
 
     Args:
@@ -92,7 +92,7 @@ def entering_files(flow: Flow, last: Plan, infos: Infos, settings: Settings) -> 
     return found[: most - begun] if begun <= most // 2 else []
 
 
-def leaving_files(flow: Flow, last: Plan) -> frozenset[str]:
+def leaving_files(flow: CompiledFlow, last: Plan) -> frozenset[str]:
     """The files that plans after this one do not list any more: topics."""
     return frozenset() if flow.by_time else last.read_files()
 
@@ -136,13 +136,13 @@ def abandonment_text(last: Plan, topics: Iterable[str]) -> str:
     return f"abandoned: {', '.join(found)}. What was read of them stays counted, the rest of these contents is never read"
 
 
-def check_no_files(flow: Flow) -> None:
+def check_no_files(flow: CompiledFlow) -> None:
     """Check that a flow reads no files: these cannot be read again from an earlier place.
 
     Raises:
         ConfigurationError: it does.
     """
-    if flow.file_sources():
+    if flow.file_sources:
         raise ConfigurationError(
             f"flow {flow.name!r} reads files, and plans keep of those that are done nothing but their hashes: it cannot be folded again, "
             "or rewound. Load the files with a flow of another name (its states begin empty, and its readers count all that it publishes as new)"
@@ -169,7 +169,7 @@ def without_files(part: Part, topics: frozenset[str]) -> Part:
     )
 
 
-def with_files(flow: Flow, lags: Mapping[str, int], waiting: Iterable[TopicInfo]) -> dict[str, int]:
+def with_files(flow: CompiledFlow, lags: Mapping[str, int], waiting: Iterable[TopicInfo]) -> dict[str, int]:
     """The lag of each partition; that of all files of a source as one number, with files that have not entered yet.
 
     Args:
@@ -180,11 +180,11 @@ def with_files(flow: Flow, lags: Mapping[str, int], waiting: Iterable[TopicInfo]
     found: dict[str, int] = {}
     for name, lag in lags.items():
         topic = name.rpartition("/")[0]
-        declared = flow.declared_topic(topic)
+        declared = flow.declared_topic[topic]
         own = name if declared == topic else f"{declared}/{_ALL}"
         found[own] = found.get(own, 0) + lag
     for info in waiting:
-        own = f"{flow.declared_topic(info.name)}/{_ALL}"
+        own = f"{flow.declared_topic[info.name]}/{_ALL}"
         found[own] = found.get(own, 0) + info.records
     return found
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.topology import takes_times
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import KnownTimes
@@ -59,13 +58,13 @@ class Waiting(NamedTuple):
     holder: Holder | None
 
 
-def holder_of(flow: Flow, plan: Plan) -> Holder | None:
+def holder_of(flow: CompiledFlow, plan: Plan) -> Holder | None:
     """Who holds back what waits after a plan: the partition that is behind all others; None when nothing waits."""
     if not plan.waiting:
         return None
     found, times_after = list[Holder](), KnownTimes.after(plan)
     for planned in plan.ranges:
-        if flow.declared_topic(planned.topic) not in flow.gated:
+        if flow.declared_topic[planned.topic] not in flow.gated:
             continue
         times = times_after.at(planned.tp, {planned.tp: {}}, plan.clock_ms)
         known = {writer: times.watermark_of(writer) for writer in times.silent_since()}
@@ -76,7 +75,7 @@ def holder_of(flow: Flow, plan: Plan) -> Holder | None:
     )
 
 
-def waiting_of(flow: Flow, stage: StageNode, plan: Plan) -> list[Waiting]:
+def waiting_of(flow: CompiledFlow, stage: StageNode, plan: Plan) -> list[Waiting]:
     """What waits for event time after a plan in each input partition that a stage takes records of.
 
     Args:
@@ -84,10 +83,10 @@ def waiting_of(flow: Flow, stage: StageNode, plan: Plan) -> list[Waiting]:
         stage: one of its stages.
         plan: its last plan.
     """
-    topics, holder = flow.topics_before(stage), holder_of(flow, plan)
+    topics, holder = flow.topics_before[stage.index], holder_of(flow, plan)
     found = []
     for planned in plan.ranges:
-        if flow.declared_topic(planned.topic) in topics:
+        if flow.declared_topic[planned.topic] in topics:
             times = plan.times.get(mark_name(*planned.tp))
             count = 0 if times is None or times.waiting is None else times.waiting.inputs
             taken_ms = plan.frontier and plan.frontier.at_ms
@@ -95,7 +94,7 @@ def waiting_of(flow: Flow, stage: StageNode, plan: Plan) -> list[Waiting]:
     return found
 
 
-def waiting_in(home: StateStore, flow: Flow, stage: StageNode) -> list[Waiting]:
+def waiting_in(home: StateStore, flow: CompiledFlow, stage: StageNode) -> list[Waiting]:
     """The same, as of the last plan in the home store; reading it disturbs nobody.
 
     Raises:

@@ -99,7 +99,8 @@ class IdleWriters:
 
     def _is_static(self, tp: TopicPartition) -> bool:
         """Whether it has reference data without times: what comes there later is never late."""
-        return any(source.static and source.reads(tp[0]) for source in self.env.flow.sources())
+        source = self.env.flow.source_of[tp[0]]
+        return source is not None and source.static
 
     def _passed(
         self, tp: TopicPartition, name: str, since_ms: int, hops: tuple[Hop, ...], clock_ms: int

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.ports import Bounds, Message, Range, TopicPartition
 from sqe_chain.protocol.cutting import Part
@@ -42,8 +42,8 @@ def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, B
     """
     if not env.flow.by_time:
         return part
-    untimed = {topic for source in env.flow.sources() if source.timestamp for topic in source.topics}
-    ranges = [planned for planned in part.ranges if env.flow.declared_topic(planned.topic) not in untimed]
+    untimed = {topic for source in env.flow.sources if source.timestamp for topic in source.topics}
+    ranges = [planned for planned in part.ranges if env.flow.declared_topic[planned.topic] not in untimed]
     behind = [planned for planned in ranges if planned.start < planned.stop < bounds[planned.tp].stable_end]
     if not behind or len(ranges) == 1:
         return part
@@ -62,7 +62,7 @@ def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, B
 
 
 def without_far_ahead(
-    flow: Flow, last: Plan, part: Part, bounds: Mapping[TopicPartition, Bounds], limit: int
+    flow: CompiledFlow, last: Plan, part: Part, bounds: Mapping[TopicPartition, Bounds], limit: int
 ) -> Part:
     """The batch without more of partitions of which a whole batch waits already, as long as others have more to come.
 
@@ -81,7 +81,7 @@ def without_far_ahead(
     others = [
         planned
         for planned in part.ranges
-        if flow.declared_topic(planned.topic) in flow.gated and planned.tp not in far
+        if flow.declared_topic[planned.topic] in flow.gated and planned.tp not in far
     ]
     if not far or not any(planned.start < bounds[planned.tp].stable_end for planned in others):
         return part
@@ -126,7 +126,7 @@ def look_ahead(
         bounds: of the partitions.
     """
     flow, guard = env.flow, guard_of(env.flow)
-    nodes = {topic: one for one in flow.sources() if one.timestamp is None for topic in one.topics}
+    nodes = {topic: one for one in flow.sources if one.timestamp is None for topic in one.topics}
     gated = [one for one in part.ranges if one.topic in nodes and nodes[one.topic].name in flow.gated]
     for planned, messages in last_records(env, [one for one in gated if one.start < one.stop]):
         at_end = planned.stop >= bounds[planned.tp].stable_end

@@ -18,7 +18,7 @@ from sqe_chain.errors import (
     Unavailable,
     WeakDurability,
 )
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Commit, Log, TopicInfo, TopicPartition
 from sqe_chain.protocol.plan import mark_name
 from sqe_chain.protocol.retrying import RetryingLog
@@ -38,7 +38,7 @@ class TopicDescriber(Protocol):
         """See `Log.describe`."""
 
 
-def describe(flow: Flow, log: TopicDescriber, *, running: bool = False) -> dict[str, TopicInfo]:
+def describe(flow: CompiledFlow, log: TopicDescriber, *, running: bool = False) -> dict[str, TopicInfo]:
     """Describe and check all topics of a flow.
 
     Args:
@@ -53,9 +53,9 @@ def describe(flow: Flow, log: TopicDescriber, *, running: bool = False) -> dict[
         PartitionsMismatch: an output topic has fewer partitions than declared.
         Unavailable: the broker does not answer.
     """
-    files = [one.name for one in flow.file_sources()]
-    wanted = dict.fromkeys(flow.input_topics(), "input")
-    needed = {node.topic: node.partitions for node in flow.outputs()}
+    files = [one.name for one in flow.file_sources]
+    wanted = dict.fromkeys(flow.input_topics, "input")
+    needed = {node.topic: node.partitions for node in flow.outputs}
     if flow.dead_letters:
         needed[flow.dead_letter_topic] = max(
             flow.dead_letter_partitions, needed.get(flow.dead_letter_topic, 0)
@@ -69,7 +69,7 @@ def describe(flow: Flow, log: TopicDescriber, *, running: bool = False) -> dict[
         raise ConfigurationError(
             f"flow {flow.name!r}: {', '.join(missing)} not found at the broker; create them, or run with --create-topics N"
         )
-    for topic in flow.input_topics():
+    for topic in flow.input_topics:
         if found[topic].compacted and not flow.allow_compacted:
             raise CompactedInput(
                 f"input {topic!r} has cleanup.policy=compact: records vanish from it, so totals would depend on when "
@@ -90,7 +90,7 @@ def describe(flow: Flow, log: TopicDescriber, *, running: bool = False) -> dict[
     return found
 
 
-def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
+def check_durable(flow: CompiledFlow, infos: Topics, *, allowed: bool) -> list[str]:
     """Check that what is published and acknowledged survives the loss of one broker.
 
     Args:
@@ -105,7 +105,7 @@ def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
     Raises:
         WeakDurability: an output topic has several replicas, but acknowledges a record that only one of them holds.
     """
-    topics = {node.topic for node in flow.outputs()} | (
+    topics = {node.topic for node in flow.outputs} | (
         {flow.dead_letter_topic} if flow.dead_letters else set()
     )
     found = [infos[topic] for topic in sorted(topics)]
@@ -131,7 +131,7 @@ def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
 
 
 def first_offsets(
-    flow: Flow, bounds: Mapping[TopicPartition, Bounds], start: str | None
+    flow: CompiledFlow, bounds: Mapping[TopicPartition, Bounds], start: str | None
 ) -> dict[TopicPartition, tuple[int, bool]]:
     """Where a flow that has read nothing begins in each partition, and whether that is in the middle of the log.
 
@@ -162,9 +162,9 @@ def new_marks(info: TopicInfo, partition: int, *, entered_in_middle: bool) -> Pa
     return PartitionMarks(info.name, info.topic_id, partition, entered_in_middle=entered_in_middle)
 
 
-def is_changed(flow: Flow, before: Topics, now: Topics) -> bool:
+def is_changed(flow: CompiledFlow, before: Topics, now: Topics) -> bool:
     """Whether an input was created again, or a file was changed, since it was described."""
-    topics = [*flow.input_topics(), *(topic for topic in before if flow.declared_topic(topic) != topic)]
+    topics = [*flow.input_topics, *(topic for topic in before if flow.declared_topic[topic] != topic)]
     return any(topic not in now or now[topic].topic_id != before[topic].topic_id for topic in topics)
 
 
@@ -196,7 +196,7 @@ def check_bounds(tp: TopicPartition, next_offset: int, bound: Bounds) -> None:
 
 
 def read_bounds(
-    flow: Flow,
+    flow: CompiledFlow,
     log: Log,
     infos: Topics,
     offsets: Mapping[TopicPartition, int],
@@ -234,7 +234,7 @@ def read_bounds(
     return bounds
 
 
-def is_recreated_since(flow: Flow, log: Log, infos: Topics) -> bool:
+def is_recreated_since(flow: CompiledFlow, log: Log, infos: Topics) -> bool:
     """Whether an input was created again after it was described.
 
     Raises:
@@ -292,13 +292,13 @@ def partitions_of(infos: Iterable[TopicInfo]) -> list[TopicPartition]:
     return sorted((info.name, partition) for info in infos for partition in range(info.partitions))
 
 
-def input_partitions(flow: Flow, infos: Topics) -> list[TopicPartition]:
+def input_partitions(flow: CompiledFlow, infos: Topics) -> list[TopicPartition]:
     """The input partitions that a flow reads, sorted: all, or those of a reader."""
-    every = partitions_of(infos[topic] for topic in flow.input_topics())
+    every = partitions_of(infos[topic] for topic in flow.input_topics)
     return [tp for tp in every if flow.reads_partition(tp[1])]
 
 
-def group_commits(flow: Flow, log: RetryingLog, infos: Topics) -> dict[TopicPartition, Commit]:
+def group_commits(flow: CompiledFlow, log: RetryingLog, infos: Topics) -> dict[TopicPartition, Commit]:
     """What a flow's group has committed, in all partitions that it reads.
 
     Args:

@@ -19,14 +19,14 @@ It never goes back: the store replaces it only for a later run, or for a later p
 from __future__ import annotations
 
 from sqe_chain.errors import Superseded
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Location, Locations
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout, TypeLayout
 from sqe_chain.protocol.retrying import RetryingStore
 
 
-def locations_of(flow: Flow, layout: Layout, epoch: int, number: int) -> Locations:
+def locations_of(flow: CompiledFlow, layout: Layout, epoch: int, number: int) -> Locations:
     """Where a layout says that the stages of a flow are.
 
     Args:
@@ -36,7 +36,7 @@ def locations_of(flow: Flow, layout: Layout, epoch: int, number: int) -> Locatio
         number: number of the plan.
     """
     found = {}
-    for stage in flow.stages():
+    for stage in flow.stages:
         stored = layout.stages.get(stage.name)
         if stored is None:
             continue

@@ -47,7 +47,6 @@ def export_states(env: Environment) -> Iterator[str]:
         ConfigurationError: the flow has never run with this store.
         ServiceStopped: a plan is unfinished; the next run of the service finishes it.
     """
-    env.flow.check()
     check_has_run(env, {})
     mine, home = claim(env, dict)
     try:
@@ -68,12 +67,12 @@ def export_states(env: Environment) -> Iterator[str]:
 
 def _lines(env: Environment, plan: Plan, data: bytes) -> Iterator[str]:
     yield json.dumps({"sqe-chain": "export", "format": FORMAT, "flow": env.flow.name, "plan": data.decode()})
-    for stage in env.flow.stages():
+    for stage in env.flow.stages:
         stored = plan.layout.stages.get(stage.name)
         if stored is None:
             continue
         # A scan is not repeated: half of its lines may be in the file. Whoever exports begins again.
-        store, cells = env.ports.store(stage), env.flow.cells(stage)
+        store, cells = env.ports.store(stage), env.flow.cells[stage.index]
         headers = env.store(stage).headers(stored.flow, stage.name, cells)
         for cell, header in zip(cells, headers, strict=True):
             if header is not None:
@@ -108,7 +107,6 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
             the flow.
         StoreInconsistent: Kafka holds commits of later plans: the export is old.
     """
-    env.flow.check()
     check_stores(env)
     rest = _verify_lines(lines)
     plan = _plan_of(env, next(rest, ""))
@@ -123,12 +121,12 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
                 f"the store knows flow {env.flow.name!r} already, at plan {home.number}; import into an empty one"
             )
         after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
-        for stage in env.flow.stages():
-            for cell in env.flow.cells(stage) if stage.name in plan.layout.stages else ():
+        for stage in env.flow.stages:
+            for cell in env.flow.cells[stage.index] if stage.name in plan.layout.stages else ():
                 _clear_cell(env, mine, plan, stage, cell, after)
-        stages = {stage.name: stage for stage in env.flow.stages()}
+        stages = {stage.name: stage for stage in env.flow.stages}
         for (name, cell), rows in groupby(map(_row, rest), key=itemgetter(0, 1)):
-            if name not in stages or cell not in env.flow.cells(stages[name]):
+            if name not in stages or cell not in env.flow.cells[stages[name].index]:
                 raise ConfigurationError(
                     f"the export has states of {name}/{cell}, which the flow does not have"
                 )

@@ -101,7 +101,7 @@ class NextBatch:
         ended = {tp: offset for tp, offset in offsets.items() if offset >= limits.get(tp, 0)}
         everybody = known.everybody_in(ended, part.clock_ms)
         taken = self._taken(last, part, everybody, bounds, for_good=True)
-        gated = {tp for tp in offsets if self.env.flow.declared_topic(tp[0]) in self.env.flow.gated}
+        gated = {tp for tp in offsets if self.env.flow.declared_topic[tp[0]] in self.env.flow.gated}
         if part.silent and last.reached is not None and gated <= ended.keys():
             return self._up_to(last, taken, last.reached.frontier)
         return taken
@@ -125,7 +125,7 @@ class NextBatch:
             times = last.times.get(mark_name(*planned.tp))
             waiting, again = times and times.waiting, -1
             # Of a topic that no stage takes in this order any more, nothing waits any longer.
-            waits = flow.declared_topic(planned.topic) in flow.gated
+            waits = flow.declared_topic[planned.topic] in flow.gated
             if waiting and (not waits or waiting.may_be_due(*planned.tp, frontier)):
                 again = waiting.offset
             ranges.append(replace(planned, again=again))

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsistent
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Sink, TopicInfo, replacing
 from sqe_chain.protocol.environment import Environment
@@ -44,30 +44,30 @@ def check_overwrites(env: Environment) -> None:
         raise ConfigurationError(
             "--abandon leaves the rest of a file unread, and an overwrite reads all of each file: it begins again without a file that is gone"
         )
-    if not flow.file_sources() or not flow.stages():
+    if not flow.file_sources or not flow.stages:
         raise ConfigurationError(
             f"flow {flow.name!r}: an overwrite replaces the rows of tables by those of files: it needs files(...) and ingest(...)"
         )
     _check_only_tables(flow)
-    for stage in flow.stages():
+    for stage in flow.stages:
         sink = env.ports.sink(stage)
         if sink is not None:
             replacing(sink, stage.name).check_replaces()
 
 
-def _check_only_tables(flow: Flow) -> None:
-    topics = flow.input_topics()
+def _check_only_tables(flow: CompiledFlow) -> None:
+    topics = flow.input_topics
     if topics:
         raise ConfigurationError(
             f"flow {flow.name!r}: also reads the topic {topics[0]!r}, whose rows in a table cannot be read again from files: an overwrite would "
             "lose them. Let another flow load the files, into another table"
         )
-    for output in flow.outputs():
+    for output in flow.outputs:
         raise ConfigurationError(
             f"{output.declared_at}: output {output.name!r}: an overwrite reads rows again that were published, and cannot take them back. "
             "Load the table with a flow that publishes nothing"
         )
-    for stage in flow.stages():
+    for stage in flow.stages:
         if stage.stage_kind.sink is None:
             raise ConfigurationError(
                 f"{stage.declared_at}: stage {stage.name!r} keeps states, which would count rows twice that an overwrite reads again. Load "
@@ -186,7 +186,7 @@ class Overwriting:
 
     def _absent(self, last: Plan) -> list[str]:
         env, found = self.env, list[str]()
-        for stage in env.flow.stages():
+        for stage in env.flow.stages:
             sink = env.ports.sink(stage)
             if sink is None or stage.name not in last.layout.stages:
                 continue

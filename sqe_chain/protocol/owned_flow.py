@@ -15,7 +15,6 @@ from sqe_chain.protocol.interfaces import SEAL
 from sqe_chain.protocol.overwrite import staging_since
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.plan_log import PlanLog
-from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Report
 from sqe_chain.segment.states import Claim, Transition
 
@@ -73,7 +72,7 @@ class OwnedFlow:
         """The headers of all stages that a plan knows, when it is finished."""
         mine, known = self.claim, plan.layout.stages
         header = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
-        return {(stage.index, part): header for stage, part in self.env.cells() if stage.name in known}
+        return {(stage.index, part): header for stage, part in self.env.flow.all_cells if stage.name in known}
 
     def seal(self, plan: Plan) -> None:
         """Step 4: from here on the batch will be finished exactly so, by this run or by the next one.
@@ -106,7 +105,7 @@ class OwnedFlow:
             self.seal(plan)
         for text in notices:
             env.emit(Notice(text))
-        self.finish(plan, headers, Report(), publish=True, top_level=levels(env.flow))
+        self.finish(plan, headers, Report(), publish=True, top_level=len(env.flow.levels))
         env.commits.settle()
 
     def _no_longer_open(self, number: int) -> None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.closes import Closes
@@ -32,7 +32,7 @@ _Known = TypeVar("_Known")
 NO_MARKS: Mapping[TopicPartition, PartitionMarks] = MappingProxyType({})
 
 
-def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None) -> Layout:
+def layout_of(flow: CompiledFlow, infos: Infos, number: int, known: Layout | None = None) -> Layout:
     """The layout of a flow, by its declaration and by its topics as they are now.
 
     Args:
@@ -46,12 +46,12 @@ def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None
         flow.state_partitions,
         {
             stage.name: known.stages.get(stage.name, StageLayout(number, stage.buckets, flow.name))
-            for stage in flow.stages()
+            for stage in flow.stages
         },
         # Names of outputs are permanent, so those that are no longer declared stay known.
-        known.outputs | {node.name: (node.topic, node.partitions) for node in flow.outputs()},
-        {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics()}
-        | {one.name: (FILES, 0) for one in flow.file_sources()},
+        known.outputs | {node.name: (node.topic, node.partitions) for node in flow.outputs},
+        {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics}
+        | {one.name: (FILES, 0) for one in flow.file_sources},
         known.starts,
         known.gone,
         ways_of(flow),
@@ -60,7 +60,7 @@ def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None
 
 
 def birth_plan(
-    flow: Flow,
+    flow: CompiledFlow,
     claim: Claim,
     clock_ms: int,
     infos: Infos,
@@ -227,7 +227,7 @@ def announcement_plan(last: Plan, claim: Claim, clock_ms: int, announced: dict[s
 
 
 def batch_plan(
-    flow: Flow,
+    flow: CompiledFlow,
     last: Plan,
     claim: Claim,
     part: Part,
@@ -367,7 +367,7 @@ def _with_witness(planned: PlannedRange, end: PartitionEnd | None) -> PlannedRan
     )
 
 
-def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
+def check_layout(flow: CompiledFlow, known: Layout, drop_stages: Sequence[str]) -> None:
     """Check that what is permanent of a flow's declaration has not changed.
 
     Args:
@@ -385,14 +385,14 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
             f"flow {flow.name!r} was created with {known.state_partitions} state partitions, declared are now "
             f"{flow.state_partitions}; the number is permanent"
         )
-    for node in flow.outputs():
+    for node in flow.outputs:
         topic, partitions = known.outputs.get(node.name, (node.topic, node.partitions))
         if (topic, partitions) != (node.topic, node.partitions):
             raise PartitionsMismatch(
                 f"{node.declared_at}: output {node.name!r} was created with {partitions} partitions of {topic!r}, declared are "
                 f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
             ).at(topic)
-    declared = {stage.name: stage for stage in flow.stages()}
+    declared = {stage.name: stage for stage in flow.stages}
     for name, stored in known.stages.items():
         if name in declared and declared[name].buckets != stored.buckets:
             raise PartitionsMismatch(
@@ -404,7 +404,7 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
                 f"flow {flow.name!r}: the store holds stage {name!r}, which the flow no longer has; a renamed stage "
                 f"would begin empty. Declare it again, or forget it with --drop {name}"
             )
-    topics = set(flow.input_names())
+    topics = set(flow.input_names)
     for topic in known.sources:
         if topic not in topics:
             raise ServiceStopped(
@@ -413,7 +413,7 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
     check_types(flow, known)
 
 
-def check_commits(flow: Flow, last: Plan, commits: Mapping[TopicPartition, Commit]) -> None:
+def check_commits(flow: CompiledFlow, last: Plan, commits: Mapping[TopicPartition, Commit]) -> None:
     """Check that no commit names a later plan than the home store's last: a plan is committed after it was sealed.
 
     Raises:

@@ -157,10 +157,10 @@ class Processor:
         self._brake = Brake(env.settings.max_excluded, env.settings.max_excluded_share)
         self._leaves_out = env.flow.poison != "stop"
         # A state must be storable after each input: who checks that only at the end finds other inputs to blame.
-        states = [stage.codec for stage in env.flow.stages() if stage.codec is not None]
+        states = [stage.codec for stage in env.flow.stages if stage.codec is not None]
         self._always_careful = self._leaves_out and not all(codec.self_checking for codec in states)
         self._careful_batches = 0
-        self._can_try = all(stage.stage_kind.reversible for stage in env.flow.stages())
+        self._can_try = env.flow.reversible
 
     def run(self, batch: Batch) -> tuple[Report, tuple[Exclusion, ...]]:
         """Process the batch until no stage fails on anything that is not left out.
@@ -261,7 +261,7 @@ class Processor:
                     continue
                 if not report.misplaced:
                     return report
-                stages = tuple(stage.name for stage in env.flow.stages() if env.flow.level(stage) == 1)
+                stages = tuple(stage.name for stage in env.flow.levels[0])
                 env.emit(Shuffled(stages, report.misplaced))
             self._in_place = in_place = False
 
@@ -271,8 +271,6 @@ class Processor:
         A heartbeat goes to all state partitions, which takes a shuffle.
         """
         flow = self._env.flow
-        if any(stage.stage_kind.heartbeat for stage in flow.stages()):
+        if not flow.fits_in_place or (flow.file_sources and flow.state_partitions != 1):
             return False
-        if not flow.stages() or (flow.file_sources() and flow.state_partitions != 1):
-            return False
-        return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics())
+        return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics)

@@ -143,7 +143,7 @@ def _is_begun(env: Environment, plan: Plan) -> bool:
     """Whether a header has reached or begun a plan, or it is empty: persisting comes after publishing."""
     if plan.empty:
         return True
-    for stage in env.flow.stages():
+    for stage in env.flow.stages:
         stored = plan.layout.stages.get(stage.name)
         if stored is None:
             continue

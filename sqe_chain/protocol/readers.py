@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, Self
 
 from sqe_chain.errors import ConfigurationError, PartitionsMismatch, ReadersOverlap, StoreInconsistent
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Home, TopicInfo
 from sqe_chain.ports.readers import ALL, Partitions, readers_of, scope_of, union_of
 from sqe_chain.protocol import inputs
@@ -165,7 +165,7 @@ def write_record(home: Homes, flow: str, before: Record, readers: Readers, run_i
     return Record(wanted, readers) if stored == wanted else None
 
 
-def enter(env: Environment, infos: Mapping[str, TopicInfo]) -> Flow:
+def enter(env: Environment, infos: Mapping[str, TopicInfo]) -> CompiledFlow:
     """Enter this reader's partitions into the record, if they are not there, and find the name under which it works.
 
     Args:
@@ -239,10 +239,10 @@ def check_entered(env: Environment) -> None:
     _check_open(flow, known, wanted)
 
 
-def unread(flow: Flow, known: Readers, infos: Mapping[str, TopicInfo]) -> list[str]:
+def unread(flow: CompiledFlow, known: Readers, infos: Mapping[str, TopicInfo]) -> list[str]:
     """The partitions that no reader has, as "topic[partition]"."""
     covered = union_of(known.sets)
-    every = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
+    every = inputs.partitions_of(infos[topic] for topic in flow.input_topics)
     return [f"{topic}[{number}]" for topic, number in every if number not in covered]
 
 
@@ -275,7 +275,7 @@ def command_for(sets: Iterable[Partitions] = ()) -> str:
     )
 
 
-def _check_free(flow: Flow, known: Readers, wanted: Partitions) -> None:
+def _check_free(flow: CompiledFlow, known: Readers, wanted: Partitions) -> None:
     for taken in sorted((*known.sets, *known.new), key=lambda one: one.ranges[0][0]):
         number = wanted.shared(taken)
         if number is not None:
@@ -295,7 +295,7 @@ def _check_free(flow: Flow, known: Readers, wanted: Partitions) -> None:
         )
 
 
-def _check_open(flow: Flow, known: Readers, wanted: Partitions) -> None:
+def _check_open(flow: CompiledFlow, known: Readers, wanted: Partitions) -> None:
     if known.forgotten:
         raise ReadersOverlap(
             f"flow {flow.declared_name!r} is being forgotten; run sqe-chain flows forget again"
@@ -307,7 +307,7 @@ def _check_open(flow: Flow, known: Readers, wanted: Partitions) -> None:
         )
 
 
-def _check_not_one(env: Environment, flow: Flow, known: Readers, wanted: Partitions) -> None:
+def _check_not_one(env: Environment, flow: CompiledFlow, known: Readers, wanted: Partitions) -> None:
     """Check that the flow is not run as one, and never was; unless it has been given to readers since."""
     if flow.declared_name in known.retired:
         return
@@ -319,7 +319,7 @@ def _check_not_one(env: Environment, flow: Flow, known: Readers, wanted: Partiti
         )
 
 
-def _check_state_partitions(flow: Flow, known: Readers) -> None:
+def _check_state_partitions(flow: CompiledFlow, known: Readers) -> None:
     if known.state_partitions != flow.state_partitions:
         raise PartitionsMismatch(
             f"flow {flow.declared_name!r}: its readers were created with {known.state_partitions} state partitions, declared are now "
@@ -327,16 +327,16 @@ def _check_state_partitions(flow: Flow, known: Readers) -> None:
         )
 
 
-def check_exist(flow: Flow, wanted: Partitions, infos: Mapping[str, TopicInfo]) -> None:
+def check_exist(flow: CompiledFlow, wanted: Partitions, infos: Mapping[str, TopicInfo]) -> None:
     """Check that each partition that is named exists in one of the topics. What is open at the end may come later.
 
     Raises:
         ConfigurationError: one does not.
     """
-    most = max(infos[topic].partitions for topic in flow.input_topics())
+    most = max(infos[topic].partitions for topic in flow.input_topics)
     for first, last in wanted.ranges:
         if first >= most or (last is not None and last >= most):
-            topics = ", ".join(f"{topic} has {infos[topic].partitions}" for topic in flow.input_topics())
+            topics = ", ".join(f"{topic} has {infos[topic].partitions}" for topic in flow.input_topics)
             raise ConfigurationError(
                 f"flow {flow.declared_name!r}: partitions {wanted}: there is no partition {first if first >= most else last}: {topics}; "
                 f"{first}- means {first} and all above, also those that are added later"

@@ -24,7 +24,7 @@ from sqe_chain.errors import (
     StoreInconsistent,
     Superseded,
 )
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
@@ -62,7 +62,7 @@ class Rebuild:
     """
 
     env: Environment
-    engine: Callable[[Flow], Engine]
+    engine: Callable[[CompiledFlow], Engine]
     to: Offsets | int | None = None
     republish: bool = False
     resume: bool = False
@@ -82,10 +82,9 @@ class Rebuild:
             ConfigurationError: the flow keeps no states, or reads files, or `to` lies beyond what it has read.
         """
         env = self.env
-        env.flow.check()
         check_no_files(env.flow)
         check_no_sinks(env.flow, "to fold again")
-        if not env.flow.stages():
+        if not env.flow.stages:
             raise ConfigurationError(
                 f"flow {env.flow.name!r} keeps no states, there is nothing to fold again; rewind moves its offsets"
             )
@@ -138,7 +137,7 @@ class Rebuild:
     def _spec(self, progress: Progress, infos: Mapping[str, TopicInfo]) -> RebuildSpec:
         flow = self.env.flow
         self._check_recreated(progress.recreated)
-        tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
+        tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics)
         ends = {tp: progress.ends.get(tp, 0) for tp in tps}
         until = dict(ends)
         for tp, offset in self._target_offsets(ends).items():
@@ -186,7 +185,7 @@ class Rebuild:
     def _check_recreated(self, topics: Iterable[str], cause: ChainError | None = None) -> None:
         flow = self.env.flow
         for topic in sorted(topics):
-            if topic in flow.input_topics():
+            if topic in flow.input_topics:
                 raise ServiceStopped(
                     f"flow {flow.name!r}: {topic!r} was created again after a part of it had been counted; that is gone, so "
                     f"the flow cannot be folded again. The only way on is to {START_OVER}"
@@ -344,7 +343,7 @@ class Rebuild:
         deleted = self._delete(attempts, {name})
         tombstone = Header(attempts.mine.epoch, attempts.mine.run_id, plan.number, plan.plan_id)
         if before.layout is not None:
-            for stage in self.env.flow.stages():
+            for stage in self.env.flow.stages:
                 stored = before.layout.stages.get(stage.name)
                 if stored is not None and stored.flow not in deleted:
                     attempts.clear(stage, stored.flow, cells_of(before.layout, stage), tombstone)

@@ -41,7 +41,7 @@ class Recovery:
             Superseded: a newer run owns the flow.
         """
         owned, env, last = self.owned, self.owned.env, self.owned.last
-        level_of = {stage.index: env.flow.level(stage) for stage in env.flow.stages()}
+        level_of = {stage.index: env.flow.depths[stage.index] for stage in env.flow.stages}
         numbers = to_redo(last, headers, level_of, owned.fetch)
         if numbers and (last.announced or not last.empty):
             check_same_code(env.flow, last)
@@ -61,7 +61,7 @@ class Recovery:
             )
         result = StartResult(len(last.ranges), last.number, tuple(numbers))
         env.emit(Recovered.of(result))
-        tell_flushed(env, last, env.flow.stages())
+        tell_flushed(env, last, env.flow.stages)
         if not numbers and (last.number > 0 or env.settings.accept_rollback):
             owned.applier.commit(last)
         return result

@@ -77,7 +77,6 @@ class Republisher:
             ConfigurationError: a topic is missing.
         """
         env = self.env
-        env.flow.check()
         self._check_metadata()
         with env.step(RECOVER):
             infos = inputs.describe(env.flow, env.log)
@@ -216,7 +215,7 @@ class Republisher:
         """Check that a flow which writes no replays for readers of SQE's record keys will know all of them again."""
         flow = self.env.flow
         for (topic, partition), offset in to.items():
-            source = flow.source_of(topic)
+            source = flow.source_of[topic]
             if flow.writes_sqe and offset > 0 and source is not None and not source.raw:
                 raise ConfigurationError(
                     f"{topic}[{partition}]: cannot be rewound to offset {offset}: what came before it would be forgotten, and later "
@@ -361,7 +360,7 @@ class Republisher:
 
     def _metadata(self, topic_id: bytes, leader_epoch: int) -> dict[str, object]:
         """What a commit keeps but for marks: the topic's id, the last leader epoch, the partitions of each output."""
-        outputs = {node.name: [node.topic, node.partitions] for node in self.env.flow.outputs()}
+        outputs = {node.name: [node.topic, node.partitions] for node in self.env.flow.outputs}
         return {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
 
     def _commit_of(self, progress: InputProgress) -> Commit:
@@ -383,7 +382,7 @@ class Republisher:
         length = len(json.dumps(self._metadata(bytes(16), MAX_EPOCH) | {"rewound": " " * 16}))
         if length > METADATA_LENGTH:
             raise ConfigurationError(
-                f"flow {flow.name!r} has {len(flow.outputs())} outputs, whose names take {length} characters of a commit's "
+                f"flow {flow.name!r} has {len(flow.outputs)} outputs, whose names take {length} characters of a commit's "
                 f"metadata; Kafka takes {METADATA_LENGTH}. Shorten the names, or split the flow"
             )
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from sqe_chain.chain import stored_epoch
 from sqe_chain.errors import START_OVER, PartitionsMismatch, PlanMismatch, RecreatedTopic, TruncatedInput
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Message, Range, TopicInfo, TopicPartition
 from sqe_chain.ports.files import gone
 from sqe_chain.protocol.plan import PlannedRange
@@ -85,7 +85,7 @@ def check_read_id(topic: str, known: bytes, now: bytes | None) -> None:
     ).at(topic)
 
 
-def is_new_root(flow: Flow, topic: str, known_id: str, info: TopicInfo | None) -> bool:
+def is_new_root(flow: CompiledFlow, topic: str, known_id: str, info: TopicInfo | None) -> bool:
     """Whether an input without envelopes was created again: then it is another root, and is read from offset 0.
 
     Args:
@@ -94,8 +94,9 @@ def is_new_root(flow: Flow, topic: str, known_id: str, info: TopicInfo | None) -
         known_id: id of the topic that was read, hexadecimal.
         info: the topic now.
     """
-    node = next((node for node in flow.sources() if topic in node.topics), None)
-    return node is not None and node.raw and info is not None and info.topic_id.hex() != known_id
+    node = flow.source_of[topic]
+    raw = node is not None and node.files is None and node.raw
+    return raw and info is not None and info.topic_id.hex() != known_id
 
 
 def recreation_text(topic: str, known_id: str, info: TopicInfo, read: Mapping[TopicPartition, int]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sqe_chain.errors import ConfigurationError, Superseded
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Replacement, Rows, SinkClaim, replacing
 from sqe_chain.protocol.environment import Environment
@@ -30,7 +30,7 @@ def claim_sinks(env: Environment, mine: Claim, last: Plan, fetch: Callable[[int]
         ChainError: as `Sink.claim`.
     """
     stored_in = last.layout.stored_in()
-    for stage in env.flow.stages():
+    for stage in env.flow.stages:
         if env.ports.sink(stage) is not None:
             flow = stored_in.get(stage.name, env.flow.name)
             # Repeated as one: a claim that was made is made again.
@@ -44,10 +44,10 @@ def sink_epochs(env: Environment) -> list[int]:
         ChainError: as `Sink.look`.
     """
     found = []
-    for stage in env.flow.stages():
+    for stage in env.flow.stages:
         sink = env.ports.sink(stage)
         if sink is not None:
-            look = partial(sink.look, env.flow.name, stage.name, env.flow.cells(stage))
+            look = partial(sink.look, env.flow.name, stage.name, env.flow.cells[stage.index])
             found.append(env.retry.call("look at a table", look).epoch)
     return found
 
@@ -65,11 +65,11 @@ def tell_flushed(env: Environment, plan: Plan, stages: Iterable[StageNode]) -> N
     for stage in stages:
         if stage.stage_kind.sink is None:
             continue
-        topics = env.flow.topics_before(stage)
+        topics = env.flow.topics_before[stage.index]
         offsets = {
             mark_name(*planned.tp): planned.stop
             for planned in plan.ranges
-            if env.flow.declared_topic(planned.topic) in topics
+            if env.flow.declared_topic[planned.topic] in topics
         }
         env.emit(TableFlushed(plan.number, stage.name, offsets))
 
@@ -91,7 +91,7 @@ def staged_in(env: Environment, mine: Claim, plan: Plan, stage: StageNode) -> Re
     whole = plan.overwrite is not None and plan.overwrite.mode == "table"
     known: dict[int, bytes | None] = {}
     staged: dict[int, list[bytes]] = {}
-    for cell in env.flow.cells(stage):
+    for cell in env.flow.cells[stage.index]:
         known[cell] = store.read(flow, stage.name, cell, [FLUSHED])[1][0]
         rows = sorted(store.scan(flow, stage.name, cell))
         staged[cell] = [told for key, told in rows if key > staged_key(since) and key.startswith(STAGED)]
@@ -123,7 +123,7 @@ def settle_overwrite(env: Environment, mine: Claim, plan: Plan, stage: StageNode
         told.append((FLUSHED, replacing(sink, stage.name).replace(staged_in(env, mine, plan, stage))))
     flow = plan.layout.stored_in().get(stage.name, env.flow.name)
     found: dict[int, Rows] = {}
-    for cell in env.flow.cells(stage):
+    for cell in env.flow.cells[stage.index]:
         keys = sorted(key for key, _ in store.scan(flow, stage.name, cell) if key.startswith(STAGED))
         found[cell] = [*told, *((key, None) for key in keys)]
     return found
@@ -146,7 +146,7 @@ def tell_replaced(env: Environment, plan: Plan, stages: Iterable[StageNode]) -> 
             env.emit(TableReplaced(plan.number, stage.name, overwrite.mode, files))
 
 
-def check_no_sinks(flow: Flow, what: str) -> None:
+def check_no_sinks(flow: CompiledFlow, what: str) -> None:
     """Check that no stage writes into a sink, which cannot be taken back.
 
     Args:
@@ -156,7 +156,7 @@ def check_no_sinks(flow: Flow, what: str) -> None:
     Raises:
         ConfigurationError: one does.
     """
-    for stage in flow.stages():
+    for stage in flow.stages:
         if stage.stage_kind.sink is not None:
             raise ConfigurationError(
                 f"{stage.declared_at}: {what} is not possible for flow {flow.name!r}: the rows that stage {stage.name!r} has written stay "
@@ -167,7 +167,7 @@ def check_no_sinks(flow: Flow, what: str) -> None:
 def _claim(
     env: Environment, stage: StageNode, flow: str, mine: Claim, fetch: Callable[[int], Plan | None]
 ) -> None:
-    sink, store, cells = env.ports.sink(stage), env.ports.store(stage), env.flow.cells(stage)
+    sink, store, cells = env.ports.sink(stage), env.ports.store(stage), env.flow.cells[stage.index]
     if sink is None:
         return
     state = sink.look(flow, stage.name, cells)

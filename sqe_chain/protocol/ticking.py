@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.plan import Plan, at_name, mark_name
 from sqe_chain.segment.results import Report
 
 
-def tick_of(flow: Flow, before: Plan, clock_ms: int, *, silent: bool, last_silent: bool) -> int | None:
+def tick_of(
+    flow: CompiledFlow, before: Plan, clock_ms: int, *, silent: bool, last_silent: bool
+) -> int | None:
     """Up to where timers of the batch's clock fire in a batch; None: none do.
 
     It rises with each batch, even if the clock goes back, for it is the position of what they give. After a batch none is left
@@ -21,7 +23,7 @@ def tick_of(flow: Flow, before: Plan, clock_ms: int, *, silent: bool, last_silen
         silent: whether the batch is silent.
         last_silent: whether the batches after it are not.
     """
-    if not any(stage.stage_kind.ticks for stage in flow.stages()):
+    if not flow.ticking:
         return None
     if silent:
         reached_ms = 0 if before.reached is None else before.reached.ticked_ms
@@ -29,7 +31,7 @@ def tick_of(flow: Flow, before: Plan, clock_ms: int, *, silent: bool, last_silen
     return max(clock_ms, before.ticked_ms + 1)
 
 
-def is_timer_due(flow: Flow, last: Plan, clock_ms: int) -> bool:
+def is_timer_due(flow: CompiledFlow, last: Plan, clock_ms: int) -> bool:
     """Whether a batch that reads nothing would fire a timer.
 
     Args:
@@ -37,8 +39,9 @@ def is_timer_due(flow: Flow, last: Plan, clock_ms: int) -> bool:
         last: the plan before.
         clock_ms: the batch's clock.
     """
-    stages = {stage.name for stage in flow.stages() if stage.stage_kind.ticks}
-    return any(due_ms <= clock_ms and at_name(name)[0] in stages for name, due_ms in last.timers.items())
+    return any(
+        due_ms <= clock_ms and at_name(name)[0] in flow.ticking for name, due_ms in last.timers.items()
+    )
 
 
 def timers_after(before: Plan, report: Report) -> dict[str, int]:

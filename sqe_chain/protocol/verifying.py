@@ -26,17 +26,17 @@ def check_stores(env: Environment) -> list[str]:
         WeakDurability: one may lose acknowledged writes, and that is not accepted.
         ConfigurationError: a stage names a store that is not there, or one that cannot write its view.
     """
-    for stage in env.flow.stages():
+    for stage in env.flow.stages:
         if stage.view is not None and stage.view not in env.store(stage).views:
             known = " and ".join(sorted(env.store(stage).views))
             raise ConfigurationError(
                 f"{stage.declared_at}: stage {stage.name!r} wants a view as {stage.view!r}; {env.store(stage)!r} writes {known}"
             )
-    stores = {stage.store or "": env.store(stage) for stage in env.flow.stages()} | {"": env.home}
+    stores = {stage.store or "": env.store(stage) for stage in env.flow.stages} | {"": env.home}
     said = []
     for name, store in sorted(stores.items()):
         said += _checked(env, f"store {name or 'default'!r}", store.check(), store.remarks())
-    for stage in env.flow.stages():
+    for stage in env.flow.stages:
         sink = env.ports.sink(stage)
         if sink is not None:
             weak = env.retry.call("check a table", sink.check)
@@ -60,10 +60,10 @@ def check_new_stages(env: Environment, last: Plan) -> None:
     Raises:
         ServiceStopped: one has.
     """
-    for stage in env.flow.stages():
+    for stage in env.flow.stages:
         if stage.name in last.layout.stages:
             continue
-        cells = env.flow.cells(stage)
+        cells = env.flow.cells[stage.index]
         if any(env.store(stage).headers(env.flow.name, stage.name, cells)):
             raise ServiceStopped(
                 f"{stage.declared_at}: the store holds states of a stage {stage.name!r} that was dropped; it has missed what "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from sqe_chain.engines import MOST_WORKERS
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.ports.files import is_other_format
 from sqe_chain.ports.readers import Partitions
@@ -95,7 +95,7 @@ class Deployment:
     looked: Callable[[int], object] = lambda _size: None
     partitions: str | None = None
 
-    def flow_of(self, flow: Flow) -> Flow:
+    def flow_of(self, flow: CompiledFlow) -> CompiledFlow:
         """The flow, or the one of several readers that runs here.
 
         Raises:
@@ -127,7 +127,7 @@ def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> 
     return log
 
 
-def open_inputs(flow: Flow, deployment: Deployment) -> Log:
+def open_inputs(flow: CompiledFlow, deployment: Deployment) -> Log:
     """What a flow reads and where it publishes: Kafka, its files, or both. Does not connect yet; see `open_log`.
 
     Args:
@@ -138,7 +138,7 @@ def open_inputs(flow: Flow, deployment: Deployment) -> Log:
         ConfigurationError: as `open_log`; Kafka is not given and the flow has topics; or paths are given for files that it does
             not read.
     """
-    sources = {one.name: one for one in flow.file_sources()}
+    sources = {one.name: one for one in flow.file_sources}
     for name, patterns in deployment.files.items():
         if name not in sources:
             known = ", ".join(sources) or "none"
@@ -152,7 +152,7 @@ def open_inputs(flow: Flow, deployment: Deployment) -> Log:
                     f"--files {name}={pattern}: flow {flow.name!r} reads {sources[name].format} there"
                 )
     if deployment.kafka is None:
-        topics = {*flow.input_topics(), *(one.topic for one in flow.outputs())}
+        topics = {*flow.input_topics, *(one.topic for one in flow.outputs)}
         topics |= {flow.dead_letter_topic} if flow.dead_letters else set()
         if topics:
             raise ConfigurationError(
@@ -170,7 +170,7 @@ def open_inputs(flow: Flow, deployment: Deployment) -> Log:
 
 @contextmanager
 def open_stores(
-    flow: Flow, urls: Mapping[str, str], *, by_workers: bool = False
+    flow: CompiledFlow, urls: Mapping[str, str], *, by_workers: bool = False
 ) -> Iterator[dict[str, StateStore]]:
     """The stores of a service by name, "" being the default and home store, as long as the context lasts.
 
@@ -218,16 +218,16 @@ _uses: Counter[tuple[int, str]] = Counter()
 _uses_lock = threading.Lock()
 
 
-def _stores_for(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Mapping[str, str]:
+def _stores_for(flow: CompiledFlow, urls: Mapping[str, str], *, by_workers: bool) -> Mapping[str, str]:
     if not flow.keeps_plans:
         return {}  # a republisher stores nothing
     if "" not in urls:
-        why = "has stages" if flow.stages() else "reads files"
+        why = "has stages" if flow.stages else "reads files"
         raise ConfigurationError(
             f"flow {flow.name!r} {why}, so it needs a store for its claim and plans; give --store URL, for example "
             '--store redis://localhost:6379 or --store sqlite:///var/lib/totals.db (in Python: store="redis://localhost")'
         )
-    for stage in flow.stages():
+    for stage in flow.stages:
         if stage.store and stage.store not in urls:
             raise ConfigurationError(
                 f"{stage.declared_at}: stage {stage.name!r} needs the store {stage.store!r}; give --store {stage.store}=URL"
@@ -241,7 +241,7 @@ def _stores_for(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Map
 
 
 @contextmanager
-def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Flow], Engine]]:
+def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[CompiledFlow], Engine]]:
     """A function that makes engines of the chosen kind, as long as the context lasts.
 
     Raises:
@@ -264,7 +264,7 @@ def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Fl
 
 
 @contextmanager
-def _open_team(workers: int, env: Environment) -> Iterator[Callable[[Flow], Engine]]:
+def _open_team(workers: int, env: Environment) -> Iterator[Callable[[CompiledFlow], Engine]]:
     """Worker processes, which start while the service does, and engines that use them."""
     try:
         from sqe_chain.engines.workers import Team, WorkersEngine  # noqa: PLC0415 - it needs cloudpickle

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError, Unavailable
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.environment import Environment, Ports
@@ -34,7 +34,7 @@ class Prepared:
     """
 
     env: Environment
-    engine: Callable[[Flow], Engine]
+    engine: Callable[[CompiledFlow], Engine]
     clock: ServiceClock
 
     def asked_to_stop(self) -> bool:
@@ -43,7 +43,7 @@ class Prepared:
 
 
 def launch(
-    flow: Flow,
+    flow: CompiledFlow,
     settings: Settings,
     deployment: Deployment,
     *,
@@ -88,7 +88,7 @@ def launch(
 
 @contextmanager
 def prepare(
-    flow: Flow,
+    flow: CompiledFlow,
     settings: Settings,
     deployment: Deployment,
     *,
@@ -174,12 +174,12 @@ def _create_missing(env: Environment, input_partitions: int) -> None:
         env.emit(Notice(f"created topic {topic} with {partitions} partitions"))
 
 
-def _partitions_needed(flow: Flow, input_partitions: int) -> dict[str, int]:
+def _partitions_needed(flow: CompiledFlow, input_partitions: int) -> dict[str, int]:
     """Topic -> partitions to create it with; two outputs into one topic share the larger number."""
     needed: dict[str, int] = {}
     if input_partitions:
-        needed.update(dict.fromkeys(flow.input_topics(), input_partitions))
-    for output in flow.outputs():
+        needed.update(dict.fromkeys(flow.input_topics, input_partitions))
+    for output in flow.outputs:
         topic = output.topic
         needed[topic] = max(needed.get(topic, 0), output.partitions)
     if flow.dead_letters:

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from sqe_chain.errors import ChainError, ConfigurationError
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.events import CaughtUp, Committed, Event, Recovered, TableFlushed
@@ -34,7 +34,7 @@ _LOOK_S = 0.5
 
 
 def run(  # noqa: PLR0913 - each is an option
-    flow: Flow,
+    flow: CompiledFlow,
     *,
     kafka: str | None = None,
     store: Stores = None,
@@ -83,7 +83,7 @@ def run(  # noqa: PLR0913 - each is an option
         PoisonError: an input cannot be processed.
         ChainError: any other reason to end.
     """
-    choice = _engine(engine, spark, workers)
+    choice, found = _engine(engine, spark, workers), flow.compile()
     deployment = Deployment(
         kafka,
         kafka_config,
@@ -97,10 +97,10 @@ def run(  # noqa: PLR0913 - each is an option
     )
     main = threading.current_thread() is threading.main_thread()
     launch(
-        flow,
+        found,
         _settings(interval, settings),
         deployment,
-        observers=_observers(deployment.flow_of(flow), log, on_flush),
+        observers=_observers(deployment.flow_of(found), log, on_flush),
         restore=_nothing if main else None,
     )
 
@@ -109,7 +109,7 @@ class RunningService:
     """A flow that runs in a thread of this process; made by `running`."""
 
     def __init__(
-        self, flow: Flow, settings: Settings, deployment: Deployment, observers: Sequence[Observer]
+        self, flow: CompiledFlow, settings: Settings, deployment: Deployment, observers: Sequence[Observer]
     ) -> None:
         self.flow = flow = deployment.flow_of(flow)
         self._deployment = deployment
@@ -236,7 +236,7 @@ class RunningService:
             raise self._error
 
     def _ends(self) -> dict[TopicPartition, int]:
-        if not self.flow.input_topics():
+        if not self.flow.input_topics:
             return {}
         infos = inputs.describe(self.flow, self._log)
         tps = inputs.input_partitions(self.flow, infos)
@@ -258,7 +258,7 @@ class RunningService:
 
     def _files_left(self) -> bool:
         """Whether a row of a file is not counted, or not known to be: of files nothing is committed, the plan says it."""
-        if not self.flow.file_sources():
+        if not self.flow.file_sources:
             return False
         home, _ = self._stores[""].home(self.flow.name)
         data = self._stores[""].plan(self.flow.name, home.number) if home and home.number >= 0 else None
@@ -266,7 +266,7 @@ class RunningService:
             return True
         plan, infos = (
             Plan.from_bytes(data),
-            self._log.describe([one.name for one in self.flow.file_sources()]),
+            self._log.describe([one.name for one in self.flow.file_sources]),
         )
         return bool(plan.files.keys() - plan.read_files() or new_files(self.flow, plan, infos))
 
@@ -276,7 +276,7 @@ class RunningService:
 
 @contextmanager
 def running(  # noqa: PLR0913 - each is an option
-    flow: Flow,
+    flow: CompiledFlow,
     *,
     kafka: str | None = None,
     store: Stores = None,
@@ -300,7 +300,7 @@ def running(  # noqa: PLR0913 - each is an option
     Raises:
         ChainError: as `run` raises them.
     """
-    choice = _engine(engine, spark, workers)
+    choice, found = _engine(engine, spark, workers), flow.compile()
     deployment = Deployment(
         kafka,
         kafka_config,
@@ -310,8 +310,8 @@ def running(  # noqa: PLR0913 - each is an option
         files=_paths(files),
         partitions=partitions,
     )
-    observers = _observers(deployment.flow_of(flow), log, on_flush)
-    service = RunningService(flow, _settings(interval, settings), deployment, observers)
+    observers = _observers(deployment.flow_of(found), log, on_flush)
+    service = RunningService(found, _settings(interval, settings), deployment, observers)
     service._begin()  # noqa: SLF001 - its own module
     try:
         yield service
@@ -351,7 +351,9 @@ class _Bell:
                 self._moved.notify_all()
 
 
-def _observers(flow: Flow, log: Literal["text", "json"] | None, on_flush: OnFlush | None) -> list[Observer]:
+def _observers(
+    flow: CompiledFlow, log: Literal["text", "json"] | None, on_flush: OnFlush | None
+) -> list[Observer]:
     found: list[Observer] = []
     if log is not None:
         from sqe_chain.runtime.lines import Lines  # noqa: PLC0415 - it needs structlog

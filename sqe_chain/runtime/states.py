@@ -16,6 +16,7 @@ from sqe_chain.codecs import Codec
 from sqe_chain.codecs.registry import codec_tagged
 from sqe_chain.errors import ConfigurationError, PoisonError, StoreInconsistent, Unavailable
 from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.partitioner import cell_of, key_bytes
@@ -137,7 +138,7 @@ class States(Mapping[Key, Any]):
         ConfigurationError: there is no such stage, or it is a filter.
     """
 
-    def __init__(self, flow: Flow, stage: str, stores: Mapping[str, StateStore]) -> None:
+    def __init__(self, flow: CompiledFlow, stage: str, stores: Mapping[str, StateStore]) -> None:
         self._flow, self._stores, self._node = flow, stores, stage_named(flow, stage)
         if self._node.codec is None:
             raise ConfigurationError(
@@ -221,7 +222,7 @@ class States(Mapping[Key, Any]):
 
 
 @contextmanager
-def states(flow: Flow, stage: str, store: str | Mapping[str, str]) -> Iterator[States]:
+def states(flow: Flow | CompiledFlow, stage: str, store: str | Mapping[str, str]) -> Iterator[States]:
     """The states of a stage, for reading, as long as the context lasts. The flow need not run.
 
     Args:
@@ -232,24 +233,26 @@ def states(flow: Flow, stage: str, store: str | Mapping[str, str]) -> Iterator[S
     Raises:
         ConfigurationError: an address is wrong, or the store does not have this flow or stage.
     """
-    with open_stores(flow, {"": store} if isinstance(store, str) else store) as stores:
-        yield States(flow, stage, stores)
+    with open_stores(flow.compile(), {"": store} if isinstance(store, str) else store) as stores:
+        yield States(flow.compile(), stage, stores)
 
 
-def stage_named(flow: Flow, name: str) -> StageNode:
+def stage_named(flow: CompiledFlow, name: str) -> StageNode:
     """The stage of that name.
 
     Raises:
         ConfigurationError: there is none; the text lists the flow's stages.
     """
-    for node in flow.stages():
+    for node in flow.stages:
         if node.name == name:
             return node
-    known = ", ".join(node.name for node in flow.stages()) or "none, it keeps no states"
+    known = ", ".join(node.name for node in flow.stages) or "none, it keeps no states"
     raise ConfigurationError(f"flow {flow.name!r} has no stage {name!r}; its stages are: {known}")
 
 
-def stored_rows(flow: Flow, node: StageNode, stores: Mapping[str, StateStore], keys: Sequence[bytes]) -> Rows:
+def stored_rows(
+    flow: CompiledFlow, node: StageNode, stores: Mapping[str, StateStore], keys: Sequence[bytes]
+) -> Rows:
     """Rows of these keys, None where there is none; without keys, all rows. With windows, a key has several rows.
 
     Raises:
@@ -280,7 +283,9 @@ def _shown(key: bytes) -> Key:
         return key
 
 
-def get(flow: Flow | str, stage: str, key: str | bytes, *, store: str | Mapping[str, str]) -> Any | None:  # noqa: ANN401 - a state, of the type that the stage declares
+def get(
+    flow: Flow | CompiledFlow | str, stage: str, key: str | bytes, *, store: str | Mapping[str, str]
+) -> Any | None:  # noqa: ANN401 - a state, of the type that the stage declares
     """The newest persisted state of a key, even after rebuilds, rewinds and new stages of the flow. Reads only.
 
     The flow need not run, and is not disturbed. While a rebuild switches over, this returns the old state or the new one,
@@ -350,9 +355,9 @@ def _opened(url: str) -> StateStore:
     return store
 
 
-def _declared(where: Location, flow: Flow, stage: str) -> Callable[[bytes], Any]:
+def _declared(where: Location, flow: Flow | CompiledFlow, stage: str) -> Callable[[bytes], Any]:
     """A decoder of states, for a flow whose declaration is given."""
-    node = stage_named(flow, stage)
+    node = stage_named(flow.compile(), stage)
     if where.kind not in (node.kind, "") or node.codec is None or not node.stage_kind.states_by_key:
         raise _no_single_state(where.kind or node.kind, flow.name, stage)
     return node.codec.decode

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from sqe_chain.chain import read_lane, root_position
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.errors import PoisonError, text_of
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Carried, Origin, TopicIdPartition
 from sqe_chain.flow.nodes import OutputNode, StageNode
 from sqe_chain.flow.stored import named_key
@@ -42,7 +42,9 @@ def announced_origin(tp: TopicIdPartition, offset: int, epoch: int, timestamp_ms
     return Origin(tp, offset, epoch, lane, root_position(epoch, offset), None, None, carried)
 
 
-def given_by(flow: Flow, stage: StageNode, rows: Iterable[tuple[bytes, bytes]], origin: Origin) -> Given:
+def given_by(
+    flow: CompiledFlow, stage: StageNode, rows: Iterable[tuple[bytes, bytes]], origin: Origin
+) -> Given:
     """What the operators after `changes()` give for stored states.
 
     Args:
@@ -77,7 +79,7 @@ def given_by(flow: Flow, stage: StageNode, rows: Iterable[tuple[bytes, bytes]], 
     return found
 
 
-def digest_of(flow: Flow, given: Given) -> str:
+def digest_of(flow: CompiledFlow, given: Given) -> str:
     """A digest, 16 hexadecimal digits, of all that receivers would be told; empty for nothing."""
     if not given:
         return ""
@@ -93,7 +95,7 @@ def digest_of(flow: Flow, given: Given) -> str:
 
 
 def announced_records(
-    flow: Flow,
+    flow: CompiledFlow,
     shard: int,
     given: Given,
     origin: Origin,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.partitioner import key_bytes
 
 _KNOWN_KEYS: Final = 200_000
@@ -75,9 +75,9 @@ class Collector:
 
     __slots__ = ("batches", "keys", "made", "made_of", "made_paths", "runs", "units")
 
-    def __init__(self, flow: Flow) -> None:
-        self.units: dict[int, list[Any]] = {stage.index: [] for stage in flow.stages()}
-        self.runs = {stage.index: RunColumns() for stage in flow.stages()}
+    def __init__(self, flow: CompiledFlow) -> None:
+        self.units: dict[int, list[Any]] = {stage.index: [] for stage in flow.stages}
+        self.runs = {stage.index: RunColumns() for stage in flow.stages}
         self.batches = {node.index: RunColumns() for node in flow.nodes if isinstance(node, MapBatchesNode)}
         self.made: list[Made] = []
         self.made_of: list[int] = []

@@ -10,8 +10,8 @@ from weakref import finalize
 from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.codecs.registry import codec_tagged, tag_of
 from sqe_chain.errors import ConfigurationError, PoisonError
-from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.fields import compiled
 from sqe_chain.flow.functions import DeclaredFunction
@@ -46,7 +46,9 @@ class Compiler:
         shuffled: stages (by index) that come after a shuffle: their units are serialized at once.
     """
 
-    def __init__(self, flow: Flow, collector: Collector, now_ms: int, shuffled: frozenset[int]) -> None:
+    def __init__(
+        self, flow: CompiledFlow, collector: Collector, now_ms: int, shuffled: frozenset[int]
+    ) -> None:
         self._flow = flow
         self._collector = collector
         self._now_ms = now_ms
@@ -121,7 +123,7 @@ RunFunction = Callable[
 run ends."""
 
 
-def bound(flow: Flow, node: Node, side: Side, shuffled: frozenset[int]) -> Callable[..., Any] | None:
+def bound(flow: CompiledFlow, node: Node, side: Side, shuffled: frozenset[int]) -> Callable[..., Any] | None:
     """The function `bind` of the operators after a node, compiled once for each flow; see `operators_after`."""
     known, watched = _known(flow), is_watched()
     place = len(flow.nodes), node.index, f"{side} watched" if watched else side, shuffled
@@ -137,7 +139,7 @@ def bound(flow: Flow, node: Node, side: Side, shuffled: frozenset[int]) -> Calla
     return bind
 
 
-def _known(flow: Flow) -> dict[tuple[int, int, str, frozenset[int]], Any]:
+def _known(flow: CompiledFlow) -> dict[tuple[int, int, str, frozenset[int]], Any]:
     """What was compiled for a flow."""
     known = _BOUND.get(id(flow))
     if known is None:
@@ -150,7 +152,7 @@ _BOUND: Final[dict[int, dict[tuple[int, int, str, frozenset[int]], Any]]] = {}
 """Flows by their identity, as long as they live."""
 
 
-def _names(flow: Flow, nodes: Sequence[Node]) -> dict[str, Any]:
+def _names(flow: CompiledFlow, nodes: Sequence[Node]) -> dict[str, Any]:
     """What the text refers to."""
     names: dict[str, Any] = {
         "Context": Context,
@@ -168,7 +170,9 @@ def _names(flow: Flow, nodes: Sequence[Node]) -> dict[str, Any]:
     return names
 
 
-def _encoded(flow: Flow, known: dict[tuple[int, type], Leaving], index: int, value: object) -> Leaving:
+def _encoded(
+    flow: CompiledFlow, known: dict[tuple[int, type], Leaving], index: int, value: object
+) -> Leaving:
     """How a value is encoded on its way into an output."""
     place = index, value.__class__
     if place not in known:
@@ -181,7 +185,9 @@ def _encoded(flow: Flow, known: dict[tuple[int, type], Leaving], index: int, val
     return known[place]
 
 
-def _passing(flow: Flow, known: dict[tuple[int, type], Passing], index: int, value: object) -> Passing:
+def _passing(
+    flow: CompiledFlow, known: dict[tuple[int, type], Passing], index: int, value: object
+) -> Passing:
     """How a value passes its codec on its way into a stage, or into one of several functions that take it."""
     place = index, value.__class__
     if place not in known:
@@ -201,7 +207,7 @@ def _same(value: object) -> object:
     return value
 
 
-def _found_by(tag: str, flow: Flow, stage: StageNode, value: object) -> Codec[Any]:
+def _found_by(tag: str, flow: CompiledFlow, stage: StageNode, value: object) -> Codec[Any]:
     """The codec that another process finds, also where this one needs no other: a flow may be shuffled at any time."""
     try:
         return codec_tagged(tag)
@@ -220,7 +226,7 @@ def _key_and_id(
 
 
 def encoding_of(
-    flow: Flow, node: Node, value: object, encoding: Codec[Any] | type[Codec[Any]] | None = None
+    flow: CompiledFlow, node: Node, value: object, encoding: Codec[Any] | type[Codec[Any]] | None = None
 ) -> Codec[Any]:
     """The codec for a value on its way into a stage or an output, or to one of several functions.
 
@@ -241,12 +247,12 @@ def encoding_of(
     return found
 
 
-def got(flow: Flow, node: Node, kind: str, verb: str = " got") -> str:
+def got(flow: CompiledFlow, node: Node, kind: str, verb: str = " got") -> str:
     """Which value, by the name of its type, came where, and from whom, for an error's text."""
     return f"{_taker(node)}{verb} a {kind} from {_maker(flow, node)}"
 
 
-def way_into(flow: Flow, node: Node) -> str:
+def way_into(flow: CompiledFlow, node: Node) -> str:
     """From which function values come into a node, for texts."""
     return f"{_maker(flow, node)} -> {_taker(node)}"
 
@@ -256,7 +262,7 @@ def _taker(node: Node) -> str:
     return f"{into} {node.name!r}" if isinstance(node, KeyedNode) else f"{into} at {node.declared_at}"
 
 
-def _maker(flow: Flow, node: Node) -> str:
+def _maker(flow: CompiledFlow, node: Node) -> str:
     """The operator whose function made the values that reach a node, for an error's text."""
     while node.parents:
         node = flow.nodes[node.parents[0]]

@@ -11,7 +11,7 @@ from sqe_chain.chain import stored_epoch
 from sqe_chain.envelope.carrier import find_head, is_chained
 from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, payloads_of
 from sqe_chain.errors import EmptyValue, EnvelopeError, ServiceStopped, WrongPayloadType
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.flow.units import number as path_element
@@ -45,7 +45,7 @@ class Deciding:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: CompiledFlow,
         node: SourceNode,
         tp: TopicIdPartition,
         marks: PartitionMarks,
@@ -57,8 +57,8 @@ class Deciding:
         self._node, self._tp, self._marks = node, tp, marks
         self._skipped, self._read_lane, self._trial = skipped, read_lane, on_trial
         # A republisher passes them on, and its readers notice; those of SQE's record keys cannot.
-        self._drops_replays = bool(flow.stages()) or flow.writes_sqe
-        self._wants_key = wants_key(flow, flow.children(node.index))
+        self._drops_replays = bool(flow.stages) or flow.writes_sqe
+        self._wants_key = wants_key(flow, flow.children[node.index])
 
     def records_of(self, messages: Sequence[Message]) -> Records:
         """A block, by columns if it is long enough."""

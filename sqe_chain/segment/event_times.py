@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypedDict
 
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.stage_kind import STANDARD
 from sqe_chain.segment.routes import Hop, with_route
 from sqe_chain.stages.stream_time import JumpGuard
@@ -441,14 +441,14 @@ def waiting_inputs(times: Mapping[str, EventTimes]) -> int:
     return sum(one.waiting.inputs for one in times.values() if one.waiting is not None)
 
 
-def guard_of(flow: Flow) -> JumpGuard | None:
+def guard_of(flow: CompiledFlow) -> JumpGuard | None:
     """The guard of the flow's event time: the widest that a stage has.
 
     Args:
         flow: the flow.
     """
     guards: list[Any] = [
-        stage.stage_kind.time_guard for stage in flow.stages() if stage.stage_kind.order == "times"
+        stage.stage_kind.time_guard for stage in flow.stages if stage.stage_kind.order == "times"
     ]
     if any(guard is None for guard in guards):
         return None

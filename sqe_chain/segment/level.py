@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from sqe_chain.codecs.registry import codec_tagged
 from sqe_chain.errors import PoisonError, RepeatedPosition, text_of
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import ENVELOPE, StageTask
-from sqe_chain.flow.topology import takes_times
 from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.segment.closing import closing_origin
@@ -36,20 +35,10 @@ _WAKES: Final = -1
 """In rows, instead of a stage: the state partition has something to do, though it may get no units."""
 
 
-def levels(flow: Flow) -> int:
-    """The number of levels with stages; 0 for a stateless flow."""
-    return max((flow.level(stage) for stage in flow.stages()), default=0)
-
-
-def stages_at(flow: Flow, level: int) -> list[StageNode]:
-    """The stages of a level, in the order of their declaration."""
-    return [stage for stage in flow.stages() if flow.level(stage) == level]
-
-
 class Shuffle:
     """Makes rows of the units that leave a level."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: CompiledFlow) -> None:
         self._flow = flow
         self._ways: dict[int, tuple[int, Callable[[Unit], int]]] = {}
 
@@ -88,23 +77,25 @@ class Shuffle:
         return rows
 
 
-def carried_need(flow: Flow, stage: StageNode) -> int:
+def carried_need(flow: CompiledFlow, stage: StageNode) -> int:
     """What units of a stage must carry of their input through its shuffle; see `Node.needs`."""
     need = stage.stage_kind.needs
     if stage.stage_kind.order == "times":
         need = max(need, ENVELOPE)
-    pending = [*flow.children(stage.index)]
+    pending = [*flow.children[stage.index]]
     while pending:
         node = pending.pop()
         need = max(need, node.needs)
-        pending += flow.children(node.index)
+        pending += flow.children[node.index]
     return need
 
 
 class Level:
     """The stages of one level, in one state partition."""
 
-    def __init__(self, flow: Flow, job: Job, level: int, part: int, stores: Stores, report: Report) -> None:
+    def __init__(
+        self, flow: CompiledFlow, job: Job, level: int, part: int, stores: Stores, report: Report
+    ) -> None:
         self._flow = flow
         self._level = level
         self._part = part
@@ -116,17 +107,17 @@ class Level:
         self._shuffle = Shuffle(flow)
         self._ready: list[Output] = []
         self._compiler = Compiler(
-            flow, self._collector, job.clock_ms, frozenset(stage.index for stage in flow.stages())
+            flow, self._collector, job.clock_ms, frozenset(stage.index for stage in flow.stages)
         )
         self._current: Origin | None = None
-        self._deeper = [stage.index for stage in flow.stages() if flow.level(stage) == level + 1]
+        self._deeper = [stage.index for stage in flow.stages if flow.depths[stage.index] == level + 1]
         self._wanted = level < job.top_level
         self._stages: dict[int, StagePart] = {}
         self._fitting: dict[int, Fitting] = {}
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
         self._folding = -1
         self._changing = False  # what comes now is of changes(): no single input is to blame
-        for stage in stages_at(flow, level):
+        for stage in flow.levels[level - 1]:
             self._stages[stage.index] = self._part_of(stage, job, stores(stage))
 
     def _part_of(self, stage: StageNode, job: Job, store: StateStore) -> StagePart:
@@ -144,7 +135,7 @@ class Level:
             failed=partial(self._fail, stage),
             broken=partial(self._break, stage),
             counts=self._report.dropped,
-            changes=any(child.side == "changes" for child in flow.children(stage.index)),
+            changes=any(child.side == "changes" for child in flow.children[stage.index]),
             number=job.transition.before_number + 1,
             reversible=job.with_care,
             suspects=job.suspects,
@@ -299,7 +290,9 @@ def wake_rows(parts: Iterable[int]) -> list[UnitRow]:
     return [(part, _WAKES, "", -1, -1, b"", b"", "", b"", b"") for part in parts]
 
 
-def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores: Stores) -> Iterator[Block]:
+def run_level(
+    flow: CompiledFlow, job: Job, level: int, rows: Iterable[UnitRow], stores: Stores
+) -> Iterator[Block]:
     """One task after a shuffle: fold the units of one or more state partitions.
 
     Args:

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sqe_chain.codecs.registry import reads_as_default
-from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import (
     FilterNode,
     FlatMapNode,
@@ -99,7 +99,7 @@ class Place(NamedTuple):
     operators: int = 0
 
 
-def operators_after(flow: Flow, node: Node, side: Side, shuffled: frozenset[int]) -> Operators | None:
+def operators_after(flow: CompiledFlow, node: Node, side: Side, shuffled: frozenset[int]) -> Operators | None:
     """The operators after a node; None when nobody wants what it gives.
 
     Args:
@@ -113,12 +113,12 @@ def operators_after(flow: Flow, node: Node, side: Side, shuffled: frozenset[int]
     return writer.written(node, side)
 
 
-def texts(flow: Flow) -> list[Operators]:
+def texts(flow: CompiledFlow) -> list[Operators]:
     """All operators of a flow: after each source and `map_batches`, as it is read in place, and after each stage."""
-    stages = flow.stages()
+    stages = flow.stages
     everywhere = frozenset(stage.index for stage in stages)
     sides: tuple[Side, ...] = ("", "changes", "dropped")
-    found = [operators_after(flow, source, "", frozenset()) for source in flow.sources()]
+    found = [operators_after(flow, source, "", frozenset()) for source in flow.sources]
     batches = [node for node in flow.nodes if isinstance(node, MapBatchesNode)]
     found += [operators_after(flow, node, "", frozenset()) for node in batches]
     found += [operators_after(flow, stage, side, everywhere) for stage in stages for side in sides]
@@ -134,7 +134,7 @@ class _Writer:
         of_run: the values are those of a run of records.
     """
 
-    def __init__(self, flow: Flow, shuffled: frozenset[int], *, of_run: bool) -> None:
+    def __init__(self, flow: CompiledFlow, shuffled: frozenset[int], *, of_run: bool) -> None:
         self._flow = flow
         self._shuffled = shuffled
         self._of_run = of_run
@@ -148,7 +148,7 @@ class _Writer:
 
     def written(self, node: Node, side: Side) -> Operators | None:
         """See `operators_after`."""
-        first = [child for child in self._flow.children(node.index) if child.side == side]
+        first = [child for child in self._flow.children[node.index] if child.side == side]
         if not first:
             return None
         self._reach(first)
@@ -177,7 +177,7 @@ class _Writer:
             if node.index not in self._nodes:
                 self._nodes[node.index] = node
                 ends = isinstance(node, KeyedNode | MapBatchesNode)
-                pending += [] if ends else self._flow.children(node.index)
+                pending += [] if ends else self._flow.children[node.index]
         self._shared = {index for index, times in ways.items() if times > 1}
 
     # --- functions ------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class _Writer:
             return self._into_output(lines, node, at)
         if isinstance(node, MapBatchesNode):
             return self._into_batch(lines, node, at)
-        children = self._flow.children(node.index)
+        children = self._flow.children[node.index]
         if not isinstance(node, FunctionNode):
             return self._written_into(lines, children, node, at)
         indent, n = _INDENT * at.depth, node.index
@@ -294,11 +294,11 @@ class _Writer:
 
     def _takers(self, nodes: Iterable[Node]) -> int:
         """How many take a value that comes to some nodes."""
-        return sum(1 if is_taker(one) else self._takers(self._flow.children(one.index)) for one in nodes)
+        return sum(1 if is_taker(one) else self._takers(self._flow.children[one.index]) for one in nodes)
 
     def _made(self, node: Node) -> Share:
         """The share of a value that a function has made: it may be anything, and the function may still have it."""
-        return Share(self._takers(self._flow.children(node.index)), read=False)
+        return Share(self._takers(self._flow.children[node.index]), read=False)
 
     def _own(self, lines: list[str], node: Node, at: Place, takers: int = 1) -> str:
         """The text of a value that a function may keep or change; returns the name of its variable."""
@@ -480,12 +480,12 @@ def functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:
     return found
 
 
-def deleted_type(flow: Flow, output: OutputNode) -> str:
+def deleted_type(flow: CompiledFlow, output: OutputNode) -> str:
     """The state type of a stage whose `changes()` feed this output; empty for other outputs."""
     node: Node = output
     while not isinstance(node, SourceNode | StageNode):
         if node.side == "changes":
-            stage = flow.stage_of(node)
+            stage = flow.stage_before[node.index]
             codec = output.encoding if not isinstance(output.encoding, type | None) else stage and stage.codec
             return codec.type_name if codec else ""
         node = flow.nodes[node.parents[0]]

@@ -18,7 +18,7 @@ from sqe_chain.chain import ORDINAL_LENGTH, event_id
 from sqe_chain.envelope.carrier import check_payload, headers_for, passed_on
 from sqe_chain.envelope.template import Frame
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.replays.sqe_key import SqeKey
@@ -50,7 +50,7 @@ class Gatherer:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: CompiledFlow,
         shard: int | None,
         topics: Mapping[str, TopicInfo],
         clock_ms: int,
@@ -61,7 +61,7 @@ class Gatherer:
         promised = watermarks or {}
         self._targets = {
             node.index: Target(flow, node, shard, topics.get(node.topic), suffix, promised.get(node.name, 0))
-            for node in flow.outputs()
+            for node in flow.outputs
         }
 
     def gather(self, made: list[Made], origin: Origin, outputs: list[Output], *, keep: bool = True) -> None:

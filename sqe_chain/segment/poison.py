@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sqe_chain.codecs.registry import refused_part
 from sqe_chain.errors import PoisonError, text_of
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import Node, StageNode
 from sqe_chain.flow.stored import named_key
@@ -39,7 +39,11 @@ _LIBRARIES: Final = tuple(
 
 
 def exclusion_of(
-    flow: Flow, origin: Origin, error: Exception, stage: StageNode | None = None, key: bytes | None = None
+    flow: CompiledFlow,
+    origin: Origin,
+    error: Exception,
+    stage: StageNode | None = None,
+    key: bytes | None = None,
 ) -> Exclusion:
     """How an input is left out, under the flow's policy.
 
@@ -72,7 +76,7 @@ def exclusion_of(
     return Exclusion(tp.topic, tp.partition, origin.offset, flow.poison, name, kept[:TEXT_LIMIT])
 
 
-def dead_letter(flow: Flow, origin: Origin, exclusion: Exclusion) -> Output:
+def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Output:
     """The record that keeps an excluded input: key and value unchanged, the reason in headers.
 
     Args:
@@ -102,7 +106,7 @@ def dead_letter(flow: Flow, origin: Origin, exclusion: Exclusion) -> Output:
     return flow.dead_letter_topic, partition, message.key(), message.value(), headers, timestamp_ms
 
 
-def no_letter(flow: Flow, exclusion: Exclusion) -> PoisonError:
+def no_letter(flow: CompiledFlow, exclusion: Exclusion) -> PoisonError:
     """The error for an input that fails after it has waited for event time, and is not in Kafka any more."""
     return PoisonError(
         f"flow {flow.name!r}: {exclusion.topic}[{exclusion.partition}]@{exclusion.offset} has waited for event time and cannot be "
@@ -112,7 +116,7 @@ def no_letter(flow: Flow, exclusion: Exclusion) -> PoisonError:
 
 
 def place_of(
-    flow: Flow, error: BaseException, stage: StageNode | None = None, key: bytes | None = None
+    flow: CompiledFlow, error: BaseException, stage: StageNode | None = None, key: bytes | None = None
 ) -> str:
     """Where user code failed, or which value its codec did not take, and with which unit: to follow the text of the error.
 
@@ -126,7 +130,9 @@ def place_of(
     return (place and f", at {place}") + _unit_in(flow, error, stage, key, text_of(error) + place)
 
 
-def _unit_in(flow: Flow, error: BaseException, stage: StageNode | None, key: bytes | None, text: str) -> str:
+def _unit_in(
+    flow: CompiledFlow, error: BaseException, stage: StageNode | None, key: bytes | None, text: str
+) -> str:
     """Stage and key of the unit that failed, as far as the text does not name them."""
     if key and stage is not None and stage.stage_kind.spread == "id":
         key, _ = unpack_key_and_id(key)
@@ -136,7 +142,7 @@ def _unit_in(flow: Flow, error: BaseException, stage: StageNode | None, key: byt
     return "".join(f", {one}" for one in named if one not in text)
 
 
-def _key_in(flow: Flow, error: BaseException) -> bytes | None:
+def _key_in(flow: CompiledFlow, error: BaseException) -> bytes | None:
     """The key of the value that the operators had when they failed; None where they had none, or nobody asked for it."""
     found = None
     for frame, line in _in_text(error):
@@ -155,7 +161,7 @@ def _in_text(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     return ((frame, line) for frame, line in _frames(error) if frame.f_code.co_filename.startswith(_TEXT))
 
 
-def _encoded_at(flow: Flow, frame: FrameType, line: int) -> tuple[Node, str] | None:
+def _encoded_at(flow: CompiledFlow, frame: FrameType, line: int) -> tuple[Node, str] | None:
     """The node whose value a line of the text encodes, and the name of its variable."""
     found = _ENCODING.search(frame.f_globals["__text__"].splitlines()[line - 1])
     # An error that is raised again has old frames, too.
@@ -164,7 +170,7 @@ def _encoded_at(flow: Flow, frame: FrameType, line: int) -> tuple[Node, str] | N
     )
 
 
-def place_in_user_code(flow: Flow, error: BaseException) -> str:
+def place_in_user_code(flow: CompiledFlow, error: BaseException) -> str:
     """File, line and function where user code failed, and the node that called it, or the value that its codec did not take.
 
     In the user's own files if one is among the frames, else in a library that they call. Empty if it did not fail there.
@@ -179,7 +185,7 @@ def place_in_user_code(flow: Flow, error: BaseException) -> str:
     return f"{file}:{line} in {function}{node and f' ({node})'}"
 
 
-def _value_in(flow: Flow, error: BaseException) -> str:
+def _value_in(flow: CompiledFlow, error: BaseException) -> str:
     """The value that its codec did not take, or not read: its type, where it came, and who had made it; empty if none did."""
     text = next(iter(getattr(error, "__notes__", ())), "")
     for frame, line in _in_text(error):

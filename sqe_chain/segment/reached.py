@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import KeyedNode, Node, OutputNode
 
 
 def reached(
-    flow: Flow, nodes: Iterable[Node], *, with_key: bool = False, in_one_run: bool = False
+    flow: CompiledFlow, nodes: Iterable[Node], *, with_key: bool = False, in_one_run: bool = False
 ) -> Iterator[Node]:
     """Some nodes, and those after them up to where values rest, each once.
 
@@ -30,29 +30,29 @@ def reached(
         yield node
         ends = isinstance(node, KeyedNode) or (in_one_run and isinstance(node, MapBatchesNode))
         if not ends and (node.keeps_key or not with_key):
-            pending += flow.children(node.index)
+            pending += flow.children[node.index]
 
 
-def wants_key(flow: Flow, nodes: Iterable[Node]) -> bool:
+def wants_key(flow: CompiledFlow, nodes: Iterable[Node]) -> bool:
     """Whether any of some nodes, or any after them, looks at the key that units have there."""
     return any(node.needs_key for node in reached(flow, nodes, with_key=True))
 
 
-def batches_after(flow: Flow, node: Node) -> list[MapBatchesNode]:
+def batches_after(flow: CompiledFlow, node: Node) -> list[MapBatchesNode]:
     """The functions over batches to which values of a source come before any stage, each after those that it takes values of."""
-    found = [one for one in reached(flow, flow.children(node.index)) if isinstance(one, MapBatchesNode)]
+    found = [one for one in reached(flow, flow.children[node.index]) if isinstance(one, MapBatchesNode)]
     return sorted(found, key=lambda one: one.index)  # parents come before children
 
 
-def order_matters(flow: Flow) -> bool:
+def order_matters(flow: CompiledFlow) -> bool:
     """Whether what comes to rest of a run has to be put in order: not all of it passes the same functions over batches."""
     batches = [node for node in flow.nodes if isinstance(node, MapBatchesNode)]
     if not batches:
         return False
     ways = Counter[int]()
     outputs = 0
-    for node in (*batches, *flow.sources()):
-        own = list(reached(flow, flow.children(node.index), in_one_run=True))
+    for node in (*batches, *flow.sources):
+        own = list(reached(flow, flow.children[node.index], in_one_run=True))
         ways.update(one.index for one in own if isinstance(one, KeyedNode | MapBatchesNode))
         outputs += any(isinstance(one, OutputNode) for one in own)
     return outputs > 1 or max(ways.values()) > 1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Message
 from sqe_chain.segment.collector import Collector
 from sqe_chain.segment.compiler import Compiler
-from sqe_chain.segment.level import Level, Shuffle, levels, stages_at, wake_rows
+from sqe_chain.segment.level import Level, Shuffle, wake_rows
 from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.results import Block, Job, Portion, Report, Stores, Units, taken
 from sqe_chain.segment.source_partition import SourcePartition
@@ -23,7 +23,7 @@ class Reading:
         stores: the store of a stage.
     """
 
-    def __init__(self, flow: Flow, job: Job, stores: Stores) -> None:
+    def __init__(self, flow: CompiledFlow, job: Job, stores: Stores) -> None:
         self.report = Report()
         self._flow = flow
         self._job = job
@@ -31,7 +31,7 @@ class Reading:
         self._collector = Collector(flow)
         self._gatherer = Gatherer(flow, None, job.topics, job.clock_ms, watermarks=job.watermarks)
         self._shuffle = Shuffle(flow)
-        self._first = [stage.index for stage in stages_at(flow, 1)]
+        self._first = [stage.index for level in flow.levels[:1] for stage in level]
         shuffled = frozenset[int]() if job.in_place else frozenset(self._first)
         self._compiler = Compiler(flow, self._collector, job.clock_ms, shuffled)
         self._level: Level | None = None
@@ -67,7 +67,7 @@ class Reading:
         if self._level is not None:
             yield from self._level.finish()
         first = 1 if self._level is None else 2
-        if self._job.wakes and first <= min(levels(self._flow), self._job.top_level):
+        if self._job.wakes and first <= min(len(self._flow.levels), self._job.top_level):
             yield Units(first, wake_rows(range(self._flow.state_partitions)))
         yield self.report
 

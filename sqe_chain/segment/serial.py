@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Message, Range
-from sqe_chain.segment.level import levels, run_level
+from sqe_chain.segment.level import run_level
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Block, Job, Portion, Stores, UnitRow, Units, spread
 
 
 def run_serially(
-    flow: Flow,
+    flow: CompiledFlow,
     job: Job,
     portions: Sequence[Portion],
     read: Callable[[Range], Iterable[Sequence[Message]]],
@@ -44,7 +44,7 @@ def run_serially(
         for portion in task:
             yield from kept(reading.read(portion, read(portion.read)))
         yield from kept(reading.finish())
-    for level in range(1, min(levels(flow), job.top_level) + 1):
+    for level in range(1, min(len(flow.levels), job.top_level) + 1):
         # By state partition, stage, topic, partition, offset and path: the order of units, as Spark sorts them.
         rows = sorted(units.pop(level, ()))
         if rows:

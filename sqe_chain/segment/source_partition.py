@@ -21,7 +21,7 @@ from sqe_chain.errors import (
     PoisonError,
     RepeatedPosition,
 )
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context, Origin, TopicIdPartition
 from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
@@ -62,7 +62,7 @@ class SourcePartition:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: CompiledFlow,
         job: Job,
         portion: Portion,
         compiler: Compiler,
@@ -72,7 +72,10 @@ class SourcePartition:
         read = portion.read
         self._portion = portion
         self.flow = flow
-        self.node = next(node for node in flow.sources() if node.reads(read.topic))
+        source = flow.source_of[read.topic]
+        if source is None:
+            raise AssertionError(f"flow {flow.name!r} does not read {read.topic!r}")
+        self.node = source
         self.tp = TopicIdPartition(read.topic, read.topic_id, read.partition)
         self._run = compiler.after_source(self.node, self._origin)
         self._collector = collector

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqe_chain.envelope.template import OutputTemplate, key_field
 from sqe_chain.errors import OutputRefused, OutputTooLarge, RepeatedPosition
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.flow.nodes import OutputNode
 from sqe_chain.partitioner import partition_of
@@ -43,7 +43,7 @@ class Target:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: CompiledFlow,
         node: OutputNode,
         shard: int | None,
         info: TopicInfo | None,

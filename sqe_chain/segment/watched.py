@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from sqe_chain.codecs import codec_for
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import FilterNode, KeyByNode, KeyedNode, Node
 
 Passing = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
@@ -47,7 +47,7 @@ def is_watched() -> bool:
     return _WATCHER.get() is not None
 
 
-def watched_names(flow: Flow, nodes: tuple[Node, ...], names: Mapping[str, Any]) -> dict[str, Any]:
+def watched_names(flow: CompiledFlow, nodes: tuple[Node, ...], names: Mapping[str, Any]) -> dict[str, Any]:
     """The names of a text, with what is looked at in place of the functions themselves."""
     found = {**names, "passing": partial(_passing, flow, names["passing"])}
     for node in nodes:
@@ -61,7 +61,9 @@ def watched_names(flow: Flow, nodes: tuple[Node, ...], names: Mapping[str, Any])
     return found
 
 
-def _passing(flow: Flow, passing: Callable[[int, object], Passing], index: int, value: object) -> Passing:
+def _passing(
+    flow: CompiledFlow, passing: Callable[[int, object], Passing], index: int, value: object
+) -> Passing:
     tag, encode, decode = passing(index, value)
 
     def encode_watched(value: object) -> Any:  # noqa: ANN401 - bytes, or what nobody can change as it is

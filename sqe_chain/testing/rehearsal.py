@@ -14,6 +14,7 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import Envelope, read, wrap_unchecked
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import key_bytes, partition_of
@@ -93,7 +94,7 @@ class Rehearsal(Arming):
 
     def __init__(  # noqa: PLR0913 - each is optional
         self,
-        flow: Flow,
+        flow: Flow | CompiledFlow,
         *,
         partitions: Mapping[str, int] | None = None,
         log: MemoryLog | None = None,
@@ -105,7 +106,8 @@ class Rehearsal(Arming):
         reader: str | None = None,
     ) -> None:
         unique = next(_names)
-        self.flow = flow = flow if reader is None else flow.reader(Partitions.parse(reader))
+        whole = flow.compile()
+        self._flow = whole if reader is None else whole.reader(Partitions.parse(reader))
         self.log = log or MemoryLog(f"rehearsal-{unique}")
         if block_records is not None:
             self.log.set_block(block_records)
@@ -120,13 +122,22 @@ class Rehearsal(Arming):
         self.crashes = 0
         self.ended = 0
         self._runs = itertools.count()
-        self._values = ValueWatch(flow)
-        for topic in flow.input_topics():
+        self._values = ValueWatch(self.flow)
+        for topic in self.flow.input_topics:
             self.log.create_topic(topic, (partitions or {}).get(topic, 1))
-        for output in flow.outputs():
+        for output in self.flow.outputs:
             self.log.create_topic(output.topic, output.partitions)
-        if flow.dead_letters:
-            self.log.create_topic(flow.dead_letter_topic, flow.dead_letter_partitions)
+        if self.flow.dead_letters:
+            self.log.create_topic(self.flow.dead_letter_topic, self.flow.dead_letter_partitions)
+
+    @property
+    def flow(self) -> CompiledFlow:
+        """The flow. Set another one, and `service` to None, to go on with changed code."""
+        return self._flow
+
+    @flow.setter
+    def flow(self, flow: Flow | CompiledFlow) -> None:
+        self._flow = flow.compile()
 
     def feed(
         self,
@@ -163,7 +174,7 @@ class Rehearsal(Arming):
         if payload is None or isinstance(payload, bytes):
             value = payload
         else:
-            source = next((node for node in self.flow.sources() if topic in node.topics), None)
+            source = next((node for node in self.flow.sources if topic in node.topics), None)
             codec = source.codec if source else None
             if source is not None and source.raw:
                 value = (codec or codec_for(type(payload))).encode(payload)
@@ -222,7 +233,7 @@ class Rehearsal(Arming):
         node = self._stage(stage)
         store, flow = self._memory(node.store or ""), self._store_flow(stage)
         parts = copies[node.store or ""].parts
-        for cell in self.flow.cells(node) if cells is None else cells:
+        for cell in self.flow.cells[node.index] if cells is None else cells:
             store.restore_part(flow, stage, cell, parts.get((flow, stage, cell)))
 
     def start(self, settings: Settings | None = None) -> Aggregation | Republisher:
@@ -409,7 +420,9 @@ class Rehearsal(Arming):
     def headers(self, stage: str) -> list[Header | None]:
         """The header of each cell of a stage: of its state partitions, or of their buckets."""
         node = self._stage(stage)
-        return self.stores[node.store or ""].headers(self._store_flow(stage), stage, self.flow.cells(node))
+        return self.stores[node.store or ""].headers(
+            self._store_flow(stage), stage, self.flow.cells[node.index]
+        )
 
     def published(self, topic: str) -> list[Envelope]:
         """All envelopes in a topic, by partition and offset."""
@@ -421,7 +434,7 @@ class Rehearsal(Arming):
 
     def commits(self) -> dict[TopicPartition, Commit]:
         """The group's commits."""
-        infos = self.log.describe(self.flow.input_topics())
+        infos = self.log.describe(self.flow.input_topics)
         return self.log.committed(self.flow.declared_name, inputs.input_partitions(self.flow, infos))
 
     def events(self, name: str) -> list[dict[str, object]]:
@@ -448,7 +461,7 @@ class Rehearsal(Arming):
 
     def _log(self) -> Log:
         """The broker; with the files, if the flow reads any. They are looked at again in each run, as by a new process."""
-        sources = self.flow.file_sources()
+        sources = self.flow.file_sources
         if not sources:
             return self.log
         from sqe_chain.logs.files import FilesLog  # noqa: PLC0415 - it needs msgspec
@@ -456,7 +469,7 @@ class Rehearsal(Arming):
         return FilesLog({one.name: one for one in sources}, self.log, skip_bad=self.flow.poison != "stop")
 
     @staticmethod
-    def _engine(env: Environment, flow: Flow) -> InProcessEngine:
+    def _engine(env: Environment, flow: CompiledFlow) -> InProcessEngine:
         return InProcessEngine(flow, env.ports.log, env.ports.store, sinks=env.ports.sink)
 
     def _store_flow(self, stage: str) -> str:
@@ -467,7 +480,7 @@ class Rehearsal(Arming):
 
     def _rows(self, node: StageNode) -> Iterator[tuple[bytes, bytes]]:
         store = self.stores[node.store or ""]
-        for cell in self.flow.cells(node):
+        for cell in self.flow.cells[node.index]:
             yield from store.scan(self._store_flow(node.name), node.name, cell)
 
     def _memory(self, name: str) -> MemoryStore:
@@ -477,7 +490,7 @@ class Rehearsal(Arming):
         return store
 
     def _stage(self, name: str) -> StageNode:
-        for stage in self.flow.stages():
+        for stage in self.flow.stages:
             if stage.name == name:
                 return stage
         raise ConfigurationError(f"flow {self.flow.name!r} has no stage {name!r}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import NotDeterministic
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import Node
 from sqe_chain.flow.shapes import title_of
 from sqe_chain.segment.compiler import way_into
@@ -27,7 +27,7 @@ class ValueWatch:
         flow: the flow.
     """
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: CompiledFlow) -> None:
         self._flow = flow
         self._warned = set[str]()
         self._found: list[str] = []

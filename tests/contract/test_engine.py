@@ -66,9 +66,11 @@ def spread(request: pytest.FixtureRequest) -> Made:
     """Engines that spread the tasks: over worker processes, and over those of Spark."""
     if request.param == "workers":
         team: Team = request.getfixturevalue("team")
-        return lambda flow, log, stores: WorkersEngine(flow, log, stores, team)
+        return lambda flow, log, stores: WorkersEngine(flow.compile(), log, stores, team)
     spark: SparkSession = request.getfixturevalue("spark")
-    return lambda flow, log, stores: SparkEngine(flow, log, stores, spark, tuning=TUNINGS[request.param])
+    return lambda flow, log, stores: SparkEngine(
+        flow.compile(), log, stores, spark, tuning=TUNINGS[request.param]
+    )
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ def test_engines_publish_and_store_the_same(
     assert len(found.published()) > 0
     assert found.published() == reference.published()
     assert found.states() == reference.states()
-    for node in found.flow.outputs():
+    for node in found.flow.compile().outputs:
         lanes: dict[object, bytes] = {}
         for lane, position in in_order(log, node.topic):
             assert lanes.get(lane, b"") < position, "a lane lost its order"
@@ -196,7 +198,7 @@ def test_nothing_stays_cached_after_a_batch_or_an_error(
                 frames.extend(self._frames.values())
 
     def large(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> Engine:
-        return Watched(flow, log, stores, spark, tuning=Tuning(inline_bytes=0, small_records=0))
+        return Watched(flow.compile(), log, stores, spark, tuning=Tuning(inline_bytes=0, small_records=0))
 
     feed(log, inputs, 20, 10)
     Run(two_stages(Names(f"a-{uuid.uuid4().hex[:8]}", inputs)), log, make_store("a"), large).until_caught_up()
@@ -227,7 +229,7 @@ def test_small_batches_are_one_plan_if_their_arguments_fit_a_property(
             return plans[-1]
 
     def small(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> Engine:
-        return Watched(flow, log, stores, spark, tuning=Tuning(property_bytes=property_bytes))
+        return Watched(flow.compile(), log, stores, spark, tuning=Tuning(property_bytes=property_bytes))
 
     without_junk(log, inputs)
     run = Run(stateless(Names(f"a-{uuid.uuid4().hex[:8]}", inputs)), log, make_store("a"), small)
@@ -248,7 +250,7 @@ def test_a_warm_up_changes_nothing(
     names, store = Names(f"a-{uuid.uuid4().hex[:8]}", inputs), make_store("a")
 
     def warm(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> Engine:
-        return SparkEngine(flow, log, stores, spark)
+        return SparkEngine(flow.compile(), log, stores, spark)
 
     run = Run(two_stages(names), log, store, warm)
     states, home = run.states(), store.home(run.flow.name)
@@ -267,4 +269,4 @@ def test_a_flow_that_cannot_be_sent_is_refused_before_anything_runs(
     flow = Flow("unsendable")
     flow.source(inputs, Int64Value).map(lambda value: (spark.version, value)[1]).to("t", partitions=1)
     with pytest.raises(ConfigurationError, match="cannot be sent"):
-        SparkEngine(flow, log, {}, spark)
+        SparkEngine(flow.compile(), log, {}, spark)

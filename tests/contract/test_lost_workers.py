@@ -89,7 +89,7 @@ def dying(team: Team, kills: Kills) -> Made:
 
     def made(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> WorkersEngine:
         deadly = {name: cast("StateStore", DyingStore(store, kills)) for name, store in stores.items()}
-        return WorkersEngine(flow, cast("Log", DyingLog(log, kills)), deadly, team)
+        return WorkersEngine(flow.compile(), cast("Log", DyingLog(log, kills)), deadly, team)
 
     return made
 
@@ -125,7 +125,7 @@ def test_a_worker_killed_at_any_step_costs_only_repeated_work(
     points: tuple[str, ...],
 ) -> None:
     reference, found = pair(declare, log, inputs, redis_url, dying)
-    stages = [stage.name for stage in found.flow.stages()]
+    stages = [stage.name for stage in found.flow.compile().stages]
     for number, point in enumerate(some("steps that kill a worker", points, 2)):
         feed(log, inputs, 100 * number, 40)
         kills.arm(point.format(*stages))

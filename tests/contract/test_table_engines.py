@@ -47,13 +47,13 @@ def made(request: pytest.FixtureRequest) -> Iterator[Made]:
         yield in_process
     elif request.param == "workers":
         team = Team(2, "workers of a test")
-        yield lambda flow, log, stores: WorkersEngine(flow, log, stores, team)
+        yield lambda flow, log, stores: WorkersEngine(flow.compile(), log, stores, team)
         team.close()
     else:
         spark: SparkSession = request.getfixturevalue("spark")
         large = Tuning(inline_bytes=0, records_per_task=1, small_records=0)
         tuning = large if request.param == "spark-large" else Tuning()
-        yield lambda flow, log, stores: SparkEngine(flow, log, stores, spark, tuning=tuning)
+        yield lambda flow, log, stores: SparkEngine(flow.compile(), log, stores, spark, tuning=tuning)
 
 
 def feed(kafka: str, topic: str, first: int, count: int) -> dict[tuple[str, int], float]:

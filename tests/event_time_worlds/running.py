@@ -192,7 +192,7 @@ class Run:
 
     def _batch(self, service: Rehearsal) -> bool:
         """One batch; True unless there was nothing to do."""
-        if any(self._awaited(topic) for topic in service.flow.input_topics()):
+        if any(self._awaited(topic) for topic in service.flow.input_topics):
             return True
         try:
             return service.batch()
@@ -220,7 +220,7 @@ class Run:
 
     @staticmethod
     def _behind(service: Rehearsal) -> bool:
-        (topic,) = service.flow.input_topics()
+        (topic,) = service.flow.input_topics
         partitions = [(topic, one) for one in range(service.log.describe([topic])[topic].partitions)]
         commits, bounds = service.commits(), MemoryLog.bounds(service.log, partitions)
         return any(

@@ -49,7 +49,7 @@ def _sources() -> tuple[SourceNode, SourceNode, Flow]:
     decoded = other.source("words", lambda payload: payload)
     typed.aggregate("all", key=lambda word: word.value, state=StringValue, fold=lambda _, __: None)
     decoded.aggregate("all", key=lambda word: word, state=StringValue, fold=lambda _, __: None)
-    return flow.sources()[0], other.sources()[0], flow
+    return flow.compile().sources[0], other.compile().sources[0], flow
 
 
 _TYPED, _DECODED, _FLOW = _sources()
@@ -309,7 +309,7 @@ def _decided(
     def lane_read(lane: int) -> int:
         return lanes.setdefault(lane, read_lane(lane, "words", TOPIC_ID, 0))
 
-    decides = Deciding(_FLOW, node, _TP, marks, {}, lane_read, on_trial=False)
+    decides = Deciding(_FLOW.compile(), node, _TP, marks, {}, lane_read, on_trial=False)
     decides._drops_replays = decides._wants_key = True
     answers: list[Any] = []
     with _ways(columns, run):

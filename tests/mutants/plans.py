@@ -87,8 +87,8 @@ MUTANTS: Final = (
         "outputs that are not declared any more are forgotten",
         (
             "protocol/planning.py",
-            "        known.outputs | {node.name: (node.topic, node.partitions) for node in flow.outputs()},",
-            "        {node.name: (node.topic, node.partitions) for node in flow.outputs()},",
+            "        known.outputs | {node.name: (node.topic, node.partitions) for node in flow.outputs},",
+            "        {node.name: (node.topic, node.partitions) for node in flow.outputs},",
         ),
         tests=(
             "tests/protocol/test_plans_after_plans.py::test_outputs_stay_known_when_they_are_not_declared_any_more",

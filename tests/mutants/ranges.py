@@ -90,7 +90,7 @@ MUTANTS: Final = (
         (
             "protocol/inputs.py",
             "        if found[topic].compacted and not flow.allow_compacted:",
-            "        if found[topic].compacted and not (flow.allow_compacted or flow.stages()):",
+            "        if found[topic].compacted and not (flow.allow_compacted or flow.stages):",
         ),
         tests=("tests/protocol/test_inputs.py::test_a_compacted_input_stops_unless_allowed",),
         unsimulated="not simulated: no input is compacted there",

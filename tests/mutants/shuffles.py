@@ -191,8 +191,8 @@ MUTANTS: Final = (
         "what is carried through a shuffle is only what the stage itself needs",
         (
             "segment/level.py",
-            "        need = max(need, node.needs)\n        pending += flow.children(node.index)\n",
-            "        pending += flow.children(node.index)\n",
+            "        need = max(need, node.needs)\n        pending += flow.children[node.index]\n",
+            "        pending += flow.children[node.index]\n",
         ),
         tests=(
             "tests/protocol/test_carried.py::test_a_stage_that_needs_little_does_not_decide_what_the_next_one_is_given",

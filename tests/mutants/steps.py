@@ -28,8 +28,8 @@ MUTANTS: Final = (
         ),
         (
             "protocol/applying.py",
-            "                tell_replaced(env, plan, stages_at(env.flow, level))\n        with env.step(COMMIT):\n            self.commit(plan)\n",
-            "                tell_replaced(env, plan, stages_at(env.flow, level))\n",
+            "                tell_replaced(env, plan, env.flow.levels[level - 1])\n        with env.step(COMMIT):\n            self.commit(plan)\n",
+            "                tell_replaced(env, plan, env.flow.levels[level - 1])\n",
         ),
         tests=(
             "tests/protocol/test_order_of_steps.py::test_a_batch_is_sealed_published_persisted_from_the_last_stage_on_and_committed",
@@ -40,8 +40,8 @@ MUTANTS: Final = (
         "the first stage is persisted first",
         (
             "protocol/applying.py",
-            "for level in range(min(top_level, levels(env.flow)), 0, -1):",
-            "for level in range(1, min(top_level, levels(env.flow)) + 1):",
+            "for level in range(min(top_level, len(env.flow.levels)), 0, -1):",
+            "for level in range(1, min(top_level, len(env.flow.levels)) + 1):",
         ),
         tests=("tests/protocol/test_persist_order.py::test_the_last_stage_first_survives",),
         schedules=100,
@@ -51,11 +51,11 @@ MUTANTS: Final = (
         (
             "protocol/applying.py",
             "        publish = publish and not plan.silent\n",
-            "        publish = publish and not plan.silent\n        for level in range(min(top_level, levels(env.flow)), 0, -1):\n            with env.step(PERSIST):\n                rows = self._persist(plan, level, headers, report)\n                env.emit(Persisted(plan.number, level, rows))\n                if not plan.empty:\n                    tell_flushed(env, plan, stages_at(env.flow, level))\n                tell_replaced(env, plan, stages_at(env.flow, level))\n",
+            "        publish = publish and not plan.silent\n        for level in range(min(top_level, len(env.flow.levels)), 0, -1):\n            with env.step(PERSIST):\n                rows = self._persist(plan, level, headers, report)\n                env.emit(Persisted(plan.number, level, rows))\n                if not plan.empty:\n                    tell_flushed(env, plan, env.flow.levels[level - 1])\n                tell_replaced(env, plan, env.flow.levels[level - 1])\n",
         ),
         (
             "protocol/applying.py",
-            "        for level in range(min(top_level, levels(env.flow)), 0, -1):\n            with env.step(PERSIST):\n                rows = self._persist(plan, level, headers, report)\n                env.emit(Persisted(plan.number, level, rows))\n                if not plan.empty:\n                    tell_flushed(env, plan, stages_at(env.flow, level))\n                tell_replaced(env, plan, stages_at(env.flow, level))\n        with env.step(COMMIT)",
+            "        for level in range(min(top_level, len(env.flow.levels)), 0, -1):\n            with env.step(PERSIST):\n                rows = self._persist(plan, level, headers, report)\n                env.emit(Persisted(plan.number, level, rows))\n                if not plan.empty:\n                    tell_flushed(env, plan, env.flow.levels[level - 1])\n                tell_replaced(env, plan, env.flow.levels[level - 1])\n        with env.step(COMMIT)",
             "        with env.step(COMMIT)",
         ),
         tests=("tests/protocol/test_persist_order.py::test_the_last_stage_first_survives",),

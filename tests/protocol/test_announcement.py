@@ -139,7 +139,7 @@ class World:
 
     def newest(self) -> dict[str, int]:
         """Each key's newest state, by the flow's stores."""
-        stages = [stage.name for stage in self.up.flow.stages()]
+        stages = [stage.name for stage in self.up.flow.stages]
         found = [state.value.split() for stage in stages for state in self.up.states(stage).values()]
         return {key: int(number) for key, number in found}
 
@@ -197,7 +197,7 @@ def test_its_chain_begins_at_the_last_record_read_and_its_name_is_the_announceme
         (link,) = envelope.chain.links
         assert (link.topic, link.partition, link.offset) == ("words", 0, last.last_offset)
         assert (link.topic_id.hex(), link.leader_epoch) == (last.topic_id, last.last_epoch)
-        assert link.output == f"up/{world.up.flow.outputs()[0].name}/announced.{plan.plan_id[:16]}"
+        assert link.output == f"up/{world.up.flow.outputs[0].name}/announced.{plan.plan_id[:16]}"
         assert envelope.timestamp_ms == world.time_ms
         key = message.key()
         assert key is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import PoisonPolicy
+from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.partitioner import partition_of
 from sqe_chain.protocol import processing
 from sqe_chain.protocol.settings import Settings

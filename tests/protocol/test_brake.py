@@ -9,7 +9,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.errors import TooManyExcluded
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import PoisonPolicy
+from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.exclusion import Exclusion

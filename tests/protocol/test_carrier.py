@@ -186,7 +186,7 @@ def test_a_dead_letter_keeps_the_chain_of_its_headers_and_comes_back() -> None:
     downstream.run_until_caught_up()
     assert len(downstream.log.records("checked.dead-letters")) == 3
     broken[0] = False
-    DeadLetterReplay(flow, downstream.log, to="again").run()
+    DeadLetterReplay(flow.compile(), downstream.log, to="again").run()
     downstream.run_until_caught_up()
     assert downstream.states("per-robot") == {b"r": Total(3, 3)}
     for record in downstream.log.records("again"):

@@ -131,7 +131,7 @@ def test_code_with_less_in_it_waits_too(what: str, step: int, when: When) -> Non
     change, _ = CHANGES[what]
     found = crashed(step, when, change)
     found.flow = flow_of()
-    drop = tuple(stage.name for stage in flow_of(change).stages() if stage.name in ("more", "once"))
+    drop = tuple(stage.name for stage in flow_of(change).compile().stages if stage.name in ("more", "once"))
     with pytest.raises(ServiceStopped, match=r"is gone|no longer"):
         found.start(Settings(takeover=True, allow_weak_durability=True, drop_stages=drop))
     found.flow = flow_of(change)

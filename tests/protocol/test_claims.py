@@ -83,7 +83,7 @@ def test_a_header_of_another_run_with_the_same_epoch_is_not_stamped() -> None:
         stamp(run.env, Claim(header.epoch, "another"), run.last)
     assert found.headers("letters")[1] == header
     assert run.claimed is not None
-    stage = found.flow.stages()[0].index
+    stage = found.flow.stages[0].index
     assert stamp(run.env, run.claimed, run.last)[stage, 1] == header, "a run may stamp its own again"
 
 
@@ -123,7 +123,7 @@ def test_a_header_is_created_for_a_stage_that_is_born_with_the_last_plan_only() 
     born = replace(layout, stages={"letters": replace(layout.stages["letters"], birth=run.last.number)})
     headers = stamp(run.env, Claim(9, "run"), replace(run.last, layout=born))
     before = run.last.number - 1, run.last.previous_id
-    assert headers[found.flow.stages()[0].index, 1] == Header(9, "run", *before), (
+    assert headers[found.flow.stages[0].index, 1] == Header(9, "run", *before), (
         "the plan is redone for all alike"
     )
 

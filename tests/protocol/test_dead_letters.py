@@ -87,7 +87,7 @@ class Pipeline:
         return self
 
     def resend(self, log: Log | None = None, to: str | None = None) -> ReplayResult:
-        return DeadLetterReplay(self.flow, log or self.service.log, to).run()
+        return DeadLetterReplay(self.flow.compile(), log or self.service.log, to).run()
 
     def counted(self) -> list[str]:
         self.service.run_until_caught_up()
@@ -140,9 +140,9 @@ def test_what_was_refused_does_not_stand_in_the_way_of_what_is_documented(*, oth
     there = len(service.log.records("words.again"))
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="'words' is read without envelopes"):
-            DeadLetterReplay(flow, service.log).run()
+            DeadLetterReplay(flow.compile(), service.log).run()
     assert len(service.log.records("words.again")) == there
-    assert DeadLetterReplay(flow, service.log, "words.again").run().sent == 2 + others
+    assert DeadLetterReplay(flow.compile(), service.log, "words.again").run().sent == 2 + others
     service.run_until_caught_up()
     said = " ".join(state.value for state in service.states("all").values())
     assert sorted(said.split()) == ["a", "b", "c"][not others :]
@@ -188,7 +188,7 @@ def test_a_running_service_keeps_what_is_known_of_letters_that_were_sent(*, stag
         service.feed("words", word(text))
     service.run_until_caught_up()
     code.broken.clear()
-    replay = DeadLetterReplay(flow, service.log)
+    replay = DeadLetterReplay(flow.compile(), service.log)
     assert replay.run().sent == 1
     before = service.log.committed(replay.group, [("sums.dead-letters", 0)])
     counts.clear()
@@ -368,7 +368,7 @@ def test_more_than_a_chunk_goes_in_several_commits() -> None:
     service.run_until_caught_up()
     code.broken.clear()
     script = FaultScript()
-    assert DeadLetterReplay(flow, FaultyLog(service.log, script)).run().sent == many
+    assert DeadLetterReplay(flow.compile(), FaultyLog(service.log, script)).run().sent == many
     assert script.written.count("commit of many.dead-letters-replay") == 4
     service.run_until_caught_up()
     (total,) = service.states("all").values()

@@ -84,10 +84,18 @@ def test_an_output_promises_no_more_than_its_inputs_and_the_stages_before_it() -
     flow = flow_with_outputs()
     found = [progress("mid", 0, 500), progress("mid", 1, 400), progress("other", 0, 300)]
     # All of `mid` is taken in the order of times, also what comes to an output at once.
-    assert watermarks_of(flow, found, Frontier(350, "mid", 0)) == {"plain": 350, "both": 300, "results": 350}
-    assert watermarks_of(flow, found, None) == {"plain": NOTHING, "both": NOTHING, "results": NOTHING}
+    assert watermarks_of(flow.compile(), found, Frontier(350, "mid", 0)) == {
+        "plain": 350,
+        "both": 300,
+        "results": 350,
+    }
+    assert watermarks_of(flow.compile(), found, None) == {
+        "plain": NOTHING,
+        "both": NOTHING,
+        "results": NOTHING,
+    }
     found[2] = progress("other", 0, None)
-    assert watermarks_of(flow, found, Frontier(350, "mid", 0))["both"] == NOTHING
+    assert watermarks_of(flow.compile(), found, Frontier(350, "mid", 0))["both"] == NOTHING
 
 
 def test_of_each_clock_the_latest_time_is_remembered_that_was_known_by_then_or_a_little_earlier() -> None:

@@ -406,7 +406,7 @@ def test_a_run_that_was_paused_adds_nothing_when_it_wakes_up(
     with pytest.raises(Superseded):
         paused.wake()
     load.run_until_caught_up()
-    if load.flow.stages():
+    if load.flow.stages:
         assert load.states("per-robot") == expected(rows)
     else:
         assert published_once(load) == Counter(row["screws"] for one in rows for row in one)

@@ -276,7 +276,7 @@ def test_a_service_with_states_knows_it_without_commits_and_a_republisher_says_w
     found.log.recreate("words")
     feed(found, MORE)
     found.service = None
-    if found.flow.stages():
+    if found.flow.stages:
         with pytest.raises(RecreatedTopic, match="'words'"):
             found.run_until_caught_up()
         return

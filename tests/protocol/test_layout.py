@@ -117,7 +117,7 @@ def test_a_change_enters_whatever_crashes_meanwhile(change: str) -> None:
                 continue
         unreached = bool(points_of(found).actions)
         points_of(found).actions.clear()
-        results.append({stage.name: stored_words(found, stage.name) for stage in found.flow.stages()})
+        results.append({stage.name: stored_words(found, stage.name) for stage in found.flow.stages})
         if unreached:
             break
     assert len(results) > 40

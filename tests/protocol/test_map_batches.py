@@ -18,7 +18,7 @@ from sqe_chain import Flow
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.errors import PoisonError, ServiceStopped
 from sqe_chain.flow import count, sum_
-from sqe_chain.flow.topology import PoisonPolicy
+from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.testing import Rehearsal
 
 POLICIES: list[PoisonPolicy] = ["dead_letter", "skip"]

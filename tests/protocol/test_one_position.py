@@ -16,8 +16,8 @@ from sqe_chain import Flow
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import RepeatedPosition
 from sqe_chain.flow import Stream, count
+from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.flow.context import Context, Origin
-from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.segment.collector import Made
 from sqe_chain.segment.outputs import Gatherer
@@ -162,7 +162,7 @@ def feed(service: Rehearsal, kind: Kind, way: str) -> None:
         service.feed("in", {"id": str(number)}, partition=0, timestamp_ms=at_ms)
     if way == "waiting":
         service.batch()
-    for topic in service.flow.input_topics():
+    for topic in service.flow.input_topics:
         partitions = service.log.describe([topic])[topic].partitions
         for partition in range(partitions):
             service.feed(topic, RELEASE, partition=partition, timestamp_ms=20_000)

@@ -10,8 +10,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ConfigurationError, OutputRefused, OutputTooLarge, PoisonError
 from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.flow.nodes import Carrier
-from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.segment.target import RECORD_OVERHEAD, headers_size
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, same_key, word, words_in

@@ -180,7 +180,7 @@ def test_a_dead_letter_of_raw_json_is_sent_back_with_the_name_of_its_type() -> N
         True,
     ]
     broken.clear()
-    DeadLetterReplay(flow, rehearsal.log, to="again").run()
+    DeadLetterReplay(flow.compile(), rehearsal.log, to="again").run()
     rehearsal.run_until_caught_up()
     assert [read(one.value()).type for one in rehearsal.log.records("again")] == ["json:Fastening"] * 2
     assert {key: total.events for key, total in rehearsal.states("per-robot").items()} == {

@@ -93,7 +93,7 @@ def batch_after(
     ranges = tuple(replace(one, start=one.stop, stop=stops[one.tp]) for one in last.ranges)
     ends = [PartitionEnd(*one.tp, last.marks[f"t/{one.partition}"]) for one in ranges if one.start < one.stop]
     sealed = Part(ranges, dict(stops), **({"frontier": last.frontier} | part))
-    plan = batch_plan(FLOW, last, CLAIM, sealed, Report(ends), (), spec, idle_ms=1)
+    plan = batch_plan(FLOW.compile(), last, CLAIM, sealed, Report(ends), (), spec, idle_ms=1)
     return Plan.from_bytes(plan.to_bytes())
 
 
@@ -145,12 +145,12 @@ def test_the_first_plan_of_a_rebuild_takes_up_what_it_is_told() -> None:
     flow.source("t", lambda value: value, raw=True)
     infos = {"t": TopicInfo("t", TOPIC_ID, 2)}
     starts = {ONE: (2, True), TWO: (0, False)}
-    plan = birth_plan(flow, CLAIM, 1, infos, starts, SPEC)
+    plan = birth_plan(flow.so_far(), CLAIM, 1, infos, starts, SPEC)
     assert (plan.number, plan.attempt, plan.silent_until, plan.unfinished) == (5, 5, SPEC.silent_until, REST)
     assert (plan.published_until, plan.reached, plan.closes) == ({"t/1": 9}, LAST.reached, SPEC.closes)
     assert plan.layout.starts == {"t/0": 2}
     assert [plan.marks[name].entered_in_middle for name in ("t/0", "t/1")] == [True, False]
-    assert birth_plan(flow, CLAIM, 1, infos, starts).attempt == -1
+    assert birth_plan(flow.so_far(), CLAIM, 1, infos, starts).attempt == -1
 
 
 def test_a_silent_batch_keeps_what_comes_after_the_silence() -> None:
@@ -339,7 +339,7 @@ def test_a_plan_keeps_what_its_redo_needs_to_know() -> None:
     left_out = (Exclusion("t", 0, 3, "skip", "E", "in a stage"), Exclusion("t", 1, 1, "skip", "E", "before"))
     part = Part(ranges, {ONE: 4, TWO: 2}, frontier=REACHED, clock_ms=77)
     report = Report(excluded=[left_out[1]])
-    plan = batch_plan(FLOW, last, CLAIM, part, report, left_out, idle_ms=1)
+    plan = batch_plan(FLOW.compile(), last, CLAIM, part, report, left_out, idle_ms=1)
     assert Plan.from_bytes(plan.to_bytes()) == plan
     assert (plan.frontier, plan.clock_ms) == (REACHED, 77)
     assert [one.begin for one in plan.ranges] == [2, 2]
@@ -370,5 +370,5 @@ def test_outputs_stay_known_when_they_are_not_declared_any_more() -> None:
     flow = Flow("f", state_partitions=2)
     flow.source("t", lambda value: value, raw=True).to("new", partitions=1, name="later")
     known = replace(LAST.layout, outputs={"earlier": ("old", 3)})
-    layout = layout_of(flow, {"t": TopicInfo("t", TOPIC_ID, 2)}, 8, known)
+    layout = layout_of(flow.compile(), {"t": TopicInfo("t", TOPIC_ID, 2)}, 8, known)
     assert layout.outputs == {"earlier": ("old", 3), "later": ("new", 1)}

@@ -14,7 +14,7 @@ from sqe_chain.envelope.template import republish
 from sqe_chain.envelope.wire import sealed
 from sqe_chain.errors import OutputTooLarge, PlanMismatch, PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import PoisonPolicy
+from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal

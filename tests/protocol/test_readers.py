@@ -15,6 +15,7 @@ import pytest
 
 from sqe_chain.errors import ConfigurationError, FlowError, PartitionsMismatch, ReadersOverlap, Superseded
 from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.protocol.readers import Readers, Record, read_record, write_record
 from sqe_chain.protocol.settings import Settings
@@ -415,7 +416,7 @@ def test_sets_that_do_not_exist_are_refused(tmp_path: Path) -> None:
 
 def test_all_readers_have_the_same_state_partitions(tmp_path: Path) -> None:
     found = begun(tmp_path, "0-1")
-    other = table_flow(found.at, state_partitions=7).reader(Partitions.parse("2-3"))
+    other = table_flow(found.at, state_partitions=7).compile().reader(Partitions.parse("2-3"))
     with pytest.raises(PartitionsMismatch, match="the same for all readers"):
         Rehearsal(other, log=found.log, store=found.store).start()
 
@@ -426,13 +427,13 @@ def test_flows_that_keep_states_cannot_be_read_apart() -> None:
         "sum", key=lambda one: one["key"], state=dict, fold=lambda state, one: None
     )
     with pytest.raises(FlowError, match=r"stage 'sum' .* keeps states"):
-        flow.reader(Partitions.parse("0"))
+        flow.compile().reader(Partitions.parse("0"))
     files = Flow("loads")
     files.files("rows", dict, "*.csv").map(lambda one: one).to(
         "out", key=lambda one: one["key"], partitions=1
     )
     with pytest.raises(FlowError, match="reads files"):
-        files.reader(Partitions.parse("0"))
+        files.compile().reader(Partitions.parse("0"))
 
 
 @pytest.mark.parametrize("name", ["readings.readers", "readings.reader-0-3", "readings.reader-4-.2"])
@@ -441,11 +442,11 @@ def test_names_of_readers_are_taken(name: str) -> None:
         Flow(name)
 
 
-def _republisher(partitions: str | None) -> Callable[[], Flow]:
-    def made() -> Flow:
+def _republisher(partitions: str | None) -> Callable[[], Flow | CompiledFlow]:
+    def made() -> Flow | CompiledFlow:
         flow = Flow("passing-on")
         flow.source("in", dict, codec="json", raw=True).to("out", key=lambda one: one["key"], partitions=2)
-        return flow if partitions is None else flow.reader(Partitions.parse(partitions))
+        return flow if partitions is None else flow.compile().reader(Partitions.parse(partitions))
 
     return made
 

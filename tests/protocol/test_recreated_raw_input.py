@@ -86,7 +86,7 @@ def test_it_may_have_other_partitions_and_everybody_is_told(
     if not running:
         rehearsal.restart()
     rehearsal.run_until_caught_up()
-    if rehearsal.flow.stages():
+    if rehearsal.flow.stages:
         assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 10
     else:
         assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [3, 3, 4]
@@ -114,7 +114,7 @@ def test_a_topic_made_smaller_before_the_commit_is_not_waited_for(flow: Callable
     rehearsal.feed("raw", b"4", partition=0)
     rehearsal.run_until_caught_up()
     assert log.armed == []
-    if rehearsal.flow.stages():
+    if rehearsal.flow.stages:
         assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 10
     else:
         assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [3, 3, 4]

@@ -82,7 +82,7 @@ def test_another_run_reads_a_part_of_a_new_file_while_this_one_starts(
         load.cancel()
         write(folder / "1.csv", NEW)  # the same; a fault after the last call does not come
         load.run_until_caught_up()
-        if load.flow.stages():
+        if load.flow.stages:
             assert load.states("per-robot") == expected([OLD, NEW]), at
         else:
             assert published_once(load) == Counter(row["screws"] for row in [*OLD, *NEW]), at

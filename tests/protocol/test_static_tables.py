@@ -151,7 +151,7 @@ def refused(*, timestamp: Any = None, then: str = "") -> None:
         changes.map(lambda one: one).join_table("other", orders.key_by(key_of).map(lambda one: one), both).to(
             "o", partitions=1
         )
-    flow.check()
+    flow.compile()
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_states_can_be_read_by_key_and_all_at_once() -> None:
     for number, key in enumerate("abc"):
         found.feed("numbers", Int64Value(value=number), key=key, timestamp_ms=number)
     found.run_until_caught_up()
-    states = States(flow, "silent", found.stores)
+    states = States(flow.compile(), "silent", found.stores)
     assert states.to_dict() == {"a": {"total": 0}, "b": {"total": 1}, "c": {"total": 2}}
     assert states["b"] == {"total": 1}
     assert "d" not in states

@@ -134,7 +134,7 @@ def test_a_batch_returns_what_it_tells(flow: Flow) -> None:
     assert [result.lag for result in (full, rest, nothing)] == [1, 0, 0]
     told = [events.Committed.of(result).fields() for result in (full, rest)]
     assert found.events("committed") == told
-    assert {result.plan for result in (full, rest, nothing)} == ({1, 2} if flow.stages() else {None})
+    assert {result.plan for result in (full, rest, nothing)} == ({1, 2} if flow.compile().stages else {None})
 
 
 @pytest.mark.parametrize("flow", [noting(), republishing()], ids=["aggregation", "republish"])
@@ -142,7 +142,7 @@ def test_a_start_returns_what_it_tells(flow: Flow) -> None:
     found = Rehearsal(flow, partitions={"words": 2})
     found.start()
     assert found.events("recovered") == [
-        {"partitions": 2, "plan": 0, "redone": []} if flow.stages() else {"partitions": 2}
+        {"partitions": 2, "plan": 0, "redone": []} if flow.compile().stages else {"partitions": 2}
     ]
 
 

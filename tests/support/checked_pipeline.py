@@ -75,7 +75,7 @@ class CheckedPipeline:
         log.points = store.points = self.service.script = self.points
         self.points.after_write = self.check_invariants
         self.flow = flow
-        self.buckets = flow.stages()[0].buckets
+        self.buckets = flow.compile().stages[0].buckets
         self.reports = 0
         self.checks = 0
         self.reset_observations()
@@ -146,8 +146,8 @@ class CheckedPipeline:
         self._check_outputs()
         headers = {
             (stage.name, part): self.store.copy_part(self.flow.name, stage.name, part)
-            for stage in self.flow.stages()
-            for part in self.flow.cells(stage)
+            for stage in self.flow.compile().stages
+            for part in self.flow.compile().cells[stage.index]
         }
         assert all(not copy.header or copy.header.number in self.expected for copy in headers.values()), (
             "4: sealed first"
@@ -187,7 +187,7 @@ class CheckedPipeline:
 
     def _expected_after(self, plan: Plan, before: ExpectedStates | None) -> ExpectedStates:
         """The expected states after a plan: every new input of its ranges except for its exclusions."""
-        expected = ExpectedStates({stage.name: {} for stage in self.flow.stages()})
+        expected = ExpectedStates({stage.name: {} for stage in self.flow.compile().stages})
         if before is not None:
             expected.stages |= {name: dict(found) for name, found in before.stages.items()}
             expected.folded, expected.marks = set(before.folded), dict(before.marks)
@@ -266,7 +266,7 @@ class CheckedPipeline:
 
     def _check_outputs(self) -> None:
         """Equal lane and position mean equal content, and a receiver with a replay filter never stops."""
-        for topic in {node.topic for node in self.flow.outputs()}:
+        for topic in {node.topic for node in self.flow.compile().outputs}:
             info = self.log.describe([topic])[topic]
             accepts = self.replay_filters.setdefault(topic, ReplayFilter({topic: info.topic_id}))
             for message in self.log.records(topic):
@@ -306,8 +306,10 @@ class CheckedPipeline:
         assert {place: commit.offset for place, commit in self.commits().items()} == ends, (
             "10: commits say so"
         )
-        for stage in self.flow.stages():
-            for header in self.store.headers(self.flow.name, stage.name, self.flow.cells(stage)):
+        for stage in self.flow.compile().stages:
+            for header in self.store.headers(
+                self.flow.name, stage.name, self.flow.compile().cells[stage.index]
+            ):
                 assert header is not None
                 assert (header.number, header.begun_id) == (last, ""), "10: nothing is left to finish"
         fed = set()
@@ -319,7 +321,7 @@ class CheckedPipeline:
                 message.offset(),
             ) not in excluded and message.value() != b"rubbish":
                 fed.update(unit_ids_in(message))
-        deepest = len(self.flow.stages())
+        deepest = len(self.flow.compile().stages)
         bad = {name for message in self.log.records("mid") for name in unprocessable_units(message, deepest)}
         assert self.expected[last].folded == fed - bad, "1: each unit once, none missing, none extra"
         self._check_dead_letters(excluded)

@@ -15,9 +15,9 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import is_enveloped, read, wrap
 from sqe_chain.flow import Flow, count, last, max_, mean, sum_
+from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Output, Range, StateStore
@@ -228,7 +228,7 @@ def in_process(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> E
     def store_of(stage: StageNode) -> StateStore:
         return stores[stage.store or ""]
 
-    return InProcessEngine(flow, log, store_of)
+    return InProcessEngine(flow.compile(), log, store_of)
 
 
 class Silent:
@@ -253,7 +253,7 @@ class Run:
         stores = {"": store}
         self.engine = made(flow, log, stores)
         env = Environment(
-            flow,
+            flow.compile(),
             Ports(log, stores),
             self.engine,
             self.observer,
@@ -261,10 +261,10 @@ class Run:
             lambda: uuid.uuid4().hex,
             Settings(allow_weak_durability=True),
         )
-        self.service = Aggregation(env) if flow.stages() else Republisher(env)
-        for node in flow.outputs():
+        self.service = Aggregation(env) if flow.compile().stages else Republisher(env)
+        for node in flow.compile().outputs:
             log.create_topic(node.topic, node.partitions)
-        if flow.dead_letters:
+        if flow.compile().dead_letters:
             log.create_topic(flow.dead_letter_topic, 1)
         self.service.start()
 
@@ -275,14 +275,14 @@ class Run:
     def states(self) -> dict[tuple[str, int], dict[bytes, bytes]]:
         return {
             (stage.name, part): dict(self.store.scan(self.flow.name, stage.name, part))
-            for stage in self.flow.stages()
+            for stage in self.flow.compile().stages
             for part in range(self.flow.state_partitions)
         }
 
     def published(self) -> list[tuple[object, ...]]:
         """All records of all output topics in a fixed order, reduced to what must be equal for both engines."""
-        topics = [node.topic for node in self.flow.outputs()]
-        if self.flow.dead_letters:
+        topics = [node.topic for node in self.flow.compile().outputs]
+        if self.flow.compile().dead_letters:
             topics.append(self.flow.dead_letter_topic)
         found = [
             (topic.removeprefix(self.flow.name), partition, *self._essence(message))

@@ -119,7 +119,7 @@ class TotalsPipeline:
         robots = states_as(RobotTotal, self.totals, "per-robot")
         found = {key.decode(): Counter(events=s.events, fastened=s.fastened) for key, s in robots.items()}
         assert found == {key: Counter(e) for key, e in self.expected.robots.items()}
-        names = [stage.name for stage in self.totals.flow.stages()]
+        names = [stage.name for stage in self.totals.flow.stages]
         if "per-line" in names:
             lines = states_as(LineTotal, self.totals, "per-line")
             found = {key.decode(): Counter(events=s.events, fastened=s.fastened) for key, s in lines.items()}

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from sqe_chain.codecs import codec_for
 from sqe_chain.codecs.registry import codec_tagged, tag_of
-from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.nodes import (
@@ -43,7 +43,9 @@ class NaiveCompiler:
         shuffled: stages (by index) that come after a shuffle: their units are serialized at once.
     """
 
-    def __init__(self, flow: Flow, collector: Collector, now_ms: int, shuffled: frozenset[int]) -> None:
+    def __init__(
+        self, flow: CompiledFlow, collector: Collector, now_ms: int, shuffled: frozenset[int]
+    ) -> None:
         self._flow = flow
         self._collector = collector
         self._now_ms = now_ms
@@ -57,7 +59,9 @@ class NaiveCompiler:
             side: of a stage: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
         """
         pushes = [
-            self._compile(child, node) for child in self._flow.children(node.index) if child.side == side
+            self._compile(child, node)
+            for child in self._flow.compile().children[node.index]
+            if child.side == side
         ]
         if not pushes:
             return None
@@ -125,7 +129,7 @@ class NaiveCompiler:
         return plain(node.function, down)
 
     def _reaches_a_function(self, node: Node) -> bool:
-        children = self._flow.children(node.index)
+        children = self._flow.compile().children[node.index]
         ends = KeyedNode, MapBatchesNode
         return any(
             isinstance(child, FunctionNode)
@@ -135,7 +139,7 @@ class NaiveCompiler:
 
     def _reaches_a_stage(self, node: Node) -> bool:
         """Whether units go on to a stage: only there do paths matter."""
-        children = self._flow.children(node.index)
+        children = self._flow.compile().children[node.index]
         return any(isinstance(child, StageNode) or self._reaches_a_stage(child) for child in children)
 
     def _key_of(self, node: KeyedNode) -> UserFunction | None:
@@ -196,7 +200,7 @@ class NaiveCompiler:
                 own = key_bytes(own)
             found = known.get(value.__class__)
             if found is None:
-                codec = encoding_of(self._flow, node, value)
+                codec = encoding_of(self._flow.compile(), node, value)
                 tag = tag_of(codec)
                 found = known[value.__class__] = tag, codec.encode, codec_tagged(tag).decode
             tag, encode, decode = found
@@ -211,7 +215,7 @@ class NaiveCompiler:
         append = self._collector.made.append
         to_key, with_context = self._key_of(node), node.key_takes_context
         index = node.index
-        deleted = deleted_type(self._flow, node)
+        deleted = deleted_type(self._flow.compile(), node)
         known: dict[type, tuple[str, Encode]] = {}
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
@@ -226,7 +230,7 @@ class NaiveCompiler:
                 return
             found = known.get(value.__class__)
             if found is None:
-                codec = encoding_of(self._flow, node, value, node.encoding)
+                codec = encoding_of(self._flow.compile(), node, value, node.encoding)
                 found = known[value.__class__] = codec.type_name, codec.encode
             type_name, encode = found
             append((index, key, type_name, encode(value)))

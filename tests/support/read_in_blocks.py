@@ -120,7 +120,7 @@ def outcome(
         last: how the flow is declared when it reads the last batch; None: as before.
     """
     store = Store(Header(1, "run", 3, "plan-3"))
-    topics = sorted(topic for source in flow.sources() for topic in source.topics)
+    topics = sorted(topic for source in flow.compile().sources for topic in source.topics)
     marks = {topic: PartitionMarks(topic, bytes(16), 0) for topic in topics}
     times = {topic: EventTimes(0) for topic in topics}
     told: list[str] = []
@@ -129,7 +129,7 @@ def outcome(
             store.header = Header(1, "run", 3, "plan-3", begun_id="plan-4", cursor=cursor)
         job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True, frontier=EVERYTHING)
         own = last if last is not None and number == len(batches) - 1 else flow
-        reading = Reading(own, job, lambda _: cast("Any", store))
+        reading = Reading(own.compile(), job, lambda _: cast("Any", store))
         found: list[Any] = []
         blocks = [batch[begin : begin + sizes] for begin in range(0, len(batch), sizes)]
         try:

@@ -24,10 +24,9 @@ from sqe_chain.engines.spark.tasks import SmallTask, Work
 from sqe_chain.engines.task import Applied, apply_all, publish, raise_first, records_in
 from sqe_chain.engines.warming import connect
 from sqe_chain.errors import ChainError, ConfigurationError, EngineLost
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, StateStore
-from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Job, Portion, Report, spread
 from sqe_chain.segment.states import Claim, Transition
 
@@ -83,7 +82,7 @@ class SparkEngine:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: CompiledFlow,
         log: Log,
         stores: Mapping[str, StateStore],
         session: SparkSession,
@@ -93,7 +92,7 @@ class SparkEngine:
     ) -> None:
         self._flow = flow
         self._log = log
-        names = {stage.store or "" for stage in flow.stages()}
+        names = {stage.store or "" for stage in flow.stages}
         self._stores = {name: store for name, store in stores.items() if name in names}
         self._packed = PackedFlow.of(flow)
         with _spark_errors():
@@ -237,7 +236,7 @@ class SparkEngine:
         width = min(self._flow.state_partitions, 1 + records_in(portions) // self._tuning.records_per_task)
         frame = self._reading(partial(tasks.read, work), spread(work.job, portions)).persist(_STORED)
         self._frames[0] = frame
-        top = min(levels(self._flow), work.job.top_level)
+        top = min(len(self._flow.levels), work.job.top_level)
         for level in range(2 if work.job.in_place else 1, top + 1):
             task = partial(tasks.fold, work, level)
             frame = _ordered(frame, width).mapInArrow(task, SCHEMA).persist(_STORED)

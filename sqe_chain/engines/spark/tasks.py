@@ -21,7 +21,7 @@ from sqe_chain.engines.packing import PackedFlow
 from sqe_chain.engines.spark.rows import Packer, Result, blobs_of, results_on, size_of, units_of
 from sqe_chain.engines.warming import warm_up
 from sqe_chain.errors import ChainError
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.segment.level import run_level
@@ -54,7 +54,7 @@ class Work:
     inline: int
 
     @property
-    def flow(self) -> Flow:
+    def flow(self) -> CompiledFlow:
         """The flow; unpacked once per process."""
         return self.packed.unpack()
 

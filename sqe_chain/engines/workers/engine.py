@@ -11,9 +11,8 @@ from sqe_chain.engines.task import Applied
 from sqe_chain.engines.workers.tasks import Done, Parcel, Setup, Tasks
 from sqe_chain.engines.workers.team import Team
 from sqe_chain.errors import EngineLost
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Header, Log, StateStore
-from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Job, Portion, Report, spread
 
 Assigned = list[list[Portion]]
@@ -37,8 +36,8 @@ class WorkersEngine:
         ConfigurationError: the flow cannot be sent.
     """
 
-    def __init__(self, flow: Flow, log: Log, stores: Mapping[str, StateStore], team: Team) -> None:
-        names = {stage.store or "" for stage in flow.stages()}
+    def __init__(self, flow: CompiledFlow, log: Log, stores: Mapping[str, StateStore], team: Team) -> None:
+        names = {stage.store or "" for stage in flow.stages}
         used = {name: store for name, store in stores.items() if name in names}
         self._flow = flow
         self._team = team
@@ -112,7 +111,7 @@ class WorkersEngine:
         shares = self._assign(job, portions)
         found = team.call([partial(Tasks.process, job=job, assigned=share) for share in shares])
         report, parcels = _sum(done.report for done in found), _parcels(found)
-        for level in range(2 if job.in_place else 1, min(levels(self._flow), job.top_level) + 1):
+        for level in range(2 if job.in_place else 1, min(len(self._flow.levels), job.top_level) + 1):
             for_each = [list[Parcel]() for _ in range(team.size)]
             for parcel in parcels:
                 if parcel.level == level:

@@ -12,7 +12,7 @@ from sqe_chain.engines.ahead import ahead
 from sqe_chain.engines.packing import PackedFlow
 from sqe_chain.engines.units import Key, Packed, UnitPacker, merged
 from sqe_chain.engines.warming import open_connections, run_made_up_records
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, Output, StateStore
 from sqe_chain.segment.level import run_level
@@ -112,7 +112,7 @@ class Tasks:
 
     def __init__(self, outboxes: Outboxes) -> None:
         self._outboxes = outboxes
-        self._flow: Flow
+        self._flow: CompiledFlow
         self._setup: Setup
         self._job: Job | None = None
         self._outputs: list[Sequence[Output]] = []

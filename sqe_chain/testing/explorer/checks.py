@@ -13,7 +13,7 @@ from sqe_chain.testing.simulator.invariants import Violation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqe_chain.flow import Flow
+    from sqe_chain.flow.compiled import CompiledFlow
     from sqe_chain.flow.nodes import StageNode
     from sqe_chain.ports import Commit, Header, Home
     from sqe_chain.testing.explorer.durable import Durable, Variable
@@ -31,7 +31,7 @@ class Checks:
         checked: invariant -> how often it was checked.
     """
 
-    def __init__(self, durable: Durable, flow: Flow, books: Books) -> None:
+    def __init__(self, durable: Durable, flow: CompiledFlow, books: Books) -> None:
         self.checked: Counter[str] = Counter()
         self._durable = durable
         self._flow = flow
@@ -148,9 +148,9 @@ class Checks:
         stored_in = plan.layout.stored_in()
         lowest: Header | None = None
         upstream = downstream = None
-        for stage in self._flow.stages():
+        for stage in self._flow.stages:
             levels = []
-            for cell in self._flow.cells(stage):
+            for cell in self._flow.cells[stage.index]:
                 where = self._store_of(stage, port)
                 variable = "cell", where, stored_in.get(stage.name, ""), stage.name, cell
                 number = self._durable.content_id(state, variable)

@@ -26,7 +26,7 @@ from functools import partial, partialmethod
 from typing import Any, TypeVar
 
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Header, Log
 from sqe_chain.protocol import aggregation, attempts, moving, rebuild
 from sqe_chain.protocol import claim as claiming
@@ -248,7 +248,7 @@ def _noted(retry: Retry, replay: Replay, what: str, action: Callable[[], T]) -> 
 class PartwiseEngine(InProcessEngine):
     """An engine whose calls are parts of an execution."""
 
-    def __init__(self, replay: Replay, flow: Flow, log: Log, stores: Any) -> None:  # noqa: ANN401
+    def __init__(self, replay: Replay, flow: CompiledFlow, log: Log, stores: Any) -> None:  # noqa: ANN401
         super().__init__(flow, log, stores)
         self._replay = replay
 

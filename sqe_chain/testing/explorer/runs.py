@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ChainError, Superseded, Unavailable
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.explorer.calls import Ask, AskingLog, AskingStore
@@ -45,7 +45,7 @@ class Outside:
     """What a program has of the world outside."""
 
     env: Environment
-    engine: Callable[[Flow], InProcessEngine]
+    engine: Callable[[CompiledFlow], InProcessEngine]
     ask: Ask
 
 
@@ -70,7 +70,7 @@ class Kind:
     """
 
     name: str
-    flow: Flow
+    flow: CompiledFlow
     program: Program
     stores: Mapping[str, str] = field(default_factory=lambda: {"": ""})
     settings: Settings = field(default_factory=Settings)
@@ -245,7 +245,7 @@ class Runs:
         }
         ports = Ports(log, stores)
 
-        def engine(flow: Flow) -> InProcessEngine:
+        def engine(flow: CompiledFlow) -> InProcessEngine:
             return PartwiseEngine(replay, flow, log, ports.store)
 
         env = Environment(

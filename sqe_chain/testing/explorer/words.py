@@ -14,6 +14,7 @@ from sqe_chain.chain import Coordinates
 from sqe_chain.envelope import republish
 from sqe_chain.envelope.message import read, wrap_unchecked
 from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import cell_of
 from sqe_chain.testing.simulator.lanes import LanePosition, lane_position_of
@@ -41,7 +42,7 @@ def _append(words: StringValue, word: StringValue) -> list[StringValue]:
     return [word]
 
 
-def words_flow(stages: int = 2, state_partitions: int = 1, *, store: str | None = None) -> Flow:
+def words_flow(stages: int = 2, state_partitions: int = 1, *, store: str | None = None) -> CompiledFlow:
     """The flow.
 
     Args:
@@ -54,7 +55,7 @@ def words_flow(stages: int = 2, state_partitions: int = 1, *, store: str | None 
     first.to(SAID, key=_letter, partitions=1)
     if stages > 1:
         first.aggregate(ALL, key=_all, state=StringValue, fold=_append, store=store)
-    return flow
+    return flow.compile()
 
 
 def feed(log: MemoryLog, words: Sequence[str], partitions: int, *, topic: str = INPUT) -> None:
@@ -114,7 +115,7 @@ class Books:
         flow: the flow.
     """
 
-    def __init__(self, log: MemoryLog, flow: Flow) -> None:
+    def __init__(self, log: MemoryLog, flow: CompiledFlow) -> None:
         self._flow = flow
         self._records = {
             (record.partition(), record.offset()): words_of(record.value()) for record in log.records(INPUT)

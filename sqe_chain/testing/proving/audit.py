@@ -9,7 +9,7 @@ from typing import Any
 
 from sqe_chain.envelope.carrier import chain_header
 from sqe_chain.envelope.message import is_enveloped, read
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Commit, Header, Home, Output, StateStore, TopicPartition
@@ -38,7 +38,7 @@ class Audit:
         checked: invariant -> how often it was looked at.
     """
 
-    flow: Flow
+    flow: CompiledFlow
     stores: Mapping[str, StateStore]
     reference: Mapping[tuple[str, int, Reached], Rows] = field(default_factory=dict)
     seen: dict[tuple[str, int, Reached], Rows] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Audit:
             self._require("monotone", header.number >= before.number, f"{where}; before {before}")
         plan = self._plans.get(header.plan_id)
         self._require("order", plan is not None, f"{where}: that plan was never sealed")
-        node = next(one for one in self.flow.stages() if one.name == stage)
+        node = next(one for one in self.flow.stages if one.name == stage)
         store = self.stores[node.store or ""]
         if (
             plan is None
@@ -155,7 +155,7 @@ class Audit:
         last = self._last
         if last is None:
             return
-        ends = {one.tp: one.stop for one in last.ranges if one.topic in self.flow.input_topics()}
+        ends = {one.tp: one.stop for one in last.ranges if one.topic in self.flow.input_topics}
         for tp, bound in log.bounds(ends).items():
             self._require(
                 "rest", ends[tp] == bound.stable_end, f"{tp}: read to {ends[tp]} of {bound.stable_end}"

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.proving.contents import Content
 from sqe_chain.testing.proving.schedule import FedRecord, Schedule
@@ -39,7 +39,7 @@ class Work:
         settings: how the service runs.
     """
 
-    flow: Flow
+    flow: CompiledFlow
     records: Sequence[FedRecord]
     partitions: Mapping[str, int]
     settings: Settings

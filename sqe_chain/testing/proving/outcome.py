@@ -58,7 +58,7 @@ def outcome_of(rehearsal: Rehearsal) -> Outcome:
     flow = rehearsal.flow
     parts: dict[str, Part] = {}
     own = set()
-    for stage in flow.stages():
+    for stage in flow.stages:
         name = f"states of stage {stage.name!r}"
         if stage.stage_kind.sink is not None:
             parts[f"rows of table {stage.name!r}"] = _rows_of_table(stage)
@@ -70,7 +70,7 @@ def outcome_of(rehearsal: Rehearsal) -> Outcome:
             rows = ((row, data) for row, data in rehearsal._rows(stage))  # noqa: SLF001 - of this package
             parts[name] = dict(rows)
             own.add(name)
-    for output in flow.outputs():
+    for output in flow.outputs:
         name = f"output {output.name!r} on topic {output.topic!r}"
         parts[name] = _received(rehearsal, output)
         if _side_before(rehearsal, output) == "dropped":

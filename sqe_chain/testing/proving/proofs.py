@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.proving.other_process import Work
 from sqe_chain.testing.proving.progress import Progress
@@ -21,7 +22,7 @@ from sqe_chain.testing.proving.watching import Watch
 
 
 def prove(  # noqa: PLR0913 - limits of a proof, by their names
-    flow: Flow,
+    flow: Flow | CompiledFlow,
     inputs: Inputs,
     *,
     partitions: Mapping[str, int] | None = None,
@@ -76,7 +77,7 @@ def prove(  # noqa: PLR0913 - limits of a proof, by their names
 
 
 def prove_schedule(
-    flow: Flow,
+    flow: Flow | CompiledFlow,
     inputs: Inputs,
     schedule: Schedule,
     *,
@@ -112,20 +113,20 @@ def prove_schedule(
 
 @contextmanager
 def _prover(
-    flow: Flow,
+    flow: Flow | CompiledFlow,
     inputs: Inputs,
     partitions: Mapping[str, int] | None,
     settings: Settings | None,
     seed: int,
 ) -> Iterator[Prover]:
     """What runs the schedules of a flow, and forgets everything afterwards."""
-    flow.check()
+    found = flow.compile()
     known, own = partitions or {}, settings or Settings()
-    records = fed_records(flow, given_feeds(inputs), known)
+    records = fed_records(found, given_feeds(inputs), known)
     with TemporaryDirectory(prefix="sqe-chain-prove-") as directory:
         watch = Watch()
-        bench = Bench(flow, records, known, own, watch, Path(directory))
+        bench = Bench(found, records, known, own, watch, Path(directory))
         try:
-            yield Prover(bench, Work(flow, records, known, own), watch, seed)
+            yield Prover(bench, Work(found, records, known, own), watch, seed)
         finally:
             bench.clear()

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.partitioner import key_bytes, partition_of
 from sqe_chain.ports import Headers
 from sqe_chain.protocol.interfaces import When
@@ -184,14 +184,14 @@ def given_feeds(inputs: Inputs) -> list[Feed]:
     return found
 
 
-def fed_records(flow: Flow, feeds: Sequence[Feed], partitions: Mapping[str, int]) -> list[FedRecord]:
+def fed_records(flow: CompiledFlow, feeds: Sequence[Feed], partitions: Mapping[str, int]) -> list[FedRecord]:
     """The records that `Rehearsal.feed` makes, once and for all runs: event ids are random.
 
     Raises:
         ConfigurationError: the flow does not read a topic.
     """
     maker = Rehearsal(flow, partitions=partitions)
-    known = flow.input_topics()
+    known = flow.input_topics
     found = []
     for one in feeds:
         if one.topic not in known:

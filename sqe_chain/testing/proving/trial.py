@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqe_chain.envelope.message import is_enveloped, read
 from sqe_chain.errors import EnvelopeError, Superseded, Unavailable
 from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.settings import Settings
@@ -130,7 +131,7 @@ class Bench:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: CompiledFlow,
         records: Sequence[FedRecord],
         partitions: Mapping[str, int],
         settings: Settings,
@@ -160,7 +161,7 @@ class Bench:
     def clear(self) -> None:
         """Forget the world."""
         MemoryLog(self.name).clear()
-        for name in {"", *(stage.store or "" for stage in self.flow.stages())}:
+        for name in {"", *(stage.store or "" for stage in self.flow.stages)}:
             self.store(name, 1).restore_all()
         for one in self._directory.iterdir():
             shutil.rmtree(one, ignore_errors=True)
@@ -173,7 +174,7 @@ class Bench:
         """The service under proof."""
         settings = replace(self._settings, in_place=schedule.in_place and self._settings.in_place)
         settings = replace(settings, max_records=schedule.batch) if schedule.batch else settings
-        names = {"", *(stage.store or "" for stage in self.flow.stages())}
+        names = {"", *(stage.store or "" for stage in self.flow.stages)}
         return Rehearsal(
             self.flow,
             partitions=self._partitions,
@@ -306,11 +307,13 @@ def origin_of(topic: str) -> str:
     return f"{topic}.origin"[-240:]
 
 
-def _types_by_topic(flow: Flow, records: Sequence[FedRecord]) -> tuple[dict[str, str], dict[str, str]]:
+def _types_by_topic(
+    flow: CompiledFlow, records: Sequence[FedRecord]
+) -> tuple[dict[str, str], dict[str, str]]:
     """Input topics that a service upstream can republish, with the type of their payloads; and why others cannot be."""
     found: dict[str, str] = {}
     refused: dict[str, str] = {}
-    for source in flow.sources():
+    for source in flow.sources:
         for topic in source.topics if source.files is None else ():
             types: set[str] = set()
             if source.raw:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Clock, Context
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.nodes import Node, StageNode
@@ -246,7 +246,7 @@ class Watch:
             return None
 
 
-def watched_flow(flow: Flow, watch: Watch) -> Flow:
+def watched_flow(flow: CompiledFlow, watch: Watch) -> CompiledFlow:
     """The flow with all its user functions watched.
 
     Args:
@@ -265,7 +265,7 @@ def watched_flow(flow: Flow, watch: Watch) -> Flow:
     return _with_nodes(flow, watched)
 
 
-def with_tables_in(flow: Flow, directory: Path) -> Flow:
+def with_tables_in(flow: CompiledFlow, directory: Path) -> CompiledFlow:
     """The flow with its tables in a directory, wherever the flow says that they are."""
 
     def elsewhere(node: Node) -> Node:
@@ -277,12 +277,9 @@ def with_tables_in(flow: Flow, directory: Path) -> Flow:
     return _with_nodes(flow, elsewhere)
 
 
-def _with_nodes(flow: Flow, changed: Callable[[Node], Node]) -> Flow:
+def _with_nodes(flow: CompiledFlow, changed: Callable[[Node], Node]) -> CompiledFlow:
     """A copy of the flow with other nodes."""
-    found = copy(flow)
-    vars(found)["_found"] = {}
-    found.nodes = [changed(node) for node in flow.nodes]
-    return found
+    return replace(flow, nodes=tuple(changed(node) for node in flow.nodes))
 
 
 def _replaced(holder: Any, node: Node, watch: Watch) -> dict[str, Any]:  # noqa: ANN401 - a node or a kind of stage

@@ -10,6 +10,7 @@ from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.flow import Filter, Flow, Stage, Stream, count, last, max_, sum_
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.stages.windowing import Tumbling
 from sqe_chain.tables.columns import Column
 from sqe_chain.testing.simulator import facts
@@ -23,7 +24,7 @@ Makes = Literal["fewer", "more"]
 """What a republisher makes of an input after its code was changed."""
 
 
-def flows_of(world: World) -> dict[str, Flow]:
+def flows_of(world: World) -> dict[str, CompiledFlow]:
     """The flows of the services of a world, in the order in which facts reach them.
 
     Worlds whose flows are equal share them: building and compiling them takes longer than running a schedule.
@@ -85,8 +86,8 @@ def _as_reader_sees(world: World) -> World:
 
 
 @lru_cache(_MOST_FLOWS)
-def _republishers(world: World) -> dict[str, Flow]:
-    found: dict[str, Flow] = {}
+def _republishers(world: World) -> dict[str, CompiledFlow]:
+    found: dict[str, CompiledFlow] = {}
     if world.hops > 1:
         found["hop1"] = _hop(world, "hop1", "origin", "mid", first=True, last=False)
         found["hop2"] = _hop(world, "hop2", "mid", "far", first=False, last=True)
@@ -97,14 +98,14 @@ def _republishers(world: World) -> dict[str, Flow]:
     return found
 
 
-def changed_hop(world: World, makes: Makes) -> Flow:
+def changed_hop(world: World, makes: Makes) -> CompiledFlow:
     """The only republisher of the world by other code: without the third unit of each fact, or with a fourth one."""
     return _hop(world, "hop1", "origin", "far", first=True, last=True, makes=makes)
 
 
 def _hop(
     world: World, name: str, source: str, target: str, *, first: bool, last: bool, makes: Makes | None = None
-) -> Flow:
+) -> CompiledFlow:
     flow = Flow(name, poison=world.poison)
     stream = _origin(world, flow, source) if first else flow.source(source, text_type(world))
     if last:
@@ -116,7 +117,7 @@ def _hop(
     # Where a topic in between may be created again, siblings have keys of their own, so that each is an envelope.
     key = facts.route if world.recreated == "stop" else lambda value: value.value
     stream.to(target, key=key, partitions=world.partitions, carrier=world.carrier)
-    return flow
+    return flow.compile()
 
 
 _ORIGINS: Final[dict[facts.Form, Any]] = {
@@ -142,7 +143,7 @@ def text_type(world: World) -> type[StringValue]:
 
 def totals_of(
     world: World, *, more_stages: bool = False, more_sources: bool = False, changed: bool = False
-) -> Flow:
+) -> CompiledFlow:
     """The flow of the service `totals`.
 
     Args:
@@ -155,7 +156,7 @@ def totals_of(
 
 
 @lru_cache(_MOST_FLOWS)
-def _totals(world: World, *, more_stages: bool, more_sources: bool, changed: bool) -> Flow:
+def _totals(world: World, *, more_stages: bool, more_sources: bool, changed: bool) -> CompiledFlow:
     text = text_type(world)
     flow = Flow(
         "totals",
@@ -186,7 +187,7 @@ def _totals(world: World, *, more_stages: bool, more_sources: bool, changed: boo
         )
     if world.kind == "windows":
         _windowed(world, stream)
-        return flow
+        return flow.compile()
     state: type[Any] = Value if world.view else text
     fold: Any = facts.fold_values
     if not world.view:
@@ -221,7 +222,7 @@ def _totals(world: World, *, more_stages: bool, more_sources: bool, changed: boo
             "notes", name="second.notes", key=facts.key, partitions=2, carrier=world.carrier
         )
         second.changes().to("second.states", partitions=1, carrier=world.carrier)
-    return flow
+    return flow.compile()
 
 
 def _ingest(world: World, stream: Stream[StringValue]) -> None:
@@ -294,12 +295,12 @@ def _by_filter(world: World, stream: Stream[StringValue]) -> Filter[StringValue]
 
 
 @lru_cache(_MOST_FLOWS)
-def _reader(world: World) -> Flow:
+def _reader(world: World) -> CompiledFlow:
     text = text_type(world)
     if world.reader == "republisher":
         flow = Flow("reader", poison=world.poison, recreated=world.recreated)
         flow.source("notes", text).to("heard", partitions=1)
-        return flow
+        return flow.compile()
     flow = Flow("reader", state_partitions=1, poison=world.poison, recreated=world.recreated)
     flow.source("notes", text).aggregate("heard", key=facts.key, state=text, fold=facts.append_heard)
     state = Value if world.view else text
@@ -309,4 +310,4 @@ def _reader(world: World) -> Flow:
         state=text,
         fold=facts.keep_newest,
     )
-    return flow
+    return flow.compile()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.struct_pb2 import Value
 
 from sqe_chain.envelope.message import read
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Commit, Header, Home, Output, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
@@ -96,7 +96,7 @@ class Invariants:
     """
 
     def __init__(
-        self, world: World, log: MemoryLog, flow: Flow, model: Model, table: TableAudit | None = None
+        self, world: World, log: MemoryLog, flow: CompiledFlow, model: Model, table: TableAudit | None = None
     ) -> None:
         self.checked: Counter[str] = Counter()
         self.outputs_repeat = True
@@ -105,7 +105,7 @@ class Invariants:
         self._flow = flow
         self._model = model
         self._text = text_type(world)
-        self._second = next((stage for stage in flow.stages() if stage.name == "second"), None)
+        self._second = next((stage for stage in flow.stages if stage.name == "second"), None)
         self._expected: dict[str, ExpectedStates] = {}
         self._plans: dict[str, Plan] = {}
         self._published_contents: dict[object, Content] = {}
@@ -222,11 +222,11 @@ class Invariants:
 
     def check_states(self, store: MemoryStore) -> None:
         """Check all present states."""
-        for stage in self._flow.stages():
+        for stage in self._flow.stages:
             flow = self._stored_in(stage.name)
             if flow is None:
                 continue
-            for cell in self._flow.cells(stage):
+            for cell in self._flow.cells[stage.index]:
                 header = store.headers(flow, stage.name, [cell])[0]
                 if header is not None:
                     self._check_cell(store, flow, stage.name, cell, header)
@@ -271,7 +271,7 @@ class Invariants:
         if stage == "first" and self._world.stages > 1 and self.ordered:
             number = header.number + bool(header.begun_id)
             flow = self._stored_in("second")
-            cells = self._flow.cells(self._second) if self._second else range(0)
+            cells = self._flow.cells[self._second.index] if self._second else range(0)
             for other in store.headers(flow or "", "second", cells):
                 behind = other is not None and other.number < number
                 self._require("order", not behind, f"{where}: the second stage has {other}")
@@ -360,9 +360,9 @@ class Invariants:
         ends = self.expected().ends
         for tp, bound in self._log.bounds(ends).items():
             self._require("rest", ends[tp] == bound.stable_end, f"{tp}: read to {ends[tp]} of {bound}")
-        for stage in self._flow.stages():
+        for stage in self._flow.stages:
             flow = last.layout.stored_in()[stage.name]
-            for header in store.headers(flow, stage.name, self._flow.cells(stage)):
+            for header in store.headers(flow, stage.name, self._flow.cells[stage.index]):
                 at = header and (header.number, header.plan_id, header.begun_id)
                 self._require(
                     "rest",

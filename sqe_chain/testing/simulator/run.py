@@ -17,7 +17,7 @@ from sqe_chain.errors import (
     TableInconsistent,
     Unavailable,
 )
-from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores.memory import StoreCopy
@@ -269,7 +269,7 @@ class Simulation(SimulatedSystem):
     def _do_rewind(self, name: str, back: int) -> None:
         """A republisher publishes the same output again."""
         found = self.services[name]
-        if found.flow.file_sources():
+        if found.flow.file_sources:
             return  # what was read of files is not read again
 
         def rewind() -> None:
@@ -448,7 +448,7 @@ class Simulation(SimulatedSystem):
         self.fired["other functions" if what == "functions" else f"code with more {what}"] += 1
         self._expected_errors[PlanMismatch] = partial(self._finish_with_old_code, old, totals.flow)
 
-    def _finish_with_old_code(self, old: Flow, new: Flow) -> None:
+    def _finish_with_old_code(self, old: CompiledFlow, new: CompiledFlow) -> None:
         """Let the old code finish the plan that it began."""
         totals = self.services["totals"]
         totals.flow = old

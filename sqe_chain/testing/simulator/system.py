@@ -104,7 +104,7 @@ class SimulatedSystem:
         for topic in ("origin", "other", "mid", "far"):
             self.log.create_topic(topic, world.partitions)
         for name, flow in flows_of(world).items():
-            store = others.get("files" if flow.file_sources() else name, self.store)
+            store = others.get("files" if flow.file_sources else name, self.store)
             found = Rehearsal(flow, partitions=partitions, log=self.log, store=store, settings=settings)
             found.clock = self.clock
             self.services[name] = found
@@ -249,7 +249,7 @@ class SimulatedSystem:
         """Topics that services write."""
         flows = [service.flow for service in self.services.values()]
         letters = {flow.dead_letter_topic for flow in flows if flow.dead_letters}
-        return letters | {node.topic for flow in flows for node in flow.outputs()}
+        return letters | {node.topic for flow in flows for node in flow.outputs}
 
     # ------------------------------------------------------------------ brokers
 

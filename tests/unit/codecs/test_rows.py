@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_refused_where_it_is_declared() -> None:
         "robots", key=lambda one: one.robot, state=dict, fold=lambda _state, _one: None, expire_after_ms=1_000
     )
     with pytest.raises(FlowError, match=r"give files\(\.\.\., timestamp=\.\.\.\)"):
-        timed.check()
+        timed.compile()
 
 
 def test_codecs_with_bytes_of_their_own_read_no_rows() -> None:

@@ -27,7 +27,7 @@ def flow() -> Flow:
     return made
 
 
-STAGE = flow().stages()[0].index
+STAGE = flow().compile().stages[0].index
 
 
 class Meeting(MemoryStore):
@@ -62,7 +62,9 @@ def made(store: Meeting) -> list[States]:
 def written(store: Meeting, states: Sequence[States], *, threads: bool) -> int:
     before = {(STAGE, part): BEFORE for part in range(PARTS)}
     job = Job(Transition("flow", CLAIM, 6, "plan-6"), 0)
-    return apply_all(flow(), job, lambda _: store, states, Applied("plan-7", before), threads=threads)
+    return apply_all(
+        flow().compile(), job, lambda _: store, states, Applied("plan-7", before), threads=threads
+    )
 
 
 def numbers(store: Meeting) -> list[int]:

@@ -102,8 +102,8 @@ def by_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         def made(
             flow: Flow, log: Log, stores: Callable[[StageNode], StateStore], **_: object
         ) -> WorkersEngine:
-            by_name = {stage.store or "": stores(stage) for stage in flow.stages()}
-            engine = WorkersEngine(flow, log, by_name, cast("Team", TeamOfTasks(files)))
+            by_name = {stage.store or "": stores(stage) for stage in flow.compile().stages}
+            engine = WorkersEngine(flow.compile(), log, by_name, cast("Team", TeamOfTasks(files)))
             engine._owners |= {("words", partition): (partition + 2) % 3 for partition in range(3)}
             return engine
 

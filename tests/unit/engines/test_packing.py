@@ -31,7 +31,7 @@ class State:
 def test_a_generated_type_goes_by_the_module_it_is_found_in() -> None:
     flow = Flow("typed")
     flow.source("t", Int64Value).to("u", partitions=1)
-    codec = PackedFlow.of(flow).unpack().sources()[0].codec
+    codec = PackedFlow.of(flow.compile()).unpack().sources[0].codec
     assert codec is not None
     assert codec.python_type is Int64Value
 
@@ -54,7 +54,7 @@ def test_a_type_made_at_run_time_goes_by_its_file() -> None:
     )
     found = subprocess.run(
         [sys.executable, "-c", code],
-        input=pickle.dumps(PackedFlow.of(flow)),
+        input=pickle.dumps(PackedFlow.of(flow.compile())),
         capture_output=True,
         check=False,
     )
@@ -66,7 +66,7 @@ def test_what_cannot_be_sent_is_refused_by_name(tmp_path: Path) -> None:
         flow = Flow("holding")
         flow.source("t", Int64Value).map(lambda value: (file, value)[1]).to("u", partitions=1)
         with pytest.raises(ConfigurationError, match=r"'holding' cannot be sent.*open them inside"):
-            PackedFlow.of(flow)
+            PackedFlow.of(flow.compile())
 
 
 def test_a_class_of_windows_goes_by_the_type_of_its_state() -> None:
@@ -80,12 +80,12 @@ def test_declared_aggregates_are_made_again_from_their_description() -> None:
     source = flow.source("t", dict)
     source.aggregate("sums", key="k.name", n=sum_("n"), m=mean("m"))
     source.map(lambda value: (value["n"], value)[1]).windowed("w", Tumbling(10), key="k.name", n=sum_("n"))
-    packed = PackedFlow.of(flow)
-    assert packed.digest == PackedFlow.of(flow).digest
+    packed = PackedFlow.of(flow.so_far())
+    assert packed.digest == PackedFlow.of(flow.so_far()).digest
     code = (
         "import pickle, sys; flow = pickle.loads(sys.stdin.buffer.read()).unpack()\n"
         "value = {'k': {'name': 'R7'}, 'n': 3, 'm': 4}\n"
-        "for stage in flow.stages():\n"
+        "for stage in flow.stages:\n"
         "    state = stage.codec.new()\n"
         "    stage.stage_kind.fold.function(state, value)\n"
         "    print(stage.key(value), stage.codec.encode(state).decode())\n"

@@ -59,7 +59,7 @@ def made_log() -> WatchedLog:
 def test_a_warm_up_reads_and_writes_nothing() -> None:
     log, script = made_log(), FaultScript()
     store: StateStore = FaultyStore(open_store(f"memory://{uuid4().hex}"), script)
-    engine = InProcessEngine(flow(), FaultyLog(log, script), lambda _: store)
+    engine = InProcessEngine(flow().compile(), FaultyLog(log, script), lambda _: store)
     engine.warm_up()
     assert script.calls > 0, "it connects"
     assert script.written == []
@@ -74,6 +74,6 @@ def test_a_warm_up_reads_and_writes_nothing() -> None:
 def test_a_warm_up_of_what_is_not_there_fails_by_name() -> None:
     log = made_log()
     log.delete("totals")
-    engine = InProcessEngine(flow(), log, lambda _: open_store(f"memory://{uuid4().hex}"))
+    engine = InProcessEngine(flow().compile(), log, lambda _: open_store(f"memory://{uuid4().hex}"))
     with pytest.raises(ConfigurationError, match="totals"):
         engine.warm_up()

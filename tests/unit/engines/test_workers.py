@@ -192,7 +192,7 @@ class Told:
 def engine_of(told: Told) -> WorkersEngine:
     flow = Flow("told")
     flow.source(("a", "b"), Int64Value).to("t", partitions=1)
-    return WorkersEngine(flow, MemoryLog("told"), {}, cast("Team", told))
+    return WorkersEngine(flow.compile(), MemoryLog("told"), {}, cast("Team", told))
 
 
 def portions(*places: tuple[str, int]) -> list[Portion]:

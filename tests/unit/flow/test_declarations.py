@@ -570,7 +570,7 @@ def test_what_leads_nowhere_is_named_as_it_was_declared(
     flow = Flow("flow")
     declare(flow.source("words", StringValue))
     with pytest.raises(FlowError, match=f"nothing is done with {said} of flow 'flow'"):
-        flow.check()
+        flow.compile()
 
 
 def test_settings_of_timers_that_do_not_go_together_are_refused() -> None:

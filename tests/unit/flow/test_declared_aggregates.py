@@ -473,7 +473,7 @@ def test_changes_are_json_that_any_reader_understands() -> None:
     assert published.payload_as(Totals) == Totals(7, 2)
     assert published.payload_as(dict) == {"screws": 7, "events": 2}
     assert [envelope.payload_as(int) for envelope in rehearsal.published("products")] == [14]
-    kind = flow.stages()[0].stage_kind
+    kind = flow.compile().stages[0].stage_kind
     assert kind.shown_in(b"", b'{"screws":7,"events":2}') == {"screws": 7, "events": 2}
 
 
@@ -506,7 +506,7 @@ def test_states_expire() -> None:
 def test_the_source_of_a_fold_can_be_read() -> None:
     flow = Flow("source")
     flow.source("values", Fastening).aggregate("per-robot", key="robot", screws=sum_("screws"))
-    (fold,) = flow.stages()[0].stage_kind.functions
+    (fold,) = flow.compile().stages[0].stage_kind.functions
     source = inspect.getsource(fold.function)
     assert "field_0 = value.screws" in source
     assert "state.screws += field_0" in source
@@ -515,5 +515,5 @@ def test_the_source_of_a_fold_can_be_read() -> None:
 def test_a_field_that_several_aggregates_need_is_read_once() -> None:
     flow = Flow("source")
     flow.source("values", Struct).aggregate("all", n=count("fields"), m=count("fields"))
-    (fold,) = flow.stages()[0].stage_kind.functions
+    (fold,) = flow.compile().stages[0].stage_kind.functions
     assert inspect.getsource(fold.function).count("value.fields") == 1

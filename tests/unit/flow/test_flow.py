@@ -178,16 +178,16 @@ def test_a_stream_that_leads_nowhere_is_refused_before_it_runs() -> None:
     flow = Flow("flow")
     words(flow).map(same_key)
     with pytest.raises(FlowError, match="nothing is done with this map"):
-        flow.check()
+        flow.compile()
     with pytest.raises(FlowError, match="has no source"):
-        Flow("empty").check()
+        Flow("empty").compile()
 
 
 def test_dead_letters_are_not_read_again() -> None:
     flow = Flow("flow", poison="dead_letter", dead_letter_topic="words")
     words_by_letter(flow)
     with pytest.raises(FlowError, match=r"takes the dead letters.*loop"):
-        flow.check()
+        flow.compile()
 
 
 def test_whether_a_function_takes_the_context_is_seen_from_its_signature() -> None:
@@ -214,6 +214,6 @@ def test_levels_and_parents_are_data() -> None:
     flow = Flow("flow")
     first = words_by_letter(flow)
     second = first.map(same).aggregate("all", key=same_key, state=Int64Value, fold=count)
-    assert [flow.level(stage) for stage in flow.stages()] == [1, 2]
-    assert flow.stage_of(second.node) == first.node
+    assert [flow.compile().depths[stage.index] for stage in flow.compile().stages] == [1, 2]
+    assert flow.compile().stage_before[second.node.index] == first.node
     assert [node.kind for node in flow.nodes] == ["source", "aggregate", "map", "aggregate"]

@@ -88,7 +88,7 @@ def test_it_comes_before_stages() -> None:
 def test_it_must_be_used() -> None:
     stream = source().map_batches(same, Fastening)
     with pytest.raises(FlowError, match="nothing is done with this map_batches"):
-        stream.flow.check()
+        stream.flow.compile()
 
 
 def test_pyarrow_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,4 +110,4 @@ def test_later_steps_know_the_type() -> None:
 def test_it_is_shown() -> None:
     flow = Flow("f")
     flow.source("in", Fastening).map_batches(same, SCHEMA).to("out", partitions=1)
-    assert "map_batches: same" in as_text(flow)
+    assert "map_batches: same" in as_text(flow.compile())

@@ -159,7 +159,7 @@ def test_a_generator_gives_each_value_as_it_was_then(place: Place) -> None:
         function = like(place, twice)
     rehearsal = fed(place, function, "stop")
     rehearsal.run_until_caught_up()
-    if "out" in {one.topic for one in rehearsal.flow.outputs()} and not place.name.startswith(
+    if "out" in {one.topic for one in rehearsal.flow.outputs} and not place.name.startswith(
         ("on_timer", "fold of aggregate with timers")
     ):
         found = [

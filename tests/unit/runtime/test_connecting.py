@@ -41,14 +41,14 @@ def flow() -> Flow:
 
 
 def test_the_last_one_to_leave_closes_a_store(flow: Flow, url: str) -> None:
-    with connecting.open_stores(flow, {"": url}):
+    with connecting.open_stores(flow.compile(), {"": url}):
         with states(flow, "sum", url):
             pass
-        with connecting.open_stores(flow, {"": url}):
+        with connecting.open_stores(flow.compile(), {"": url}):
             pass
         assert not Closing.closed
     assert len(Closing.closed) == 1
-    with pytest.raises(RuntimeError), connecting.open_stores(flow, {"": url}):
+    with pytest.raises(RuntimeError), connecting.open_stores(flow.compile(), {"": url}):
         raise RuntimeError
     assert len(Closing.closed) == 2
 

@@ -96,7 +96,7 @@ def states_after(blocks: Sequence[list[Record]], header: Header = BEFORE, key: A
     )
     job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
     store: Any = Store(header)
-    reading = Reading(flow, job, lambda _: store)
+    reading = Reading(flow.compile(), job, lambda _: store)
     portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
     found: list[Any] = [
         *reading.read(portion, cast("Sequence[Sequence[Message]]", blocks)),
@@ -158,7 +158,7 @@ def test_what_fails_before_a_message_that_stops_the_service_is_said_first(
     read.append(Record(2, wrap(StringValue(value="bee"), key=None, timestamp_ms=1)))
     topics = {"copies": TopicInfo("copies", bytes(16), 1)}
     job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, topics=topics)
-    reading = Reading(flow, job, cast("Any", None))
+    reading = Reading(flow.compile(), job, cast("Any", None))
     portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
     blocks: Any = [read[start : start + size] for start in range(0, len(read), size)]
     with pytest.raises(ChainError, match=said):
@@ -180,7 +180,7 @@ def test_what_fails_before_a_gap_is_said_first_in_every_way(block: int, run: int
     written = records_of([(0, "plain", ["ant"]), (0, "plain", ["bad"]), (0, "gap", ["bee"])])
     job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
     store: Any = Store(BEFORE)
-    reading = Reading(flow, job, lambda _: store)
+    reading = Reading(flow.compile(), job, lambda _: store)
     portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
     with taken_as(block=block, run=run), pytest.raises(PoisonError, match="no word"):
         deque(reading.read(portion, cast("Sequence[Sequence[Message]]", [written])), maxlen=0)
@@ -269,7 +269,7 @@ def outcome(records: Sequence[Record], sizes: Sequence[int], *, changes: bool) -
         stage.changes().to("notes", partitions=2)
     job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
     store: Any = Store(BEFORE)
-    reading = Reading(flow, job, lambda _: store)
+    reading = Reading(flow.compile(), job, lambda _: store)
     marks, times = PartitionMarks("words", bytes(16), 0), EventTimes(0)
     portion = Portion(Range("words", bytes(16), 0, 0, 100), marks, times=times)
     blocks, begin = [], 0

@@ -200,7 +200,7 @@ def test_the_frontier_is_the_watermark_of_the_partition_that_is_behind(
 
 
 def test_the_widest_guard_of_the_stages_holds_before_them() -> None:
-    assert guard_of(Flow("none")) == JumpGuard()
+    assert guard_of(Flow("none").compile()) == JumpGuard()
 
     def flow_with(*guards: object) -> Flow:
         flow = Flow("guards")
@@ -209,9 +209,9 @@ def test_the_widest_guard_of_the_stages_holds_before_them() -> None:
             source.distinct(f"d{number}", Tumbling(1_000), guard=guard).to(f"out-{number}", partitions=1)
         return flow
 
-    assert guard_of(flow_with("standard")) == JumpGuard(31 * 86_400_000)
-    assert guard_of(flow_with(JumpGuard(5, 9, "drop"), JumpGuard(7, 2, "drop"))) == JumpGuard(7, 9)
-    assert guard_of(flow_with(JumpGuard(5, 9, "drop"), None)) is None
+    assert guard_of(flow_with("standard").compile()) == JumpGuard(31 * 86_400_000)
+    assert guard_of(flow_with(JumpGuard(5, 9, "drop"), JumpGuard(7, 2, "drop")).compile()) == JumpGuard(7, 9)
+    assert guard_of(flow_with(JumpGuard(5, 9, "drop"), None).compile()) is None
 
 
 @pytest.mark.parametrize("output", ["up/out", "up/out/announced.0123456789abcdef"])

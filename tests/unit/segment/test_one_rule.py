@@ -24,7 +24,7 @@ from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.envelope.wire import sealed
 from sqe_chain.errors import ChainError, EnvelopeError
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import PoisonPolicy
+from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.ports import Header, Range
 from sqe_chain.replays.filter import ReplayFilter
 from sqe_chain.replays.marks import PartitionMarks
@@ -192,7 +192,7 @@ def way(
     )
     store: Any = Empty()
     reading = Reading(
-        flow, Job(Transition("f", Claim(1, "run"), 3, "plan-3"), 1, in_place=True), lambda _: store
+        flow.compile(), Job(Transition("f", Claim(1, "run"), 3, "plan-3"), 1, in_place=True), lambda _: store
     )
     elsewhere = (Exclusion("words", 0, 10**9, policy, "X", "x"),) if one_by_one else ()
     marks = PartitionMarks("words", TOPIC_ID, 0)

@@ -172,14 +172,14 @@ def ran(
     *,
     stop: bool,
 ) -> object:
-    collector, failures = Collector(flow), dict[int, str]()
+    collector, failures = Collector(flow.compile()), dict[int, str]()
 
     def failed(index: int, error: Exception) -> bool:
         failures.setdefault(index, repr(error))
         return stop
 
-    (source,) = flow.sources()
-    made: Any = compiler(flow, collector, NOW_MS, shuffled)
+    (source,) = flow.compile().sources
+    made: Any = compiler(flow.compile(), collector, NOW_MS, shuffled)
     run = made.after_source(source, origin_of)
     # Two payloads of one record, as in a collection.
     numbers = [index // 2 * 2 if index % 5 == 1 else index for index in range(len(values))]
@@ -219,7 +219,7 @@ def test_all_shapes_give_what_closures_give(
     plan: list[tuple[int, int, int]], values: list[str], in_place: bool, stop: bool
 ) -> None:
     flow = flow_of(plan)
-    shuffled = frozenset[int]() if in_place else frozenset(stage.index for stage in flow.stages())
+    shuffled = frozenset[int]() if in_place else frozenset(stage.index for stage in flow.compile().stages)
     found: Any = ran(Compiler, flow, values, shuffled, stop=stop)
     expected: Any = ran(NaiveCompiler, flow, values, shuffled, stop=stop)
     if not any(isinstance(node, MapBatchesNode) for node in flow.nodes):
@@ -263,13 +263,13 @@ def test_what_stages_give_is_pushed_as_by_closures(
             stream.to(f"out-{index}", partitions=2, key=KEYS[other % len(KEYS)])
     for index, stream in enumerate(streams):
         stream.to(f"end-{index}", partitions=1)
-    deeper = frozenset(one.index for one in flow.stages())
+    deeper = frozenset(one.index for one in flow.compile().stages)
     for side in ("", "changes"):
         found = []
         for compiler in (Compiler, NaiveCompiler):
-            collector, errors = Collector(flow), list[str]()
-            made: Any = compiler(flow, collector, NOW_MS, deeper)
-            push = made.after(flow.stages()[0], side)
+            collector, errors = Collector(flow.compile()), list[str]()
+            made: Any = compiler(flow.compile(), collector, NOW_MS, deeper)
+            push = made.after(flow.compile().stages[0], side)
             for index, value in enumerate(values):
                 try:
                     push(
@@ -303,7 +303,7 @@ def test_streams_that_part_and_merge_again_and_again_are_written_once() -> None:
     for _ in range(15):
         stream = stream.map(louder).merge(stream.filter(short))
     stream.to("out", partitions=1)
-    found = operators_after(flow, flow.sources()[0], "", frozenset())
+    found = operators_after(flow.compile(), flow.compile().sources[0], "", frozenset())
     assert found is not None
     assert len(found.source.splitlines()) < 400
 
@@ -317,9 +317,11 @@ def test_an_error_is_placed_in_the_users_code_and_its_trace_shows_the_text() -> 
         errors.append(error)
         return True
 
-    run = Compiler(flow, Collector(flow), NOW_MS, frozenset()).after_source(flow.sources()[0], origin_of)
+    run = Compiler(flow.compile(), Collector(flow.compile()), NOW_MS, frozenset()).after_source(
+        flow.compile().sources[0], origin_of
+    )
     run([0], [said("x")], [None], [number(0)], noted)
-    place = place_in_user_code(flow, errors[0])
+    place = place_in_user_code(flow.compile(), errors[0])
     assert "in refuse (map, declared at" in place
     assert "v1 = f1(v)" in "".join(traceback.format_exception(errors[0]))
 
@@ -333,10 +335,12 @@ def test_an_error_of_the_text_itself_is_not_the_users() -> None:
         errors.append(error)
         return True
 
-    run = Compiler(flow, Collector(flow), NOW_MS, frozenset()).after_source(flow.sources()[0], origin_of)
+    run = Compiler(flow.compile(), Collector(flow.compile()), NOW_MS, frozenset()).after_source(
+        flow.compile().sources[0], origin_of
+    )
     run([0], [said("n")], [None], [number(0)], noted)
     assert isinstance(errors[0], PoisonError)
-    assert place_in_user_code(flow, errors[0]) == ""
+    assert place_in_user_code(flow.compile(), errors[0]) == ""
 
 
 def test_the_text_names_what_it_calls() -> None:
@@ -345,12 +349,12 @@ def test_the_text_names_what_it_calls() -> None:
         flow.source("in", StringValue).key_by(first_letter).aggregate("sums", state=StringValue, fold=note)
     )
     stage.changes().filter(short).to("out", partitions=1)
-    titles = [one.title for one in texts(flow)]
+    titles = [one.title for one in texts(flow.compile())]
     assert titles == [
         "operators after source 'in'",
         "operators after changes() of aggregate 'sums'",
     ]
-    first, second = (one.source for one in texts(flow))
+    first, second = (one.source for one in texts(flow.compile()))
     for name in ("# key_by, ", "# into aggregate 'sums', "):
         assert name in first
     assert "test_operator_text.py" in first
@@ -382,7 +386,7 @@ def test_a_stage_gets_values_in_order_though_some_pass_functions_over_batches(
     in_place: bool, again: bool
 ) -> None:
     flow = merged_flow(again=again)
-    shuffled = frozenset[int]() if in_place else frozenset(stage.index for stage in flow.stages())
+    shuffled = frozenset[int]() if in_place else frozenset(stage.index for stage in flow.compile().stages)
     values = ["a", "c", "b", "n", "x7"]
     found: Any = ran(Compiler, flow, values, shuffled, stop=False)
     expected: Any = ran(NaiveCompiler, flow, values, shuffled, stop=False)

@@ -119,7 +119,7 @@ def test_ordinary_records_are_decided_about_in_runs(make: Any) -> None:
     records = records_of([Told(number % 3, "plain", "ant", number, 0) for number in range(30)])
     with taken_as() as taken:
         outcome(make(), [records[:3], records[3:]], None, 9)
-    assert taken == [9, 9, 9] * len(make().sources())
+    assert taken == [9, 9, 9] * len(make().compile().sources)
 
 
 @pytest.mark.parametrize("make", [lambda: windows(lateness_ms=0), table])

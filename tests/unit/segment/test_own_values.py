@@ -70,9 +70,9 @@ def by_every_way(declare: Callable[[Any], object], event: Callable[[int], object
                     output.name: [
                         one for envelope in service.published(output.topic) for one in envelope.payloads
                     ]
-                    for output in flow.outputs()
+                    for output in flow.compile().outputs
                 }
-                states = {stage.name: service.states(stage.name) for stage in flow.stages()}
+                states = {stage.name: service.states(stage.name) for stage in flow.compile().stages}
                 found.append({"states": states, "said": said, "left out": left_out})
     assert all(one == found[0] for one in found)
     return found[0]

@@ -142,10 +142,10 @@ def flow_of(source: str, key: str, *, changes: bool, poison: Any = "stop") -> Fl
 def outcome(flow: Flow, records: Sequence[Record], sizes: Sequence[int], marks: PartitionMarks) -> object:
     """Everything that comes of records read in blocks of these sizes."""
     # Shuffled, units say where they belong in the order of times.
-    in_place = all(stage.stage_kind.order == "units" for stage in flow.stages())
+    in_place = all(stage.stage_kind.order == "units" for stage in flow.compile().stages)
     job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=in_place, frontier=EVERYTHING)
     store: Any = Store()
-    reading = Reading(flow, job, lambda _: store)
+    reading = Reading(flow.compile(), job, lambda _: store)
     out = tuple(Exclusion("words", 0, one.at, "skip", "ValueError", "no") for one in records if one.out)
     portion = Portion(Range("words", bytes(16), 0, 0, 100), marks.copy(), out, times=EventTimes(0))
     blocks, begin = [], 0

@@ -154,7 +154,7 @@ def gatherer_of(seed: int) -> Gatherer:
             compacted, largest = random.random() < 0.2, random.choice([1100, 1_048_588])
             topics[topic] = TopicInfo(topic, bytes(16), 6, compacted, largest)
     shard, watermark = random.choice([None, 2]), random.choice([0, NOW_MS])
-    return Gatherer(flow, shard, topics, NOW_MS, "", {"out0": watermark})
+    return Gatherer(flow.compile(), shard, topics, NOW_MS, "", {"out0": watermark})
 
 
 def made_of(random: Random, outputs: Sequence[int], count: int) -> tuple[list[Made], list[int]]:
@@ -267,7 +267,7 @@ def test_chains_of_one_size_and_positions_of_several_stand_in_one_run() -> None:
     block = EnvelopeBlock(records, TYPE.encode())
     flow = Flow("f")
     flow.source("in", StringValue).to("out", partitions=1)
-    run, naive = (Gatherer(flow, None, {}, NOW_MS) for _ in range(2))
+    run, naive = (Gatherer(flow.compile(), None, {}, NOW_MS) for _ in range(2))
     (index,) = run._targets
     made: list[Made] = [(index, b"k", TYPE, b"x")] * 60
     found: list[Output] = []
@@ -278,7 +278,7 @@ def test_chains_of_one_size_and_positions_of_several_stand_in_one_run() -> None:
 def test_a_run_of_several_types_for_one_key_is_refused_like_its_input() -> None:
     flow = Flow("f")
     flow.source("in", StringValue).to("out", partitions=1)
-    gatherer = Gatherer(flow, None, {}, NOW_MS)
+    gatherer = Gatherer(flow.compile(), None, {}, NOW_MS)
     (index,) = gatherer._targets
     block = block_of(Random(1), "raw", 60, 0)
     made: list[Made] = [*[(index, b"k", "a.B", b"x")] * 60, (index, b"k", "c.D", b"x")]
@@ -296,7 +296,7 @@ def test_an_input_that_is_taken_back_leaves_no_position_behind(why: str, carrier
     flow = Flow("f")
     flow.source("in", StringValue).to("out", partitions=1, carrier=carrier)
     refuses = {"out": TopicInfo("out", bytes(16), 1, max_message_bytes=2_000)}
-    gatherer, naive = (Gatherer(flow, None, refuses, NOW_MS) for _ in range(2))
+    gatherer, naive = (Gatherer(flow.compile(), None, refuses, NOW_MS) for _ in range(2))
     (index,) = gatherer._targets
     block = block_of(Random(1), "raw", 3, 0)
     records: list[Output] = []
@@ -328,7 +328,7 @@ def test_after_a_replay_an_envelope_names_the_highest_position_before_it(carrier
     """If it named the replay that was passed on, readers would not notice that what came between is missing."""
     flow = Flow("f")
     flow.source("in", StringValue).to("out", partitions=1, carrier=carrier)
-    gatherer = Gatherer(flow, None, {}, NOW_MS)
+    gatherer = Gatherer(flow.compile(), None, {}, NOW_MS)
     (index,) = gatherer._targets
     block = block_of(Random(1), "raw", 3, 0)
     records: list[Output] = []
@@ -354,7 +354,7 @@ def test_what_an_input_gives_is_gathered_once(before: str, again: str, kind: str
         else:
             carrier: Any = kind
             stream.to(topic, partitions=4, carrier=carrier)
-    gatherer = Gatherer(flow, None, {}, NOW_MS)
+    gatherer = Gatherer(flow.compile(), None, {}, NOW_MS)
     first, second = gatherer._targets
     block = block_of(Random(1), "raw", 3, 0)
 

@@ -17,13 +17,11 @@ from services.reports import reports
 
 
 def test_the_flows_are_complete_and_have_the_partitions_of_the_story() -> None:
-    standard.check()
-    totals.check()
+    first, second = standard.compile(), totals.compile()
 
-    assert [(node.topic, node.partitions) for node in standard.outputs()] == [("robot.fastenings", 4)]
-    assert [(node.topic, node.partitions) for node in totals.outputs()] == [("line.totals", 1)]
-    assert [node.name for node in totals.stages()] == ["per-robot", "per-line"]
-    assert [totals.level(node) for node in totals.stages()] == [1, 2]
+    assert [(node.topic, node.partitions) for node in first.outputs] == [("robot.fastenings", 4)]
+    assert [(node.topic, node.partitions) for node in second.outputs] == [("line.totals", 1)]
+    assert [[node.name for node in level] for level in second.levels] == [["per-robot"], ["per-line"]]
 
 
 def test_folding_every_fastening_once_gives_what_the_seed_says() -> None:

@@ -13,7 +13,7 @@ from tests.support.table_flows import table_flow
 
 
 def kind_of(flow: Flow) -> object:
-    (stage,) = flow.stages()
+    (stage,) = flow.compile().stages
     return stage.stage_kind
 
 

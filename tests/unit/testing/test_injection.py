@@ -13,8 +13,8 @@ from tests.mutants.mutant import Replacement
 
 FIRST_STAGE_FIRST = Replacement(
     "protocol/applying.py",
-    "range(min(top_level, levels(env.flow)), 0, -1)",
-    "range(1, min(top_level, levels(env.flow)) + 1)",
+    "range(min(top_level, len(env.flow.levels)), 0, -1)",
+    "range(1, min(top_level, len(env.flow.levels)) + 1)",
 )
 
 

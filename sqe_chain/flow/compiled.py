@@ -1,0 +1,294 @@
+"""A flow as it runs: frozen, and everything that a batch asks of it looked up once, when it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Generic, Literal, Self, TypeVar
+
+from sqe_chain.errors import FlowError
+from sqe_chain.flow.declaration import check_name
+from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
+from sqe_chain.ports.files import FileSource
+from sqe_chain.ports.readers import ALL, Partitions, scope_of
+from sqe_chain.replays.marks import Recreated
+
+PoisonPolicy = Literal["stop", "dead_letter", "skip"]
+Found = TypeVar("Found")
+
+
+class ByTopic(dict[str, Found], Generic[Found]):
+    """What is known of a topic, found when it is asked for first: topics of files come while the flow runs.
+
+    Args:
+        find: topic -> what is known of it.
+    """
+
+    def __init__(self, find: Callable[[str], Found]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, topic: str) -> Found:
+        found = self[topic] = self._find(topic)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledFlow:
+    """A flow whose declaration is complete. `Flow.compile` makes it; see there for the settings.
+
+    Attributes:
+        name: of its claim, plans and states; differs for each of several readers.
+        declared_name: its name as its user declared it: the Kafka group, and the writer in what it publishes.
+        partitions: the input partitions that it reads; None: all of them.
+        nodes: in the order of their declaration; parents come before children.
+        sources: its sources, in the order of their declaration; so are stages and outputs.
+        stages: its stages.
+        levels: its stages by how many a unit has passed when it has passed them: the first level at 0.
+        outputs: its outputs.
+        children: by the index of a node: the nodes that take their units from it.
+        depths: by the index of a node: how many stages its units have passed, itself included.
+        stage_before: by the index of a node: the stage that its units come from; None before the first one.
+        topics_before: by the index of a node: the input topics, and the names of sources of files, whose messages reach it.
+        cells: by the index of a stage: the numbers of its cells. A cell is one bucket of one state partition.
+        all_cells: every (stage, cell).
+        input_topics: all input topics, sorted; without files.
+        file_sources: what its sources of files read.
+        input_names: all input topics and the names of all sources of files, sorted.
+        source_of: topic -> the source that reads it, or the file whose topic it is; None: none does.
+        declared_topic: topic -> the topic as it is declared: of a file the name of its source.
+        gated: the input topics, and the names of sources of files, whose inputs are taken in the order of their times: those that
+            reach a stage which compares times of several inputs. What a stage compares of one input partition alone has an
+            order already.
+        by_time: whether any stage takes its records in the order of their times.
+        timed: whether event time is followed in the inputs: for such stages, or for those who read what the flow writes.
+        dead_letters: whether it publishes dead letters.
+        writes_sqe: whether an output has SQE's record keys.
+        keeps_plans: whether it needs a store: for states, or for how far its files are read.
+        may_run_apart: whether it has stages, and several readers could run it; see `check_apart`.
+        ticking: names of the stages that go by the batch's clock.
+        reversible: whether all stages can revert the changes of an input.
+        fits_in_place: whether nothing in it needs a shuffle: no stage has heartbeats, which go to every state partition.
+    """
+
+    name: str
+    poison: PoisonPolicy
+    dead_letter_topic: str
+    dead_letter_partitions: int
+    state_partitions: int
+    max_lanes: int
+    recreated: Recreated
+    allow_compacted: bool
+    nodes: tuple[Node, ...] = field(repr=False)
+    declared_name: str = ""
+    partitions: Partitions | None = None
+
+    sources: tuple[SourceNode, ...] = field(init=False, repr=False)
+    stages: tuple[StageNode, ...] = field(init=False, repr=False)
+    levels: tuple[tuple[StageNode, ...], ...] = field(init=False, repr=False)
+    outputs: tuple[OutputNode, ...] = field(init=False, repr=False)
+    children: tuple[tuple[Node, ...], ...] = field(init=False, repr=False)
+    depths: tuple[int, ...] = field(init=False, repr=False)
+    stage_before: tuple[StageNode | None, ...] = field(init=False, repr=False)
+    topics_before: tuple[frozenset[str], ...] = field(init=False, repr=False)
+    cells: dict[int, range] = field(init=False, repr=False)
+    all_cells: tuple[tuple[StageNode, int], ...] = field(init=False, repr=False)
+    input_topics: tuple[str, ...] = field(init=False, repr=False)
+    file_sources: tuple[FileSource, ...] = field(init=False, repr=False)
+    input_names: tuple[str, ...] = field(init=False, repr=False)
+    source_of: ByTopic[SourceNode | None] = field(init=False, repr=False)
+    declared_topic: ByTopic[str] = field(init=False, repr=False)
+    gated: frozenset[str] = field(init=False, repr=False)
+    by_time: bool = field(init=False, repr=False)
+    timed: bool = field(init=False, repr=False)
+    dead_letters: bool = field(init=False, repr=False)
+    writes_sqe: bool = field(init=False, repr=False)
+    keeps_plans: bool = field(init=False, repr=False)
+    may_run_apart: bool = field(init=False, repr=False)
+    ticking: frozenset[str] = field(init=False, repr=False)
+    reversible: bool = field(init=False, repr=False)
+    fits_in_place: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found: dict[str, Any] = {"declared_name": self.declared_name or self.name}
+        found |= _connections(self.nodes)
+        found["sources"] = sources = tuple(node for node in self.nodes if isinstance(node, SourceNode))
+        found["stages"] = stages = tuple(node for node in self.nodes if isinstance(node, StageNode))
+        found["outputs"] = outputs = tuple(node for node in self.nodes if isinstance(node, OutputNode))
+        files = tuple(node.files for node in sources if node.files is not None)
+        topics = sorted(topic for node in sources if node.files is None for topic in node.topics)
+        cells = {stage.index: range(self.state_partitions * stage.buckets) for stage in stages}
+        gated = frozenset[str]().union(
+            *(found["topics_before"][stage.index] for stage in stages if takes_times(stage))
+        )
+        depth = max((found["depths"][stage.index] for stage in stages), default=0)
+        kinds = [stage.stage_kind for stage in stages]
+        found |= {
+            "levels": tuple(
+                tuple(stage for stage in stages if found["depths"][stage.index] == level)
+                for level in range(1, depth + 1)
+            ),
+            "cells": cells,
+            "all_cells": tuple((stage, cell) for stage in stages for cell in cells[stage.index]),
+            "input_topics": tuple(topics),
+            "file_sources": files,
+            "input_names": tuple(sorted([*topics, *(one.name for one in files)])),
+            "source_of": ByTopic(lambda topic: next((one for one in sources if one.reads(topic)), None)),
+            "declared_topic": ByTopic(
+                lambda topic: next((one.name for one in files if one.has(topic)), topic)
+            ),
+            "gated": gated,
+            "by_time": bool(gated),
+            "timed": bool(gated or outputs),
+            "dead_letters": self.poison == "dead_letter",
+            "writes_sqe": any(output.process_id is not None for output in outputs),
+            "keeps_plans": bool(stages or files),
+            "may_run_apart": bool(stages) and not files and all(kind.apart for kind in kinds),
+            "ticking": frozenset(stage.name for stage in stages if stage.stage_kind.ticks),
+            "reversible": all(kind.reversible for kind in kinds),
+            "fits_in_place": bool(stages) and not any(kind.heartbeat for kind in kinds),
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        """What is sent to workers: what was declared; they look up the rest again."""
+        return type(self), tuple(getattr(self, one.name) for one in fields(self) if one.init)
+
+    def compile(self) -> Self:
+        """Itself."""
+        return self
+
+    def stage_at(self, index: int) -> StageNode:
+        """The stage with this index in `nodes`."""
+        node = self.nodes[index]
+        if not isinstance(node, StageNode):
+            raise AssertionError(f"{node.declared_at}: no stage")  # noqa: TRY004 - ours, no user can cause it
+        return node
+
+    def renamed(self, name: str) -> Self:
+        """The same flow under another name: another writer, with states of its own."""
+        check_name("flow", name, "renamed")
+        return replace(self, name=name, declared_name=name)
+
+    def reader(self, partitions: Partitions, *, scope: str | None = None) -> Self:
+        """The same flow, read by one of several readers: another claim, the same writer.
+
+        Args:
+            partitions: the input partitions that it reads; all of them: as a flow that is run as one.
+            scope: name of its claim, plans and states; None: that of a reader that has been there from the beginning.
+
+        Raises:
+            FlowError: the flow cannot be read so; see `check_apart`.
+        """
+        self.check_apart()
+        whole = partitions == ALL
+        name = scope or (self.name if whole else scope_of(self.declared_name, partitions, 0))
+        return replace(self, name=name, partitions=None if whole else partitions)
+
+    def check_apart(self) -> None:
+        """Check that several readers can run it side by side, each for its own input partitions.
+
+        Nothing that one of them keeps may depend on what another one reads.
+
+        Raises:
+            FlowError: it cannot; the text names what stands against it.
+        """
+        for source in self.sources:
+            if source.files is not None:
+                raise FlowError(
+                    f"{source.declared_at}: flow {self.declared_name!r} reads files, which have no partitions, so readers cannot share "
+                    "them out; spread one service over processes with --workers"
+                )
+        for stage in self.stages:
+            if not stage.stage_kind.apart:
+                raise FlowError(
+                    f"{stage.declared_at}: flow {self.declared_name!r} cannot be read by several readers: stage {stage.name!r} "
+                    f"({stage.stage_kind.called}) keeps states that messages of any input partition may change, and readers know nothing "
+                    "of each other. Let readers write tables or publish, and keep states in another flow; or spread one service over "
+                    "processes with --workers, or on Spark"
+                )
+
+    def reads_partition(self, number: int) -> bool:
+        """Whether it reads the input partitions with this number."""
+        return self.partitions is None or number in self.partitions
+
+    def check(self) -> None:
+        """Check what can only be checked once the flow is complete.
+
+        Raises:
+            FlowError: there is no source, a stream is not used, or the flow would read its own dead letters.
+        """
+        if not self.nodes:
+            raise FlowError(f"flow {self.name!r} has no source")
+        for source in self.sources:
+            if self.dead_letters and self.dead_letter_topic in source.topics:
+                raise FlowError(
+                    f"{source.declared_at}: {self.dead_letter_topic!r} takes the dead letters of flow {self.name!r}: reading it "
+                    "would be a loop; choose another dead_letter_topic"
+                )
+            if source.static:
+                self._check_static(source)
+            if source.files is not None and self.by_time and source.timestamp is None:
+                raise FlowError(
+                    f"{source.declared_at}: flow {self.name!r} goes by event time, and rows of files have no time but those in their "
+                    "columns: give files(..., timestamp=...)"
+                )
+        for output in self.outputs:
+            if output.process_id is not None and (len(self.input_topics) > 1 or self.file_sources):
+                raise FlowError(
+                    f"{output.declared_at}: SQE's record keys name a source partition and offset, not a topic: this flow reads "
+                    f"{', '.join(self.input_names)}; read one topic in a flow that writes for SQE"
+                )
+        for node in self.nodes:
+            if not node.may_be_last and not self.children[node.index]:
+                raise FlowError(
+                    f"{node.declared_at}: nothing is done with {node.described(self.nodes)} of flow {self.name!r}; let a stage or an "
+                    "output follow it, or remove it"
+                )
+
+    def _check_static(self, source: SourceNode) -> None:
+        """Check that nothing but static tables takes what a source reads: it has no times."""
+        reached: list[Node] = [source]
+        while reached:
+            node = reached.pop()
+            for child in self.children[node.index]:
+                table = isinstance(child, StageNode) and getattr(child.stage_kind, "static", False)
+                if isinstance(child, OutputNode) or (
+                    isinstance(child, StageNode) and not (table and child.parents[1:] == (node.index,))
+                ):
+                    raise FlowError(
+                        f"{child.declared_at}: source {source.name!r} is read as a static table, so its messages have no times, and "
+                        "nothing else can take them: read them in another flow as well"
+                    )
+                if not isinstance(child, StageNode):
+                    reached.append(child)
+
+
+def takes_times(stage: StageNode) -> bool:
+    """Whether a stage takes its units in the order of their times, across input partitions."""
+    kind = stage.stage_kind
+    return kind.order == "times" and kind.spread in ("key", "id")
+
+
+def _connections(nodes: tuple[Node, ...]) -> dict[str, object]:
+    """What is known of each node by its place: parents come before children."""
+    children: list[list[Node]] = [[] for _ in nodes]
+    stages: list[StageNode | None] = []
+    depths: list[int] = []
+    topics: list[frozenset[str]] = []
+    for node in nodes:
+        for parent in node.parents:
+            children[parent].append(node)
+        before = nodes[node.parents[0]] if node.parents else None
+        stage = before if isinstance(before, StageNode) or before is None else stages[before.index]
+        stages.append(stage if isinstance(stage, StageNode) else None)
+        depths.append((depths[before.index] if before is not None else 0) + isinstance(node, StageNode))
+        own = frozenset(node.topics) if isinstance(node, SourceNode) else frozenset[str]()
+        topics.append(own.union(*(topics[parent] for parent in node.parents)))
+    return {
+        "children": tuple(map(tuple, children)),
+        "stage_before": tuple(stages),
+        "depths": tuple(depths),
+        "topics_before": tuple(topics),
+    }
