@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from opcode import opmap
 
 from sqe_chain.engines.ahead import ahead
-from sqe_chain.errors import ChainError, ErrorRecord, Unavailable, from_record
+from sqe_chain.errors import ChainError, ErrorRecord, Unavailable, from_record, text_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, Sink, StateStore
 from sqe_chain.protocol.same_inputs import check_read_id
 from sqe_chain.segment.flushing import flush
+from sqe_chain.segment.poison import own_frame
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States, Stores
 from sqe_chain.segment.states import persist
@@ -195,22 +197,34 @@ def collecting_rarely() -> Iterator[None]:
 def not_ending() -> Iterator[None]:
     """In this context a function of the user that wants to end the process, as `sys.exit` does, ends the task with an error.
 
-    It would end the service with whatever status it says, 0 too, and inputs unread. Not to be used in generators, which are
-    closed with GeneratorExit.
+    It would end the service with whatever status it says, 0 too, and inputs unread. Ctrl+C is not a function's, and ends what
+    it ends elsewhere. Not to be used around a `yield`: generators are closed with GeneratorExit.
 
     Raises:
         ChainError: a function did.
     """
     try:
         yield
-    except (SystemExit, GeneratorExit) as error:
+    except BaseException as error:
+        if not _is_of_function(error):
+            raise
         raise _ended_by(error) from error
 
 
+def _is_of_function(error: BaseException) -> bool:
+    """Whether an exception that is no `Exception` is one that functions raise."""
+    if isinstance(error, KeyboardInterrupt):  # what raised that of Ctrl+C is no code
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == opmap["RAISE_VARARGS"]
+    return isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "CancelledError"
+
+
 def _ended_by(error: BaseException) -> ChainError:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    file, line, function = own_frame(error) or ("", 0, "a function")
     return ChainError(
-        f"{frame.filename}:{frame.lineno}: {frame.name}() has raised {type(error).__name__}({error}), which ends a process. "
+        f"{file}:{line}: {function}() has raised {type(error).__name__}({text_of(error)}), which ends a process. "
         "Expected a value, or an Exception where an input cannot be processed. No function may call sys.exit() or exit(); "
         "argparse and click do, too"
     )

@@ -67,7 +67,7 @@ def exclusion_of(
             "the writer, or declare poison='dead_letter' or 'skip'"
         )
         raise stopped.at(origin.tp.topic, origin.tp.partition, origin.offset) from raised
-    tp, frame = origin.tp, _own_frame(raised)
+    tp, frame = origin.tp, own_frame(raised)
     where = f", at {Path(frame[0]).name}:{frame[1]} in {frame[2]}" if frame else ""
     where += _unit_in(flow, raised, stage, key, text)
     value = _value_in(flow, raised)
@@ -175,7 +175,7 @@ def place_in_user_code(flow: CompiledFlow, error: BaseException) -> str:
 
     In the user's own files if one is among the frames, else in a library that they call. Empty if it did not fail there.
     """
-    frame, value = _own_frame(error), _value_in(flow, error)
+    frame, value = own_frame(error), _value_in(flow, error)
     if frame is None:
         return value
     file, line, function = frame
@@ -199,7 +199,7 @@ def _value_in(flow: CompiledFlow, error: BaseException) -> str:
     return text
 
 
-def _own_frame(error: BaseException) -> tuple[str, int, str] | None:
+def own_frame(error: BaseException) -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame of the user's; None when no user code ran."""
     frames = [
         (frame.f_code.co_filename, line, frame.f_code.co_qualname.replace(".<locals>", ""))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import signal
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sqe_chain.engines.spark.tasks import _pack, _settled, _single
 from sqe_chain.engines.task import failure_of
 from sqe_chain.errors import ChainError, from_record
 from sqe_chain.flow import Flow
@@ -21,6 +26,21 @@ def leave(*_: object) -> Any:
 
 def close(*_: object) -> Any:
     raise GeneratorExit
+
+
+def interrupt(*_: object) -> Any:
+    raise KeyboardInterrupt
+
+
+def cancel(*_: object) -> Any:
+    raise asyncio.CancelledError
+
+
+def parse(*_: object) -> Any:
+    argparse.ArgumentParser().parse_args(["--unknown"])
+
+
+EXITS = [leave, close, interrupt, cancel, parse]
 
 
 Function = Callable[..., Any]
@@ -72,7 +92,11 @@ def of_windows(flow: Flow, function: Function) -> None:
     source.windowed("sum", Tumbling(1_000), key=lambda _: "k", state=dict, fold=fold).to("out", partitions=1)
 
 
-@pytest.mark.parametrize("function", [leave, close])
+def of_filters(flow: Flow, function: Function) -> None:
+    flow.source("in", bytes, raw=True).deduplicate("d", function, 0).to("out", partitions=1)
+
+
+@pytest.mark.parametrize("function", EXITS)
 @pytest.mark.parametrize("poison", ["stop", "dead_letter", "skip"])
 @pytest.mark.parametrize(
     "declare",
@@ -85,6 +109,7 @@ def of_windows(flow: Flow, function: Function) -> None:
         of_folds,
         of_changes,
         of_windows,
+        of_filters,
     ],
 )
 def test_it_ends_with_an_error_that_names_the_function(
@@ -102,7 +127,34 @@ def test_it_ends_with_an_error_that_names_the_function(
     assert all(commit.offset == 0 for commit in found.commits().values())
 
 
-@pytest.mark.parametrize("function", [leave, close])
+def test_ctrl_c_stays_what_it_is() -> None:
+    def pressed(_: bytes) -> Any:
+        signal.raise_signal(signal.SIGINT)
+
+    flow = Flow("interrupted", state_partitions=1)
+    of_operators(flow, pressed)
+    found = Rehearsal(flow)
+    found.feed("in", b"1")
+    with pytest.raises(KeyboardInterrupt):
+        found.run_until_caught_up()
+
+
+@pytest.mark.parametrize("function", EXITS)
+def test_so_it_does_in_a_task_of_spark(function: Function) -> None:
+    """Its rows say what has failed; the process of the task goes on."""
+    said = f"{function.__name__}() has raised"
+    work: Any = SimpleNamespace(packed=SimpleNamespace(digest="settled"), parts=1, inline=0)
+    _settled.add("settled")
+    assert said in str([batch.to_pylist() for batch in _single(function, work)])
+
+    def blocks() -> Any:
+        yield from ()
+        function()
+
+    assert said in str([batch.to_pylist() for batch in _pack(blocks, work, 0, [])])
+
+
+@pytest.mark.parametrize("function", EXITS)
 def test_so_it_does_in_the_process_of_a_worker(function: Function) -> None:
     with pytest.raises(BaseException) as caught:  # noqa: PT011 - what the worker catches
         function()

@@ -237,10 +237,15 @@ def _pack(blocks: Callable[[], Iterable[Block]], work: Work, level: int, results
     """Run a segment; yield its blocks as rows as they come, then the results of upstream tasks."""
     packer = Packer(work.parts, work.inline, level)
     try:
-        for block in blocks():
+        each = iter(blocks())
+        while True:
+            with task.not_ending():  # not around a yield
+                block = next(each, None)
+            if block is None:
+                break
             yield from packer.add(block)
         yield from packer.finish()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - sent to the driver as a row
+    except Exception as error:  # noqa: BLE001 - sent to the driver as a row
         yield from packer.fail(task.failure_of(error))
     if results:
         yield results_on(results)
@@ -250,8 +255,9 @@ def _pack(blocks: Callable[[], Iterable[Block]], work: Work, level: int, results
 def _single(run: Callable[[], Result], work: Work) -> Batches:
     """Run a function; yield its result as a row."""
     try:
-        result = run()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - sent to the driver as a row
+        with task.not_ending():
+            result = run()
+    except Exception as error:  # noqa: BLE001 - sent to the driver as a row
         result = Result(failure=task.failure_of(error))
     yield result.pack()
     _settle(work)
