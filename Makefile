@@ -11,20 +11,11 @@ ARGS ?=
 STAGE := scripts/stage
 # Tests and package with pytest's assertions are compiled once, and not in each run, whatever the environment says.
 PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/pytest
-UNIT := tests/unit tests/protocol -n auto --dist worksteal
-# Order of steps, recovery, claims, marks, segments, stages: these come first, so that a mistake there shows soon.
-CORE := tests/unit/test_chain.py tests/unit/replays \
-  $(addprefix tests/unit/segment/test_,$(addsuffix .py,batch_steps blocks event_times gate one_rule operator_text \
-    ordered_blocks run_outputs shapes_of_flows stage_table states views)) \
-  $(addprefix tests/unit/stages/test_,$(addsuffix .py,deduplicate distinct replays root_replays sequences stream_time \
-    windowing windows)) \
-  $(addprefix tests/protocol/test_,$(addsuffix .py,batch_sizes blame brake carried claims commits_again \
-    commits_in_background held idle inputs lanes moving order_of_steps outages overwrites_that_stop persist_order plan_json \
-    plans_after_plans poison progress recover recreated_raw_input redo_in_place redo_is_what_was_sealed redo_says_the_same \
-    rollbacks standby))
+UNIT := tests/unit tests/protocol -n auto
 SERVERS := tests --ignore=tests/unit --ignore=tests/protocol
-# Of cases that differ little `make test` runs some, drawn by the commit; `make test-all` runs all of them.
-SAMPLE :=
+# What make test runs is the same for every commit; what make test-all runs, before a release, is everything.
+SUITE := everything
+SCHEDULES := 20000
 
 .PHONY: help
 help:  ## explain the targets
@@ -44,52 +35,39 @@ chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults
 	$(BIN)/python -m services.compose_chaos $(ARGS)
 
 .PHONY: test
-test: SAMPLE := --sample
+test: SUITE := commit
+test: SCHEDULES := 3000
 test: stages  ## before each commit: lint, types, tests on real servers; of cases that differ little, some
 
 .PHONY: test-all
-test-all: stages  ## the same with all cases
+test-all: stages  ## before a release: all cases, faults in docker compose, more schedules, all mutants
+	@$(STAGE) "mutants" $(BIN)/python -m tests.mutants --again
 
 .PHONY: stages
 stages: setup
-	@$(MAKE) --no-print-directory --jobs=3 SAMPLE=$(SAMPLE) programs stages-without-servers
-	@$(STAGE) "mutants, explorer, fuzzing" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FINDERS)
-	@$(MAKE) --no-print-directory --jobs=3 SAMPLE=$(SAMPLE) find-schedules images test-servers
-	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) $(SAMPLE) -m alone
+	@$(MAKE) --no-print-directory --jobs=3 SUITE=$(SUITE) SCHEDULES=$(SCHEDULES) programs stages-without-servers
+	@$(MAKE) --no-print-directory --jobs=3 SUITE=$(SUITE) $(if $(filter everything,$(SUITE)),images) test-servers
+	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) --suite $(SUITE) -m alone
 
 # Downloads mostly wait for the network: meanwhile, tests run that need nothing of them, and come first.
 .PHONY: programs
 programs:
-	@nice -n 10 $(MAKE) --no-print-directory servers docker
+	@nice -n 10 $(MAKE) --no-print-directory servers $(if $(filter everything,$(SUITE)),docker)
 
 .PHONY: stages-without-servers
 stages-without-servers:
-	@$(STAGE) "first look" $(MAKE) --no-print-directory --output-sync=target first-schedules first-tests
+	@$(STAGE) "simulator" $(BIN)/python -m sqe_chain.testing.simulator --schedules $(SCHEDULES) --seed 0 --jobs 0
 	@$(MAKE) --no-print-directory lint
-	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) $(CORE:%=--ignore=%) $(SAMPLE)
-
-.PHONY: first-schedules
-first-schedules:
-	$(BIN)/python -m sqe_chain.testing.simulator --schedules 1500 --seed 0 --jobs 1
-
-.PHONY: first-tests
-first-tests:
-	$(PYTEST) $(CORE) $(SAMPLE) -x --durations 0 --durations-min 2
+	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) --suite $(SUITE) --durations 0 --durations-min 2
+	@$(STAGE) "explorer, fuzzing" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FINDERS)
 
 # Each of them takes one core.
-FINDERS := find-mutants find-paths find-bytes
+FINDERS := find-paths find-bytes
 .PHONY: $(FINDERS)
-find-mutants:
-	$(BIN)/python -m tests.mutants --sample 6
 find-paths:
 	$(BIN)/python -m sqe_chain.testing.explorer small move
 find-bytes:
 	$(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 8
-
-# Tests on servers come first: the simulator takes what they leave of the processors.
-.PHONY: find-schedules
-find-schedules:
-	@$(STAGE) "simulator" nice -n 19 $(BIN)/python -m sqe_chain.testing.simulator --schedules 20000 --seed 0 --jobs 0
 
 # What the tests in docker compose need later; they say themselves what is wrong with it.
 .PHONY: images
@@ -99,11 +77,15 @@ images:
 # They wait in between, so three run at once on two cores, each with its own servers.
 .PHONY: test-servers
 test-servers:
-	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
+	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) --suite $(SUITE) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
 
 .PHONY: test-fast
-test-fast: python lint  ## lint, types, fast unit tests: no JVM, no network, about a minute
-	@$(STAGE) "fast unit tests" $(PYTEST) tests/unit -n auto --dist worksteal --fast $(ARGS)
+test-fast: python lint  ## lint, types, fast tests: no JVM, no network, less than a minute
+	@$(STAGE) "fast tests" $(PYTEST) $(UNIT) --suite fast $(ARGS)
+
+.PHONY: durations
+durations: setup servers  ## measure all tests again: tests/durations.json says which are fast
+	$(PYTEST) tests -n 1 --suite commit -p tests.support.durations
 
 .PHONY: explore
 explore: python  ## property tests with new random examples; repeat as often as you like

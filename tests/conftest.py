@@ -1,4 +1,4 @@
-"""Real servers for tests that request them: started on first use, once per session.
+"""Real servers for tests that request them: started on first use, once for all processes of a run.
 
 They are shared: a test uses topics, groups, flows and keys that no other test uses, and changes no
 setting of a server. A test that kills, pauses or reconfigures a server starts its own.
@@ -9,15 +9,16 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import settings
 
-from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
-from sqe_chain.stores import open_store
-from tests.support import sampling
+from tests.support import suites
+from tests.support.shared_servers import SharedServers, ask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,46 +28,32 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)  # test
 settings.register_profile("explore", print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-LONGEST = (
-    "tests/chaos/",
-    "tests/contract/test_store_faults.py",
-    "tests/contract/test_lost_workers.py",
-    "tests/integration/test_docs_commands.py",
-    "tests/integration/test_overwrite.py",
-    "tests/integration/test_running.py",
-    "tests/integration/test_cli.py",
-    "tests/integration/test_files.py",
-    "tests/integration/test_peers.py",
-)
-"""Files with tests that take longest."""
+LONGEST_ON_SERVERS_S: Final = 300
+"""What takes longer, hangs: servers and services start within seconds, but beside others. Without servers: see pyproject.toml."""
+_RUN: Final = pytest.StashKey[ExitStack]()
+_ADDRESS: Final = pytest.StashKey[str]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of `make test` and `make test-fast`."""
-    text = "of cases that differ little, run a few, drawn by the commit (default: all)"
-    parser.addoption(sampling.OPTION, action="store_true", help=text)
-    parser.addoption(
-        sampling.FAST, action="store_true", help="the same, few of all tests, and none that is slow"
-    )
+    """Add the option of `make test` and `make test-fast`."""
+    choices = (suites.EVERYTHING, suites.COMMIT, suites.FAST)
+    text = "which of the tests run (default: everything); see tests/support/suites.py"
+    parser.addoption(suites.OPTION, choices=choices, default=suites.EVERYTHING, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tell loops in tests, too."""
-    sampling.sample_from_now_on(sampling=_samples(config))
+    suites.run_suite(config.getoption(suites.OPTION))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a sample does not run; begin with files that take long, else one core waits for another at the end."""
-    if _samples(config):
-        without = sampling.left_out(items, fast=config.getoption(sampling.FAST, default=False))
-        config.hook.pytest_deselected(items=without)
-        left_out = set(without)
-        items[:] = [item for item in items if item not in left_out]
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))  # the others stay in their order
-
-
-def _samples(config: pytest.Config) -> bool:
-    return any(config.getoption(option, default=False) for option in (sampling.OPTION, sampling.FAST))
+    """Leave out what the suite does not run; begin with what takes long, else one core waits for another at the end."""
+    without = suites.left_out(items)
+    config.hook.pytest_deselected(items=[item for item in items if item in without])
+    items[:] = suites.ordered([item for item in items if item not in without])
+    for item in items:
+        if not item.nodeid.startswith(suites.WITHOUT_SERVERS) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONGEST_ON_SERVERS_S))
 
 
 def pytest_collection_finish() -> None:
@@ -90,40 +77,56 @@ def _stores_closed() -> Iterator[None]:
             client.CassandraClient.forget(settings)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell each process that runs tests where it finds the servers of all."""
+    stash = node.config.stash
+    if _RUN not in stash:
+        stash[_RUN], servers = ExitStack(), SharedServers()
+        stash[_RUN].callback(servers.close)
+        stash[_ADDRESS] = stash[_RUN].enter_context(servers.served())
+    node.workerinput["servers"] = stash[_ADDRESS]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop them."""
+    if _RUN in config.stash:
+        config.stash[_RUN].close()
+
+
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[str]:
+def _address(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
+    """The addresses of servers by name; a process that runs tests alone has servers of its own."""
+    if hasattr(request.config, "workerinput"):
+        yield partial(ask, request.config.workerinput["servers"])
+        return
+    servers = SharedServers()
+    yield servers.address
+    servers.close()
+
+
+@pytest.fixture(scope="session")
+def kafka(_address: Callable[[str], str]) -> str:
     """Address of a real broker, as `host:port`."""
-    with KafkaServer(fast_boot=True) as server:
-        yield server.bootstrap
+    return _address("kafka")
 
 
 @pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:
+def redis_url(_address: Callable[[str], str]) -> str:
     """URL of a real, durable Redis."""
-    with RedisServer() as server:
-        yield server.url
+    return _address("redis")
 
 
 @pytest.fixture(scope="session")
-def redis_cluster_url() -> Iterator[str]:
+def redis_cluster_url(_address: Callable[[str], str]) -> str:
     """Address of a real, durable Redis Cluster of three masters."""
-    from tests.support.redis_servers import RedisCluster  # noqa: PLC0415 - unit tests load no driver
-
-    with RedisCluster() as cluster:
-        yield cluster.url
+    return _address("redis cluster")
 
 
 @pytest.fixture(scope="session")
-def cassandra_url() -> Iterator[str]:
+def cassandra_url(_address: Callable[[str], str]) -> str:
     """URL of a real, durable Cassandra with its tables."""
-    from sqe_chain.stores.cassandra import CassandraStore  # noqa: PLC0415 - unit tests load no driver
-
-    with CassandraServer() as server:
-        store = open_store(server.url)
-        assert isinstance(store, CassandraStore)
-        store.make_schema({"": 1})
-        yield server.url
-        store.close()
+    return _address("cassandra")
 
 
 @pytest.fixture(scope="session")

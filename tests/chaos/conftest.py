@@ -1,6 +1,6 @@
-"""One broker and one Redis for the chaos tests of a file, which may kill, pause, empty and restore them.
+"""Deployments on the servers of the whole run; and a broker and a Redis for a file whose tests kill, pause, empty or restore them.
 
-Each test finds both running; a test has topics, groups and flows of its own.
+Each test finds them running; a test has topics, groups and flows of its own.
 """
 
 from __future__ import annotations
@@ -43,18 +43,16 @@ def redis_server(_redis: RedisServer) -> RedisServer:
 
 
 @pytest.fixture
-def deploy(
-    broker: KafkaServer, redis_server: RedisServer, tmp_path: Path
-) -> Iterator[Callable[..., TotalsDeployment]]:
+def deploy(kafka: str, redis_url: str, tmp_path: Path) -> Iterator[Callable[..., TotalsDeployment]]:
     """Deploys the flows of `chaos_flows`; their processes end with the test.
 
     `store` is `redis` or `sqlite`; everything else is an argument of `TotalsDeployment`.
     """
     made: list[TotalsDeployment] = []
 
-    def make(store: str = "redis", *, kafka: str = "", **more: object) -> TotalsDeployment:
-        url = redis_server.url if store == "redis" else f"sqlite://{tmp_path}/states.db"
-        made.append(TotalsDeployment(kafka or broker.bootstrap, url, tmp_path, **more))  # type: ignore[arg-type]
+    def make(store: str = "redis", *, broker: str = kafka, **more: object) -> TotalsDeployment:
+        url = redis_url if store == "redis" else f"sqlite://{tmp_path}/states.db"
+        made.append(TotalsDeployment(broker, url, tmp_path, **more))  # type: ignore[arg-type]
         return made[-1]
 
     yield make

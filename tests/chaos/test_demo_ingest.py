@@ -12,6 +12,8 @@ import pytest
 from services.reports import reports
 from tests.support.row_mistakes import CHANGED, LOST, TWICE, kind
 
+pytestmark = pytest.mark.release
+
 KINDS = ["Delta Lake", "Cassandra"]
 ROOT = Path(__file__).resolve().parents[2]
 

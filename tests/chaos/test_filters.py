@@ -17,11 +17,10 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from services._proto.fastening_pb2 import Fastening
 from services.stored import stored_states
 from sqe_chain import wrap
-from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.replays.sqe_key import SqeKey
 from tests.support.filter_flows import BRANCHES, HEARTBEAT_PREFIX, HOUR_MS
-from tests.support.sampling import SERVICES_ON_SPARK, some
 from tests.support.service_processes import Deployment
+from tests.support.suites import some
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -69,16 +68,16 @@ class Filters(Deployment):
 
 
 @pytest.fixture
-def filters(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> Iterator[Filters]:
-    made = Filters(broker.bootstrap, redis_server.url, tmp_path)
+def filters(kafka: str, redis_url: str, tmp_path: Path) -> Iterator[Filters]:
+    made = Filters(kafka, redis_url, tmp_path)
     yield made
     made.close()
 
 
-@pytest.mark.parametrize("engine", ["inprocess", pytest.param("spark", marks=SERVICES_ON_SPARK)])
+@pytest.mark.parametrize("engine", ["inprocess", pytest.param("spark", marks=pytest.mark.release)])
 def test_each_filter_is_exact_through_kills(filters: Filters, engine: str) -> None:
     more = SPARK if engine == "spark" else ()
-    kills, every = (AT[:3], 3) if engine == "spark" else (AT, 2)
+    kills, every = (AT[:3], 3) if engine == "spark" else (AT, 4)
     for at in some(f"kills of filters, {engine}", kills, every):
         filters.feed(15)
         filters.run_until_killed("relay", at="published")

@@ -13,11 +13,10 @@ import pytest
 from confluent_kafka import Producer
 
 from services._proto.fastening_pb2 import Fastening
-from sqe_chain.dev import KafkaServer
 from sqe_chain.partitioner import partition_of
 from tests.support.brokers import Admin
 from tests.support.chaos_flows import REFUSED_BEFORE, REFUSED_IN_FIRST, REFUSED_IN_SECOND, ROBOTS, split
-from tests.support.sampling import some
+from tests.support.suites import some
 from tests.support.totals_deployment import TOPICS, TotalsDeployment
 from tests.support.waiting import PATIENCE_S
 
@@ -27,8 +26,8 @@ POISONED = 1
 
 
 @pytest.fixture
-def admin(broker: KafkaServer) -> Admin:
-    return Admin(broker.bootstrap)
+def admin(kafka: str) -> Admin:
+    return Admin(kafka)
 
 
 def republish(deployment: TotalsDeployment, count: int = 20) -> None:
@@ -106,10 +105,10 @@ def test_a_topic_recreated_in_between_brings_nothing_twice(deploy: Deploy, admin
 # --- transactions and compaction ------------------------------------------------------------------
 
 
-def transactional(broker: KafkaServer) -> Producer:
+def transactional(kafka: str) -> Producer:
     producer = Producer(
         {
-            "bootstrap.servers": broker.bootstrap,
+            "bootstrap.servers": kafka,
             "transactional.id": uuid4().hex,
             "transaction.timeout.ms": 900_000,  # the broker's own limit: an open one stays open meanwhile
         }
@@ -135,11 +134,11 @@ def begin(producer: Producer, deployment: TotalsDeployment) -> list[Fastening]:
 
 
 def test_only_committed_transactions_are_counted_and_open_ones_are_waited_for(
-    deploy: Deploy, broker: KafkaServer
+    deploy: Deploy, kafka: str
 ) -> None:
     """Aborted records are never counted; records after an open transaction only once it has ended; through kills."""
     deployment = deploy("sqlite")
-    one, other = transactional(broker), transactional(broker)
+    one, other = transactional(kafka), transactional(kafka)
     deployment.expect(begin(one, deployment))
     one.commit_transaction(PATIENCE_S)
     begin(one, deployment)

@@ -16,11 +16,9 @@ from pathlib import Path
 import pytest
 
 from sqe_chain import read
-from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.ports import Range
 from tests.support.join_flows import AFTER_MS, BEFORE_MS, OUTPUTS, Fact
 from tests.support.receiving import received
-from tests.support.sampling import SERVICES_ON_SPARK
 from tests.support.service_processes import KILLED, Deployment
 
 pytestmark = pytest.mark.timeout(1500)
@@ -115,13 +113,13 @@ def partition_of(key: str) -> int:
 
 
 @pytest.fixture
-def joins(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> Iterator[Joins]:
-    made = Joins(broker.bootstrap, redis_server.url, tmp_path)
+def joins(kafka: str, redis_url: str, tmp_path: Path) -> Iterator[Joins]:
+    made = Joins(kafka, redis_url, tmp_path)
     yield made
     made.close()
 
 
-@SERVICES_ON_SPARK
+@pytest.mark.release
 def test_joins_on_spark_are_exact_through_kills(joins: Joins) -> None:
     killed = []
     for at in AT:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.sampling import SERVICES_ON_SPARK, some
 from tests.support.service_processes import SUPERSEDED
+from tests.support.suites import some
 from tests.support.totals_deployment import TotalsDeployment
 
 Deploy = Callable[..., TotalsDeployment]
@@ -46,7 +46,7 @@ def finish(deployment: TotalsDeployment, *more: str, engine: str = "inprocess", 
     deployment.check_no_lag("standard", "raw")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("store", ["redis", "sqlite"])
 def test_a_service_killed_at_each_event_is_exact(deploy: Deploy, store: str) -> None:
     """A kill after any event of a life costs only repeated work."""
@@ -57,7 +57,7 @@ def test_a_service_killed_at_each_event_is_exact(deploy: Deploy, store: str) -> 
     finish(deployment)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("store", ["redis", "sqlite"])
 def test_a_service_killed_at_each_event_of_a_redo_is_exact(deploy: Deploy, store: str) -> None:
     """A plan left open is finished, however often the runs that finish it are killed."""
@@ -71,7 +71,7 @@ def test_a_service_killed_at_each_event_of_a_redo_is_exact(deploy: Deploy, store
     finish(deployment)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("store", "at"), [("redis", "sealed"), ("sqlite", "published")])
 def test_a_zombie_changes_nothing(deploy: Deploy, store: str, at: str) -> None:
     """A run paused between seal and persist while another took over is superseded, and does not change the store."""
@@ -162,7 +162,7 @@ def test_a_service_with_workers_killed_between_seal_and_commit_is_exact(deployme
     finish(deployment, "--workers", "2")
 
 
-@SERVICES_ON_SPARK
+@pytest.mark.release
 @pytest.mark.timeout(1500)
 def test_a_service_on_spark_killed_between_seal_and_commit_is_exact(deployment: TotalsDeployment) -> None:
     """The same on Spark: driver, JVM and workers die at once, three times within a batch."""

@@ -24,6 +24,18 @@ from tests.support.waiting import PATIENCE_S
 Deploy = Callable[..., TotalsDeployment]
 
 
+@pytest.fixture
+def kafka(broker: KafkaServer) -> str:
+    """Of a broker that tests here may harm."""
+    return broker.bootstrap
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """Of a Redis that tests here may harm."""
+    return redis_server.url
+
+
 def both(deployment: TotalsDeployment) -> tuple[ServiceProcess, ServiceProcess]:
     """Both services, running and without lag."""
     standard, totals = deployment.start("standard"), deployment.start("totals")
@@ -41,7 +53,7 @@ def republish(deployment: TotalsDeployment, count: int = 20) -> None:
 # --- killed and restarted -------------------------------------------------------------------------
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("away", [("broker",), ("redis",), ("broker", "redis")], ids="+".join)
 def test_services_wait_for_killed_servers_and_go_on(
     deployment: TotalsDeployment, broker: KafkaServer, redis_server: RedisServer, away: tuple[str, ...]
@@ -84,7 +96,7 @@ def test_too_few_replicas_in_sync_are_waited_for_and_nothing_is_lost(
 ) -> None:
     """A plan is sealed while its outputs have too few replicas: it is published when they are back."""
     first, second = pair
-    deployment = deploy(kafka=first.bootstrap, topics={})
+    deployment = deploy(broker=first.bootstrap, topics={})
     admin = Admin(first.bootstrap)
     for topic, partitions in (("raw", 2), ("mid", 3)):
         admin.create(deployment.topic(topic), [[1]] * partitions)
@@ -110,7 +122,7 @@ def test_too_few_replicas_in_sync_are_waited_for_and_nothing_is_lost(
 # --- older copies ---------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(1, of="older copies")
+@pytest.mark.few(1, of="older copies")
 def test_a_log_restored_from_an_older_copy_stops_by_name(
     deploy: Deploy, broker: KafkaServer, tmp_path: Path
 ) -> None:
@@ -134,7 +146,7 @@ def test_a_log_restored_from_an_older_copy_stops_by_name(
     assert "written again" in resting.start("totals").stopped_by("TruncatedInput")
 
 
-@pytest.mark.sample(1, of="older copies")
+@pytest.mark.few(1, of="older copies")
 def test_a_redis_restored_from_an_older_copy_stops_by_name_and_may_be_accepted(
     deploy: Deploy, redis_server: RedisServer, tmp_path: Path
 ) -> None:

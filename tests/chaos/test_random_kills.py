@@ -26,6 +26,8 @@ from sqe_chain.logs.kafka import KafkaLog
 from tests.support.service_processes import KILLED, ROOT, ServiceProcess
 from tests.support.waiting import PATIENCE_S
 
+pytestmark = [pytest.mark.release, pytest.mark.timeout(1500)]
+
 SEED = 5
 DURATION_S = 60
 KILLS_AT_LEAST = 3

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqe_chain import TableFlushed, run
-from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.tables import open_table
 from tests.support.reader_flows import flow_into
 from tests.support.service_processes import ROOT, Deployment, ServiceProcess
@@ -51,13 +50,9 @@ class Readers(Deployment):
 
 
 @pytest.fixture
-def readers(
-    broker: KafkaServer, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Readers]:
+def readers(kafka: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Readers]:
     monkeypatch.setenv("SQE_CHAIN_TABLES", str(tmp_path / "tables"))
-    made = Readers(
-        "tests.support.reader_flows", broker.bootstrap, redis_server.url, tmp_path, {"measured": PARTITIONS}
-    )
+    made = Readers("tests.support.reader_flows", kafka, redis_url, tmp_path, {"measured": PARTITIONS})
     yield made
     made.close()
 

@@ -13,6 +13,7 @@ import pytest
 from sqe_chain import run, states
 from sqe_chain.logs.kafka import KafkaLog
 from tests.support.service_processes import KILLED, ROOT
+from tests.support.suites import some
 from tests.support.waiting import PATIENCE_S
 from tests.support.wal_flow import listing
 from tests.support.wal_writer import KEYS, PARTITIONS
@@ -36,7 +37,7 @@ def live(directory: Path, kafka: str, topic: str, first: int, at: str) -> tuple[
     return done.returncode, [int(line) for line in whole.splitlines()]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kills_at_drawn_calls_lose_nothing_and_double_nothing(kafka: str, tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
@@ -44,7 +45,8 @@ def test_kills_at_drawn_calls_lose_nothing_and_double_nothing(kafka: str, tmp_pa
     log = KafkaLog(kafka)
     log.create_topic(topic, PARTITIONS)
     acknowledged: list[int] = []
-    for number in range(LIVES):
+    lives = some("lives of a log", range(LIVES), 3)
+    for number in lives:
         at = drawn(draw)
         status, told = live(tmp_path / "log", kafka, topic, number * 1_000_000, at)
         assert status == KILLED, at
@@ -59,7 +61,7 @@ def test_kills_at_drawn_calls_lose_nothing_and_double_nothing(kafka: str, tmp_pa
     with states(flow, "numbers", store) as found:
         lists = {key: state.numbers for key, state in found.to_dict().items()}
     counted = [one for numbers in lists.values() for one in numbers]
-    assert len(acknowledged) > LIVES
+    assert len(acknowledged) > len(lives)
     assert set(acknowledged) <= set(counted), f"lost: {sorted(set(acknowledged) - set(counted))}"
     assert len(counted) == len(set(counted)), "something was counted twice"
     assert all(numbers == sorted(numbers) for numbers in lists.values()), "the order of a key has changed"

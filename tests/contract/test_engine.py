@@ -102,7 +102,7 @@ EVERY_WAY = [(way, declare) for declare in FLOWS for way in ("workers", "small",
 SWOLLEN = [("swollen", declare) for declare in (two_stages, two_stages_in_place)]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("spread", "declare"),
     [*EVERY_WAY, *SWOLLEN],
@@ -145,7 +145,7 @@ def test_engines_publish_and_store_the_same(
     ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("server", ["redis", "cassandra"])
 def test_a_store_on_the_network_serves_driver_and_workers(
     request: pytest.FixtureRequest, log: KafkaLog, inputs: tuple[str, str], spread: Made, server: str
@@ -161,7 +161,7 @@ def test_a_store_on_the_network_serves_driver_and_workers(
     assert runs[1].states() == runs[0].states()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 def test_an_error_in_a_task_comes_back_by_its_own_name(
     log: KafkaLog, inputs: tuple[str, str], make_store: Callable[[str], StateStore], spread: Made
 ) -> None:

@@ -20,6 +20,8 @@ from tests.support.memory_pipeline import TotalsPipeline, feed_with_replays, tot
 from tests.support.redis_servers import RedisCluster, SentinelGroup, server_info
 from tests.support.waiting import eventually, retry_until_available
 
+pytestmark = [pytest.mark.release, pytest.mark.timeout(1500)]
+
 BORN = Header(1, "run-a", 0, "plan-0")
 TRANSITION = Transition("chunks", Claim(1, "run-a"), 0, "plan-0")
 ROWS = [(b"key-%02d" % number, b"state %d" % number) for number in range(40)]

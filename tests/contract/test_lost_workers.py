@@ -37,7 +37,7 @@ from tests.support.engine_runs import (
     two_stages,
     two_stages_in_place,
 )
-from tests.support.sampling import some
+from tests.support.suites import some
 
 STATEFUL = (
     "read",
@@ -108,7 +108,7 @@ def alike(reference: Run, found: Run) -> None:
     assert set(map(repr, found.published())) == set(map(repr, reference.published()))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("declare", "points"),
     [(two_stages, STATEFUL), (two_stages_in_place, STATEFUL), (stateless, STATELESS)],
@@ -126,7 +126,7 @@ def test_a_worker_killed_at_any_step_costs_only_repeated_work(
 ) -> None:
     reference, found = pair(declare, log, inputs, redis_url, dying)
     stages = [stage.name for stage in found.flow.compile().stages]
-    for number, point in enumerate(some("steps that kill a worker", points, 2)):
+    for number, point in enumerate(some("steps that kill a worker", points, 4)):
         feed(log, inputs, 100 * number, 40)
         kills.arm(point.format(*stages))
         before, told = team.generation, len(found.observer.events)
@@ -139,7 +139,7 @@ def test_a_worker_killed_at_any_step_costs_only_repeated_work(
         alike(reference, found)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("point", ["read", "before signs"])
 def test_a_batch_on_which_workers_die_again_and_again_ends_the_run_and_the_next_one_is_exact(
     log: KafkaLog, inputs: tuple[str, str], redis_url: str, dying: Made, kills: Kills, point: str

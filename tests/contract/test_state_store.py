@@ -697,7 +697,6 @@ def test_a_step_with_too_many_rows_is_the_callers_mistake(store: StateStore, flo
     assert store.write(flow, "s", 0, None, BORN, rows[:-1]) == BORN
 
 
-@pytest.mark.slow
 def test_a_hundred_thousand_keys_of_one_batch(store: StateStore, flow: str) -> None:
     """In chunks, by the cursor, as the protocol persists them; with the sizes that a server takes by default."""
     store.write(flow, "s", 0, None, BORN, [])
@@ -746,7 +745,6 @@ def test_the_size_of_a_step_is_an_option_of_the_address(url: str) -> None:
     assert (small.max_rows, small.max_bytes) == (3, 100)
 
 
-@pytest.mark.slow
 def test_competitors_never_win_together(url: str, store: StateStore, flow: str) -> None:
     """Each flow is claimed by exactly one; each success added one to the counter, and none was lost."""
     runs = _in_threads if url.startswith("memory") else _in_processes
@@ -884,7 +882,6 @@ class AgainstModel(RuleBasedStateMachine):
         assert self.store.headers(self.flow, "s", [3, 4]) == [self.header, None]
 
 
-@pytest.mark.slow
 def test_random_calls_agree_with_a_model(store: StateStore) -> None:
     run_state_machine_as_test(
         type("AgainstThisStore", (AgainstModel,), {"store": store}),

@@ -200,7 +200,7 @@ def fault(name: str) -> pytest.MarkDecorator:
             [pytest.mark.skip(reason=f"{name} of {store}: not possible here, because {why}")] if why else []
         )
         if store == "cassandra" and not why:  # it starts again, which takes longest
-            marks = [pytest.mark.sample(1, of="faults of Cassandra")]
+            marks = [pytest.mark.release]
         marked.append(pytest.param(store, marks=marks, id=f"{name}-{store}"))
     return pytest.mark.parametrize("kind", marked)
 

@@ -41,7 +41,7 @@ def log(kafka: str) -> Iterator[KafkaLog]:
     found.close()
 
 
-@pytest.fixture(params=["in-process", "workers", "spark-small", "spark-large"])
+@pytest.fixture(params=["spark-large", "workers", "in-process", "spark-small"])
 def made(request: pytest.FixtureRequest) -> Iterator[Made]:
     if request.param == "in-process":
         yield in_process
@@ -75,7 +75,7 @@ def rows_of(table: Table) -> dict[tuple[str, int], float]:
     return {(row["robot"], row["at_ms"]): row["bar"] for row in table.read().to_pylist()}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("state_partitions", [pytest.param(4, id="in-place"), pytest.param(3, id="shuffled")])
 def test_every_engine_ingests_the_same_rows(
     kafka: str, log: KafkaLog, tmp_path: Path, made: Made, state_partitions: int

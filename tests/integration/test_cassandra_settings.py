@@ -228,6 +228,7 @@ def address(server: CassandraServer, login: str = "", query: str = "", scheme: s
     return f"{scheme}://{login}127.0.0.1:{server.port}/sqe_chain{query}"
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("login", ["", f"cassandra:{SECRET}@", f"nobody:{SECRET}@"])
 def test_a_wrong_login_is_named_without_showing_it(guarded: CassandraServer, login: str) -> None:
     with pytest.raises(ConfigurationError, match=r"(?i)authentication|password") as caught:
@@ -237,6 +238,7 @@ def test_a_wrong_login_is_named_without_showing_it(guarded: CassandraServer, log
     assert str(guarded.port) in str(caught.value)
 
 
+@pytest.mark.release
 def test_a_user_with_the_least_rights_can_do_everything_but_make_tables(
     guarded: CassandraServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +268,7 @@ def test_the_least_rights_are_the_documented_ones() -> None:
     assert text.count("GRANT ") == len(LEAST_RIGHTS)
 
 
+@pytest.mark.release
 def test_missing_rights_are_a_configuration_error(guarded: CassandraServer) -> None:
     root = CassandraClient.of_this_process(opened(address(guarded, "cassandra:cassandra@")).settings)
     root.change_schema(f"CREATE ROLE IF NOT EXISTS reader WITH PASSWORD = '{SECRET}' AND LOGIN = true")
@@ -277,6 +280,7 @@ def test_missing_rights_are_a_configuration_error(guarded: CassandraServer) -> N
     store.close()
 
 
+@pytest.mark.release
 def test_tls_is_used_and_the_certificate_is_verified(guarded: CassandraServer, certificate: Path) -> None:
     def over_tls(query: str, host: str = "127.0.0.1") -> CassandraStore:
         url = address(guarded, "cassandra:cassandra@", query, "cassandras")
@@ -292,6 +296,7 @@ def test_tls_is_used_and_the_certificate_is_verified(guarded: CassandraServer, c
 # --- durability ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.release
 def test_a_periodic_commit_log_is_refused_with_one_replica(guarded: CassandraServer) -> None:
     store = opened(address(guarded, "cassandra:cassandra@"))
     (sentence,) = store.check()
@@ -310,6 +315,7 @@ def test_a_periodic_commit_log_is_refused_with_one_replica(guarded: CassandraSer
     store.close()
 
 
+@pytest.mark.release
 def test_a_periodic_commit_log_is_a_remark_with_three_replicas(guarded: CassandraServer) -> None:
     """One node cannot keep three replicas, but it can be told to."""
     client = client_of(guarded, "three")
@@ -322,6 +328,7 @@ def test_a_periodic_commit_log_is_a_remark_with_three_replicas(guarded: Cassandr
     assert "commitlog_sync is periodic: each of 3 replicas" in sentence
 
 
+@pytest.mark.release
 def test_a_keyspace_without_durable_writes_is_refused(guarded: CassandraServer) -> None:
     client = client_of(guarded, "light")
     client.change_schema(
@@ -333,6 +340,7 @@ def test_a_keyspace_without_durable_writes_is_refused(guarded: CassandraServer) 
     assert "--allow-weak-durability" in sentence
 
 
+@pytest.mark.release
 def test_a_setting_that_cannot_be_read_counts_as_weak(
     guarded: CassandraServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +355,7 @@ def test_a_setting_that_cannot_be_read_counts_as_weak(
     assert durability.weaknesses(client) == [sentence]
 
 
+@pytest.mark.release
 def test_a_node_that_is_away_counts_as_periodic(
     guarded: CassandraServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,6 +396,7 @@ def into(server: CassandraServer, keyspace: str, settings: str = "") -> Rehearsa
     return Rehearsal(table_flow(place), store=open_store(f"sqlite://{server.data_dir}/{keyspace}.db"))
 
 
+@pytest.mark.release
 def test_a_table_is_refused_where_a_store_would_be(guarded: CassandraServer) -> None:
     periodic = into(guarded, "table_periodic")
     with pytest.raises(
@@ -401,6 +411,7 @@ def test_a_table_is_refused_where_a_store_would_be(guarded: CassandraServer) -> 
         light.start(Settings())
 
 
+@pytest.mark.release
 def test_a_table_with_weak_settings_starts_where_that_is_accepted(guarded: CassandraServer) -> None:
     accepted = into(guarded, "table_accepted")
     accepted.start(Settings(allow_weak_durability=True))
@@ -408,6 +419,7 @@ def test_a_table_with_weak_settings_starts_where_that_is_accepted(guarded: Cassa
     assert "rows have one replica" in str(accepted.events("notice"))
 
 
+@pytest.mark.release
 def test_a_keyspace_without_tables_is_named_at_the_start(guarded: CassandraServer) -> None:
     place = address(guarded, "cassandra:cassandra@").replace("/sqe_chain", "/table_nowhere")
     nowhere = Rehearsal(table_flow(place), store=open_store(f"sqlite://{guarded.data_dir}/nowhere.db"))

@@ -126,6 +126,7 @@ def mortal() -> Iterator[CassandraServer]:
         yield server
 
 
+@pytest.mark.release
 def test_a_server_that_is_killed_in_the_middle_of_a_flush(mortal: CassandraServer) -> None:
     """What was acknowledged is there afterwards, and what was under way is done once."""
     address = f"{mortal.url}/{new_table()}?timeout_s=2&connect_timeout_s=2"

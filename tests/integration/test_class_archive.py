@@ -15,6 +15,8 @@ from sqe_chain.dev.class_archive import ClassArchive
 from sqe_chain.dev.packages import java
 from sqe_chain.engines.spark import session
 
+pytestmark = pytest.mark.release
+
 JARS = Path(pyspark.__file__).parent / "jars"
 LOADED = "org.apache.ivy.Main source: "
 

@@ -28,7 +28,6 @@ from sqe_chain.stores import open_store
 from tests.support.event_log import EventLog, Line
 from tests.support.loaded_command import COMMAND, finished, start
 from tests.support.ports import own_port
-from tests.support.sampling import SERVICES_ON_SPARK
 from tests.support.waiting import PATIENCE_S
 
 LOGIN = ("carol", "looking-glass-9")
@@ -553,7 +552,6 @@ def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(
 SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 
 
-@SERVICES_ON_SPARK
 def test_on_spark_once_and_again_after_a_kill(deployment: Deployment) -> None:
     deployment.produce(*"abab")
     copies = deployment.start("copies", *SPARK, engine="spark")
@@ -567,7 +565,7 @@ def test_on_spark_once_and_again_after_a_kill(deployment: Deployment) -> None:
     assert deployment.counted() == {"a": 3, "b": 3, "c": 1}
 
 
-@SERVICES_ON_SPARK
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_on_spark_a_signal_within_a_batch_lets_it_finish(
     deployment: Deployment, number: signal.Signals

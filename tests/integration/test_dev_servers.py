@@ -25,6 +25,8 @@ from sqe_chain.ports import Home
 from sqe_chain.stores import WithSchema, open_store
 from tests.support.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.release
+
 USER = ("alice", "wonderland-7")
 CLAIM = Home(1, "run-a", "", -1, "")
 

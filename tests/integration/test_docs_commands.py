@@ -32,6 +32,8 @@ from tests.support.docs_examples import ROOT
 from tests.support.ports import own_port
 from tests.support.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.release
+
 PAGES = [page for page in docs_examples.pages() if docs_examples.RUN_MARK in page.read_text(encoding="utf-8")]
 PORTS = ("19092", "16379")
 CHECKED_ELSEWHERE = ("make ", "pip ", "git ", "cd ")
@@ -176,7 +178,6 @@ def _add(total: Int64Value, number: Int64Value) -> None:
     total.value += number.value
 
 
-@pytest.mark.sample(1)
 @pytest.mark.timeout(1800)  # four starts of Spark, on a machine that may be busy
 @pytest.mark.parametrize("page", PAGES, ids=docs_examples.name_of)
 def test_commands_do_what_the_page_says(page: Path, shell: Shell) -> None:

@@ -18,8 +18,8 @@ from sqe_chain.runtime.states import states
 from tests.support import load_flows
 from tests.support.file_flows import Fastening, Rows, Total, add, expected, rows_of, write
 from tests.support.loaded_command import COMMAND
-from tests.support.sampling import some
 from tests.support.service_processes import KILLED, ROOT, ServiceProcess
+from tests.support.suites import some
 
 FILES = ("a.csv", "b.parquet", "c.jsonl.gz", "d.csv", "e.parquet")
 ROWS = 300
@@ -69,7 +69,7 @@ def load(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Load]:
         one.close()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 def test_a_load_that_is_killed_at_each_kind_of_event_ends_exact(load: Load) -> None:
     """Each run kills itself, by the kernel's SIGKILL, right after an event; the last one finishes."""
     load.add(*FILES)
@@ -88,6 +88,7 @@ def test_a_load_that_is_killed_at_each_kind_of_event_ends_exact(load: Load) -> N
     load.check()
 
 
+@pytest.mark.release
 def test_a_load_that_is_killed_at_random_moments_ends_exact_and_new_files_are_added(load: Load) -> None:
     load.add(*FILES[:3])
     chosen = random.Random(7)
@@ -133,7 +134,13 @@ def test_the_command_says_what_it_did_and_needs_no_kafka(tmp_path: Path) -> None
         assert text in refused.stderr
 
 
-@pytest.mark.parametrize("engine", [("--workers", "2"), ("--engine", "spark", "--master", "local[2]")])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        ("--workers", "2"),
+        pytest.param(("--engine", "spark", "--master", "local[2]"), marks=pytest.mark.release),
+    ],
+)
 def test_other_processes_read_files(tmp_path: Path, engine: tuple[str, ...]) -> None:
     rows = [rows_of(number, 50) for number in range(3)]
     for number, one in enumerate(rows):

@@ -62,7 +62,7 @@ def test_a_wrong_state_is_found(kafka: str, redis_url: str) -> None:
         measure(CASE, arguments)
 
 
-@pytest.mark.sample(1, of="commands of benchmarks")
+@pytest.mark.release
 def test_the_command_prints_a_table() -> None:
     command = [sys.executable, "-m", "benchmarks", "--only", "growth", "--growth", "lanes", "--quick"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 
 from sqe_chain.tables import open_table
 from tests.support.overwrite_flows import Found, rows_of, write
-from tests.support.sampling import some
 from tests.support.service_processes import KILLED, ROOT, ServiceProcess
+from tests.support.suites import some
 from tests.support.waiting import PATIENCE_S
 
 OLD = {f"old-{number}": rows_of(number, "1234", 10) for number in range(3)}
@@ -100,7 +100,7 @@ def loads(tmp_path: Path) -> Iterator[Loads]:
         one.close()
 
 
-@pytest.mark.sample(1, of="kills of overwrites")
+@pytest.mark.few(1)
 @pytest.mark.parametrize("option", ["--overwrite", "--overwrite-partitions"])
 def test_killed_at_each_kind_of_event(loads: Loads, option: str) -> None:
     old = loads.files(OLD)
@@ -134,7 +134,7 @@ def test_killed_at_each_kind_of_event(loads: Loads, option: str) -> None:
     assert len([what for what in history if what.startswith("overwrite by plan")]) == 1
 
 
-@pytest.mark.sample(1, of="kills of overwrites")
+@pytest.mark.release
 def test_killed_at_random_moments(loads: Loads) -> None:
     old = loads.files(OLD)
     loads.load()

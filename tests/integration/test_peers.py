@@ -22,6 +22,8 @@ from benchmarks.peers.systems import IN_PROCESS, JSON, SYSTEMS, Job, Plain, SqeC
 from benchmarks.peers.workloads import Workload
 from sqe_chain.dev import KafkaServer, RedisServer
 
+pytestmark = [pytest.mark.release, pytest.mark.timeout(1500)]
+
 RECORDS = 2_000
 PATIENCE_S = 600.0  # only what hangs takes so long, whatever else this machine does
 BY_NAME = {system.name: system for system in SYSTEMS}
@@ -57,7 +59,6 @@ def installed(system: System) -> System:
     return system
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "workload"), RUNS)
 def test_results_are_right(place: Place, name: str, workload: Workload) -> None:
     results = Results()
@@ -122,7 +123,6 @@ def test_whoever_does_not_get_there_is_reported(place: Place, system: System, re
     assert all(reason in text for text in results.wrong.values())
 
 
-@pytest.mark.sample(1, of="commands of benchmarks")
 def test_the_command_writes_rows(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
     chosen = ("--systems", "plain,sqe-json-inprocess", "--workloads", "w2-fold")

@@ -18,6 +18,8 @@ from sqe_chain.stores.redis.connections import Server
 from tests.support.redis_servers import RedisCluster, send_command, server_info
 from tests.support.waiting import eventually, retry_until_available
 
+pytestmark = pytest.mark.release
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 

@@ -16,6 +16,8 @@ from tests.support.ports import own_port
 from tests.support.redis_servers import SERVICE, SentinelGroup, send_command
 from tests.support.waiting import PATIENCE_S, eventually, retry_until_available
 
+pytestmark = pytest.mark.release
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path

@@ -19,7 +19,6 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain import Flow, read, run, running, states, wrap
 from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
-from tests.support.sampling import SERVICES_ON_SPARK
 from tests.support.waiting import PATIENCE_S
 
 IN_PROCESS, WORKERS, SPARK = 'engine="inprocess"', 'engine="inprocess", workers=2', 'engine="spark"'
@@ -215,7 +214,7 @@ def test_a_file_that_runs_a_flow_is_exact_through_kill_9(kafka: str, redis_url: 
     }
 
 
-@pytest.mark.parametrize("engine", [IN_PROCESS, WORKERS, pytest.param(SPARK, marks=SERVICES_ON_SPARK)])
+@pytest.mark.parametrize("engine", [IN_PROCESS, WORKERS, pytest.param(SPARK, marks=pytest.mark.release)])
 def test_sigterm_ends_it_after_the_batch(kafka: str, redis_url: str, tmp_path: Path, engine: str) -> None:
     name = f"script-{uuid4().hex[:8]}"
     (tmp_path / "totals.py").write_text(SCRIPT.replace(IN_PROCESS, engine), encoding="utf-8")
@@ -235,7 +234,7 @@ def test_sigterm_ends_it_after_the_batch(kafka: str, redis_url: str, tmp_path: P
     assert '"stopped"' in text()
 
 
-@pytest.mark.parametrize("engine", [WORKERS, pytest.param(SPARK, marks=SERVICES_ON_SPARK)])
+@pytest.mark.parametrize("engine", [WORKERS, pytest.param(SPARK, marks=pytest.mark.release)])
 def test_a_script_of_json_with_types_of_its_own_is_exact_through_kill_9(
     kafka: str, redis_url: str, tmp_path: Path, engine: str
 ) -> None:
@@ -277,7 +276,7 @@ def test_a_script_of_json_with_types_of_its_own_is_exact_through_kill_9(
     assert [found["per-line"][f"l{number}"] for number in range(3)] == totals(3)
 
 
-@pytest.mark.parametrize("engine", ["inprocess", pytest.param("spark", marks=SERVICES_ON_SPARK)])
+@pytest.mark.parametrize("engine", ["inprocess", pytest.param("spark", marks=pytest.mark.release)])
 def test_a_chain_in_headers_is_read_by_anybody_and_stays_exact(
     kafka: str, redis_url: str, engine: Literal["inprocess", "spark"]
 ) -> None:
@@ -313,7 +312,7 @@ def test_a_chain_in_headers_is_read_by_anybody_and_stays_exact(
     assert len({dict(message.headers() or [])["ce_id"] for message in messages}) == 150
 
 
-@pytest.mark.parametrize("engine", ["inprocess", pytest.param("spark", marks=SERVICES_ON_SPARK)])
+@pytest.mark.parametrize("engine", ["inprocess", pytest.param("spark", marks=pytest.mark.release)])
 def test_loads_day_after_day_close_all_windows(
     kafka: str, redis_url: str, tmp_path: Path, engine: Literal["inprocess", "spark"]
 ) -> None:

@@ -27,6 +27,8 @@ from sqe_chain.ports import Output, Range
 from sqe_chain.stores import open_store
 from tests.support.waiting import PATIENCE_S
 
+pytestmark = [pytest.mark.release, pytest.mark.timeout(1500)]
+
 MESSAGES = 6_000
 KEYS = 40
 LINES = 3

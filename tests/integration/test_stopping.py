@@ -22,7 +22,6 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain import wrap
 from sqe_chain.dev.process import ProcessIdentity, wait_until
 from sqe_chain.logs.kafka import KafkaLog
-from tests.support.sampling import SERVICES_ON_SPARK
 from tests.support.waiting import PATIENCE_S
 
 COMMAND = Path(sys.executable).with_name("sqe-chain")
@@ -142,7 +141,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-ON_SPARK = pytest.param("spark", marks=SERVICES_ON_SPARK)
+ON_SPARK = pytest.param("spark", marks=pytest.mark.release)
 
 
 @pytest.fixture(params=["inprocess", "workers", ON_SPARK])

@@ -4,7 +4,6 @@
     python -m tests.mutants --again              all of them, whatever is known
     python -m tests.mutants --jobs 2             two at once, each in a copy of its own
     python -m tests.mutants --only marks         those whose name or subject has this text
-    python -m tests.mutants --sample 6           a few, which change with the commit; writes nothing
     python -m tests.mutants --only marks --with tests/protocol    look for tests that kill them; writes nothing
 
 It fails when a mutant survives, when a text that it replaces does not stand there once, and when what kills it fails
@@ -21,7 +20,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
-from hashlib import blake2b
 from queue import SimpleQueue
 
 from tests.mutants import first_look
@@ -42,9 +40,6 @@ from tests.mutants.ledger import (
 from tests.mutants.mutant import Mutant
 from tests.support.commit import commit as checked_out
 
-SCHEDULE_S = 4.0
-"""How long the simulator takes for one schedule, with starting Python."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge mutants.
@@ -62,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write("\n".join([*wrong, ""]))
         return 1
     left = [(one, ways) for one in chosen if (ways := _ways(one, options, known))]
-    keeps = not options.sample and not options.tests
+    keeps = not options.tests
     fresh = Known()
     with ExitStack() as stack:
         copies = SimpleQueue[Copy]()
@@ -114,28 +109,12 @@ def head() -> str:
     return checked_out()[:12]
 
 
-def sample(count: int, seconds: float, commit: str, known: Known) -> list[Mutant]:
-    """A few mutants, others for each commit, that are judged in so many seconds by the ledger. None of them needs servers."""
-    found: list[Mutant] = []
-    for one in sorted(ALL, key=lambda one: blake2b(f"{commit} {one.name}".encode()).digest()):
-        judged = [known[one.name, by] for by in (BY_TESTS, BY_SIMULATOR) if (one.name, by) in known]
-        took = sum(each.seconds if each.seed is None else min(each.seconds, SCHEDULE_S) for each in judged)
-        if len(found) < count and judged and not one.servers and took <= seconds:
-            found.append(one)
-            seconds -= took
-    return found
-
-
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutants", description=__doc__.splitlines()[0] if __doc__ else ""
     )
     parser.add_argument(
         "--only", action="append", default=[], help="those whose name or subject has this text"
-    )
-    parser.add_argument("--sample", type=int, default=0, help="so many, chosen by the commit")
-    parser.add_argument(
-        "--seconds", type=float, default=30.0, help="how long a sample takes at most, by the ledger"
     )
     parser.add_argument(
         "--with", dest="tests", nargs="+", default=[], help="run these tests instead of those named"
@@ -159,8 +138,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _chosen(options: argparse.Namespace) -> list[Mutant]:
-    if options.sample:
-        return sample(options.sample, options.seconds, head(), read_ledger())
     return [
         one
         for subject, own in CATALOGUE.items()
@@ -187,7 +164,7 @@ def _ways(one: Mutant, options: argparse.Namespace, known: Known) -> list[str]:
     wanted = [BY_TESTS] if (options.tests or one.tests) and not options.no_tests else []
     if one.schedules and not options.no_simulator and not options.tests:
         wanted.append(BY_SIMULATOR)
-    if options.again or options.tests or options.sample:
+    if options.again or options.tests:
         return wanted
     return [by for by in wanted if not is_known(one, by, known)]
 

@@ -35,7 +35,7 @@ from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal, Settings
 from sqe_chain.testing.faults import FaultyWriter
 from tests.support.memory_pipeline import totals_pipeline
-from tests.support.sampling import points
+from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, word
 
 When = Literal["before", "after"]
@@ -385,7 +385,7 @@ def test_after_a_crash_at_any_call_each_state_is_counted_once(when: When) -> Non
     assert at > 50
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_after_a_crash_at_any_write_the_service_may_go_on(when: When) -> None:
     sealed = 0
@@ -423,7 +423,7 @@ def test_an_outage_at_any_call_only_delays_it(of: Literal["broker", "store"], wh
     assert at > 5
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_run_that_slept_tells_nothing_older_than_what_was_told_meanwhile(when: When) -> None:
     """Wherever it is paused: another run takes over and publishes later changes; then it wakes up."""
@@ -448,7 +448,7 @@ def test_a_run_that_slept_tells_nothing_older_than_what_was_told_meanwhile(when:
     assert superseded > 40
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("known", [False, True])
 def test_a_run_that_was_superseded_does_not_say_that_it_has_announced(*, known: bool) -> None:
     """Also when there was nothing to publish."""

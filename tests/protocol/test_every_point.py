@@ -17,7 +17,7 @@ from sqe_chain.errors import Superseded, Unavailable
 from sqe_chain.testing import Crash
 from tests.support.checked_pipeline import CheckedPipeline
 from tests.support.fault_points import crash, raise_unavailable
-from tests.support.sampling import points
+from tests.support.suites import points
 from tests.support.unit_id_flows import unit_id_flow
 
 LAYOUTS = [
@@ -88,7 +88,7 @@ def test_no_answer_or_a_lost_reply_at_every_point(stages: int, state_partitions:
     assert at_every_point(stages, state_partitions, act, restart=True, numbers=numbers) > 50
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("stages", "state_partitions"), LAYOUTS)
 def test_a_zombie_from_every_point_changes_nothing(stages: int, state_partitions: int) -> None:
     """It is refused by name, unless nothing was left for it to do but to commit."""
@@ -123,7 +123,7 @@ def test_a_zombie_from_every_point_changes_nothing(stages: int, state_partitions
     assert outcomes == {"refused", "done before", "never paused"}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("within", [1, 4, 11])
 @pytest.mark.parametrize(("stages", "state_partitions"), LAYOUTS[:2])
 def test_a_zombie_wakes_while_its_successor_is_dead_half_way(

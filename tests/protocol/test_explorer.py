@@ -48,7 +48,7 @@ def durable_states(states: States) -> set[frozenset[object]]:
     }
 
 
-@pytest.mark.sample(1, of="long explorations")
+@pytest.mark.few(1, of="long explorations")
 @pytest.mark.parametrize(
     "configuration",
     [replace(TINY, crashes=0, silences=0), replace(ALONE, stages=1, words="a1")],
@@ -66,7 +66,7 @@ def test_without_the_shortcuts_the_same_durable_states_are_found(
     assert short.found < long.found
 
 
-@pytest.mark.sample(1, of="long explorations")
+@pytest.mark.few(1, of="long explorations")
 def test_an_exploration_that_was_interrupted_goes_on_and_finds_as_many(tmp_path: Path) -> None:
     whole = explored(TINY, tmp_path / "whole")
     found = Exploration(TINY, tmp_path / "parts")
@@ -137,7 +137,7 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
         yield found
 
 
-@pytest.mark.sample(2)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_a_short_path_which_can_be_taken_again(
     bug: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, patch: pytest.MonkeyPatch
@@ -188,7 +188,7 @@ def test_a_path_that_does_not_fit_says_what_would() -> None:
 # ---------------------------------------------------------------------- faults that were reached
 
 
-@pytest.mark.sample(1, of="long explorations")
+@pytest.mark.few(1, of="long explorations")
 @pytest.mark.parametrize("name", ["service-alone", "rebuild-alone", "move-alone"])
 def test_every_fault_at_every_call_of_every_step_is_reached(name: str) -> None:
     found = Coverage(replace(CONFIGURATIONS[name], stages=1), 1)

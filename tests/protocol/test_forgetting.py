@@ -22,7 +22,7 @@ from sqe_chain.protocol.forget import ForgetFlow, known_flow, known_flows
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore, InjectedFault
-from tests.support.sampling import points
+from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, word
 
 

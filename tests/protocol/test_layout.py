@@ -94,7 +94,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_enters_whatever_crashes_meanwhile(change: str) -> None:
     declare, declare_anew, also = CHANGES[change]

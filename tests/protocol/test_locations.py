@@ -138,7 +138,7 @@ def test_a_reader_finds_old_states_or_new_ones_after_each_write_of_a_rebuild() -
     assert {one.state_partitions for one in deployment.locations().stages.values()} == {3}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_rebuild_that_crashed_and_is_done_again_never_shows_half_of_it(when: str, *, resume: bool) -> None:

@@ -15,7 +15,7 @@ from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, Sto
 from sqe_chain.flow import Flow
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
-from tests.support.sampling import points
+from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 names = itertools.count()

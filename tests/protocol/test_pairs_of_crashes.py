@@ -17,10 +17,10 @@ from tests.support.memory_pipeline import (
     feed_with_replays,
     totals_pipeline,
 )
-from tests.support.sampling import points, some
+from tests.support.suites import points, some
 
 
-@pytest.mark.sample(28)
+@pytest.mark.few(28)
 @pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize(("step", "when"), CRASH_POINTS)
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
@@ -46,7 +46,7 @@ def test_all_pairs_of_crashes(stages: int, in_place: bool) -> None:
         found.check()
 
 
-@pytest.mark.sample(4)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
 def test_a_crash_around_every_single_write(stages: int, in_place: bool, when: str) -> None:

@@ -21,7 +21,7 @@ from sqe_chain.protocol.readers import Readers, Record, read_record, write_recor
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.readers import ReaderPipeline, sets
-from tests.support.sampling import points, some
+from tests.support.suites import points, some
 from tests.support.table_flows import table_flow
 
 
@@ -221,7 +221,7 @@ def test_two_readers_that_overlap_and_start_at_the_same_moment(tmp_path: Path) -
     raise AssertionError("more calls than that")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -31,7 +31,7 @@ from sqe_chain.segment.states import Claim
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.rebuilding import rebuild_after_a_crash
-from tests.support.sampling import points
+from tests.support.suites import points
 from tests.support.typed_results import payloads_of
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
@@ -173,7 +173,7 @@ def test_the_run_before_is_fenced_off() -> None:
     pipeline.check()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("mine", ["rebuild", "resume"])
 @pytest.mark.parametrize("theirs", ["rebuild", "resume", "service"])
 def test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing(mine: str, theirs: str) -> None:
@@ -524,7 +524,7 @@ HISTORIES = (
 )
 
 
-@pytest.mark.sample(6)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("recover", [start_the_service, rebuild_again, resume])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("history", HISTORIES)

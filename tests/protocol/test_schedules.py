@@ -29,7 +29,7 @@ from tests.support.random_schedules import run_schedule
 Patch = pytest.MonkeyPatch
 
 
-@pytest.mark.sample(2)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("tens", range(10))
 def test_random_schedules(tens: int) -> None:
     for seed in range(10 * tens, 10 * tens + 10):

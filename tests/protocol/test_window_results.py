@@ -13,7 +13,7 @@ from sqe_chain import Flow
 from sqe_chain.stages import Sessions, Tumbling, Window, WindowResult
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.rebuilding import rebuild_after_a_crash
-from tests.support.sampling import points
+from tests.support.suites import points
 
 HOUR_MS = 3_600_000
 

@@ -1,10 +1,9 @@
-"""What a run leaves out is drawn by the commit: one commit always runs the same, and commits together run everything."""
+"""The commit that is checked out, as records of runs name it."""
 
 from __future__ import annotations
 
 import subprocess
 from functools import cache
-from hashlib import blake2b
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[2]
@@ -15,9 +14,3 @@ def commit() -> str:
     """The commit that is checked out; "unknown" where there is no repository."""
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=TREE, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
-
-
-def drawn(what: str, choices: int, by: str | None = None) -> int:
-    """A number from 0 to `choices` - 1, another for each commit and each thing that is drawn."""
-    digest = blake2b(f"{by or commit()} {what}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % choices

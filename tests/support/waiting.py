@@ -13,7 +13,7 @@ PATIENT = "timeout_s=300&connect_timeout_s=300"
 """Parameters of a store's address for the same machine."""
 Result = TypeVar("Result")
 
-PATIENCE_S = 600
+PATIENCE_S = 200
 """Longer than anything takes, even while other programs have most of this machine: what still lasts, hangs."""
 
 

@@ -27,8 +27,6 @@ from tests.support import docs_examples
 from tests.support.docs_examples import ROOT, Block, Command
 
 PAGES = docs_examples.pages()
-NAMES = [docs_examples.name_of(page) for page in PAGES]
-EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=NAMES)
 WITH_PYTHON = [
     p for p in PAGES if any(b.language == "python" and not b.file for b in docs_examples.blocks(p))
 ]
@@ -39,7 +37,6 @@ ROOMS = ("flow", "stages", "replays", "testing", "stores", "ports", "wal")
 """Rooms with names for users."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=docs_examples.name_of)
 def test_python_runs(page: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", docs_examples.__file__, str(page)]
@@ -47,53 +44,52 @@ def test_python_runs(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@EVERY_PAGE
-def test_blocks_are_of_a_kind_that_is_checked(page: Path, tmp_path: Path) -> None:
-    indented = re.search(r"^[ \t]+```", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert indented is None, f"{page}: blocks begin at the margin, else nobody finds them"
-    for block in docs_examples.blocks(page):
-        assert block.language in LANGUAGES, f"{page}:{block.line}: ```{block.language}"
-        if block.language == "console":
-            assert block.text.startswith("$ "), f"{page}:{block.line}: a command begins with '$ '"
-        if block.language == "properties":
-            _check_properties(block, tmp_path)
-        if block.language == "toml":
-            tomllib.loads(block.text)
+def test_blocks_are_of_a_kind_that_is_checked(tmp_path: Path) -> None:
+    for page in PAGES:
+        indented = re.search(r"^[ \t]+```", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert indented is None, f"{page}: blocks begin at the margin, else nobody finds them"
+        for block in docs_examples.blocks(page):
+            assert block.language in LANGUAGES, f"{page}:{block.line}: ```{block.language}"
+            if block.language == "console":
+                assert block.text.startswith("$ "), f"{page}:{block.line}: a command begins with '$ '"
+            if block.language == "properties":
+                _check_properties(block, tmp_path)
+            if block.language == "toml":
+                tomllib.loads(block.text)
 
 
-@EVERY_PAGE
-def test_files_shown_are_used(page: Path) -> None:
-    found = docs_examples.blocks(page)
-    for block in found:
-        if block.file and not block.file.endswith((".proto", ".properties")):
-            stem = block.file.rpartition(".")[0]
-            others = "\n".join(other.text for other in found if other is not block)
-            assert re.search(rf"\b{stem}\b", others), f"{page}:{block.line}: nothing uses {block.file}"
+def test_files_shown_are_used() -> None:
+    for page in PAGES:
+        found = docs_examples.blocks(page)
+        for block in found:
+            if block.file and not block.file.endswith((".proto", ".properties")):
+                stem = block.file.rpartition(".")[0]
+                others = "\n".join(other.text for other in found if other is not block)
+                assert re.search(rf"\b{stem}\b", others), f"{page}:{block.line}: nothing uses {block.file}"
 
 
-@pytest.mark.slow
-@EVERY_PAGE
-def test_commands_exist(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SQE_CHAIN_KAFKA", "localhost:9092"), ("SQE_CHAIN_STORE", "redis://localhost")):
         monkeypatch.setenv(name, value)
-    for command in docs_examples.commands(page):
-        try:
-            _check(command, page)
-        except Exception as error:
-            raise AssertionError(f"{page}:{command.line}: {command.text}: {error!r}") from error
+    for page in PAGES:
+        for command in docs_examples.commands(page):
+            try:
+                _check(command, page)
+            except Exception as error:
+                raise AssertionError(f"{page}:{command.line}: {command.text}: {error!r}") from error
 
 
-@EVERY_PAGE
-def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if target.startswith(("http://", "https://")):
-            continue
-        path, _, anchor = target.partition("#")
-        found = (page.parent / path).resolve() if path else page
-        assert found.exists(), f"{page}: {target}"
-        if anchor:
-            assert anchor in _anchors(found), f"{page}: {target}; there are {sorted(_anchors(found))}"
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if target.startswith(("http://", "https://")):
+                continue
+            path, _, anchor = target.partition("#")
+            found = (page.parent / path).resolve() if path else page
+            assert found.exists(), f"{page}: {target}"
+            if anchor:
+                assert anchor in _anchors(found), f"{page}: {target}; there are {sorted(_anchors(found))}"
 
 
 def test_every_page_is_linked_from_the_index() -> None:

@@ -174,7 +174,6 @@ def test_sigterm_finishes_cleanly(
     assert standing.run_id == ""
 
 
-@pytest.mark.slow
 def test_a_newer_run_ends_this_one_with_its_own_status(
     flows: ModuleType, log: MemoryLog, store: str, command: Command
 ) -> None:

@@ -60,7 +60,6 @@ def run(command: Command, where: tuple[str, ...], *more: str, flow: str = "readi
     return command("run", f"cli_readers:{flow}", *where, "--engine", "inprocess", "--once", *more)
 
 
-@pytest.mark.slow
 def test_readers_are_run_shown_changed_and_forgotten(command: Command, where: tuple[str, ...]) -> None:
     store = where[2:4]
     assert (

@@ -102,7 +102,6 @@ def back(rows: Rows, batch: pa.RecordBatch) -> list[Any]:
     return rows.rows(batch.schema.names, batch.columns, batch.num_rows) if batch.num_rows else []
 
 
-@pytest.mark.slow
 @given(st.lists(EVERYTHING, max_size=4), st.integers(0, 4))
 def test_structs_come_back(values: list[Everything], cut: int) -> None:
     rows = rows_of(Everything)

@@ -10,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SCRIPT = """
 import io
 import sys
@@ -96,7 +94,6 @@ except AttributeError as error:
 """
 
 
-@pytest.mark.slow
 def test_structs_of_a_script_are_the_same_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     sent = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, check=False)

@@ -65,7 +65,6 @@ places = st.tuples(
 )
 
 
-@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.sets(places, max_size=60), max_size=5), st.integers(1, 9))
 def test_units_of_many_tasks_come_in_the_order_of_tuples(

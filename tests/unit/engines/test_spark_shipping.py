@@ -59,7 +59,6 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mod
         del sys.modules[name]
 
 
-@pytest.mark.slow
 def test_a_worker_elsewhere_runs_what_was_shipped(user_module: ModuleType, tmp_path: Path) -> None:
     session, before = Session(), list(sys.path)
     sent = shipping.ship(session)  # type: ignore[arg-type]
@@ -87,7 +86,6 @@ def test_a_worker_elsewhere_runs_what_was_shipped(user_module: ModuleType, tmp_p
     assert found.stdout.split() == ["41", "shipped", "True", "False", "True"], found.stderr
 
 
-@pytest.mark.slow
 def test_the_same_files_give_the_same_name(user_module: ModuleType) -> None:
     first, second = Session(), Session()
     shipping.ship(first)  # type: ignore[arg-type]

@@ -36,7 +36,6 @@ def started(then: str) -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-@pytest.mark.slow
 def test_it_ends_with_its_process() -> None:
     process, directory = started("input()")
     assert directory.is_dir()
@@ -44,7 +43,6 @@ def test_it_ends_with_its_process() -> None:
     assert not directory.exists()
 
 
-@pytest.mark.slow
 def test_a_forked_child_that_ends_leaves_it() -> None:
     process, directory = started(
         "import os, sys; pid = os.fork(); sys.exit(0) if not pid else os.wait(); input()"
@@ -64,7 +62,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
     assert not directory.exists()
 
 
-@pytest.mark.slow
 def test_what_belongs_to_a_living_process_stays() -> None:
     process, directory = started("input()")
     (directory / "modules.zip").touch()

@@ -70,7 +70,6 @@ def test_a_warning_of_a_library_reaches_the_log_of_the_service(
     assert caplog.record_tuples == [("some.library", logging.WARNING, "careful: 3")]
 
 
-@pytest.mark.slow
 def test_a_lost_worker_is_replaced_and_begins_as_the_others_did(team: Team, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     team.prepare(partial(commands.remember, file=begun))
@@ -83,7 +82,6 @@ def test_a_lost_worker_is_replaced_and_begins_as_the_others_did(team: Team, tmp_
     assert begun.read_text() == "x" * 4
 
 
-@pytest.mark.slow
 def test_a_worker_that_dies_while_it_has_nothing_to_do_is_noticed(team: Team) -> None:
     one = ProcessIdentity.of(team.pids()[0])
     assert one is not None
@@ -94,7 +92,6 @@ def test_a_worker_that_dies_while_it_has_nothing_to_do_is_noticed(team: Team) ->
     assert len(set(team.call([commands.pid, commands.pid]))) == 2
 
 
-@pytest.mark.slow
 def test_losses_in_one_batch_are_limited(team: Team) -> None:
     for _ in range(MOST_LOSSES - 1):
         with pytest.raises(Unavailable):
@@ -106,7 +103,6 @@ def test_losses_in_one_batch_are_limited(team: Team) -> None:
         team.call([commands.pid, commands.die])
 
 
-@pytest.mark.slow
 def test_signals_to_all_processes_end_no_worker_whenever_they_come(tmp_path: Path) -> None:
     """At its first instruction, and in the middle of a command."""
     team, go_on = Team(2, "workers of a test"), tmp_path / "go-on"

@@ -78,7 +78,6 @@ def test_the_fold_gives_what_all_values_at_once_give(values: list[dict[str, Any]
     assert exact(asdict(state)) == exact(expected(ALL, values))
 
 
-@pytest.mark.slow
 @settings(max_examples=50)
 @given(VALUES, st.sets(st.integers(0, 7)), st.booleans())
 def test_so_does_a_flow_wherever_batches_end(

@@ -86,7 +86,6 @@ def test_the_second_read_goes_on_where_the_first_has_ended(
     assert opened == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
 def test_what_is_read_is_what_was_hashed_whatever_the_time_of_the_last_change_says(
     tmp_path: Path, name: str

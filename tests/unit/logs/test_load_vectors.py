@@ -194,7 +194,6 @@ class Folder:
             self.counted[own] = begin + len(found)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_vectors(tmp_path: Path, suffix: str) -> None:
     vectors = VECTORS + (CUT if suffix.endswith(COMPRESSED_OR_PARQUET) else [])

@@ -339,7 +339,6 @@ def compare(
             assert outcome(records, sizes, changes=changes) == general
 
 
-@pytest.mark.slow
 @given(
     scripts(),
     st.lists(st.integers(2, 12), max_size=5),
@@ -353,7 +352,7 @@ def test_all_ways_give_the_same(
     compare(script, sizes, worthwhile, changes=changes, how=how)
 
 
-@pytest.mark.sample(45)
+@pytest.mark.few(45)
 @pytest.mark.parametrize("kind", sorted({*BENIGN, *EVIL}))
 @pytest.mark.parametrize("words", [["ant"], ["ant", "bee"], ["bee", "ant", "ant"]], ids=len)
 @pytest.mark.parametrize("how", ["values", "headers", "mixed"])
@@ -377,7 +376,6 @@ def test_ordinary_records_are_decided_about_in_runs(worthwhile: int, how: Carrie
     assert taken == ([54] if worthwhile == 1 else [])
 
 
-@pytest.mark.slow
 @given(
     st.lists(
         st.builds(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -233,7 +232,6 @@ def as_a_plain_consumer(messages: list[Record]) -> Any:
     return accepted, replays.marks("words", 0).to_json()
 
 
-@pytest.mark.slow
 @settings(deadline=None)
 @given(
     seed=st.integers(0, 1 << 30),

@@ -212,7 +212,6 @@ def ran(
     )
 
 
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(plans, st.lists(words, max_size=8), st.booleans(), st.booleans())
 def test_all_shapes_give_what_closures_give(

@@ -88,7 +88,6 @@ def batches(draw: st.DrawFn) -> list[list[Record]]:
     return [records[begin:end] for begin, end in pairwise(begins)]
 
 
-@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     batches(),

@@ -19,8 +19,7 @@ def note(state: StringValue, word: StringValue) -> None:
     state.value += word.value
 
 
-@pytest.mark.slow
-@pytest.mark.sample(3)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("recent", [0, 1, 4])
 @pytest.mark.parametrize("block", [1, 2, 1_000])
 @given(st.lists(st.sampled_from("abcdefg"), max_size=25))

@@ -413,7 +413,6 @@ def in_batches(lists: list[list[Step]], **options: Any) -> tuple[list[bool], Row
     return forwarded, rows
 
 
-@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(batches, st.sampled_from([0, 1, 5, 70, 200]), st.sampled_from(["forward", "drop"]))
 def test_verdicts_are_those_of_the_definition_in_batches_torn_anywhere(
@@ -431,7 +430,6 @@ def test_verdicts_are_those_of_the_definition_in_batches_torn_anywhere(
     assert in_batches(records, interval_ms=interval_ms, late=late)[0] == expected
 
 
-@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(batches, st.sampled_from([1, 2, 3]), st.sampled_from(["hold", "drop"]))
 @example([[("a", 0), ("a", 13), ("b", 6)], [("a", 13)]], 2, "hold")
@@ -445,7 +443,6 @@ def test_with_a_guard_cutting_and_tearing_changes_nothing(
     assert in_batches(records, interval_ms=5, guard=guard)[0] == whole
 
 
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(batches, st.sampled_from([1, 2, 3]), st.sampled_from([0, 5, 20, 60]))
 def test_with_a_guard_verdicts_are_those_of_the_definition(
@@ -463,7 +460,6 @@ def test_with_a_guard_verdicts_are_those_of_the_definition(
     assert in_batches(records, interval_ms=interval_ms, guard=guard)[0] == expected
 
 
-@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(batches, st.data())
 def test_behind_the_replay_check_any_prefix_fed_again_changes_nothing(

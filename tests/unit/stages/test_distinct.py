@@ -180,7 +180,6 @@ batches = st.lists(st.lists(records, max_size=10), max_size=8)
 kinds = st.sampled_from([Tumbling(1), Tumbling(10), Tumbling(150), Sessions(0), Sessions(5), Sessions(100)])
 
 
-@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(batches, kinds, st.sampled_from([0, 3, 100]))
 def test_verdicts_are_those_of_the_definition_in_batches_torn_anywhere(
@@ -197,7 +196,6 @@ def test_verdicts_are_those_of_the_definition_in_batches_torn_anywhere(
             )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("windows", [Tumbling(1_000), Sessions(400)])
 def test_the_bound_holds_for_fifty_windows(windows: Tumbling | Sessions) -> None:
     """One new id each 10 ms, seen again 300 ms later; 20 batches a second of event time."""

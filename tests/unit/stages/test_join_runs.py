@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,7 +88,6 @@ def batches(draw: st.DrawFn) -> list[list[Record]]:
     return found
 
 
-@pytest.mark.slow
 @given(batches(), st.sampled_from(["inner", "left"]), st.sampled_from([0, 8, None]))
 def test_runs_give_what_single_records_give(
     found: list[list[Record]], how: How, history_ms: int | None

@@ -122,7 +122,6 @@ def test_a_value_joins_what_the_table_said_at_its_time(
     assert (found, late) == (wanted, [])
 
 
-@pytest.mark.slow
 @given(told(), st.sampled_from(["inner", "left"]), st.integers(0, 9), st.integers(0, 9))
 def test_each_pair_that_is_close_is_joined_once(
     batches: list[list[Record]], how: str, before_ms: int, after_ms: int

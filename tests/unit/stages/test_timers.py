@@ -255,7 +255,6 @@ def told_of(draw: st.DrawFn) -> list[list[Step]]:
     return batches
 
 
-@pytest.mark.slow
 @given(told_of(), st.sampled_from([None, 1, 7, 25, 1_000, 90_000, FAR_MS]))
 def test_they_fire_as_the_definition_says(batches: list[list[Step]], expire_after_ms: int | None) -> None:
     told, rows = run(batches, torn=True, expire_after_ms=expire_after_ms, clock_ms=0)
@@ -586,7 +585,6 @@ def test_a_state_that_cannot_be_stored_is_its_records_fault() -> None:
         stage.accept(said(1))
 
 
-@pytest.mark.slow
 def test_rows_stay_few_however_many_keys_come() -> None:
     """200,000 records, each of a new key: no more rows than keys within the time that a state lives, and the index of those."""
     life_ms, batch_size, per_batch = 6_400, 5_000, 5_000

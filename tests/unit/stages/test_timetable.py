@@ -42,7 +42,6 @@ def run(
     return taken
 
 
-@pytest.mark.slow
 @given(batches, st.booleans(), st.sampled_from([1, 2, 4_096]))
 def test_each_listing_comes_once_in_the_batch_in_which_it_is_due(
     lists: list[Batch], exact: bool, group_records: int
@@ -122,7 +121,6 @@ def test_index_rows_go_two_batches_after_their_bucket_and_the_manifest_with_them
     assert table.rows() == content
 
 
-@pytest.mark.slow
 def test_small_batches_share_an_index_row_and_large_ones_have_parts() -> None:
     def index_rows(size: int) -> int:
         table = MemoryTable()

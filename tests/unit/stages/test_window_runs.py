@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,7 +91,6 @@ def batches(draw: st.DrawFn) -> list[Batch]:
     return found
 
 
-@pytest.mark.slow
 @given(batches(), st.sampled_from([0, 5]))
 def test_runs_give_what_single_records_give(found: list[Batch], lateness_ms: int) -> None:
     rows: Rows = {}
@@ -110,7 +108,6 @@ def test_runs_give_what_single_records_give(found: list[Batch], lateness_ms: int
         assert other == rows
 
 
-@pytest.mark.slow
 @given(batches(), st.sampled_from([0, 5]))
 def test_an_object_may_go_on_with_the_next_batch(found: list[Batch], lateness_ms: int) -> None:
     first, second = MemoryTable(), MemoryTable()

@@ -314,7 +314,6 @@ def views_of(retained: list[Told], opened: list[Told]) -> dict[bytes, tuple[Span
     }
 
 
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(batches, kinds, st.sampled_from([0, 3, 50, 300]), st.sampled_from([0, 7, 200]), st.booleans())
 def test_verdicts_and_results_are_those_of_the_definition_in_batches_torn_anywhere(

@@ -165,7 +165,6 @@ def test_what_extended_result_codes_mean(code: int, kind: type) -> None:
     assert isinstance(mapped(error, "path"), kind)
 
 
-@pytest.mark.slow
 def test_many_processes_may_open_a_new_file_at_once(path: Path) -> None:
     program = "import sys; from sqe_chain.stores.sqlite import SqliteStore; SqliteStore(sys.argv[1]).check()"
     processes = [subprocess.Popen([sys.executable, "-c", program, str(path)]) for _ in range(6)]

@@ -114,14 +114,12 @@ def test_a_commit_of_another_program_in_between_is_noticed(tmp_path: Path) -> No
         written.flush(*rows_of(1))
 
 
-@pytest.mark.slow
 def test_few_handles_are_kept(tmp_path: Path) -> None:
     for number in range(12):
         WrittenTable(TableDirectory(f"{tmp_path}/{number}")).claim().flush(*rows_of(0))
     assert len(delta_handles._kept) <= delta_handles._MOST
 
 
-@pytest.mark.slow
 def test_entries_that_have_expired_are_deleted_and_nothing_is_lost(tmp_path: Path) -> None:
     written = WrittenTable(TableDirectory(f"{tmp_path}/t")).claim()
     for number in range(3):

@@ -24,7 +24,6 @@ from tests.fuzzing.targets import CORPUS, TARGETS, known, vectors
 from tests.mutants.injection import misplaced
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(TARGETS))
 def test_what_is_known_is_read_as_it_has_to_be(name: str) -> None:
     seen = set[Hashable]()
@@ -58,7 +57,6 @@ def test_the_reference_knows_the_vectors() -> None:
         assert carried.content == judge(bytes.fromhex(one["envelope"])).content
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(TARGETS))
 def test_a_seed_always_does_the_same(name: str) -> None:
     def run() -> tuple[object, ...]:
@@ -132,7 +130,6 @@ def test_what_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         list(until(engine, 10, None, lambda data: None))
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     options = [
         "--target",

@@ -18,7 +18,6 @@ FIRST_STAGE_FIRST = Replacement(
 )
 
 
-@pytest.mark.slow
 def test_a_defect_is_found_in_a_copy() -> None:
     before = (PACKAGE / FIRST_STAGE_FIRST.file).read_text()
     finding = time_to_detect((FIRST_STAGE_FIRST,), seconds=60)
@@ -27,7 +26,6 @@ def test_a_defect_is_found_in_a_copy() -> None:
     assert (PACKAGE / FIRST_STAGE_FIRST.file).read_text() == before
 
 
-@pytest.mark.slow
 def test_several_processes_tell_the_same() -> None:
     """The first violation by seed, and the counts of all schedules up to it."""
     alone, together = (time_to_detect((FIRST_STAGE_FIRST,), seconds=300, jobs=jobs) for jobs in (1, 2))
@@ -36,7 +34,6 @@ def test_several_processes_tell_the_same() -> None:
     assert told[0] == told[1]
 
 
-@pytest.mark.slow
 def test_a_defect_as_the_diff_of_its_fix(tmp_path: Path) -> None:
     one = FIRST_STAGE_FIRST
     name, fixed = f"sqe_chain/{one.file}", (PACKAGE / one.file).read_text()
@@ -51,7 +48,6 @@ def test_a_defect_as_the_diff_of_its_fix(tmp_path: Path) -> None:
     assert finding.killed_by is not None, finding.output
 
 
-@pytest.mark.slow
 def test_a_text_that_is_not_there_is_said() -> None:
     with pytest.raises(AssertionError, match="stands there 0 times"):
         time_to_detect((Replacement("chain.py", "no such line", ""),))

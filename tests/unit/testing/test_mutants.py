@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import is_known, main, sample, tables_of
+from tests.mutants.__main__ import is_known, main, tables_of
 from tests.mutants.catalogue import ALL
 from tests.mutants.injection import TREE, misplaced
 from tests.mutants.ledger import (
@@ -64,16 +64,6 @@ def test_the_page_has_the_tables_of_the_ledger() -> None:
     assert page_with(page, tables_of(known)) == page, "run make mutants, or python -m tests.mutants --tables"
 
 
-def test_a_sample_changes_with_the_commit_and_keeps_to_its_time() -> None:
-    known = {(one.name, BY_TESTS): judged(one, seconds=4.0) for one in ALL}
-    chosen = {commit: sample(6, 30.0, commit, known) for commit in ("a", "b")}
-    assert chosen["a"] != chosen["b"]
-    assert chosen["a"] == sample(6, 30.0, "a", known)
-    assert len(chosen["a"]) == 6
-    assert len(sample(6, 9.0, "a", known)) == 2
-    assert sample(6, 30.0, "a", {}) == [], "of what was never judged nobody knows how long it takes"
-
-
 def test_what_was_changed_since_or_survived_has_to_be_judged_again() -> None:
     one = mutant("one", ("chain.py", "new", "old"), tests=("tests/x.py::test_y",))
     other = mutant("one", ("chain.py", "new", "other"), tests=("tests/x.py::test_y",))
@@ -83,7 +73,6 @@ def test_what_was_changed_since_or_survived_has_to_be_judged_again() -> None:
     assert gaps({}, [one]) == ["one: not judged by tests as it is now"]
 
 
-@pytest.mark.slow
 def test_a_survivor_fails_the_build_and_one_that_a_test_kills_does_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,8 +130,3 @@ def test_the_seed_of_a_judgement_is_that_of_the_schedule_that_found_it() -> None
     assert judged(one, "once, seed 82").seed == 82
     assert judged(one, None).seed is None
     assert judged(one).seed is None
-
-
-def test_a_schedule_that_is_known_to_find_a_mutant_takes_little_of_a_sample_s_time() -> None:
-    known = {(one.name, BY_SIMULATOR): judged(one, "once, seed 1", seconds=500.0) for one in ALL}
-    assert len(sample(6, 30.0, "a", known)) == 6

@@ -274,7 +274,6 @@ def hashed(event: Event) -> Event:
     return {**event, "hash": hash(event["robot"])}
 
 
-@pytest.mark.slow
 def test_the_order_of_a_set_and_hashes_show_in_other_processes() -> None:
     flow = flow_with(tagged)
     flow.source("other", dict).map(hashed).to("hashed", key=robot_of, partitions=1)

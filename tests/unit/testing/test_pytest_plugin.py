@@ -31,7 +31,6 @@ def test_not_exact(prove):
 """
 
 
-@pytest.mark.slow
 def test_a_failure_shows_the_seed(tmp_path: Path) -> None:
     (tmp_path / "test_module.py").write_text(MODULE)
     options = ["-q", "-p", "no:cacheprovider", "-p", pytest_plugin.__name__, "--sqe-chain-seed", "7"]

@@ -136,7 +136,6 @@ LOADED_ONLY = {
 """What a tool imports by the way: of the package's public modules, and of modules that have something else that it calls."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "options"),
     [
@@ -224,7 +223,6 @@ def test_a_configuration_that_was_not_explored_to_its_end_is_stated(whole: bool)
     assert found == ("The recorded runs name nothing that they did not reach." if whole else stated)
 
 
-@pytest.mark.slow
 def test_a_run_is_recorded_with_what_it_ran_on(tmp_path: Path) -> None:
     file = tmp_path / "ledger.jsonl"
     options = ["--executions", "300", "--target", "keys", "--seed", "5"]

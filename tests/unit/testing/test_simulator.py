@@ -50,7 +50,6 @@ def test_a_schedule_is_plain_data() -> None:
         assert Schedule.from_json(schedule.to_json()) == schedule
 
 
-@pytest.mark.slow
 def test_in_every_schedule_three_faults_happen_at_least() -> None:
     assert min(count_faults(simulate(drawn(seed)).fired) for seed in range(100)) >= 3
 
@@ -271,7 +270,6 @@ def whole() -> list[int]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_what_is_broken_on_purpose_is_found(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     """By a schedule that violates nothing while the code is whole."""
@@ -330,7 +328,6 @@ def test_steps_within_pauses_become_fewer_at_tables_too() -> None:
         assert small.steps == (["run", "totals", 1, [[*pause[:-1], [kept]]]],)
 
 
-@pytest.mark.slow
 def test_a_campaign_counts_faults_and_invariants(
     capsys: pytest.CaptureFixture[str], whole: list[int]
 ) -> None:

@@ -27,7 +27,6 @@ def test_every_step_that_there_is_must_be_reached() -> None:
     assert known == set(STEPS)
 
 
-@pytest.mark.slow
 def test_whatever_happens_has_a_name_that_must_be_reached() -> None:
     fired = Counter[str]()
     for seed in range(80):
@@ -50,7 +49,6 @@ def test_steps_are_counted_with_the_facts_they_feed_and_those_within_faults() ->
     assert [*reached_by(["rubbish", "far", 0, "twice"])] == ["step: rubbish", "malformed: twice"]
 
 
-@pytest.mark.slow
 def test_a_large_campaign_that_never_reaches_something_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -53,7 +53,6 @@ def flow_of(fold: Any = add) -> Flow:
     return flow
 
 
-@pytest.mark.slow
 @FEW
 @given(st.data())
 def test_a_flow_is_exact_in_whatever_is_drawn(data: st.DataObject) -> None:

@@ -85,7 +85,6 @@ def test_the_run_does_everything_that_a_log_does() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("fault", ["before", "half", "after"])
 def test_a_crash_at_every_call(fault: Fault, ending: str) -> None:
@@ -111,7 +110,6 @@ def go_on(disk: MemoryFiles, broker: Any, source: Source) -> None:
     assert_exact(broker, source)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_second_crash_while_the_first_is_repaired(ending: str) -> None:
     draw = random.Random(20)
@@ -138,8 +136,7 @@ def test_what_a_kill_left_in_memory_is_durable_before_anything_is_built_on_it() 
             go_on(disk.power_lost(), broker, source)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(2)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("length", [1, 2, 40])
 @pytest.mark.parametrize("fault", ["full", "full half"])
 def test_a_full_disk_is_an_error_and_loses_nothing(fault: Fault, length: int) -> None:
@@ -152,8 +149,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(fault: Fault, length: int) ->
         assert not refused, f"{fault} call {number}, {call}: refused, and published: {refused}"
 
 
-@pytest.mark.slow
-@pytest.mark.sample(2)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("length", [1, 2, 40])
 @pytest.mark.parametrize("fault", ["refused", "refused half"])
 def test_a_disk_and_a_broker_that_refuse_everything_lose_nothing(fault: Fault, length: int) -> None:
@@ -164,8 +160,7 @@ def test_a_disk_and_a_broker_that_refuse_everything_lose_nothing(fault: Fault, l
         go_on(disk.killed(), broker, source)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(3)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_crash_soon_after_a_full_disk(ending: str) -> None:
     for number in range(0, len(CALLS), 2):
