@@ -17,8 +17,10 @@ from sqe_chain.conversions.text import checked_decimal, checked_time, exact_floa
 _TIMES: Final = {"datetime", "time", "timedelta"}
 _FINE: Final = re.compile(rb'\.[0-9]{6}[0-9]*[1-9][0-9]*["ZzDHMS+-]').search
 """What may be a time that would be rounded; nothing else is searched for it in full."""
+may_be_time: Final = re.compile(rb':[0-9]{2}"').search
+"""What a time in text ends with, unless it is in UTC; nothing else is searched for offsets."""
 has_offset: Final = re.compile(
-    rb'T[0-2][0-9]:[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?[+-][0-9]{2}:[0-9]{2}"'
+    rb'[T"][0-2][0-9]:[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?[+-][0-9]{2}:[0-9]{2}"'
 ).search
 """What may have been a time with an offset that is not whole minutes, among values of any type."""
 _LONG: Final = re.compile(rb"(?:[\[:, \t\n]|^)-?[0-9]{16}").search

@@ -11,7 +11,15 @@ import msgspec
 
 from sqe_chain.codecs.aggregates import is_aggregates
 from sqe_chain.codecs.codec import Codec, Field, FieldKind, Shape, codec_name
-from sqe_chain.codecs.exact_json import SHALLOW, check_depth, check_zones, has_offset, has_times, reader_of
+from sqe_chain.codecs.exact_json import (
+    SHALLOW,
+    check_depth,
+    check_zones,
+    has_offset,
+    has_times,
+    may_be_time,
+    reader_of,
+)
 from sqe_chain.codecs.exact_states import checker, objection, settler
 from sqe_chain.codecs.json_changes import misread
 from sqe_chain.codecs.json_shape import kinds_of, nests_freely, runs_code, shape_of
@@ -82,7 +90,7 @@ class Json(Codec[Value]):
             ValueError: a number is NaN or infinite, a time has an offset of seconds, or it is nested too deep.
         """
         data = _encode(value)
-        if self._times or (self._floats and b"T" in data and has_offset(data)):
+        if self._times or (self._floats and may_be_time(data) and has_offset(data)):
             check_zones(value)
         # msgspec writes null for NaN and infinity, which a field of numbers could not read back.
         if self._floats and data.find(b"null") >= 0 and not _is_finite(msgspec.to_builtins(value)):

@@ -522,7 +522,7 @@ def test_one_moment_is_one_key_whatever_zone_says_it() -> None:
     ("kind", "value"),
     [
         (datetime, OLD),
-        (time, time(1, tzinfo=timezone(timedelta(seconds=30)))),
+        (time, time(1, tzinfo=timezone(timedelta(seconds=90)))),
         (list[datetime | None], [None, OLD]),
     ],
 )
@@ -530,9 +530,11 @@ def test_json_refuses_offsets_that_it_cannot_express(kind: Any, value: Any) -> N
     made = msgspec.defstruct("Row", [("x", kind)])
     with pytest.raises(ValueError, match="its offset has seconds"):
         codec_for(made).encode(made(value))
-    if value == OLD:
+    if not isinstance(value, list):
         plain = codec_for(dict)
-        with pytest.raises(ValueError, match="its offset has seconds"):
-            plain.encode({"a": [{"x": value}], "b": 1})
+        for holder in ({"a": [{"x": value}], "b": 1}, {"x": value}, {"x": (value,)}, {"x": made(value)}):
+            with pytest.raises(ValueError, match="its offset has seconds"):
+                plain.encode(holder)
+        assert plain.encode({"x": "01:02:03+01:00", "y": time(1, 2, 3, tzinfo=UTC)})
         assert plain.encode({"x": "2026-11-20T06:00:00+01:00", "y": datetime(1850, 1, 1, tzinfo=UTC)})
     assert codec_for(made).encode(made(datetime(1850, 1, 1, tzinfo=UTC)))
