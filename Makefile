@@ -27,7 +27,7 @@ demo: setup demo-servers  ## two services on Kafka, Spark and Redis, killed agai
 
 .PHONY: demo-ingest
 demo-ingest: setup demo-servers  ## the same into tables of both kinds: each row once, by DuckDB and Spark, through kills of both services
-	@$(BIN)/python -m sqe_chain.dev fetch cassandra
+	@$(BIN)/python -m sqe_chain.ext.dev fetch cassandra
 	$(BIN)/python -m services.demo_ingest $(ARGS)
 
 .PHONY: chaos-compose
@@ -41,7 +41,7 @@ test: stages  ## before each commit: lint, types, tests on real servers; of case
 
 .PHONY: test-all
 test-all: stages  ## before a release: all cases, faults in docker compose, more schedules, all mutants
-	@$(STAGE) "mutants" $(BIN)/python -m tests.mutants --again
+	@$(STAGE) "mutants" $(BIN)/python -m tests.lab.mutants --again
 
 .PHONY: stages
 stages: setup
@@ -56,7 +56,7 @@ programs:
 
 .PHONY: stages-without-servers
 stages-without-servers:
-	@$(STAGE) "simulator" $(BIN)/python -m sqe_chain.testing.simulator --schedules $(SCHEDULES) --seed 0 --jobs 0
+	@$(STAGE) "simulator" $(BIN)/python -m tests.lab.simulator --schedules $(SCHEDULES) --seed 0 --jobs 0
 	@$(MAKE) --no-print-directory lint
 	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) --suite $(SUITE) --durations 0 --durations-min 2
 	@$(STAGE) "explorer, fuzzing" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FINDERS)
@@ -65,9 +65,9 @@ stages-without-servers:
 FINDERS := find-paths find-bytes
 .PHONY: $(FINDERS)
 find-paths:
-	$(BIN)/python -m sqe_chain.testing.explorer small move
+	$(BIN)/python -m tests.lab.explorer small move
 find-bytes:
-	$(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 8
+	$(BIN)/python -m tests.lab.fuzzing --executions 100000000 --seconds 8
 
 # What the tests in docker compose need later; they say themselves what is wrong with it.
 .PHONY: images
@@ -93,19 +93,19 @@ explore: python  ## property tests with new random examples; repeat as often as 
 
 .PHONY: simulate
 simulate: python  ## 10,000 chains of services under random faults: ARGS="--schedules N --seed S" for others
-	$(BIN)/python -m sqe_chain.testing.simulator $(ARGS)
+	$(BIN)/python -m tests.lab.simulator $(ARGS)
 
 .PHONY: explore-states
 explore-states: python  ## all interleavings of a few runs, crashes and lost replies, breadth first: ARGS="NAME --directory DIR"
-	$(BIN)/python -m sqe_chain.testing.explorer $(ARGS)
+	$(BIN)/python -m tests.lab.explorer $(ARGS)
 
 .PHONY: mutants
 mutants: setup servers  ## deliberate bugs: fails unless tests, and the simulator, kill each of them: ARGS="--only TEXT"
-	$(BIN)/python -m tests.mutants $(ARGS)
+	$(BIN)/python -m tests.lab.mutants $(ARGS)
 
 .PHONY: fuzz
 fuzz: python  ## envelopes, headers, keys, frames, JSON: all ways of reading give one answer: ARGS="--executions N --directory DIR"
-	$(BIN)/python -m tests.fuzzing $(ARGS)
+	$(BIN)/python -m tests.lab.fuzzing $(ARGS)
 
 .PHONY: reliability-report
 reliability-report: python  ## write the tables of docs/reliability.md from what was recorded
@@ -193,10 +193,10 @@ python: .venv/.installed
 
 .PHONY: servers
 servers: setup
-	@$(BIN)/python -m sqe_chain.dev fetch
+	@$(BIN)/python -m sqe_chain.ext.dev fetch
 	@$(BIN)/sqe-chain dev warm
 
 # Cassandra is downloaded only on request.
 .PHONY: demo-servers
 demo-servers: setup
-	@$(BIN)/python -m sqe_chain.dev fetch kafka redis
+	@$(BIN)/python -m sqe_chain.ext.dev fetch kafka redis

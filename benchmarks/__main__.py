@@ -34,12 +34,12 @@ from benchmarks.service import Run, Service, Timed
 from benchmarks.small import empty_jobs, small_batches
 from benchmarks.starting import starting
 from benchmarks.write_ahead_log import write_ahead_log
-from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
+from sqe_chain.adapters import WithSchema, open_store
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.spark import open_session
+from sqe_chain.ext.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.flow import Flow
-from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stores import WithSchema, open_store
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)

@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from benchmarks.flows import LINES, PARTITIONS
 from services._proto.fastening_pb2 import Fastening
 from sqe_chain.chain import root_position
+from sqe_chain.envelope.partitioner import Partitioner
 from sqe_chain.envelope.template import OutputTemplate
-from sqe_chain.partitioner import Partitioner
 
 START_MS = 1_700_000_000_000
 WARM_UP = 40_000

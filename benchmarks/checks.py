@@ -11,10 +11,10 @@ from redis import Redis
 from benchmarks.backlog import Backlog
 from benchmarks.flows import PARTITIONS
 from services._proto.fastening_pb2 import Fastening, LineTotal
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.envelope.message import read
-from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.replays.filter import ReplayFilter
-from sqe_chain.stores import open_store
+from sqe_chain.envelope.replay_filter import ReplayFilter
 
 _PATIENCE_S = 10.0
 

@@ -25,8 +25,8 @@ from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition, new_origin
 from sqe_chain.ports import Headers, Output
-from sqe_chain.segment.collector import Made
-from sqe_chain.segment.outputs import Gatherer
+from sqe_chain.task.collector import Made
+from sqe_chain.task.outputs import Gatherer
 
 INPUTS, PARTITIONS, ROUNDS = 1_000, 4, 40
 NOW_MS = 1_700_000_000_000

@@ -10,8 +10,8 @@ from benchmarks.backlog import WARM_UP, Backlog
 from benchmarks.checks import check_count, check_totals
 from benchmarks.flows import ALERT_EACH, PARTITIONS, aggregation, joined, windows
 from services._proto.fastening_pb2 import LineTotal
+from sqe_chain.adapters import open_store
 from sqe_chain.stages import results_in
-from sqe_chain.stores import open_store
 
 if TYPE_CHECKING:
     from benchmarks.__main__ import Bench

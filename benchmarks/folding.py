@@ -24,15 +24,15 @@ from benchmarks.envelopes import Record
 from benchmarks.machine import facts
 from benchmarks.peers.flows import Fastening, declared_fold
 from services._proto.fastening_pb2 import Fastening as FasteningMessage
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow import count, sum_
 from sqe_chain.flow.generated_fold import fold_of, states_of
 from sqe_chain.flow.stage_kind import LiveState
 from sqe_chain.ports import Header, Range
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.event_times import EventTimes
-from sqe_chain.segment.reading import Reading
-from sqe_chain.segment.results import Job, Portion
-from sqe_chain.segment.states import Claim, Transition
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.reading import Reading
+from sqe_chain.task.results import Job, Portion
+from sqe_chain.task.states import Claim, Transition
 
 RECORDS, BLOCK, KEYS, ROUNDS = 30_000, 1_000, 1_000, 20
 AGGREGATES = {"events": count(), "fastened": sum_("fastened"), "failed": sum_("failed")}

@@ -28,9 +28,9 @@ from rich.table import Table
 from benchmarks.flows import PARTITIONS
 from benchmarks.hops import Latest, Said
 from services.demo.process import Process, tail
-from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.envelope.message import EnvelopeHead
-from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.ext.dev import KafkaServer, RedisServer
 
 ROOT = Path(__file__).resolve().parent.parent
 

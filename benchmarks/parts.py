@@ -23,16 +23,16 @@ from benchmarks.flows import (
 )
 from services._proto.fastening_pb2 import Fastening, LineTotal
 from services.fastening import robot_of
+from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import EnvelopeHead
 from sqe_chain.envelope.wire import RESIDUE
 from sqe_chain.flow import Flow
-from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import Header, Message, Range
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.event_times import EventTimes
-from sqe_chain.segment.reading import Reading
-from sqe_chain.segment.results import Job, Portion
-from sqe_chain.segment.states import Claim, Transition
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.reading import Reading
+from sqe_chain.task.results import Job, Portion
+from sqe_chain.task.states import Claim, Transition
 
 BLOCKS = 12
 ROUNDS = 25

@@ -24,7 +24,7 @@ from redis import Redis
 
 from benchmarks.flows import PARTITIONS
 from sqe_chain.ports import Header, StateStore
-from sqe_chain.segment.states import Claim, Transition, persist
+from sqe_chain.task.states import Claim, Transition, persist
 
 _CHUNK = 1_000
 _UPDATE = "UPDATE sqe_chain.sqe_states SET state = ? WHERE flow = ? AND stage = ? AND part = ? AND key = ?"

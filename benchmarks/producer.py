@@ -12,7 +12,7 @@ import time
 from confluent_kafka import Producer
 
 from benchmarks.flows import PARTITIONS
-from sqe_chain.partitioner import Partitioner
+from sqe_chain.envelope.partitioner import Partitioner
 
 TICK_S = 0.001
 

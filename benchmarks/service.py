@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from benchmarks.machine import Spent
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.engines.spark import SparkEngine
 from sqe_chain.flow import Flow
-from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment, Ports
@@ -21,7 +22,6 @@ from sqe_chain.protocol.events import Committed, Event, Persisted
 from sqe_chain.protocol.interfaces import Engine, When
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stores import open_store
 
 
 class Clock:

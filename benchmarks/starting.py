@@ -18,8 +18,8 @@ from rich.table import Table
 
 from benchmarks.flows import PARTITIONS
 from benchmarks.latency import IN_PROCESS, SPARK, Place, Service
-from sqe_chain.dev import KafkaServer, RedisServer
-from sqe_chain.partitioner import Partitioner
+from sqe_chain.envelope.partitioner import Partitioner
+from sqe_chain.ext.dev import KafkaServer, RedisServer
 
 CASES = ((1_000, 10_000), (1_000, 200_000), (1_000_000, 10_000))
 """Keys that have a state, and records of a batch."""

@@ -31,12 +31,12 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from benchmarks.machine import facts
-from sqe_chain.partitioner import partition_of
+from sqe_chain.envelope.partitioner import partition_of
+from sqe_chain.ext.tables import Memtable, TableSchema, open_table
+from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN
+from sqe_chain.ext.tables.directory import TableDirectory
+from sqe_chain.ext.tables.sink import TableSink
 from sqe_chain.ports import Flush, SinkClaim
-from sqe_chain.tables import Memtable, TableSchema, open_table
-from sqe_chain.tables.arrow import ROWS_OF_A_PLAN
-from sqe_chain.tables.directory import TableDirectory
-from sqe_chain.tables.sink import TableSink
 
 ROWS, BLOCK, ROUNDS = 1_000_000, 1_000, 5
 INTERVAL_S, ROWS_A_SECOND, PARTS = 5, 200, 1

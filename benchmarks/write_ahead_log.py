@@ -28,10 +28,10 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.wal import DurableProducer, LocalFiles, Record, WriteAheadLog
-from sqe_chain.wal.reader import Reader
-from sqe_chain.wal.segment import SUFFIX
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.ext.wal import DurableProducer, LocalFiles, Record, WriteAheadLog
+from sqe_chain.ext.wal.reader import Reader
+from sqe_chain.ext.wal.segment import SUFFIX
 
 VALUE_BYTES: Final = 1_000
 KEYS: Final = 100

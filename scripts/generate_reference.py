@@ -68,7 +68,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("StageKind", "StageWork", "StageTask", "StageTable", "LiveState", "StoredState"),
         *("remembered", "Remembered", "ProducerMark", "RootSeen", "SequenceSeen", "Sighting", "FirstSeen"),
     ),
-    "sqe_chain.tables": (
+    "sqe_chain.ext.tables": (
         *("open_table", "Table", "Scan", "Compaction", "Column", "TableSchema"),
         *("Memtable", "Flushed", "ChunkIndex", "ChunkInfo", "ChunkName", "chunk_id", "ReaderOffsets"),
         *("Description", "StatePartition"),
@@ -83,8 +83,8 @@ PAGES: dict[str, tuple[str, ...]] = {
         "codec_named",
         "codec_name",
     ),
-    "sqe_chain.replays": ("PartitionMarks", "process_id", "read_sqe_key", "murmur_hash_64a"),
-    "sqe_chain.partitioner": ("murmur2", "partition_of", "key_of_each", "cell_of", "key_bytes"),
+    "sqe_chain.envelope.replays": ("PartitionMarks", "process_id", "read_sqe_key", "murmur_hash_64a"),
+    "sqe_chain.envelope.partitioner": ("murmur2", "partition_of", "key_of_each", "cell_of", "key_bytes"),
     "sqe_chain.chain": ("read_lane", "written_lane", "root_position", "next_position", "stored_epoch"),
     "sqe_chain.testing": (
         "Rehearsal",
@@ -96,24 +96,14 @@ PAGES: dict[str, tuple[str, ...]] = {
         "MemoryStore",
         *("prove", "prove_schedule", "Proof", "Feed", "Schedule", "Fault", "Finding"),
     ),
-    "sqe_chain.testing.simulator": (
-        "World",
-        "Schedule",
-        "drawn",
-        "simulate",
-        "replay",
-        "Simulation",
-        "Violation",
-        "INVARIANTS",
-    ),
-    "sqe_chain.wal": (
+    "sqe_chain.ext.wal": (
         *("DurableProducer", "Receipt", "Pending", "Status", "Limits", "sequence_of", "epoch_of", "log_of"),
         *("WriteAheadLog", "Record", "Entry", "Publisher", "Files", "LocalFiles", "MemoryFiles"),
     ),
-    "sqe_chain.wal.metrics": ("ProducerMetrics",),
+    "sqe_chain.ext.wal.metrics": ("ProducerMetrics",),
+    "sqe_chain.ext.files": ("FileRows", "Row", "FileLoad", "FilesLog", "FileSource"),
     "sqe_chain.errors": (),
-    "sqe_chain.stores": ("open_store", "SCHEMES", "Address", "WithSchema"),
-    "sqe_chain.logs": (),
+    "sqe_chain.adapters": ("open_store", "SCHEMES", "Address", "WithSchema"),
     "sqe_chain.ports": (
         *("TopicPartition", "Headers", "Output", "Rows", "ViewKind", "Shown", "NO_LIMIT"),
         "Views",
@@ -135,10 +125,9 @@ PAGES: dict[str, tuple[str, ...]] = {
 }
 """Module -> public names in the order of the page; () for all names that the module defines."""
 EXTRA = {
-    "sqe_chain.logs": (
-        ("sqe_chain.logs.kafka", ("KafkaLog", "load_config")),
-        ("sqe_chain.logs.memory", ("MemoryLog",)),
-        ("sqe_chain.logs.files", ("FileRows", "Row", "FileLoad", "FilesLog", "FileSource")),
+    "sqe_chain.adapters": (
+        ("sqe_chain.adapters.kafka", ("KafkaLog", "load_config")),
+        ("sqe_chain.adapters.memory", ("MemoryLog",)),
     )
 }
 """Names that live one module further down."""

@@ -17,9 +17,9 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain import Coordinates, Envelope, read, republish, wrap
 from sqe_chain.chain import path_hash, read_lane, root_position
 from sqe_chain.envelope.carrier import in_headers
+from sqe_chain.envelope.sqe_key import SEED, SqeKey, murmur_hash_64a, process_id
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.envelope.wire import sealed
-from sqe_chain.replays.sqe_key import SEED, SqeKey, murmur_hash_64a, process_id
 from sqe_chain.stages.record import Record
 from sqe_chain.stages.replays import SqeReplays
 from sqe_chain.stages.table import MemoryTable

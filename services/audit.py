@@ -26,8 +26,8 @@ from services.naive import TOPIC
 from services.reports import reports
 from services.settled import wait_until_settled
 from services.stored import UNREADABLE, StoredState, stored_states
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.errors import ChainError
-from sqe_chain.logs.kafka import KafkaLog
 
 FLOW = "fastening-totals"
 SHOWN_FINDINGS = 20

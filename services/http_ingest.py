@@ -35,7 +35,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from sqe_chain.errors import LogClosed, LogFull, LogUnwritable, RecordTooLarge
-from sqe_chain.wal import DurableProducer, Limits, Record
+from sqe_chain.ext.wal import DurableProducer, Limits, Record
 
 RETRY_AFTER_S: Final = "5"
 WAIT_FOR_ROOM_S: Final = 1.0

@@ -20,9 +20,9 @@ from rich.table import Table
 from services._proto.fastening_pb2 import Fastening
 from services.expected import Expected, expected
 from services.reports import reports
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ChainError
-from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import Log, Range
 
 TOPIC = "robot.fastenings"

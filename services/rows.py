@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from services._proto.fastening_pb2 import Fastening
 from services.fastening import standard
+from sqe_chain.ext.tables.columns import Column
 from sqe_chain.flow import Flow
-from sqe_chain.tables.columns import Column
 
 TABLES: Final = "FASTENING_TABLES"
 """Environment variable: addresses of tables, separated by spaces; by default the directory `tables`."""

@@ -17,10 +17,10 @@ from types import MappingProxyType
 
 from services._proto.fastening_pb2 import RawReport
 from services.reports import reports
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.envelope.message import wrap
+from sqe_chain.envelope.partitioner import Partitioner
 from sqe_chain.errors import ChainError
-from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.partitioner import Partitioner
 from sqe_chain.ports import Log, Output, Writer
 
 TOPIC = "robot.raw"

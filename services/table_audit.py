@@ -25,7 +25,7 @@ from services.reports import reports
 from services.rows import COLUMNS
 from services.stored_rows import stored_rows
 from sqe_chain.errors import ChainError
-from sqe_chain.tables import open_table
+from sqe_chain.ext.tables import open_table
 
 SHOWN_FINDINGS: Final = 20
 _VIEWS: Final = """

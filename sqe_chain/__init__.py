@@ -8,10 +8,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from sqe_chain._old_names import accept_old_names
 from sqe_chain.chain import Chain, Coordinates, Link
 from sqe_chain.envelope import Envelope, read, republish, wrap
+from sqe_chain.envelope.replays import ReplayFilter
 from sqe_chain.flow import Flow
-from sqe_chain.replays import ReplayFilter
 
 if TYPE_CHECKING:
     from sqe_chain.protocol.events import TableFlushed
@@ -50,6 +51,9 @@ _LATER = {
     "states": "sqe_chain.runtime.states",
 }
 """Names for running flows: imported at first use, so that programs that only wrap messages do not load them."""
+
+
+accept_old_names()
 
 
 def __getattr__(name: str) -> object:

@@ -71,7 +71,7 @@ def pytest_collection_finish() -> None:
 def _stores_closed() -> Iterator[None]:
     """Close stores, because threads of Cassandra's driver raise errors when the interpreter ends before them."""
     yield
-    client = sys.modules.get("sqe_chain.stores.cassandra.client")
+    client = sys.modules.get("sqe_chain.adapters.cassandra.client")
     if client is not None:
         for settings in {settings for _, settings in client._clients}:
             client.CassandraClient.forget(settings)

@@ -26,13 +26,13 @@ from benchmarks.machine import Spent, own_cpu_s
 from benchmarks.service import Service
 from services._proto.fastening_pb2 import Fastening, LineTotal
 from services.fastening import robot_of
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.spark import close_session, open_session
+from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.flow import Flow
-from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.stores import open_store
 
 SMALL_BATCHES = 6
 """Batches that are almost empty; the first does not count."""

@@ -15,8 +15,8 @@ from benchmarks.growth.cases import Case
 from services._proto.fastening_pb2 import Fastening
 from sqe_chain.chain import root_position
 from sqe_chain.envelope.message import EnvelopeHead
+from sqe_chain.envelope.partitioner import Partitioner
 from sqe_chain.envelope.template import OutputTemplate
-from sqe_chain.partitioner import Partitioner
 
 FEW = 8
 """Records of a batch that is almost empty."""

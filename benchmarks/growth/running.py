@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks.growth.cases import Case, Comparison, Growth, comparisons
 from benchmarks.growth.child import SMALL_BATCHES, Arguments, Figures
 from benchmarks.growth.records import FEW
-from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.ext.dev import KafkaServer, RedisServer
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -19,8 +19,8 @@ from benchmarks.peers.results import Results
 from benchmarks.peers.running import ROOT, Place, Wrong
 from benchmarks.peers.systems import ENVELOPES, JSON, SYSTEMS, System
 from benchmarks.peers.workloads import Workload
-from sqe_chain.dev import KafkaServer, RedisServer
-from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.ext.dev import KafkaServer, RedisServer
 
 OUT = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)
 

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.flows import PARTITIONS
 from benchmarks.peers.workloads import Findings
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.errors import Unavailable
-from sqe_chain.logs.kafka import KafkaLog
 
 _driver: Any = confluent_kafka.admin  # its stubs lack half of what is used here
 _BLOCK = 10_000

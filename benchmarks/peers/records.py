@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from benchmarks.flows import LINES, PARTITIONS
 from benchmarks.peers.flows import Fastening
 from sqe_chain.chain import root_position
+from sqe_chain.envelope.partitioner import Partitioner
 from sqe_chain.envelope.template import OutputTemplate
-from sqe_chain.partitioner import Partitioner
 
 KEYS = 1_000
 JOINT = "joint 3, spindle left of axle"

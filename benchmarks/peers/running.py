@@ -15,7 +15,7 @@ from benchmarks.peers.outputs import Outputs
 from benchmarks.peers.systems import Job, System
 from benchmarks.peers.workloads import Totals, Workload, difference
 from services.demo.process import Process, tail
-from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.ext.dev import KafkaServer, RedisServer
 
 ROOT = Path(__file__).resolve().parents[2]
 

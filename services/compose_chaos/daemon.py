@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from services.compose_chaos.docker import Docker, DockerFailed
-from sqe_chain.dev import cache_directory
-from sqe_chain.dev.lock import exclusive
+from sqe_chain.ext.dev import cache_directory
+from sqe_chain.ext.dev.lock import exclusive
 
 _START_WITHIN_S = 60.0
 _STOP_WITHIN_S = 30.0

@@ -10,8 +10,8 @@ import time
 
 from services.demo.positions import topic_end
 from services.naive import TOPIC
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.errors import ChainError
-from sqe_chain.logs.kafka import KafkaLog
 
 _WITHIN_S = 30.0
 

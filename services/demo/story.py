@@ -21,8 +21,8 @@ from services.demo.scene import Ended, Scene
 from services.demo.verdict import LEAST_REPLAYS
 from services.demo.victim import DemoFailed, Victim, summary
 from services.fastening import standard
-from sqe_chain.dev import KafkaServer
-from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.ext.dev import KafkaServer
 
 Outcome = TypeVar("Outcome")
 OPEN_PLANS = 2

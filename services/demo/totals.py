@@ -14,9 +14,9 @@ from services.demo.verdict import Outcome
 from services.expected import expected
 from services.fastening import totals
 from services.reports import reports
-from sqe_chain.dev import CassandraServer, RedisServer
+from sqe_chain.adapters import WithSchema, open_store
+from sqe_chain.ext.dev import CassandraServer, RedisServer
 from sqe_chain.flow import Flow
-from sqe_chain.stores import WithSchema, open_store
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import sqe_chain.engines.spark as engine
 from services.expected import FIELDS
 from services.rows import COLUMNS, KEYS
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.tables import open_table
+from sqe_chain.ext.tables import open_table
 
 _LOGGING = Path(engine.__file__).with_name("log4j2.properties")
 """As quiet as services are."""

@@ -18,10 +18,10 @@ from services.naive import Naive
 from services.reports import reports
 from services.rows import TABLES, rows, table_name
 from services.table_audit import TableAudit, audit_table, expected_rows
-from sqe_chain.dev import CassandraServer, RedisServer
+from sqe_chain.adapters import WithSchema, open_store
+from sqe_chain.ext.dev import CassandraServer, RedisServer
+from sqe_chain.ext.tables.addresses import in_cassandra, in_place
 from sqe_chain.flow import Flow
-from sqe_chain.stores import WithSchema, open_store
-from sqe_chain.tables.addresses import in_cassandra, in_place
 
 
 @dataclass(frozen=True, slots=True)

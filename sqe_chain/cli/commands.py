@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import version as version_of
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sqe_chain.cli.console import OUT
+from sqe_chain.wings import COMMANDS as COMMAND_POINTS
+from sqe_chain.wings import installed, load
 
 COMMANDS = {
     "run": "run:run",
@@ -26,8 +28,6 @@ COMMANDS = {
     "flows": "flows:app",
     "readers": "readers:app",
     "store": "store:app",
-    "tables": "tables:app",
-    "dev": "dev:app",
 }
 """Name -> module in this package, and its function, or its application of several commands."""
 
@@ -47,14 +47,20 @@ def application(wanted: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_command)
-    for name in COMMANDS if wanted is None or wanted not in COMMANDS else (wanted,):
-        module, _, attribute = COMMANDS[name].partition(":")
-        found = getattr(import_module(f"sqe_chain.cli.{module}"), attribute)
+    for name in (wanted,) if wanted in COMMANDS else (*COMMANDS, *sorted(installed(COMMAND_POINTS))):
+        found = _command_named(name)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
             app.command(name)(found)
     return app
+
+
+def _command_named(name: str) -> Any:  # noqa: ANN401 - a function, or an application of several commands
+    if name not in COMMANDS:
+        return load(COMMAND_POINTS, name, "cli")
+    module, _, attribute = COMMANDS[name].partition(":")
+    return getattr(import_module(f"sqe_chain.cli.{module}"), attribute)
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it

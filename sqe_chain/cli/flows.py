@@ -16,12 +16,11 @@ from rich.text import Text
 from sqe_chain.cli.console import ERR, OUT, print_json
 from sqe_chain.cli.options import JsonOption, KafkaIfNeeded, Option, Stores, command
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.operations.forget import ForgetFlow, KnownFlow, known_flows
 from sqe_chain.ports import StateStore
-from sqe_chain.protocol.forget import ForgetFlow, KnownFlow, known_flows
 from sqe_chain.runtime.connecting import open_log
 from sqe_chain.runtime.owner import is_dead
 from sqe_chain.safe_text import one_line
-from sqe_chain.stores import open_store
 
 app = typer.Typer(no_args_is_help=True, help="List the flows in a store; forget one.")
 

@@ -16,8 +16,8 @@ from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, Servers, TakeoverOption, WeakOption, command, settings_in
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.moving import export_states as export_lines
-from sqe_chain.protocol.moving import import_states as import_lines
+from sqe_chain.operations.moving import export_states as export_lines
+from sqe_chain.operations.moving import import_states as import_lines
 
 
 @command

@@ -25,8 +25,8 @@ from sqe_chain.codecs import codec_name
 from sqe_chain.codecs.protobuf_json import numbered
 from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
+from sqe_chain.operations.dead_letters import DeadLetter, parse_dead_letter
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
-from sqe_chain.protocol.dead_letters import DeadLetter, parse_dead_letter
 from sqe_chain.runtime.connecting import open_log
 from sqe_chain.safe_text import one_line
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqe_chain.cli.console import as_json, readable
 from sqe_chain.codecs import Codec, Field
-from sqe_chain.conversions.text import float_in, int_in
+from sqe_chain.codecs.text import float_in, int_in
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.stored import StoredState
 

@@ -13,7 +13,7 @@ from sqe_chain.cli.files import check_new, write_whole
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, Option, command
 from sqe_chain.flow.picture import as_svg, as_text
-from sqe_chain.segment.operator_text import texts
+from sqe_chain.task.operator_text import texts
 
 
 @command

@@ -10,7 +10,6 @@ from sqe_chain.cli.console import OUT
 from sqe_chain.cli.options import Option, command
 from sqe_chain.cli.values import properties
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.stores import WithSchema, open_store
 
 app = typer.Typer(no_args_is_help=True, help="Create the tables of a store; check its durability.")
 

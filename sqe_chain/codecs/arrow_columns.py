@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
-from sqe_chain.conversions.arrow import Array, DataType, array_of, cast, values_of
+from sqe_chain.codecs.arrow_values import Array, DataType, array_of, cast, values_of
 from sqe_chain.errors import PoisonError
 
 _TIMES: Final[tuple[tuple[Callable[[DataType], bool], type], ...]] = (

@@ -12,7 +12,7 @@ import msgspec
 import msgspec.inspect as mi
 
 from sqe_chain.codecs.json_shape import form_of, kinds_of, nests_freely
-from sqe_chain.conversions.text import checked_decimal, checked_time, exact_float
+from sqe_chain.codecs.text import checked_decimal, checked_time, exact_float
 
 _TIMES: Final = {"datetime", "time", "timedelta"}
 _FINE: Final = re.compile(rb'\.[0-9]{6}[0-9]*[1-9][0-9]*["ZzDHMS+-]').search

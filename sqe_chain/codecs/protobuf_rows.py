@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 
-from sqe_chain.conversions.text import bool_in, exact_float, float_in, int_in
+from sqe_chain.codecs.text import bool_in, exact_float, float_in, int_in
 from sqe_chain.ports.files import Format
 
 _PROTOBUF: Final = "google.protobuf."

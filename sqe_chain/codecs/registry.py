@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable
 from dataclasses import is_dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Final, TypeVar, cast
 
 from google.protobuf import descriptor_pool, message_factory
@@ -22,6 +21,7 @@ from sqe_chain.codecs.protobuf import Protobuf
 from sqe_chain.codecs.raw import Raw
 from sqe_chain.codecs.window import Window, state_type, window_of
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.wings import installed
 
 Value = TypeVar("Value")
 
@@ -64,9 +64,10 @@ def codec_named(name: str) -> type[Codec[Any]]:
         return Raw
     if name == "json":
         return _json()
-    found = _registered.get(name) or _installed().get(name)
+    others = installed(ENTRY_POINTS)
+    found = _registered.get(name) or (others[name].load() if name in others else None)
     if found is None:
-        known = ", ".join(sorted({"protobuf", "json", "bytes", *_registered, *_installed()}))
+        known = ", ".join(sorted({"protobuf", "json", "bytes", *_registered, *others}))
         raise ConfigurationError(f"there is no codec {name!r}; known are: {known}")
     return found
 
@@ -94,7 +95,8 @@ def _default(python_type: type[Any]) -> Codec[Any]:
         return Raw(python_type)
     if is_aggregates(python_type):
         return _json(aggregates=True)(python_type)
-    for one in (*_registered.values(), *_installed().values()):
+    others: list[type[Codec[Any]]] = [point.load() for point in installed(ENTRY_POINTS).values()]
+    for one in (*_registered.values(), *others):
         if one.takes(python_type):
             return one(python_type)
     # A struct can only exist if msgspec was imported; without it, do not demand the package for a foreign type.
@@ -115,11 +117,6 @@ def _json(*, aggregates: bool = False) -> type[Codec[Any]]:
     except ModuleNotFoundError as error:
         raise ConfigurationError("JSON needs the package 'msgspec': pip install 'sqe-chain[json]'") from error
     return AggregateStates if aggregates else Json
-
-
-@cache
-def _installed() -> dict[str, type[Codec[Any]]]:
-    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
 
 
 def tag_of(codec: Codec[Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from sqe_chain.ports import Log, Message, Range
-from sqe_chain.segment.results import Portion
+from sqe_chain.task.results import Portion
 
 Blocks = Iterable[Sequence[Message]]
 

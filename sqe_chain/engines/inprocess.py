@@ -21,8 +21,8 @@ from sqe_chain.engines.warming import warm_up
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, Sink, StateStore
-from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
-from sqe_chain.segment.serial import run_serially
+from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, States
+from sqe_chain.task.serial import run_serially
 
 
 class InProcessEngine:

@@ -16,12 +16,12 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, Sink, StateStore
 from sqe_chain.protocol.same_inputs import check_read_id
-from sqe_chain.segment.flushing import flush
-from sqe_chain.segment.poison import own_frame
-from sqe_chain.segment.reading import Reading
-from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States, Stores
-from sqe_chain.segment.states import persist
-from sqe_chain.segment.views import view_of
+from sqe_chain.task.flushing import flush
+from sqe_chain.task.poison import own_frame
+from sqe_chain.task.reading import Reading
+from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, States, Stores
+from sqe_chain.task.states import persist
+from sqe_chain.task.views import view_of
 
 _TRACE_LINES = 12
 _WRITERS = 8

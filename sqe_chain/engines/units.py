@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from sqe_chain.segment.results import UnitRow
+from sqe_chain.task.results import UnitRow
 
 ROWS = 1_000
 """Records packed together."""

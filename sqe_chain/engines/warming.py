@@ -11,17 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import wrap
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Header, Log, Range, StateStore
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.results import Job, Portion
-from sqe_chain.segment.serial import run_serially
-from sqe_chain.segment.states import Claim, Transition
-from sqe_chain.stores import open_store
+from sqe_chain.task.results import Job, Portion
+from sqe_chain.task.serial import run_serially
+from sqe_chain.task.states import Claim, Transition
 
 READERS = 8
 """Consumers that are opened at most: as many as read a small batch at the same time."""

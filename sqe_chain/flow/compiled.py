@@ -11,7 +11,7 @@ from sqe_chain.flow.declaration import check_name
 from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
 from sqe_chain.ports.files import FileSource
 from sqe_chain.ports.readers import ALL, Partitions, scope_of
-from sqe_chain.replays.marks import Recreated
+from sqe_chain.envelope.marks import Recreated
 
 PoisonPolicy = Literal["stop", "dead_letter", "skip"]
 Found = TypeVar("Found")

@@ -14,6 +14,7 @@ from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.shapes import Gives, check_callable, check_fold
 from sqe_chain.ports.files import Format, format_of
+from sqe_chain.wings import WINGS, load
 
 NAME_LENGTH = 120
 TOPIC_LENGTH = 249
@@ -171,15 +172,12 @@ def row_codec(what: str, codec: Codec[Any], file_format: Format, where: str) -> 
         FlowError: values of this type are not made of columns, or a package is missing.
     """
     try:
-        from sqe_chain.codecs.rows import Rows  # noqa: PLC0415 - it needs msgspec, which flows over topics need not have
-
-        return Rows(codec, csv=file_format == "csv", typed=file_format == "parquet")
-    except ModuleNotFoundError as error:
-        raise FlowError(
-            f"{where}: {what} need the package {error.name!r}: pip install 'sqe-chain[files]'"
-        ) from error
+        codec_of_rows: Codec[Any] = load(WINGS, "file-rows", "files")(
+            codec, csv=file_format == "csv", typed=file_format == "parquet"
+        )
     except ConfigurationError as error:
         raise FlowError(f"{where}: {what}: {error}") from error
+    return codec_of_rows
 
 
 def state_codec(name: str, state: object, codec: Codec[Any] | str | None, where: str) -> Codec[Any]:

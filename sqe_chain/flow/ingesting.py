@@ -1,27 +1,16 @@
-"""The end of a stream in a table. The kind of stage, in `sqe_chain.stages.ingest`, does it."""
+"""The end of a stream in a table. The wing `sqe_chain.ext.tables` does it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, Generic
+from typing import Any, Generic
 
-from sqe_chain.errors import FlowError, PoisonError, RowOfAnotherType, RowWithoutKey
-from sqe_chain.flow.declaration import caller_line, check_bool, check_int, check_name
+from sqe_chain.errors import ConfigurationError, FlowError
+from sqe_chain.flow.declaration import caller_line, check_name
 from sqe_chain.flow.functions import Value
-from sqe_chain.flow.kinds import kind_named
-from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import StageKind
-from sqe_chain.safe_text import without_secrets
-from sqe_chain.tables.addresses import in_place, text_of
-from sqe_chain.tables.columns import Column, reader_of
-from sqe_chain.tables.schema import TableSchema
-
-TABLES: Final = "SQE_CHAIN_TABLES"
-"""Environment variable: the directory or address under which tables live; by default the directory `tables`."""
-_MAX_VERSION: Final = 1_000_000
-_MAX_ROW_BYTES: Final = 1 << 30
+from sqe_chain.wings import WINGS, load
 
 
 class IngestSteps(Generic[Value]):
@@ -43,7 +32,7 @@ class IngestSteps(Generic[Value]):
         *,
         partition_key: str | Sequence[str],
         row_key: str | Sequence[str],
-        columns: Mapping[str, str] | Sequence[str | Column] | None = None,
+        columns: Mapping[str, str] | Sequence[str | object] | None = None,
         payload: type | None = None,
         at: str | os.PathLike[str] | None = None,
         options: Mapping[str, str] | None = None,
@@ -61,7 +50,7 @@ class IngestSteps(Generic[Value]):
             table: name of the table and of the stage; permanent.
             partition_key: the column, or columns, by which rows are spread over state partitions and lie together.
             row_key: the column, or columns, by which the rows of a partition key are sorted and told apart.
-            columns: name -> type (see `sqe_chain.tables.Column`); or names of fields, and `Column` objects; by default all
+            columns: name -> type (see `sqe_chain.ext.tables.Column`); or names of fields, and `Column` objects; by default all
                 fields of the values' type: a protobuf message, a msgspec Struct or a dataclass. Columns may be added later.
             payload: type of the values, where the flow cannot know it: after `map`, `flat_map` and stages.
             at: the directory or address under which the table gets a directory of its own, or a keyspace
@@ -78,101 +67,21 @@ class IngestSteps(Generic[Value]):
         """
         where = caller_line()
         check_name("table", table, where)
-        check_int("version", version, 0, _MAX_VERSION, where)
-        check_int("max_row_bytes", max_row_bytes, 1, _MAX_ROW_BYTES, where)
-        check_bool("replaces", replaces, where)
-        _check_shapes(columns, payload, options, where)
         try:
-            schema = TableSchema.of(
-                payload or self._value_type(), partition_key=partition_key, row_key=row_key, columns=columns
-            )
-        except FlowError as error:
+            declare = load(WINGS, "ingest", "tables")
+        except ConfigurationError as error:
             raise FlowError(f"{where}: table {table!r}: {error}") from error
-        for column in schema.columns:
-            if column.of is not None:
-                check_callable(f"of of column {column.name!r}", column.of, where)
-        name = f"{table}.v{version}" if version else table
-        try:
-            address = address_of(name, at)
-        except ValueError as error:
-            raise FlowError(without_secrets(f"{where}: at={at!r}; {error}")) from None
-        kind = kind_named("ingest")(
-            table=table,
-            schema=schema,
-            address=address,
-            options=dict(options or {}),
+        name, kind, key = declare(
+            where,
+            table,
+            payload or self._value_type(),
+            partition_key=partition_key,
+            row_key=row_key,
+            columns=columns,
+            at=at,
+            options=options,
             version=version,
             replaces=replaces,
             max_row_bytes=max_row_bytes,
         )
-        self._ingested(name, kind, where, PartitionKey(schema), store)
-
-
-def _check_shapes(columns: object, payload: object, options: object, where: str) -> None:
-    """Refuse settings of another type. Raises FlowError."""
-    listed = isinstance(columns, Sequence) and not isinstance(columns, str | bytes)
-    if not (columns is None or listed or isinstance(columns, Mapping)):
-        raise FlowError(f"{where}: columns={columns!r}; names of fields and Column objects, or name -> type")
-    if not (payload is None or isinstance(payload, type)):
-        raise FlowError(f"{where}: payload={payload!r}; a class: the type of the values")
-    texts = isinstance(options, Mapping) and all(
-        isinstance(one, str) for pair in options.items() for one in pair
-    )
-    if not (options is None or texts):
-        names = list(options) if isinstance(options, Mapping) else type(options).__name__
-        raise FlowError(f"{where}: options={names}; texts by their names")
-
-
-def address_of(table: str, at: str | os.PathLike[str] | None) -> str:
-    """Where a table lives: an absolute path, or a URL.
-
-    Args:
-        table: name of its directory.
-        at: see `IngestSteps.ingest`.
-
-    Raises:
-        ValueError: see `text_of`.
-    """
-    found = text_of(at if at is not None else os.environ.get(TABLES) or "tables")
-    if "://" not in found:
-        return str(Path(found).absolute() / table)
-    return in_place(found, table)
-
-
-class PartitionKey:
-    """The function ``value -> key`` of a table.
-
-    Args:
-        schema: of the table.
-    """
-
-    def __init__(self, schema: TableSchema) -> None:
-        self._columns = tuple(schema.columns[schema.number(name)] for name in schema.partition_key)
-        self._read = reader_of(schema.payload, self._columns)
-        self._schema = schema
-
-    def __call__(self, value: Any) -> bytes:  # noqa: ANN401 - a user's value
-        """The key of a value.
-
-        Raises:
-            RowOfAnotherType: the value, or a cell of the key, is not of the type of the table.
-            RowWithoutKey: a cell of the key is null.
-        """
-        schema = self._schema
-        if schema.payload is not None and not isinstance(value, schema.payload):
-            raise RowOfAnotherType(
-                f"a row of type {type(value).__qualname__}; the table takes {schema.payload.__qualname__}"
-            )
-        try:
-            cells = self._read(value)
-        except PoisonError:
-            raise
-        except Exception as error:  # what a cell is read by may be a function or a property of the user's
-            raise RowOfAnotherType(f"a row of type {type(value).__qualname__}: {error!r}") from error
-        for column, cell in zip(self._columns, cells, strict=True):
-            if cell is None:
-                raise RowWithoutKey(f"a row without partition key: column {column.name!r} is null")
-            why = column.refusal(cell)
-            if why is not None:
-                raise RowOfAnotherType(f"column {column.name!r}: {why}")
-        return schema.key_bytes(cells)
+        self._ingested(name, kind, where, key, store)

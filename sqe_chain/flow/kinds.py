@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.declaration import check_name
 from sqe_chain.flow.stage_kind import StageKind
+from sqe_chain.wings import installed
 
 ENTRY_POINTS: Final = "sqe_chain.stages"
 """Group of entry points: name of a kind -> its class."""
@@ -24,7 +23,6 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "distinct": "sqe_chain.stages.filter_kinds:DistinctKind",
     "table-join": "sqe_chain.stages.join_kinds:TableJoinKind",
     "timers": "sqe_chain.stages.timers_kind:TimersKind",
-    "ingest": "sqe_chain.stages.ingest:IngestKind",
     "stream-join": "sqe_chain.stages.join_kinds:StreamJoinKind",
 }
 """The same for kinds of this package. Streams look them up by name, so that flows do not depend on any kind."""
@@ -38,7 +36,7 @@ def kind_named(name: str) -> Callable[..., StageKind]:
     """
     found = _known(name)
     if found is None:
-        known = ", ".join(sorted({*BUILT_IN, *_installed()}))
+        known = ", ".join(sorted({*BUILT_IN, *installed(ENTRY_POINTS)}))
         raise ConfigurationError(f"there is no kind of stage {name!r}; known are: {known}")
     return found
 
@@ -117,9 +115,5 @@ def _known(name: str) -> type[StageKind] | None:
         module, _, attribute = BUILT_IN[name].partition(":")
         kind: type[StageKind] = getattr(import_module(module), attribute)
         return kind
-    return _installed().get(name)
-
-
-@cache
-def _installed() -> dict[str, type[StageKind]]:
-    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
+    point = installed(ENTRY_POINTS).get(name)
+    return point.load() if point else None

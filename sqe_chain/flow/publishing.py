@@ -108,7 +108,7 @@ class PublishSteps(Generic[Value]):
         Args:
             topic: output topic.
             partitions: N; permanent.
-            process_id: `sqe_chain.replays.process_id` of the name by which these readers know this flow.
+            process_id: `sqe_chain.envelope.replays.process_id` of the name by which these readers know this flow.
             name: permanent name of the output; by default the topic.
             headers: pass the input's headers on.
 

@@ -17,7 +17,7 @@ from sqe_chain.flow.declaration import (
 )
 from sqe_chain.flow.nodes import NO_TIMES, Node
 from sqe_chain.ports.readers import flow_of
-from sqe_chain.replays.marks import DEFAULT_MAX_LANES, Recreated
+from sqe_chain.envelope.marks import DEFAULT_MAX_LANES, Recreated
 
 FoundNode = TypeVar("FoundNode", bound=Node)
 

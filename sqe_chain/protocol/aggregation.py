@@ -61,9 +61,9 @@ from sqe_chain.protocol.sinks import claim_sinks
 from sqe_chain.protocol.verifying import (
     check_stores,
 )
-from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.results import Report
-from sqe_chain.segment.states import Claim
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.results import Report
+from sqe_chain.task.states import Claim
 
 
 @dataclass(slots=True)

@@ -19,14 +19,14 @@ from sqe_chain.ports import StateStore, TopicInfo
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.segment.announced import (
+from sqe_chain.task.announced import (
     Given,
     announced_origin,
     announced_records,
     digest_of,
     given_by,
 )
-from sqe_chain.segment.states import Claim, check_owner
+from sqe_chain.task.states import Claim, check_owner
 
 CHUNK: Final = 1_000
 """Records written before their acknowledgements are waited for."""

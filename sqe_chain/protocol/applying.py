@@ -18,8 +18,8 @@ from sqe_chain.protocol.events import Persisted, Published
 from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH
 from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
 from sqe_chain.protocol.sinks import settle_overwrite, tell_flushed, tell_replaced
-from sqe_chain.segment.results import Report
-from sqe_chain.segment.states import Claim, Transition, persist
+from sqe_chain.task.results import Report
+from sqe_chain.task.states import Claim, Transition, persist
 
 T = TypeVar("T")
 

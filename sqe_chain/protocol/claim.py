@@ -15,7 +15,7 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.readers import check_entered
 from sqe_chain.protocol.recover import WAYS_OUT
 from sqe_chain.protocol.sinks import sink_epochs
-from sqe_chain.segment.states import Claim, check_whole
+from sqe_chain.task.states import Claim, check_whole
 
 Commits = Mapping[TopicPartition, Commit]
 

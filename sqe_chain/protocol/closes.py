@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from sqe_chain.segment.closing import Closing
+from sqe_chain.task.closing import Closing
 
 MAX_CLOSES: Final = 1_000
 """How many times a flow's windows may be closed: each plan lists all of them."""

@@ -16,8 +16,8 @@ from sqe_chain.protocol.closes import MAX_CLOSES
 from sqe_chain.protocol.cutting import Part, silent_limits
 from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, progress_of
 from sqe_chain.protocol.plan import Plan, mark_name
-from sqe_chain.segment.closing import Closing
-from sqe_chain.segment.event_times import Progress
+from sqe_chain.task.closing import Closing
+from sqe_chain.task.event_times import Progress
 
 
 def check_closes(flow: CompiledFlow) -> None:

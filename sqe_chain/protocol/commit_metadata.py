@@ -6,8 +6,8 @@ import json
 import zlib
 from base64 import b85decode, b85encode
 
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.ports import Commit
-from sqe_chain.replays.marks import PartitionMarks
 
 METADATA_LENGTH = 4_095
 """Characters of commit metadata that a broker takes by default."""

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sqe_chain.chain import Link
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ConfigurationError, EnvelopeError, NoCommittedOffset, PartitionsMismatch
 from sqe_chain.flow.compiled import CompiledFlow
@@ -18,8 +19,7 @@ from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.commit_metadata import decode_marks, moved_by, parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes
 
 Infos = Mapping[str, TopicInfo]
 Recreated = dict[tuple[str, str], dict[TopicPartition, int]]

@@ -15,9 +15,9 @@ from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol.inputs import cut, limit_bounds
 from sqe_chain.protocol.plan import Plan, PlannedRange, Unfinished, mark_name
 from sqe_chain.protocol.settings import RebuildSpec
-from sqe_chain.segment.closing import Closing
-from sqe_chain.segment.event_times import Frontier
-from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.task.closing import Closing
+from sqe_chain.task.event_times import Frontier
+from sqe_chain.task.exclusion import Exclusion
 
 Offsets = dict[TopicPartition, int]
 

@@ -22,7 +22,7 @@ from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
 from sqe_chain.protocol.planning import birth_plan, layout_of, layout_plan
 from sqe_chain.protocol.readers import notice_unread
 from sqe_chain.protocol.verifying import check_new_stages
-from sqe_chain.segment.states import Claim
+from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
 

@@ -9,7 +9,7 @@ from typing import Final
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.plan import Plan, at_name, mark_name
-from sqe_chain.segment.event_times import (
+from sqe_chain.task.event_times import (
     EventTimes,
     Frontier,
     Progress,
@@ -17,7 +17,7 @@ from sqe_chain.segment.event_times import (
     frontier_of,
     latest_of,
 )
-from sqe_chain.segment.routes import with_route
+from sqe_chain.task.routes import with_route
 
 CaughtUp = Mapping[TopicPartition, Mapping[str, int | None]]
 """The partitions of which everything was read that was there when a batch began -> their idle writers; see `EventTimes.idle`."""

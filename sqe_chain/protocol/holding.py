@@ -13,7 +13,7 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import KnownTimes
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.plan import Plan, mark_name
-from sqe_chain.segment.event_times import ORIGIN
+from sqe_chain.task.event_times import ORIGIN
 
 NOTICE_MS: Final = 60_000
 """After so long the first notice is emitted; each further one after twice the time."""

@@ -23,8 +23,8 @@ from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, Seen, seen_by
-from sqe_chain.segment.event_times import ORIGIN
-from sqe_chain.segment.routes import Hop
+from sqe_chain.task.event_times import ORIGIN
+from sqe_chain.task.routes import Hop
 
 
 @dataclass(slots=True)

@@ -19,9 +19,9 @@ from sqe_chain.ports import Bounds, Message, Range, TopicPartition
 from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan, PlannedRange, at_name
-from sqe_chain.segment.event_times import EventTimes, guard_of
-from sqe_chain.segment.records import Records
-from sqe_chain.segment.source_times import SourceTimes
+from sqe_chain.task.event_times import EventTimes, guard_of
+from sqe_chain.task.records import Records
+from sqe_chain.task.source_times import SourceTimes
 
 _LOOK_BACK = 10
 """Offsets read to find a range's last record: the very last ones may be markers of transactions."""

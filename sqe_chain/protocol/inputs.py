@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import (
     START_OVER,
     CompactedInput,
@@ -22,7 +23,6 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Commit, Log, TopicInfo, TopicPartition
 from sqe_chain.protocol.plan import mark_name
 from sqe_chain.protocol.retrying import RetryingLog
-from sqe_chain.replays.marks import PartitionMarks
 
 Topics = Mapping[str, TopicInfo]
 Files = Mapping[str, tuple[str, int]]

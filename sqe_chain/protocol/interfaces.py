@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from sqe_chain.ports import Header
 from sqe_chain.protocol.events import Event
-from sqe_chain.segment.results import Job, Portion, Report
+from sqe_chain.task.results import Job, Portion, Report
 
 When = Literal["before", "after"]
 

@@ -15,7 +15,7 @@ from sqe_chain.protocol.in_step import keep_in_step, look_ahead, without_far_ahe
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.ticking import is_timer_due, tick_of
 from sqe_chain.protocol.verifying import verify_rest
-from sqe_chain.segment.event_times import Frontier, furthest
+from sqe_chain.task.event_times import Frontier, furthest
 
 AllBounds = dict[TopicPartition, Bounds]
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsistent
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
@@ -27,8 +28,7 @@ from sqe_chain.protocol.overwrite import Mode, Overwrite
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.planning import layout_plan
 from sqe_chain.protocol.sinks import staged_in
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.states import Claim
+from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
 

@@ -15,8 +15,8 @@ from sqe_chain.protocol.interfaces import SEAL
 from sqe_chain.protocol.overwrite import staging_since
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.plan_log import PlanLog
-from sqe_chain.segment.results import Report
-from sqe_chain.segment.states import Claim, Transition
+from sqe_chain.task.results import Report
+from sqe_chain.task.states import Claim, Transition
 
 Headers = dict[tuple[int, int], Header]
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import Any, Final
 
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import START_OVER, StoreInconsistent
 from sqe_chain.ports import Range, TopicPartition
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.layout import Layout
 from sqe_chain.protocol.overwrite import Overwrite
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.event_times import EventTimes, Frontier, TimesRecord, waiting_inputs
-from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.task.event_times import EventTimes, Frontier, TimesRecord, waiting_inputs
+from sqe_chain.task.exclusion import Exclusion
 
 FILES: Final = "files"
 """In place of a topic's id: it is a source of files."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
@@ -21,11 +22,10 @@ from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import FILES, Plan, PlannedRange, as_range, at_name, mark_name
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.protocol.ticking import timers_after
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.event_times import EventTimes
-from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.results import PartitionEnd, Portion, Report
-from sqe_chain.segment.states import Claim
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.results import PartitionEnd, Portion, Report
+from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
 _Known = TypeVar("_Known")

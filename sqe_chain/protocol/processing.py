@@ -16,12 +16,12 @@ from sqe_chain.protocol.events import Failed, Notice, Shuffled
 from sqe_chain.protocol.file_inputs import unneeded_files
 from sqe_chain.protocol.plan import Plan, PlannedRange, at_name
 from sqe_chain.protocol.planning import portions_of
-from sqe_chain.segment.brake import Brake
-from sqe_chain.segment.closing import Closing
-from sqe_chain.segment.event_times import Frontier
-from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.results import Job, Report
-from sqe_chain.segment.states import Transition
+from sqe_chain.task.brake import Brake
+from sqe_chain.task.closing import Closing
+from sqe_chain.task.event_times import Frontier
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.results import Job, Report
+from sqe_chain.task.states import Transition
 
 MAX_EXCLUSIONS = 2_000
 """Inputs that one plan leaves out at most, because it lists them. A batch with more of them is made smaller."""

@@ -15,7 +15,7 @@ from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.results import StartResult
 from sqe_chain.protocol.sinks import tell_flushed
 from sqe_chain.protocol.verifying import check_redone, verify_records
-from sqe_chain.segment.results import Report
+from sqe_chain.task.results import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.chain import MAX_EPOCH
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped, TooManyLanes, Unavailable
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
@@ -28,10 +29,9 @@ from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
 from sqe_chain.protocol.plan import mark_name
 from sqe_chain.protocol.readers import check_exist
 from sqe_chain.protocol.results import BatchResult, StartResult
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.brake import Brake
-from sqe_chain.segment.results import Job, Portion, Report
-from sqe_chain.segment.states import Claim, Transition
+from sqe_chain.task.brake import Brake
+from sqe_chain.task.results import Job, Portion, Report
+from sqe_chain.task.states import Claim, Transition
 
 RENEW_MS = 5_000
 """How often the commits of all partitions are made again, whether something came or not: Kafka forgets each of them by itself

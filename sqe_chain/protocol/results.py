@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.results import Report
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.results import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from sqe_chain.ports import Bounds, Message, Range, TopicInfo, TopicPartition
 from sqe_chain.ports.files import gone
 from sqe_chain.protocol.plan import PlannedRange
 from sqe_chain.protocol.retrying import RetryingLog
-from sqe_chain.segment.exclusion import record_crc
+from sqe_chain.task.exclusion import record_crc
 
 Files = Mapping[str, tuple[str, int]]
 """See `Plan.files`."""

@@ -13,8 +13,8 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import TableFlushed, TableReplaced
 from sqe_chain.protocol.file_inputs import finished_topics
 from sqe_chain.protocol.plan import Plan, mark_name
-from sqe_chain.segment.flushing import FLUSHED, STAGED, staged_key
-from sqe_chain.segment.states import Claim
+from sqe_chain.task.flushing import FLUSHED, STAGED, staged_key
+from sqe_chain.task.states import Claim
 
 
 def claim_sinks(env: Environment, mine: Claim, last: Plan, fetch: Callable[[int], Plan | None]) -> None:

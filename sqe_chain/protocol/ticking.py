@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.plan import Plan, at_name, mark_name
-from sqe_chain.segment.results import Report
+from sqe_chain.task.results import Report
 
 
 def tick_of(

@@ -13,7 +13,7 @@ from sqe_chain.protocol.file_inputs import abandoned_files, unneeded_files
 from sqe_chain.protocol.plan import Plan, Unfinished, at_name
 from sqe_chain.protocol.planning import marks_after
 from sqe_chain.protocol.recover import Redo
-from sqe_chain.segment.results import Report
+from sqe_chain.task.results import Report
 
 
 def check_stores(env: Environment) -> list[str]:

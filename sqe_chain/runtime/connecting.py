@@ -23,10 +23,10 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.runtime.neighbours import check_kafka, check_stores
 from sqe_chain.runtime.stop import ServiceClock, Stop
-from sqe_chain.stores import open_store
+from sqe_chain.adapters import open_store
 
 if TYPE_CHECKING:
-    from sqe_chain.logs.kafka import KafkaLog
+    from sqe_chain.adapters.kafka import KafkaLog
 
 ONCE_PATIENCE_MS = 30_000
 """How long a service that runs once waits for a broker or store that is unavailable."""
@@ -117,7 +117,7 @@ def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> 
             server answers.
     """
     try:
-        from sqe_chain.logs.kafka import KafkaLog, load_config  # noqa: PLC0415 - the driver, when asked for
+        from sqe_chain.adapters.kafka import KafkaLog, load_config  # noqa: PLC0415 - the driver, when asked for
     except ModuleNotFoundError as error:
         raise _not_installed(error, "kafka") from error
     properties = load_config(config) if isinstance(config, Path) else dict(config or {})
@@ -161,7 +161,7 @@ def open_inputs(flow: CompiledFlow, deployment: Deployment) -> Log:
     elif not sources:
         return open_log(deployment.kafka, deployment.kafka_config)
     try:
-        from sqe_chain.logs.files import FilesLog, NoLog  # noqa: PLC0415 - it needs msgspec
+        from sqe_chain.ext.files import FilesLog, NoLog  # noqa: PLC0415 - it needs msgspec
     except ModuleNotFoundError as error:
         raise _not_installed(error, "files") from error
     base = NoLog() if deployment.kafka is None else open_log(deployment.kafka, deployment.kafka_config)

@@ -12,7 +12,7 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sqe_chain.dev.process import ProcessIdentity
+from sqe_chain.runtime.process import ProcessIdentity
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")

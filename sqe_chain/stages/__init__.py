@@ -18,11 +18,11 @@ one record at a time. Kinds of your own are subclasses of `RecordKind`, or of it
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.codecs.window import Window
+from sqe_chain.envelope.sqe_key import SqeKey
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import LiveState, StageKind, StageTable, StageTask, StageWork
 from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import Table
-from sqe_chain.replays.sqe_key import SqeKey
 from sqe_chain.stages.contents import (
     FirstSeen,
     ProducerMark,

@@ -5,7 +5,7 @@ record passes if its (process id, partition) is new, or its offset is greater th
 record whose key is null or not 20 bytes long always passes. Marks are kept for each input partition.
 
     >>> from sqe_chain.stages.record import Record
-    >>> from sqe_chain.replays.sqe_key import SqeKey
+    >>> from sqe_chain.envelope.sqe_key import SqeKey
     >>> from sqe_chain.stages.table import MemoryTable
     >>> replays = SqeReplays(MemoryTable())
     >>> [replays.accept(Record(key=SqeKey(1, 0, offset).to_bytes())).forward for offset in (5, 6, 5, 6, 7)]
@@ -37,11 +37,11 @@ from typing import Final, Literal
 
 from sqe_chain._proto.filters_pb2 import SqeInputs, SqeMark, SqeMarks
 from sqe_chain.chain import ROOT_LENGTH, b64
+from sqe_chain.envelope.sqe_key import SqeKey, read_sqe_key
 from sqe_chain.errors import TooManyLanes
 from sqe_chain.flow.declaration import check_choice, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.table import Table
-from sqe_chain.replays.sqe_key import SqeKey, read_sqe_key
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import describe, input_row, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict

@@ -17,8 +17,8 @@
 (7, 1)
 """
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash

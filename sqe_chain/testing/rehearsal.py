@@ -8,40 +8,41 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
 from sqe_chain.chain import Chain
 from sqe_chain.codecs import codec_for
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import Envelope, read, wrap_unchecked
+from sqe_chain.envelope.partitioner import key_bytes, partition_of
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.partitioner import key_bytes, partition_of
+from sqe_chain.operations.announcement import Announcement
+from sqe_chain.operations.moving import export_states, import_states
+from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.ports import Commit, Header, Headers, Log, StateStore, TopicPartition
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.announcement import Announcement
 from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.file_inputs import check_no_files
 from sqe_chain.protocol.holding import Waiting, waiting_in
-from sqe_chain.protocol.moving import export_states, import_states
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuild import Rebuild
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.results import AnnouncementResult
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.segment.watched import watching
 from sqe_chain.stages.contents import Remembered, remembered
 from sqe_chain.stages.window_rows import Result, results_in
-from sqe_chain.stores.memory import MemoryStore, StoreCopy
+from sqe_chain.task.watched import watching
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore
 from sqe_chain.testing.faulty_tables import faulty_sink
 from sqe_chain.testing.values import ValueWatch
+from sqe_chain.wings import WINGS, load
 
 _names = itertools.count()
 
@@ -464,9 +465,10 @@ class Rehearsal(Arming):
         sources = self.flow.file_sources
         if not sources:
             return self.log
-        from sqe_chain.logs.files import FilesLog  # noqa: PLC0415 - it needs msgspec
-
-        return FilesLog({one.name: one for one in sources}, self.log, skip_bad=self.flow.poison != "stop")
+        files: Log = load(WINGS, "files", "files")(
+            {one.name: one for one in sources}, self.log, skip_bad=self.flow.poison != "stop"
+        )
+        return files
 
     @staticmethod
     def _engine(env: Environment, flow: CompiledFlow) -> InProcessEngine:

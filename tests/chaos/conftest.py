@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.ext.dev import KafkaServer, RedisServer
 from tests.support.totals_deployment import TotalsDeployment
 
 

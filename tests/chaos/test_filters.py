@@ -17,7 +17,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from services._proto.fastening_pb2 import Fastening
 from services.stored import stored_states
 from sqe_chain import wrap
-from sqe_chain.replays.sqe_key import SqeKey
+from sqe_chain.envelope.sqe_key import SqeKey
 from tests.support.filter_flows import BRANCHES, HEARTBEAT_PREFIX, HOUR_MS
 from tests.support.service_processes import Deployment
 from tests.support.suites import some

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from services._proto.fastening_pb2 import Fastening
-from sqe_chain.partitioner import partition_of
+from sqe_chain.envelope.partitioner import partition_of
 from tests.support.brokers import Admin
 from tests.support.chaos_flows import REFUSED_BEFORE, REFUSED_IN_FIRST, REFUSED_IN_SECOND, ROBOTS, split
 from tests.support.suites import some

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqe_chain import TableFlushed, run
-from sqe_chain.tables import open_table
+from sqe_chain.ext.tables import open_table
 from tests.support.reader_flows import flow_into
 from tests.support.service_processes import ROOT, Deployment, ServiceProcess
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from sqe_chain import run, states
-from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.adapters.kafka import KafkaLog
 from tests.support.service_processes import KILLED, ROOT
 from tests.support.suites import some
 from tests.support.waiting import PATIENCE_S

@@ -10,8 +10,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sqe_chain.adapters import open_store
 from sqe_chain.ports import Header, Home
-from sqe_chain.stores import open_store
 
 if TYPE_CHECKING:
     from sqe_chain.ports import StateStore

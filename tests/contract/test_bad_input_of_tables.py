@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqe_chain.errors import ChainError, ChangedFile, TableAltered, UnreadableFile
+from sqe_chain.ext.tables import open_table
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.tables import open_table
 from sqe_chain.testing import Rehearsal
 
 Rows = dict[tuple[str, int], float]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sqe_chain.stores import open_store
+from sqe_chain.adapters import open_store
 from tests.support.memory_pipeline import CRASH_POINTS, TotalsPipeline, feed_with_replays, totals_flow
 
 KINDS = ["mixed", "sqlite", "redis", "redis-cluster", "cassandra"]

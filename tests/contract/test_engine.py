@@ -15,16 +15,16 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 from pyspark.sql import DataFrame, SparkSession
 
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.spark import SparkEngine, Tuning
 from sqe_chain.engines.spark.tasks import ARGUMENTS
 from sqe_chain.engines.workers import Team, WorkersEngine
+from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.interfaces import Engine
-from sqe_chain.stores import open_store
 from tests.support import engine_runs
 from tests.support.engine_runs import (
     FLOWS,

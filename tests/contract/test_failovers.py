@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
+from sqe_chain.adapters import open_store
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Header, Rows, StateStore
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.segment.states import Claim, Transition, persist
-from sqe_chain.stores import open_store
+from sqe_chain.task.states import Claim, Transition, persist
 from tests.support.memory_pipeline import TotalsPipeline, feed_with_replays, totals_flow
 from tests.support.redis_servers import RedisCluster, SentinelGroup, server_info
 from tests.support.waiting import eventually, retry_until_available

@@ -14,14 +14,14 @@ from typing import Any, cast
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.workers import Team, WorkersEngine
 from sqe_chain.engines.workers.team import MOST_LOSSES
 from sqe_chain.errors import EngineLost
 from sqe_chain.flow import Flow
-from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.protocol.events import Waiting
-from sqe_chain.stores import open_store
 from tests.support.dying_workers import DyingLog, DyingStore, Kills
 from tests.support.engine_runs import (
     INPUT_PARTITIONS,

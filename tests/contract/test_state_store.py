@@ -25,12 +25,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.cassandra.client import CassandraClient
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Home, Location, Locations, Rows, StateStore, ViewKind, Views
-from sqe_chain.segment.states import Claim, Transition, persist
-from sqe_chain.stores import open_store
-from sqe_chain.stores.cassandra.client import CassandraClient
-from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.task.states import Claim, Transition, persist
 from sqe_chain.testing import Rehearsal
 from tests.support.waiting import PATIENCE_S
 

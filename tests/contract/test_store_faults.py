@@ -23,11 +23,11 @@ from pathlib import Path
 
 import pytest
 
-from sqe_chain.dev import CassandraServer, RedisServer
-from sqe_chain.dev.server import Server
+from sqe_chain.adapters import WithSchema, open_store
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
+from sqe_chain.ext.dev import CassandraServer, RedisServer
+from sqe_chain.ext.dev.server import Server
 from sqe_chain.ports import Header, StateStore
-from sqe_chain.stores import WithSchema, open_store
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.redis_servers import RedisCluster, send_command, server_info
 from tests.support.store_faults import FAULTS, IMPOSSIBLE, STORES
@@ -232,7 +232,7 @@ WRITER = """
 import sys
 from dataclasses import replace
 from sqe_chain.ports import Header
-from sqe_chain.stores import open_store
+from sqe_chain.adapters import open_store
 store, header = open_store(sys.argv[1]), Header(1, "run-a", int(sys.argv[2]), "plan-0")
 while True:
     after = replace(header, number=header.number + 1)

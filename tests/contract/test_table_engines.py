@@ -16,13 +16,13 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.spark import SparkEngine, Tuning
 from sqe_chain.engines.workers import Team, WorkersEngine
+from sqe_chain.envelope.partitioner import partition_of
+from sqe_chain.ext.tables import Table, open_table
 from sqe_chain.flow import Flow
-from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.partitioner import partition_of
-from sqe_chain.stores import open_store
-from sqe_chain.tables import Table, open_table
 from tests.support.engine_runs import Made, Run, in_process
 
 PARTITIONS = 4

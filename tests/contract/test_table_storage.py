@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent, Unavailable
+from sqe_chain.ext.tables import compacting
+from sqe_chain.ext.tables.storage import Conflict, Storage, storage_at
 from sqe_chain.ports import Replacement, SinkState
 from sqe_chain.protocol.interfaces import When
-from sqe_chain.stores.cassandra.client import CassandraClient
-from sqe_chain.tables import compacting
-from sqe_chain.tables.storage import Conflict, Storage, storage_at
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
 from sqe_chain.testing.faulty_tables import faulty_sink
 from tests.support.memory_chunks import use_memory
@@ -76,7 +76,7 @@ def test_a_flush_is_added_once_and_found_again(written: WrittenTable) -> None:
 
 
 def robots_of(flushes: list[Any]) -> list[set[str]]:
-    from sqe_chain.tables.files import TableFile  # noqa: PLC0415 - only here
+    from sqe_chain.ext.tables.files import TableFile  # noqa: PLC0415 - only here
 
     return [
         {
@@ -118,7 +118,7 @@ def test_other_state_partitions_do_not_get_in_each_others_way(written: WrittenTa
 
 
 def part_of(robot: str) -> int:
-    from sqe_chain.partitioner import partition_of  # noqa: PLC0415 - only here
+    from sqe_chain.envelope.partitioner import partition_of  # noqa: PLC0415 - only here
 
     return partition_of(robot.encode(), 2)
 
@@ -328,14 +328,14 @@ def test_a_vacuum_deletes_what_a_compaction_has_replaced(
 
 
 def wanted() -> Any:
-    from sqe_chain.tables.storage import Wanted  # noqa: PLC0415 - only here
+    from sqe_chain.ext.tables.storage import Wanted  # noqa: PLC0415 - only here
 
     return Wanted(["robot", "at", "bar"])
 
 
 def later(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     now = time.time()
-    monkeypatch.setattr("sqe_chain.tables.chunk_table.time.time", lambda: now + hours * 3_600)
+    monkeypatch.setattr("sqe_chain.ext.tables.chunk_table.time.time", lambda: now + hours * 3_600)
 
 
 def test_no_answer_is_unavailable(cassandra_url: str) -> None:

@@ -20,9 +20,9 @@ from services._proto.fastening_pb2 import LineTotal, RobotTotal
 from services.expected import Expected, expected
 from services.reports import reports
 from services.stored import stored_states
-from sqe_chain.partitioner import partition_of
+from sqe_chain.adapters import open_store
+from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.ports import Header, Home, StateStore
-from sqe_chain.stores import open_store
 
 STATE_PARTITIONS = 4
 REPORTS = 2000

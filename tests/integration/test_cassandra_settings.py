@@ -12,15 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from sqe_chain import Flow
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.cassandra import CassandraStore, durability, schema
+from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.cli.commands import application
-from sqe_chain.dev import CassandraServer
 from sqe_chain.errors import ConfigurationError, Unavailable, WeakDurability
+from sqe_chain.ext.dev import CassandraServer
 from sqe_chain.ports import Header, Home, Location, Locations
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.protocol.verifying import check_stores
-from sqe_chain.stores import open_store
-from sqe_chain.stores.cassandra import CassandraStore, durability, schema
-from sqe_chain.stores.cassandra.client import CassandraClient
 from sqe_chain.testing import Rehearsal
 from tests.support.table_flows import table_flow
 from tests.support.waiting import PATIENCE_S

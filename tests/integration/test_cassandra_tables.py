@@ -16,15 +16,15 @@ import msgspec
 import polars as pl
 import pytest
 
-from sqe_chain.dev import CassandraServer
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.cassandra import CassandraStore, schema
+from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.errors import ConfigurationError, Unavailable
-from sqe_chain.stores import open_store
-from sqe_chain.stores.cassandra import CassandraStore, schema
-from sqe_chain.stores.cassandra.client import CassandraClient
-from sqe_chain.tables import chunk_sets, open_table
-from sqe_chain.tables.chunk_table import PIECE_BYTES
-from sqe_chain.tables.sink import TableSink
-from sqe_chain.tables.storage import storage_at
+from sqe_chain.ext.dev import CassandraServer
+from sqe_chain.ext.tables import chunk_sets, open_table
+from sqe_chain.ext.tables.chunk_table import PIECE_BYTES
+from sqe_chain.ext.tables.sink import TableSink
+from sqe_chain.ext.tables.storage import storage_at
 from sqe_chain.testing.faults import FaultScript, InjectedFault
 from sqe_chain.testing.faulty_tables import faulty_sink
 from tests.support.lossy_proxy import LossyProxy

@@ -10,10 +10,9 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from sqe_chain.dev import kafka
-from sqe_chain.dev.class_archive import ClassArchive
-from sqe_chain.dev.packages import java
+from sqe_chain.engines.java import ClassArchive, java
 from sqe_chain.engines.spark import session
+from sqe_chain.ext.dev import kafka
 
 pytestmark = pytest.mark.release
 

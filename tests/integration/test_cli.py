@@ -17,14 +17,14 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from redis import Redis
 
 from sqe_chain import read, wrap
-from sqe_chain.dev import KafkaServer, RedisServer
-from sqe_chain.dev.process import wait_until
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import parse_head
-from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.partitioner import partition_of
+from sqe_chain.envelope.partitioner import partition_of
+from sqe_chain.ext.dev import KafkaServer, RedisServer
 from sqe_chain.ports import Range
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.stores import open_store
+from sqe_chain.runtime.process import wait_until
 from tests.support.event_log import EventLog, Line
 from tests.support.loaded_command import COMMAND, finished, start
 from tests.support.ports import own_port

@@ -17,12 +17,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from redis import Redis
 
-from sqe_chain.dev import DevMachine, KafkaServer, RedisServer, down, reset, status, up
-from sqe_chain.dev.process import wait_until
-from sqe_chain.dev.server import free_port, port_is_free
+from sqe_chain.adapters import WithSchema, open_store
 from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.ext.dev import DevMachine, KafkaServer, RedisServer, down, reset, status, up
+from sqe_chain.ext.dev.server import free_port, port_is_free
 from sqe_chain.ports import Home
-from sqe_chain.stores import WithSchema, open_store
+from sqe_chain.runtime.process import wait_until
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.release
@@ -167,7 +167,7 @@ def test_a_taken_port_is_named_before_anything_starts(kind: type[KafkaServer | R
 def test_a_port_lost_in_the_meantime_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", free_port())) as taken:
         picks = iter([taken.getsockname()[1], free_port()])
-        monkeypatch.setattr("sqe_chain.dev.server.free_port", lambda: next(picks))
+        monkeypatch.setattr("sqe_chain.ext.dev.server.free_port", lambda: next(picks))
         with RedisServer() as server:
             assert server.port != taken.getsockname()[1]
             assert Redis.from_url(server.url).ping()

@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import Flow, wrap
-from sqe_chain.stores import open_store
+from sqe_chain.adapters import open_store
 from sqe_chain.testing import Rehearsal
 from tests.support import docs_examples
 from tests.support.docs_examples import ROOT

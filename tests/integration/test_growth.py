@@ -16,8 +16,8 @@ from benchmarks.growth.child import SMALL_BATCHES, Arguments, measure, prepare
 from benchmarks.growth.records import FEW, robot
 from benchmarks.growth.running import ROOT
 from services._proto.fastening_pb2 import LineTotal
-from sqe_chain.partitioner import partition_of
-from sqe_chain.stores import open_store
+from sqe_chain.adapters import open_store
+from sqe_chain.envelope.partitioner import partition_of
 
 CASE = Case("small", keys=5_000, changed=100, batch=500, batches=3)
 

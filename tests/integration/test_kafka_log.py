@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as DriverPartition
 
-from sqe_chain.dev import KafkaServer
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.errors import (
     ConfigurationError,
     LostOffsets,
@@ -24,7 +24,7 @@ from sqe_chain.errors import (
     TruncatedInput,
     Unavailable,
 )
-from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.ext.dev import KafkaServer
 from sqe_chain.ports import Bounds, Commit, Message, Output, Range
 from tests.support.brokers import second_broker
 from tests.support.waiting import PATIENCE_S, eventually

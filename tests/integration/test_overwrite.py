@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from sqe_chain.tables import open_table
+from sqe_chain.ext.tables import open_table
 from tests.support.overwrite_flows import Found, rows_of, write
 from tests.support.service_processes import KILLED, ROOT, ServiceProcess
 from tests.support.suites import some

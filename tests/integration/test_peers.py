@@ -20,7 +20,7 @@ from benchmarks.peers.results import LATER, Results
 from benchmarks.peers.running import ROOT, Place, Wrong
 from benchmarks.peers.systems import IN_PROCESS, JSON, SYSTEMS, Job, Plain, SqeChain, System
 from benchmarks.peers.workloads import Workload
-from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.ext.dev import KafkaServer, RedisServer
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(1500)]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sqe_chain.dev.redis import RedisServer
-from sqe_chain.dev.server import HOST
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.redis import layout
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
+from sqe_chain.ext.dev.redis import RedisServer
+from sqe_chain.ext.dev.server import HOST
 from sqe_chain.ports import Header, Home, Views
-from sqe_chain.stores import open_store
-from sqe_chain.stores.redis import layout
 from tests.support.ports import own_port
 from tests.support.redis_servers import (
     LEAST_RIGHTS,

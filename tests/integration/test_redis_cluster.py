@@ -10,11 +10,11 @@ import pytest
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.redis import layout
+from sqe_chain.adapters.redis.connections import Server
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import Header, Home
-from sqe_chain.stores import open_store
-from sqe_chain.stores.redis import layout
-from sqe_chain.stores.redis.connections import Server
 from tests.support.redis_servers import RedisCluster, send_command, server_info
 from tests.support.waiting import eventually, retry_until_available
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.release
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from sqe_chain.adapters.redis.connections import Answer, Command
     from sqe_chain.ports import StateStore
-    from sqe_chain.stores.redis.connections import Answer, Command
 
 CLAIM = Home(1, "run-a", "", -1, "")
 BORN = Header(1, "run-a", 0, "plan-0")

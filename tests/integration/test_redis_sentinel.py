@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sqe_chain.dev.server import HOST
+from sqe_chain.adapters import open_store
 from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.ext.dev.server import HOST
 from sqe_chain.ports import Header
-from sqe_chain.stores import open_store
 from tests.support.ports import own_port
 from tests.support.redis_servers import SERVICE, SentinelGroup, send_command
 from tests.support.waiting import PATIENCE_S, eventually, retry_until_available

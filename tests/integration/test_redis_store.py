@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import Redis
 
-from sqe_chain.dev.redis import RedisServer
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.redis import connections
+from sqe_chain.adapters.redis.client import RedisClient
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
+from sqe_chain.ext.dev.redis import RedisServer
 from sqe_chain.ports import Header, Home, Rows, Views
-from sqe_chain.stores import open_store
-from sqe_chain.stores.redis import connections
-from sqe_chain.stores.redis.client import RedisClient
 from tests.support.ports import own_port
 from tests.support.redis_servers import LEAST_RIGHTS
 from tests.support.waiting import PATIENCE_S, PATIENT, retry_until_available

@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.dev.process import wait_until
-from sqe_chain.dev.spark import SparkMaster, SparkWorker, executor_of
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.envelope.message import read, wrap
-from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.partitioner import partition_of
+from sqe_chain.envelope.partitioner import partition_of
+from sqe_chain.ext.dev.spark import SparkMaster, SparkWorker, executor_of
 from sqe_chain.ports import Output, Range
-from sqe_chain.stores import open_store
+from sqe_chain.runtime.process import wait_until
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(1500)]
@@ -95,12 +95,12 @@ import uuid
 
 from user_flows.counting import flow
 from sqe_chain.engines.spark import SparkEngine, Tuning, open_session
-from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.interfaces import PUBLISH
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stores import open_store
+from sqe_chain.adapters import open_store
 from sqe_chain.testing.clock import SteppingClock
 
 bootstrap, url, master, signs = sys.argv[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqe_chain.segment import deciding
+from sqe_chain.task import deciding
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,9 @@ from typing import Any, Literal
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.message import read
+from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import (
     ConfigurationError,
     NotCaughtUp,
@@ -25,13 +27,11 @@ from sqe_chain.errors import (
     Superseded,
 )
 from sqe_chain.flow import Flow
-from sqe_chain.partitioner import partition_of
+from sqe_chain.operations.announcement import Announcement
 from sqe_chain.ports import Output
 from sqe_chain.protocol import announcer
-from sqe_chain.protocol.announcement import Announcement
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.results import AnnouncementResult
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal, Settings
 from sqe_chain.testing.faults import FaultyWriter
 from tests.support.memory_pipeline import totals_pipeline

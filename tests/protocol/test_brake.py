@@ -11,8 +11,8 @@ from sqe_chain.errors import TooManyExcluded
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.segment.brake import Brake
-from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.task.brake import Brake
+from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.testing import Rehearsal
 
 

@@ -14,7 +14,7 @@ from sqe_chain.ports import Commit, Header, Home, TopicPartition
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.segment.states import Claim
+from sqe_chain.task.states import Claim
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_letter
 

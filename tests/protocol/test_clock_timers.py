@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Context, Flow, Timer
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.partitioner import partition_of
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.faults import Crash

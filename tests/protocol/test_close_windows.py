@@ -16,6 +16,7 @@ import pytest
 
 from sqe_chain import read
 from sqe_chain._proto.dropped_pb2 import Dropped
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, NotCaughtUp, PlanMismatch, PoisonError, ServiceStopped
 from sqe_chain.flow import Flow
 from sqe_chain.protocol import closing
@@ -24,9 +25,8 @@ from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.events import Filtered
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.segment.closing import Closing
 from sqe_chain.stages import Hopping, Sessions, Tumbling, Window
-from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.task.closing import Closing
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.rebuilding import rebuild_after_a_crash
 from tests.support.receiving import received

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from sqe_chain import Flow
 from sqe_chain.errors import ChangedType
 from sqe_chain.flow import Aggregation, count, first, last, max_, mean, min_, sum_
-from sqe_chain.segment import deciding
 from sqe_chain.stages import Hopping, Sessions, Tumbling, Window
+from sqe_chain.task import deciding
 from sqe_chain.testing import Rehearsal
 from tests.support.naive_aggregates import expected
 

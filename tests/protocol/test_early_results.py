@@ -15,9 +15,9 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import Flow
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import FlowError
 from sqe_chain.stages import Hopping, Sessions, Tumbling, Window, WindowResult
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 
 HOUR_MS = 3_600_000

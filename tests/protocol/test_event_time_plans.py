@@ -14,8 +14,8 @@ from sqe_chain.protocol.event_times import (
     seen_by,
     watermarks_of,
 )
-from sqe_chain.segment.event_times import EventTimes, Frontier, Progress
 from sqe_chain.stages import Tumbling
+from sqe_chain.task.event_times import EventTimes, Frontier, Progress
 
 CLOCK_MS = 1_000
 HERE, THERE, ELSEWHERE = ("mid", 0), ("mid", 1), ("other", 0)

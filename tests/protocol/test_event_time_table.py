@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.rehearsal import Rehearsal

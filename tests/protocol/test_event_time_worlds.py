@@ -1,17 +1,17 @@
 """Goal: what services by event time give depends on the facts alone: a fold over all of them in the order of their times.
 
-Method: random worlds of `tests.event_time_worlds`. `python -m tests.event_time_worlds --worlds 20000 --jobs 2` runs many more.
+Method: random worlds of `tests.lab.event_time_worlds`. `python -m tests.lab.event_time_worlds --worlds 20000 --jobs 2` runs many more.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.event_time_worlds.__main__ import verdict
-from tests.event_time_worlds.drawing import draw
-from tests.event_time_worlds.reference import Delivery, Reference
-from tests.event_time_worlds.shrinking import shrunk
-from tests.event_time_worlds.world import Fact, Hop, Reader, Way, World
+from tests.lab.event_time_worlds.__main__ import verdict
+from tests.lab.event_time_worlds.drawing import draw
+from tests.lab.event_time_worlds.reference import Delivery, Reference
+from tests.lab.event_time_worlds.shrinking import shrunk
+from tests.lab.event_time_worlds.world import Fact, Hop, Reader, Way, World
 
 SHARES, WORLDS = 8, 25
 PASSES = Hop(1, 10, by_number=False, max_records=100)
@@ -23,7 +23,9 @@ def test_worlds_give_what_their_facts_give(share: int) -> None:
     for seed in range(share * WORLDS, (share + 1) * WORLDS):
         world = draw(seed)
         said = verdict(world)
-        assert not said, f"seed {seed}: {said}\npython -m tests.event_time_worlds --world '{world.text()}'"
+        assert not said, (
+            f"seed {seed}: {said}\npython -m tests.lab.event_time_worlds --world '{world.text()}'"
+        )
 
 
 def world_of(

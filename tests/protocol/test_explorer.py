@@ -1,6 +1,6 @@
 """Goal: every interleaving of a few runs, crashes and lost replies leaves the books right, and a planted bug is a short path.
 
-Method: `sqe_chain.testing.explorer` goes through all states of a configuration. Its shortcuts are taken away, and the same durable
+Method: `tests.lab.explorer` goes through all states of a configuration. Its shortcuts are taken away, and the same durable
 states are found; bugs are put into the protocol, and it prints a path that breaks an invariant again.
 """
 
@@ -17,11 +17,11 @@ import pytest
 from sqe_chain.protocol import applying, recover
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.segment.states import CellStates
-from sqe_chain.testing.explorer.configurations import CONFIGURATIONS, Configuration
-from sqe_chain.testing.explorer.coverage import Coverage, unexpected
-from sqe_chain.testing.explorer.exploring import Exploration, follow
-from sqe_chain.testing.explorer.states import FREE, Processes, States
+from sqe_chain.task.states import CellStates
+from tests.lab.explorer.configurations import CONFIGURATIONS, Configuration
+from tests.lab.explorer.coverage import Coverage, unexpected
+from tests.lab.explorer.exploring import Exploration, follow
+from tests.lab.explorer.states import FREE, Processes, States
 
 TINY = replace(CONFIGURATIONS["small"], words="a1", whole_reads=True)
 ALONE = replace(CONFIGURATIONS["service-alone"], words="a1 b2", crashes=1, silences=1)
@@ -110,9 +110,7 @@ def publish_nothing_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def publish_after_states_are_written(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        "sqe_chain.testing.explorer.replay.InProcessEngine.publish", lambda self: None, raising=True
-    )
+    patch.setattr("tests.lab.explorer.replay.InProcessEngine.publish", lambda self: None, raising=True)
 
 
 def fold_the_key_at_the_cursor_again(patch: pytest.MonkeyPatch) -> None:
@@ -175,7 +173,7 @@ def test_the_number_of_a_state_says_all_of_its_processes(name: str) -> None:
 def test_a_configuration_with_too_many_histories_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sqe_chain.testing.explorer.states.BITS", 12)
+    monkeypatch.setattr("tests.lab.explorer.states.BITS", 12)
     with pytest.raises(OverflowError, match="too large: its states do not fit"):
         explored(TINY, tmp_path)
 

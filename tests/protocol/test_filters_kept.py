@@ -8,8 +8,8 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.stages import Result, Tumbling, WindowResult
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 
 names = itertools.count()

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow import Flow
+from sqe_chain.operations.forget import ForgetFlow, known_flow, known_flows
 from sqe_chain.ports import Home, StateStore
-from sqe_chain.protocol.forget import ForgetFlow, known_flow, known_flows
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore, InjectedFault
 from tests.support.suites import points

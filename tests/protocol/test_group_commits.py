@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import NoCommittedOffset, PartitionsMismatch, RecreatedTopic, ServiceStopped
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Commit
 from sqe_chain.protocol.republish import RENEW_MS, Republisher
 from sqe_chain.protocol.settings import Settings

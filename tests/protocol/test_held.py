@@ -9,13 +9,13 @@ from typing import Any, Literal
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.chain import Coordinates, read_lane
 from sqe_chain.envelope.message import parse_head
+from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.envelope.template import republish
 from sqe_chain.errors import ConfigurationError, LostOffsets, PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.partitioner import partition_of
 from sqe_chain.protocol.holding import Holder, Waiting
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling

@@ -13,8 +13,8 @@ from sqe_chain.ports import Bounds, Commit
 from sqe_chain.protocol.event_times import CaughtUp, KnownTimes
 from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.segment.event_times import ORIGIN, EventTimes, Writer
 from sqe_chain.stages import Tumbling
+from sqe_chain.task.event_times import ORIGIN, EventTimes, Writer
 from sqe_chain.testing import Rehearsal
 
 HEARD_MS, IDLE_MS = 100_000, 5_000

@@ -14,6 +14,8 @@ from uuid import uuid4
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import (
     ChainError,
@@ -25,11 +27,9 @@ from sqe_chain.errors import (
     TruncatedInput,
 )
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol.described import DESCRIBE_MS
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ChainError, Superseded
-from sqe_chain.stores.memory import MemoryStore
 from tests.support.interleaved_runs import run_interleaved
 
 Patch = pytest.MonkeyPatch

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from sqe_chain import read
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.faults import Crash
 from sqe_chain.testing.rehearsal import Rehearsal

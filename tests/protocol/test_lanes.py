@@ -11,10 +11,10 @@ from collections import Counter
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import ChangedRepublisher, GapError
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word

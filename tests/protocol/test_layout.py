@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
 from sqe_chain.flow import Flow
-from sqe_chain.partitioner import cell_of
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.fault_points import FaultPointLog, FaultPoints, FaultPointStore, crash

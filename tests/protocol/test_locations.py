@@ -12,10 +12,10 @@ from collections.abc import Callable
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Locations
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal, Settings
 from tests.support.rebuilding import rebuild_after_a_crash
 from tests.support.word_flows import first_letter, same_key, word

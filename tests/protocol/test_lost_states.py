@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.runtime.states import States
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 
 PARTS = 3

@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word

@@ -19,9 +19,9 @@ from sqe_chain.flow import Stream, count
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.segment.collector import Made
-from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.stages import Tumbling
+from sqe_chain.task.collector import Made
+from sqe_chain.task.outputs import Gatherer
 from sqe_chain.testing import Rehearsal
 
 HOUR_MS = 3_600_000

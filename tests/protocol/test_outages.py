@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, ServiceStopped, Superseded, TooManyLanes, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.stages import SqeKey, Tumbling
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word
 

@@ -12,7 +12,7 @@ from sqe_chain.errors import ConfigurationError, OutputRefused, OutputTooLarge, 
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.flow.nodes import Carrier
-from sqe_chain.segment.target import RECORD_OVERHEAD, headers_size
+from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, same_key, word, words_in
 

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import pytest
 
 from sqe_chain.errors import Superseded
+from sqe_chain.ext.tables import compacting
+from sqe_chain.ext.tables.memory import MemoryTable
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.interfaces import When
-from sqe_chain.tables import compacting
-from sqe_chain.tables.memory import MemoryTable
 from sqe_chain.testing import Crash
 from tests.support.overwrite_flows import Found, LoadedTable, rows_of
 from tests.support.suites import points

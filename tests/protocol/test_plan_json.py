@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
+from sqe_chain.envelope.marks import MarksRecord, PartitionMarks
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Commit
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import decode_marks, parse_metadata
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan, PlannedRange, Unfinished
-from sqe_chain.replays.marks import MarksRecord, PartitionMarks
-from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.task.exclusion import Exclusion
 
 STORED = (
     b'{"attempt":3,"clock_ms":9,"epoch":2,"exclusions":[{"error":"ValueError","offset":1,"partition":0,"policy":"skip",'

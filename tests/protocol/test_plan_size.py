@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from sqe_chain.adapters.limits import Limits
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
-from sqe_chain.stores.limits import Limits
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_letter
 

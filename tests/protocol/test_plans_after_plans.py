@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
@@ -22,12 +23,11 @@ from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan, PlannedRange, Reached, Unfinished
 from sqe_chain.protocol.planning import announcement_plan, batch_plan, birth_plan, layout_of, layout_plan
 from sqe_chain.protocol.settings import RebuildSpec
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.event_times import EventTimes, Frontier, Waiting
-from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.results import PartitionEnd, Report
-from sqe_chain.segment.states import Claim
 from sqe_chain.stages import Tumbling
+from sqe_chain.task.event_times import EventTimes, Frontier, Waiting
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.results import PartitionEnd, Report
+from sqe_chain.task.states import Claim
 
 CLAIM = Claim(9, "run")
 ONE, TWO = ("t", 0), ("t", 1)

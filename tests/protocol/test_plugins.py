@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain import wings
+from sqe_chain.adapters import open_store
 from sqe_chain.codecs import registry
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow import Flow, kinds
@@ -24,7 +26,6 @@ from sqe_chain.protocol.interfaces import When
 from sqe_chain.runtime.states import states
 from sqe_chain.stages import Dropped, RecordKind, StageKind, Tumbling
 from sqe_chain.stages.filter_kinds import RootsKind
-from sqe_chain.stores import open_store
 from sqe_chain.testing import Rehearsal
 
 PACKAGES = Path(__file__).parents[1] / "plugins"
@@ -66,8 +67,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 def forget_installed() -> None:
     invalidate_caches()
-    kinds._installed.cache_clear()
-    registry._installed.cache_clear()
+    wings.installed.cache_clear()
     registry._default.cache_clear()
 
 

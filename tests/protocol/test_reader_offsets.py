@@ -14,9 +14,17 @@ from typing import Any
 
 import pytest
 
+from sqe_chain.ext.tables import (
+    ChunkIndex,
+    ChunkInfo,
+    Memtable,
+    ReaderOffsets,
+    TableSchema,
+    chunk_id,
+    open_table,
+)
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.tables import ChunkIndex, ChunkInfo, Memtable, ReaderOffsets, TableSchema, chunk_id, open_table
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.table_flows import Reading, table_flow
 

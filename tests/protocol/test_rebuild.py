@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import (
     ConfigurationError,
     LostOffsets,
@@ -23,12 +24,11 @@ from sqe_chain.errors import (
     Superseded,
 )
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.attempts import Attempts
+from sqe_chain.operations.attempts import Attempts
+from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuild import Rebuild
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.segment.states import Claim
-from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.rebuilding import rebuild_after_a_crash
 from tests.support.suites import points

@@ -10,13 +10,13 @@ from __future__ import annotations
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
+from sqe_chain.adapters.memory import MemoryMessage
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import LostOffsets, RecreatedTopic, TruncatedInput
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryMessage
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.receiving import received
 

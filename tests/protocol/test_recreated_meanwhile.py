@@ -9,9 +9,9 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import wrap
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import RecreatedTopic
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.testing import Rehearsal
 from tests.support.typed_results import states_as

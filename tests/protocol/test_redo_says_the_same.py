@@ -9,8 +9,8 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain import Flow, wrap
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import OutputTooLarge, PlanMismatch
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.testing import Crash, Rehearsal
 
 BROKEN: list[bool] = []

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
 from sqe_chain.errors import ChainError, StoreEmpty, StoreInconsistent
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stores.memory import MemoryStore, StoreCopy
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, same_key, stored_words, word, words_by_letter
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ChainError
 from sqe_chain.protocol import aggregation, applying, planning, recover, recovery
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.owned_flow import OwnedFlow
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.outputs import Gatherer
-from sqe_chain.segment.states import CellStates
 from sqe_chain.stages.aggregate import Aggregate
-from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.task.outputs import Gatherer
+from sqe_chain.task.states import CellStates
 from tests.support.random_schedules import run_schedule
 
 Patch = pytest.MonkeyPatch

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import FlowError
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 

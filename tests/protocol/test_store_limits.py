@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word
 

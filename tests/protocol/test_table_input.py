@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from sqe_chain.errors import RowTooLarge, RowWithoutKey, TableAltered
+from sqe_chain.ext.tables.reading import open_table
 from sqe_chain.flow import Flow
-from sqe_chain.tables.reading import open_table
 from sqe_chain.testing import Rehearsal
 from tests.support.table_flows import Reading, TablePipeline, table_flow
 

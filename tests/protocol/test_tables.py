@@ -18,8 +18,8 @@ import pytest
 from sqe_chain.errors import ConfigurationError, Superseded, TableInconsistent
 from sqe_chain.ports import Flush, Sink, StateStore
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.segment.flushing import FLUSHED
-from sqe_chain.segment.states import Transition, persist
+from sqe_chain.task.flushing import FLUSHED
+from sqe_chain.task.states import Transition, persist
 from sqe_chain.testing import Crash
 from tests.support.memory_chunks import use_memory
 from tests.support.suites import points, some

@@ -14,7 +14,7 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.events import Event, Recovered
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.results import BatchResult, StartResult
-from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_letter
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain.adapters import open_store
 from sqe_chain.errors import ConfigurationError, WeakDurability
+from sqe_chain.ext.tables.memory import MemoryTable
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stores import open_store
-from sqe_chain.tables.memory import MemoryTable
 from sqe_chain.testing import Rehearsal
 from tests.support.table_flows import table_flow
 

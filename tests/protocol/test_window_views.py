@@ -10,11 +10,11 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import Flow
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import FlowError
 from sqe_chain.ports import ViewKind
 from sqe_chain.stages import Sessions, Tumbling
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 
 HOUR_MS = 3_600_000

@@ -7,8 +7,8 @@ from collections import Counter
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import Flow
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.ports import Header, Rows, Views
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 from tests.support.typed_results import states_as
 

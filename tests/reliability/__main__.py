@@ -2,7 +2,7 @@
 
     python -m tests.reliability run fuzz --executions 20000000 --jobs 2 --directory DIR
     python -m tests.reliability run simulator --schedules 250000 --seed 250000 --jobs 2
-    python -m tests.reliability run pairs --module sqe_chain.testing.explorer.pairs ...     a tool that is not known here
+    python -m tests.reliability run pairs --module tests.lab.explorer.pairs ...     a tool that is not known here
     python -m tests.reliability report                                                      `make reliability-report`
 
 A tool takes `--json FILE` and writes one JSON object there: `tool`, `counts` (names -> numbers, which are added up over the
@@ -21,17 +21,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.mutants.ledger import PAGE, page_with
+from tests.lab.mutants.ledger import PAGE, page_with
 from tests.reliability.ledger import LEDGER, TREE, append, read_ledger, recorded, tree
 from tests.reliability.report import changes, tables
 
 MODULES: Final[Mapping[str, str]] = {
-    "simulator": "sqe_chain.testing.simulator",
-    "explorer": "sqe_chain.testing.explorer",
+    "simulator": "tests.lab.simulator",
+    "explorer": "tests.lab.explorer",
     "traces": "tests.traces",
-    "fuzz": "tests.fuzzing",
-    "worlds": "tests.event_time_worlds",
-    "mutants": "tests.mutants",
+    "fuzz": "tests.lab.fuzzing",
+    "worlds": "tests.lab.event_time_worlds",
+    "mutants": "tests.lab.mutants",
 }
 
 

@@ -20,36 +20,36 @@ from tests.support.commit import commit
 TREE: Final = Path(__file__).resolve().parents[2]
 LEDGER: Final = Path(__file__).with_name("ledger.jsonl")
 _READ: Final = (
-    "proto", "sqe_chain/chain.py", "sqe_chain/errors.py", "sqe_chain/partitioner.py", "sqe_chain/envelope", "sqe_chain/replays",
-    "sqe_chain/codecs", "sqe_chain/segment", "sqe_chain/safe_text.py", "sqe_chain/conversions",
+    "proto", "sqe_chain/chain.py", "sqe_chain/errors.py", "sqe_chain/envelope/partitioner.py", "sqe_chain/envelope", "sqe_chain/envelope/replays",
+    "sqe_chain/codecs", "sqe_chain/task", "sqe_chain/safe_text.py", "sqe_chain/conversions",
 )  # fmt: skip
 _RUN: Final = (
     *_READ, "sqe_chain/stages", "sqe_chain/protocol", "sqe_chain/flow", "sqe_chain/ports", "sqe_chain/engines/ahead.py",
-    "sqe_chain/engines/inprocess.py", "sqe_chain/engines/task.py", "sqe_chain/stores/memory.py", "sqe_chain/stores/limits.py", "sqe_chain/logs/memory",
+    "sqe_chain/engines/inprocess.py", "sqe_chain/engines/task.py", "sqe_chain/adapters/memory/store.py", "sqe_chain/adapters/limits.py", "sqe_chain/adapters/memory",
     "sqe_chain/testing/values.py", "sqe_chain/testing/clock.py", "sqe_chain/testing/fault_injection.py", "sqe_chain/testing/faults.py",
     "sqe_chain/testing/rehearsal.py",
 )  # fmt: skip
 _TABLES: Final = tuple(
-    f"sqe_chain/tables/{name}.py"
+    f"sqe_chain/ext/tables/{name}.py"
     for name in (
         "arrow", "chunk", "chunk_sets", "columns", "compacting", "contents", "describing", "files", "foreign", "memory",
         "memtable", "overwriting", "parquet_storage", "pruning", "reader_offsets", "reading", "schema", "sink", "storage",
     )
 )  # fmt: skip
 _FRAMES: Final = tuple(
-    f"sqe_chain/wal/{name}.py" for name in ("memory_files", "numbers", "record", "segment")
+    f"sqe_chain/ext/wal/{name}.py" for name in ("memory_files", "numbers", "record", "segment")
 )
 CODE: Final[Mapping[str, Sequence[str]]] = {
     "fuzz": (
         *_READ, *_FRAMES, "sqe_chain/protocol/plan.py", "sqe_chain/protocol/commit_metadata.py", "sqe_chain/protocol/layout.py",
-        "tests/fuzzing",
+        "tests/lab/fuzzing",
     ),
-    "simulator": (*_RUN, *_TABLES, "sqe_chain/logs/files", "sqe_chain/testing/faulty_tables.py", "sqe_chain/testing/simulator"),
-    "explorer": (*_RUN, "sqe_chain/testing/simulator/lanes.py", "sqe_chain/testing/explorer"),
-    "pairs": (*_RUN, "sqe_chain/testing/simulator/lanes.py", "sqe_chain/testing/explorer"),
-    "traces": (*_RUN, "sqe_chain/stores", "sqe_chain/logs", "sqe_chain/testing/simulator", "tests/traces"),
-    "worlds": (*_RUN, "tests/event_time_worlds"),
-    "mutants": ("sqe_chain", "tests/mutants"),
+    "simulator": (*_RUN, *_TABLES, "sqe_chain/ext/files", "sqe_chain/testing/faulty_tables.py", "tests/lab/simulator"),
+    "explorer": (*_RUN, "tests/lab/simulator/lanes.py", "tests/lab/explorer"),
+    "pairs": (*_RUN, "tests/lab/simulator/lanes.py", "tests/lab/explorer"),
+    "traces": (*_RUN, "sqe_chain/adapters", "tests/lab/simulator", "tests/traces"),
+    "worlds": (*_RUN, "tests/lab/event_time_worlds"),
+    "mutants": ("sqe_chain", "tests/lab/mutants"),
 }  # fmt: skip
 """Files and directories on which the figures of a tool depend: with another text there, they are figures of other code."""
 _PACKAGES: Final = ("sqe-chain", "protobuf", "msgspec", "numpy", "pyarrow")

@@ -9,7 +9,7 @@ from itertools import pairwise
 from os.path import commonpath
 from typing import Any, Final
 
-from tests.fuzzing import planted
+from tests.lab.fuzzing import planted
 from tests.reliability.ledger import Run, changed_since, digest
 
 WHAT: Final[Mapping[str, str]] = {

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from sqe_chain.envelope import runs
 from sqe_chain.envelope.block import Block
-from sqe_chain.replays import runs
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment import deciding, level, poison, reading
+from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.task import deciding, level, poison, reading
 from tests.support import naive_operators
 from tests.support.naive_operators import NaiveCompiler
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from services._proto.fastening_pb2 import Fastening
 from services.rows import COLUMNS, INPUT, KEYS, TABLES, table_name
+from sqe_chain.ext.tables import Column, memtable
 from sqe_chain.flow import Flow
-from sqe_chain.tables import Column, memtable
 from tests.support.row_mistakes import CHANGED, LOST, TWICE, kind
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import confluent_kafka.admin
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 
-from sqe_chain.dev import KafkaServer, RedisServer
-from sqe_chain.dev.process import wait_until
+from sqe_chain.ext.dev import KafkaServer, RedisServer
+from sqe_chain.runtime.process import wait_until
 from tests.support.ports import own_port
 from tests.support.waiting import PATIENCE_S
 

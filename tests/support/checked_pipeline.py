@@ -14,15 +14,15 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from services._proto.fastening_pb2 import Fastening
 from sqe_chain import ReplayFilter, read
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.message import Envelope
+from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import EnvelopeError
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.partitioner import cell_of
 from sqe_chain.ports import Commit, Header, Message, TopicPartition
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.fault_points import FaultPointLog, FaultPoints, FaultPointStore
 from tests.support.typed_results import payloads_of

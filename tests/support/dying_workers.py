@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.ports import Header, Message, Output, Range, StateStore, Writer
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory._broker import Broker
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import Unavailable
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.logs.memory._broker import Broker
 from sqe_chain.ports import Header, Home
 from sqe_chain.protocol.interfaces import When
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash
 from sqe_chain.testing.faults import FaultScript
 

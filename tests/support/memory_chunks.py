@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from sqe_chain.tables.chunk_rows import Asked, ChunkSet, Definition, IndexRow, PartHead, Piece
-from sqe_chain.tables.chunk_table import ChunkTable
+from sqe_chain.ext.tables.chunk_rows import Asked, ChunkSet, Definition, IndexRow, PartHead, Piece
+from sqe_chain.ext.tables.chunk_table import ChunkTable
 
 
 @dataclass(eq=False, repr=False)
@@ -125,5 +125,5 @@ class MemoryDatabase:
 def use_memory(monkeypatch: pytest.MonkeyPatch) -> MemoryDatabase:
     """Let tables at ``cassandra://`` live in memory, for one test."""
     found = MemoryDatabase()
-    monkeypatch.setattr("sqe_chain.tables.cassandra.chunk_table_at", found.table_at)
+    monkeypatch.setattr("sqe_chain.ext.tables.cassandra.chunk_table_at", found.table_at)
     return found

@@ -16,8 +16,8 @@ import pytest
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.fastening import add_delta, add_fastening
 from sqe_chain import read
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.testing import Rehearsal
 from tests.support.receiving import received
 from tests.support.typed_results import payloads_of, states_as

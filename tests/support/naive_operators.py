@@ -25,16 +25,16 @@ from sqe_chain.flow.nodes import (
 )
 from sqe_chain.flow.stage_kind import Side
 from sqe_chain.flow.units import Push, number
-from sqe_chain.partitioner import key_bytes, key_of_each
-from sqe_chain.segment.batch_steps import BatchStep
-from sqe_chain.segment.collector import Collector
-from sqe_chain.segment.compiler import IMMUTABLE, Encode, RunFunction, encoding_of
-from sqe_chain.segment.operator_text import deleted_type
+from sqe_chain.envelope.partitioner import key_bytes, key_of_each
+from sqe_chain.task.batch_steps import BatchStep
+from sqe_chain.task.collector import Collector
+from sqe_chain.task.compiler import IMMUTABLE, Encode, RunFunction, encoding_of
+from sqe_chain.task.operator_text import deleted_type
 from sqe_chain.stages.record_work import pack_key_and_id
 
 
 class NaiveCompiler:
-    """Does what `sqe_chain.segment.compiler.Compiler` does.
+    """Does what `sqe_chain.task.compiler.Compiler` does.
 
     Args:
         flow: the flow.

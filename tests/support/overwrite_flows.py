@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from sqe_chain import Flow
+from sqe_chain.ext.tables.reading import Table, open_table
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.tables.reading import Table, open_table
 from sqe_chain.testing import Rehearsal
 
 Found = dict[tuple[str, int], float]

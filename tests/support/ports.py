@@ -1,6 +1,6 @@
 """Ports that no other test is given.
 
-`sqe_chain.dev.server.free_port` finds a port that is free now; until a server listens there, a test in another
+`sqe_chain.ext.dev.server.free_port` finds a port that is free now; until a server listens there, a test in another
 process may be given the same one. Here each process of a test run has ports of its own, below all ports that
 `free_port` gives.
 """
@@ -8,7 +8,7 @@ process may be given the same one. Here each process of a test run has ports of 
 import itertools
 import os
 
-from sqe_chain.dev.server import port_is_free
+from sqe_chain.ext.dev.server import port_is_free
 
 _FIRST = 5_000
 _PORTS_EACH = 250

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple, cast
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
 from sqe_chain.chain import root_position
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Message, Range
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.event_times import EventTimes, Frontier
-from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.reading import Reading
-from sqe_chain.segment.results import Job, Portion, Report, States
-from sqe_chain.segment.states import Claim, Transition
+from sqe_chain.task.event_times import EventTimes, Frontier
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.reading import Reading
+from sqe_chain.task.results import Job, Portion, Report, States
+from sqe_chain.task.states import Claim, Transition
 
 TYPE = StringValue.DESCRIPTOR.full_name
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.operations.changing_readers import ChangedReaders, ChangeReaders
+from sqe_chain.operations.forget import ForgetFlow
 from sqe_chain.ports.readers import Partitions
-from sqe_chain.protocol.changing_readers import ChangedReaders, ChangeReaders
-from sqe_chain.protocol.forget import ForgetFlow
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore, InjectedFault
 from tests.support.table_flows import Reading, TablePipeline, table_flow

@@ -11,8 +11,8 @@ from redis import Redis
 from redis.crc import key_slot
 from redis.exceptions import RedisError
 
-from sqe_chain.dev.redis import RedisServer
-from sqe_chain.dev.server import HOST
+from sqe_chain.ext.dev.redis import RedisServer
+from sqe_chain.ext.dev.server import HOST
 from tests.support.ports import own_port
 from tests.support.waiting import eventually
 

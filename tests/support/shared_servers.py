@@ -8,8 +8,8 @@ from multiprocessing.connection import Client, Connection, Listener
 from threading import Lock, Thread
 from typing import Final
 
-from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
-from sqe_chain.stores import open_store
+from sqe_chain.ext.dev import CassandraServer, KafkaServer, RedisServer
+from sqe_chain.adapters import open_store
 
 
 def _kafka(run: ExitStack) -> str:
@@ -27,8 +27,8 @@ def _redis_cluster(run: ExitStack) -> str:
 
 
 def _cassandra(run: ExitStack) -> str:
-    from sqe_chain.stores.cassandra import CassandraStore  # noqa: PLC0415 - unit tests load no driver
-    from sqe_chain.stores.cassandra.client import CassandraClient  # noqa: PLC0415
+    from sqe_chain.adapters.cassandra import CassandraStore  # noqa: PLC0415 - unit tests load no driver
+    from sqe_chain.adapters.cassandra.client import CassandraClient  # noqa: PLC0415
 
     server = run.enter_context(CassandraServer())
     store = open_store(server.url)

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from sqe_chain.ext.tables import Column
 from sqe_chain.flow import Flow
 from sqe_chain.stages import Sessions, Tumbling
-from sqe_chain.tables import Column
 
 Gives = Literal["value", "truth", "values", "nothing"]
 

@@ -8,12 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import LogUnwritable, Unavailable
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.ports import Output
-from sqe_chain.stages import MemoryTable, StaleSequences
-from sqe_chain.stages import Record as Element
-from sqe_chain.wal import (
+from sqe_chain.ext.wal import (
     Limits,
     MemoryFiles,
     Publisher,
@@ -23,6 +20,9 @@ from sqe_chain.wal import (
     log_of,
     sequence_of,
 )
+from sqe_chain.ports import Output
+from sqe_chain.stages import MemoryTable, StaleSequences
+from sqe_chain.stages import Record as Element
 
 TOPIC = "robot.raw"
 PARTITIONS = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sqe_chain import Flow
-from sqe_chain.wal import epoch_of, log_of, sequence_of
+from sqe_chain.ext.wal import epoch_of, log_of, sequence_of
 
 
 class Listed(msgspec.Struct):

@@ -17,9 +17,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.ext.wal import DurableProducer, Limits, LocalFiles
 from sqe_chain.ports import Output
-from sqe_chain.wal import DurableProducer, Limits, LocalFiles
 
 PARTITIONS = 3
 KEYS = 5

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from sqe_chain.partitioner import partition_of
+from sqe_chain.envelope.partitioner import partition_of
+from sqe_chain.ext.tables import TableSchema
+from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN
+from sqe_chain.ext.tables.memtable import Memtable
+from sqe_chain.ext.tables.reading import Table
+from sqe_chain.ext.tables.sink import TableSink
+from sqe_chain.ext.tables.storage import Storage
 from sqe_chain.ports import Flush, SinkClaim
-from sqe_chain.tables import TableSchema
-from sqe_chain.tables.arrow import ROWS_OF_A_PLAN
-from sqe_chain.tables.memtable import Memtable
-from sqe_chain.tables.reading import Table
-from sqe_chain.tables.sink import TableSink
-from sqe_chain.tables.storage import Storage
 
 PARTS = 2
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
-from sqe_chain.stores import open_store
-from sqe_chain.stores.cassandra import CassandraStore
-from sqe_chain.testing.simulator import drawn
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.cassandra import CassandraStore
+from sqe_chain.ext.dev import CassandraServer, KafkaServer, RedisServer
+from tests.lab.simulator import drawn
 from tests.traces.recording import record
 from tests.traces.replaying import PORTS, Replayed, replayed_broker, replayed_stores
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqe_chain.logs.memory import MemoryLog, MemoryMessage
-from sqe_chain.logs.memory import MemoryTransaction as Transaction
+from sqe_chain.adapters.memory import MemoryLog, MemoryMessage
+from sqe_chain.adapters.memory import MemoryTransaction as Transaction
+from sqe_chain.adapters.memory.store import MemoryStore, PartCopy, StoreCopy
 from sqe_chain.ports import Bounds, Commit, Headers, Output, Range, TopicInfo, TopicPartition, Writer
-from sqe_chain.stores.memory import MemoryStore, PartCopy, StoreCopy
-from sqe_chain.testing.simulator import Schedule, Simulation, Violation
+from tests.lab.simulator import Schedule, Simulation, Violation
 
 CALLS_OF_STORES: Final = (
     *("home", "set_home", "beat", "plan", "flows", "forget", "forget_part", "headers", "read", "write"),

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.ports import Header
-from sqe_chain.stores.memory import MemoryStore
-from sqe_chain.testing.simulator import drawn
+from tests.lab.simulator import drawn
 from tests.traces.recording import Recording, record
 from tests.traces.replaying import replay_store, replayed_broker, replayed_stores
 

@@ -10,9 +10,9 @@ from typing import Any, Never, assert_type
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
+from sqe_chain.ext.wal import epoch_of, log_of, sequence_of
 from sqe_chain.flow import Context, Csv, CustomStage, Stage, Stream, Timer, count, last, max_, mean, sum_
 from sqe_chain.stages import Tumbling, Window, WindowResult
-from sqe_chain.wal import epoch_of, log_of, sequence_of
 
 
 def length(word: StringValue) -> Int64Value:

@@ -10,9 +10,9 @@ from typing import Any
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
+from sqe_chain.ext.wal import log_of
 from sqe_chain.flow import Context, count, sum_
 from sqe_chain.stages import Tumbling
-from sqe_chain.wal import log_of
 
 
 def length_of_number(number: Int64Value) -> int:

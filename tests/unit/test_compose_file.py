@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from services.compose_chaos.images import IMAGE
-from sqe_chain.dev.jars import CASSANDRA, KAFKA
+from sqe_chain.ext.dev.jars import CASSANDRA, KAFKA
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")

@@ -20,8 +20,8 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from sqe_chain import errors
+from sqe_chain.adapters.kafka import KafkaLog, load_config
 from sqe_chain.cli.commands import application
-from sqe_chain.logs.kafka import KafkaLog, load_config
 from sqe_chain.runtime.metrics import Metrics
 from tests.support import docs_examples
 from tests.support.docs_examples import ROOT, Block, Command
@@ -164,7 +164,7 @@ def test_every_extra_is_in_the_readme() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sqe_chain", *(f"sqe_chain.{room}" for room in ROOMS), "sqe_chain.testing.simulator"]
+    "name", ["sqe_chain", *(f"sqe_chain.{room}" for room in ROOMS), "tests.lab.simulator"]
 )
 def test_what_a_room_exports_is_what_the_reference_shows(name: str) -> None:
     exported = set(importlib.import_module(name).__all__)

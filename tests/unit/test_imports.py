@@ -34,14 +34,14 @@ def modules_loaded_by(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["sqe_chain", "sqe_chain.envelope", "sqe_chain.flow", "sqe_chain.ports", "sqe_chain.wal"]
+    "module", ["sqe_chain", "sqe_chain.envelope", "sqe_chain.flow", "sqe_chain.ports", "sqe_chain.ext.wal"]
 )
 def test_the_core_loads_no_driver(module: str) -> None:
     assert modules_loaded_by(module) & (DRIVERS | COMMAND) == set()
 
 
 def test_servers_of_one_machine_need_no_client() -> None:
-    assert modules_loaded_by("sqe_chain.dev") & (DRIVERS | COMMAND) == set()
+    assert modules_loaded_by("sqe_chain.ext.dev") & (DRIVERS | COMMAND) == set()
 
 
 def test_the_check_sees_a_driver() -> None:

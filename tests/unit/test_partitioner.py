@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqe_chain.partitioner import Partitioner, cell_of, murmur2, partition_of
+from sqe_chain.envelope.partitioner import Partitioner, cell_of, murmur2, partition_of
 
 # Kafka's own, from UtilsTest.testMurmur2: a key -> its hash, as Java's signed number.
 HASHES = {

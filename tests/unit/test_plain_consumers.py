@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import Flow
-from sqe_chain.logs import kafka
+from sqe_chain.adapters import kafka
 from sqe_chain.testing import Rehearsal
 from tests.support import docs_examples
 from tests.support.docs_examples import ROOT

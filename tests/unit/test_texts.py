@@ -15,7 +15,7 @@ from sqe_chain.errors import PartitionsMismatch
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Home
 from sqe_chain.protocol.layout import Layout, StageLayout
-from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key
 

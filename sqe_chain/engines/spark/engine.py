@@ -27,8 +27,8 @@ from sqe_chain.errors import ChainError, ConfigurationError, EngineLost
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, StateStore
-from sqe_chain.segment.results import Job, Portion, Report, spread
-from sqe_chain.segment.states import Claim, Transition
+from sqe_chain.task.results import Job, Portion, Report, spread
+from sqe_chain.task.states import Claim, Transition
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqe_chain.engines.units import BYTES, RECORD_BYTES, ROWS, Key, Packed, UnitPacker, cut, merged
 from sqe_chain.errors import ErrorRecord, from_record
 from sqe_chain.ports import Output
-from sqe_chain.segment.results import Block, Outputs, Report, States, UnitRow, Units
+from sqe_chain.task.results import Block, Outputs, Report, States, UnitRow, Units
 
 UNITS, OUTPUTS, STATES, RESULT, FAILURE = range(5)
 """Values of the column `tag`: what a row holds. A failure is sent to all tasks that expect blocks of the failed one."""

@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from sqe_chain.dev.class_archive import ClassArchive
+from sqe_chain.engines.java import ClassArchive
 from sqe_chain.errors import ConfigurationError, EngineLost
 
 LEAST_SPARK = 4, 1

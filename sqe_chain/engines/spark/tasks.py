@@ -24,10 +24,10 @@ from sqe_chain.errors import ChainError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, StateStore
-from sqe_chain.segment.level import run_level
-from sqe_chain.segment.reading import Reading
-from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
-from sqe_chain.segment.serial import run_serially
+from sqe_chain.task.level import run_level
+from sqe_chain.task.reading import Reading
+from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, States
+from sqe_chain.task.serial import run_serially
 
 Batches = Iterator[pa.RecordBatch]
 _settled: set[str] = set()

@@ -13,7 +13,7 @@ from sqe_chain.engines.workers.team import Team
 from sqe_chain.errors import EngineLost
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Header, Log, StateStore
-from sqe_chain.segment.results import Job, Portion, Report, spread
+from sqe_chain.task.results import Job, Portion, Report, spread
 
 Assigned = list[list[Portion]]
 """The portions of each task of one worker."""

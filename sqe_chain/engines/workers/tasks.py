@@ -15,9 +15,9 @@ from sqe_chain.engines.warming import open_connections, run_made_up_records
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, Output, StateStore
-from sqe_chain.segment.level import run_level
-from sqe_chain.segment.reading import Reading
-from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States, Units
+from sqe_chain.task.level import run_level
+from sqe_chain.task.reading import Reading
+from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, States, Units
 
 
 @dataclass(frozen=True, slots=True)

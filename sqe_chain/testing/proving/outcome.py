@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqe_chain.envelope.message import read
+from sqe_chain.envelope.replays import ReplayFilter
 from sqe_chain.flow.nodes import Node, OutputNode, StageNode
 from sqe_chain.flow.stage_kind import Side
-from sqe_chain.protocol.dead_letters import parse_dead_letter
-from sqe_chain.replays import ReplayFilter
+from sqe_chain.operations.dead_letters import parse_dead_letter
+from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.proving.contents import Content, content_of, shown
 from sqe_chain.testing.rehearsal import Rehearsal
-from sqe_chain.testing.simulator.invariants import Violation
+from sqe_chain.wings import WINGS, load
 
 Part = Mapping[object, object]
 
@@ -126,14 +127,8 @@ def _side_before(rehearsal: Rehearsal, node: Node) -> Side:
 
 
 def _rows_of_table(stage: StageNode) -> Part:
-    from sqe_chain.errors import ConfigurationError  # noqa: PLC0415
-    from sqe_chain.tables import open_table  # noqa: PLC0415 - needs pyarrow
-
     kind: Any = stage.stage_kind
-    try:
-        rows = open_table(kind.address).read().to_pylist()
-    except ConfigurationError:
-        return {}  # nothing has come
+    rows = load(WINGS, "table-rows", "tables")(kind)
     return dict(Counter(shown_row(row) for row in rows))
 
 

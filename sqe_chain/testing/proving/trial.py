@@ -13,10 +13,10 @@ from sqe_chain.envelope.message import is_enveloped, read
 from sqe_chain.errors import EnvelopeError, Superseded, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.proving.audit import Audit
@@ -24,7 +24,7 @@ from sqe_chain.testing.proving.outcome import Outcome, outcome_of
 from sqe_chain.testing.proving.schedule import Fault, FedRecord, PassThrough, Point, Schedule, Service
 from sqe_chain.testing.proving.watching import Watch, watched_flow, with_tables_in
 from sqe_chain.testing.rehearsal import Rehearsal
-from sqe_chain.testing.simulator.invariants import Violation
+from tests.lab.simulator.invariants import Violation
 
 HALVES: Final = 2
 """The inputs are fed in two parts: what is done again in the second meets states of the first."""

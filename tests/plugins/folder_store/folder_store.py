@@ -11,9 +11,9 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
+from sqe_chain.adapters import Address
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Header, Home, Location, Locations, Rows, ViewKind, Views
-from sqe_chain.stores import Address
 
 
 class FolderStore:

@@ -16,7 +16,7 @@ from benchmarks.peers.results import LATER, Results
 from benchmarks.peers.running import Measured, Run
 from benchmarks.peers.systems import ENVELOPES, JSON, KAFKA_STREAMS, SYSTEMS, Job, SqeChain
 from benchmarks.peers.workloads import Added, Latest, Workload, difference
-from sqe_chain.dev.jars import KAFKA_VERSION
+from sqe_chain.ext.dev.jars import KAFKA_VERSION
 
 OURS = SYSTEMS[-1]
 THEIRS = SYSTEMS[0]

@@ -12,11 +12,11 @@ from google.protobuf.wrappers_pb2 import StringValue
 from typer.testing import CliRunner, Result
 
 from sqe_chain import wrap
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.cli import dead_letters, peek
 from sqe_chain.cli import flows as flows_command
 from sqe_chain.cli.commands import application
 from sqe_chain.cli.loading import load_module
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.runtime import connecting
 
 FLOWS = """

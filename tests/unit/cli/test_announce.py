@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from typer.testing import Result
 
 from sqe_chain import read
-from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.adapters.memory import MemoryLog
 
 Command = Callable[..., Result]
 Feed = Callable[..., None]

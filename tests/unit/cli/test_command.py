@@ -21,15 +21,15 @@ from pyarrow import parquet
 from typer.testing import Result
 
 from sqe_chain import wrap
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.cli import rebuild, run
-from sqe_chain.dev.process import wait_until
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.runtime.process import wait_until
 from sqe_chain.stages import Tumbling
-from sqe_chain.stores import open_store
 from sqe_chain.testing import Rehearsal
 
 Command = Callable[..., Result]

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sqe_chain.cli.commands import application
-from sqe_chain.dev import __main__ as command
+from sqe_chain.ext.dev import __main__ as command
 
 
 def test_the_status_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner, Result
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.cli.commands import application
-from sqe_chain.logs.memory import MemoryLog
 
 Command = Callable[..., Result]
 Feed = Callable[..., None]

@@ -18,12 +18,12 @@ import typer
 from rich.text import Text
 from typer.testing import Result
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.cli import console, load
 from sqe_chain.cli.dead_letters import _print_result
 from sqe_chain.cli.panel import LivePanel
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.protocol.dead_letter_replay import ReplayResult
+from sqe_chain.operations.dead_letter_replay import ReplayResult
 from sqe_chain.protocol.events import Notice, Standby, Waiting
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.statistics import Statistics

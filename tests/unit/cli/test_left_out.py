@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from typer.testing import Result
 
-from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.adapters.memory import MemoryLog
 
 Command = Callable[..., Result]
 Feed = Callable[..., None]

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from sqe_chain.cli.panel import LivePanel, panel
-from sqe_chain.dev.process import wait_until
+from sqe_chain.runtime.process import wait_until
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.protocol.events import (
     CaughtUp,

@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 from typer.testing import Result
 
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.tables import open_table
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.ext.tables import open_table
 
 Command = Callable[..., Result]
 

@@ -11,7 +11,7 @@ import pytest
 KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)\n"
 CONNECTING = f"""
 from sqe_chain import Flow
-from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.runtime import launching
 
 

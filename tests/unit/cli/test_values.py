@@ -8,6 +8,7 @@ from types import ModuleType
 import msgspec
 import pytest
 
+from sqe_chain.adapters import open_store
 from sqe_chain.cli import console, values
 from sqe_chain.cli.selection import selection
 from sqe_chain.cli.values import properties, store_urls, target, topic_name
@@ -15,7 +16,6 @@ from sqe_chain.codecs import codec_for
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.runtime.connecting import open_stores
 from sqe_chain.runtime.durations import duration_ms
-from sqe_chain.stores import open_store
 
 
 class Robot(msgspec.Struct):

@@ -27,10 +27,10 @@ from google.protobuf.json_format import ParseError
 
 from sqe_chain.codecs import codec_for
 from sqe_chain.codecs.arrow_rows import rows_of
-from sqe_chain.codecs.rows import Rows
 from sqe_chain.errors import PoisonError, RowOfAnotherType
-from sqe_chain.logs.files import FileRows
-from sqe_chain.tables import Column, Memtable, TableSchema
+from sqe_chain.ext.files import FileRows
+from sqe_chain.ext.files.codec import Rows
+from sqe_chain.ext.tables import Column, Memtable, TableSchema
 from tests.support.dynamic_messages import message_type
 
 Read = Callable[[str], Any]

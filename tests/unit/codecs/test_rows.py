@@ -16,8 +16,8 @@ from google.protobuf.type_pb2 import Field
 
 from sqe_chain import Flow
 from sqe_chain.codecs import codec_for
-from sqe_chain.codecs.rows import Rows
 from sqe_chain.errors import ConfigurationError, FlowError
+from sqe_chain.ext.files.codec import Rows
 
 
 class Place(msgspec.Struct):

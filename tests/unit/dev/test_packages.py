@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sqe_chain.dev import cache_directory, packages
-from sqe_chain.dev.__main__ import main
-from sqe_chain.dev.jars import KAFKA_VERSION
+from sqe_chain.engines.java import java
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.dev import cache_directory, packages
+from sqe_chain.ext.dev.__main__ import main
+from sqe_chain.ext.dev.jars import KAFKA_VERSION
 
 
 @pytest.fixture(autouse=True)
@@ -23,13 +24,13 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_missing_java_names_the_package() -> None:
     with pytest.raises(ConfigurationError, match="openjdk-17-jre-headless"):
-        packages.java()
+        java()
 
 
 def test_a_wrong_java_home_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
     with pytest.raises(ConfigurationError, match="/no/such/java"):
-        packages.java()
+        java()
 
 
 def test_a_missing_redis_names_the_package_and_leaves_no_half_of_one() -> None:

@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import pytest
 
+from sqe_chain.adapters.memory import MemoryLog, MemoryMessage
 from sqe_chain.engines.ahead import SMALL_RECORDS, ahead
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import Unavailable
-from sqe_chain.logs.memory import MemoryLog, MemoryMessage
 from sqe_chain.ports import Range
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.results import Portion
+from sqe_chain.task.results import Portion
 
 PARTITIONS = 3
 

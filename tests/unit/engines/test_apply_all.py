@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import pytest
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.engines.task import Applied, apply_all
 from sqe_chain.errors import Superseded
 from sqe_chain.flow import Flow, count
 from sqe_chain.ports import Header, Rows, Views
-from sqe_chain.segment.results import Job, States
-from sqe_chain.segment.states import Claim, Transition
-from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.task.results import Job, States
+from sqe_chain.task.states import Claim, Transition
 
 PARTS = 4
 CLAIM = Claim(1, "run")

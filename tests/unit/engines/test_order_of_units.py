@@ -24,7 +24,7 @@ from sqe_chain.engines.workers.tasks import Outboxes, Tasks
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, StateStore
-from sqe_chain.segment.results import UnitRow, Units
+from sqe_chain.task.results import UnitRow, Units
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, same_key, stored_words, word, words_by_letter
 

@@ -25,7 +25,7 @@ from sqe_chain.engines.spark.rows import (
 from sqe_chain.engines.units import cut
 from sqe_chain.errors import GapError
 from sqe_chain.ports import Output
-from sqe_chain.segment.results import Outputs, Report, States, UnitRow, Units
+from sqe_chain.task.results import Outputs, Report, States, UnitRow, Units
 
 
 def unit(part: int, stage: int, topic: str, partition: int, offset: int, path: bytes) -> UnitRow:

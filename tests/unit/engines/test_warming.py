@@ -9,12 +9,12 @@ from uuid import uuid4
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Commit, Message, Range, StateStore, TopicPartition
-from sqe_chain.stores import open_store
 from sqe_chain.testing.faults import FaultScript, FaultyLog, FaultyStore
 
 

@@ -16,19 +16,19 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqe_chain.dev.process import ProcessIdentity, wait_until
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.engines.units import UnitPacker, merged
 from sqe_chain.engines.workers import Team, WorkersEngine
 from sqe_chain.engines.workers.tasks import Done, Outboxes, Parcel
 from sqe_chain.engines.workers.team import MOST_LOSSES
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ChainError, ConfigurationError, EngineLost, GapError, Unavailable
 from sqe_chain.flow import Flow
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Range
-from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.runtime.connecting import EngineChoice
-from sqe_chain.segment.results import Job, Portion, Report
-from sqe_chain.segment.states import Claim, Transition
+from sqe_chain.runtime.process import ProcessIdentity, wait_until
+from sqe_chain.task.results import Job, Portion, Report
+from sqe_chain.task.states import Claim, Transition
 from tests.support import worker_commands as commands
 
 PATIENCE_S = 300.0

@@ -18,7 +18,7 @@ from sqe_chain.errors import (
     WrongChecksum,
     WrongPayloadType,
 )
-from tests.fuzzing.reference import judge
+from tests.lab.fuzzing.reference import judge
 
 TIME, TYPE = b"\x20\x05", b"\x32\x06bytes:"
 BODY = wrap(b"x", key=b"k", timestamp_ms=5, event_id=b"e" * 16)[:-5]

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
-from sqe_chain import tables
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import FlowError
+from sqe_chain.ext import tables
 from sqe_chain.flow import Filter, Flow, Stage, Stream
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.stages import (

@@ -27,7 +27,7 @@ from sqe_chain.codecs import codec_for
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow import Aggregation, Context, count, first, last, max_, mean, min_, sum_
 from sqe_chain.flow.generated_fold import fold_of, states_of
-from sqe_chain.segment import deciding
+from sqe_chain.task import deciding
 from sqe_chain.testing import Rehearsal
 from tests.support.dynamic_messages import message_type
 from tests.support.naive_aggregates import expected

@@ -24,13 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import ChangedFile, ConfigurationError, GapError, UnreadableFile
-from sqe_chain.logs.files import Csv, FileLoad, FileRows, FilesLog, FileSource, NoLog
-from sqe_chain.logs.files import _log as module
-from sqe_chain.logs.files import _text as text_rows
-from sqe_chain.logs.files._content import FirstLook
-from sqe_chain.logs.files._patterns import matching
-from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.ext.files import Csv, FileLoad, FileRows, FilesLog, FileSource, NoLog
+from sqe_chain.ext.files import _log as module
+from sqe_chain.ext.files import _text as text_rows
+from sqe_chain.ext.files._content import FirstLook
+from sqe_chain.ext.files._patterns import matching
 from sqe_chain.ports import Bounds, Commit, Range
 from tests.support.file_flows import rows_of, write
 

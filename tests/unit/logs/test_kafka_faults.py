@@ -12,14 +12,14 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from sqe_chain.adapters.kafka import _group, _reader, _writer
+from sqe_chain.adapters.kafka._admin import Admin
+from sqe_chain.adapters.kafka._errors import CONFIGURATION, REFUSALS
+from sqe_chain.adapters.kafka._group import Group
+from sqe_chain.adapters.kafka._reader import POOL as READERS
+from sqe_chain.adapters.kafka._reader import Reader, read
+from sqe_chain.adapters.kafka._settings import settings
 from sqe_chain.errors import ChainError, ConfigurationError, OutputRefused, Unavailable
-from sqe_chain.logs.kafka import _group, _reader, _writer
-from sqe_chain.logs.kafka._admin import Admin
-from sqe_chain.logs.kafka._errors import CONFIGURATION, REFUSALS
-from sqe_chain.logs.kafka._group import Group
-from sqe_chain.logs.kafka._reader import POOL as READERS
-from sqe_chain.logs.kafka._reader import Reader, read
-from sqe_chain.logs.kafka._settings import settings
 from sqe_chain.ports import Commit, Range, TopicInfo
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def test_of_a_record_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(NOWHERE)
     monkeypatch.setattr(reader, "consumer", Driver("", failing(name)))
     monkeypatch.setattr(reader.consumer, "consume", lambda *_: [Report(failing(name).args[0])], raising=False)
-    monkeypatch.setattr("sqe_chain.logs.kafka._reader._error", Report.error)
+    monkeypatch.setattr("sqe_chain.adapters.kafka._reader._error", Report.error)
     with pytest.raises(ChainError, match=r"Reading t\[0\]|did not answer"):
         list(reader.read(WANTED))
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
+from sqe_chain.adapters.kafka import KafkaLog, load_config
+from sqe_chain.adapters.kafka._clients import logger
+from sqe_chain.adapters.kafka._errors import CONFIGURATION, REFUSALS, mapped
+from sqe_chain.adapters.kafka._settings import READER, REFUSED, WRITER, settings
 from sqe_chain.errors import ConfigurationError, Unavailable
-from sqe_chain.logs.kafka import KafkaLog, load_config
-from sqe_chain.logs.kafka._clients import logger
-from sqe_chain.logs.kafka._errors import CONFIGURATION, REFUSALS, mapped
-from sqe_chain.logs.kafka._settings import READER, REFUSED, WRITER, settings
 
 
 def test_every_code_of_the_driver_is_judged() -> None:

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.adapters.kafka._clients import Faults
+from sqe_chain.adapters.kafka._settings import settings
+from sqe_chain.adapters.kafka._tokens import Tokens
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
-from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.logs.kafka._clients import Faults
-from sqe_chain.logs.kafka._settings import settings
-from sqe_chain.logs.kafka._tokens import Tokens
 from tests.support import login_tokens
 
 PLACE = "tests.support.login_tokens"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sqe_chain.adapters.kafka._topics import topic_info
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.logs.kafka._topics import topic_info
 from sqe_chain.ports import TopicInfo
 
 SETTINGS: dict[str, str | None] = {

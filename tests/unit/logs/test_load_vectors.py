@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqe_chain import errors
-from sqe_chain.logs.files import FileLoad, FileRows
+from sqe_chain.ext.files import FileLoad, FileRows
 
 Step = tuple[Any, ...]
 FORMATS = ("jsonl", "csv", "parquet", "jsonl.gz", "csv.gz", "jsonl.zst", "csv.zst")

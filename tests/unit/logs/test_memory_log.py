@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import (
     LostOffsets,
     OutputRefused,
@@ -16,7 +17,6 @@ from sqe_chain.errors import (
     TruncatedInput,
     Unavailable,
 )
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Bounds, Commit, Range
 
 

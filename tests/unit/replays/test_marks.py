@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from sqe_chain import Coordinates, read, republish, wrap
 from sqe_chain.chain import root_position
+from sqe_chain.envelope.marks import PartitionMarks, Recreated
 from sqe_chain.envelope.message import parse_head
 from sqe_chain.envelope.wire import sealed
 from sqe_chain.errors import (
@@ -25,7 +26,6 @@ from sqe_chain.errors import (
     RecreatedTopic,
     TooManyLanes,
 )
-from sqe_chain.replays.marks import PartitionMarks, Recreated
 
 INPUT_ID = b"i" * 16
 RAW = Coordinates(topic="robot.raw", topic_id=b"r" * 16, partition=2, offset=0, leader_epoch=1)

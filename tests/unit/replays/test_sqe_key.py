@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sqe_chain.envelope.sqe_key import SEED, SqeKey, murmur_hash_64a, process_id, read_sqe_key
 from sqe_chain.errors import OutOfBounds
-from sqe_chain.replays.sqe_key import SEED, SqeKey, murmur_hash_64a, process_id, read_sqe_key
 
 ROOT = Path(__file__).resolve().parents[3]
 VECTORS: dict[str, Any] = json.loads((ROOT / "proto" / "sqe_vectors.json").read_text(encoding="utf-8"))

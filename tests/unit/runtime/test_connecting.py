@@ -12,7 +12,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.runtime import connecting
 from sqe_chain.runtime import states as reading
 from sqe_chain.runtime.states import get, states
-from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.adapters.memory.store import MemoryStore
 
 
 class Closing(MemoryStore):

@@ -13,13 +13,13 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 import sqe_chain
 from sqe_chain import Flow, run, running, states, wrap
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, PoisonError
-from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.ext.tables import open_table
 from sqe_chain.runtime import connecting
 from sqe_chain.stages import Tumbling
-from sqe_chain.stores import open_store
-from sqe_chain.stores.memory import MemoryStore
-from sqe_chain.tables import open_table
 
 WHERE = {"kafka": "b:1", "engine": "inprocess", "allow_weak_durability": True}
 STORE = "memory://running"

@@ -15,12 +15,12 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow, get, states
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header, Location, Locations
 from sqe_chain.runtime import states as reading
 from sqe_chain.runtime.states import StoredStage
 from sqe_chain.stages import Tumbling
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import first_letter, word
 

@@ -18,8 +18,8 @@ from sqe_chain.errors import ServiceStopped
 from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.units import number
-from sqe_chain.segment.batch_steps import BatchStep
-from sqe_chain.segment.collector import RunColumns
+from sqe_chain.task.batch_steps import BatchStep
+from sqe_chain.task.collector import RunColumns
 
 Seen = tuple[list[Any], list[Any], list[Any], list[int], dict[int, str]]
 

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from sqe_chain.chain import root_position
 from sqe_chain.envelope.carrier import in_headers
 from sqe_chain.envelope.columns import Columns
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import parse_head, wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Headers, Message, Range, TopicInfo
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.event_times import EventTimes
-from sqe_chain.segment.reading import Reading
-from sqe_chain.segment.results import Job, Portion, Report, States
-from sqe_chain.segment.states import Claim, Transition
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.reading import Reading
+from sqe_chain.task.results import Job, Portion, Report, States
+from sqe_chain.task.states import Claim, Transition
 from tests.support.block_ways import NEVER, one_by_one, taken_as
 
 BEFORE = Header(1, "run", 3, "plan-3")

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sqe_chain.adapters.memory import MemoryMessage
 from sqe_chain.chain import Coordinates
 from sqe_chain.envelope.message import parse_head, read
 from sqe_chain.envelope.template import republish
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.flow.nodes import SourceNode
-from sqe_chain.logs.memory import MemoryMessage
-from sqe_chain.segment.event_times import (
+from sqe_chain.stages import JumpGuard, Tumbling
+from sqe_chain.task.event_times import (
     NONE_AHEAD,
     ORIGIN,
     Ahead,
@@ -29,9 +30,8 @@ from sqe_chain.segment.event_times import (
     guard_of,
     right_times,
 )
-from sqe_chain.segment.records import Records
-from sqe_chain.segment.source_times import SourceTimes, writer_of
-from sqe_chain.stages import JumpGuard, Tumbling
+from sqe_chain.task.records import Records
+from sqe_chain.task.source_times import SourceTimes, writer_of
 
 CLOCK_MS = 1_000_000
 Seen = tuple[str, int, int, int]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqe_chain.segment.event_times import EventTimes, Frontier
-from sqe_chain.segment.gate import Facts, Gate
 from sqe_chain.stages import JumpGuard
+from sqe_chain.task.event_times import EventTimes, Frontier
+from sqe_chain.task.gate import Facts, Gate
 
 Message = tuple[int, int]
 """Lane and time."""

@@ -18,19 +18,19 @@ from hypothesis import strategies as st
 from sqe_chain._proto.envelope_pb2 import Envelope as EnvelopeMessage
 from sqe_chain.chain import root_position
 from sqe_chain.envelope.columns import Columns
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import parse_head, payloads_of, wrap
+from sqe_chain.envelope.replay_filter import ReplayFilter
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.envelope.wire import sealed
 from sqe_chain.errors import ChainError, EnvelopeError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.ports import Header, Range
-from sqe_chain.replays.filter import ReplayFilter
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.reading import Reading
-from sqe_chain.segment.results import Job, Portion, Report, States
-from sqe_chain.segment.states import Claim, Transition
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.reading import Reading
+from sqe_chain.task.results import Job, Portion, Report, States
+from sqe_chain.task.states import Claim, Transition
 from tests.support.block_ways import taken_as
 
 TYPE = StringValue.DESCRIPTOR.full_name

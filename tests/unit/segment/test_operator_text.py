@@ -22,10 +22,10 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.context import Carried, Context, Origin, TopicIdPartition
 from sqe_chain.flow.units import number
-from sqe_chain.segment.collector import Collector
-from sqe_chain.segment.compiler import Compiler
-from sqe_chain.segment.operator_text import DEEPEST, operators_after, texts
-from sqe_chain.segment.poison import place_in_user_code
+from sqe_chain.task.collector import Collector
+from sqe_chain.task.compiler import Compiler
+from sqe_chain.task.operator_text import DEEPEST, operators_after, texts
+from sqe_chain.task.poison import place_in_user_code
 from sqe_chain.testing import Rehearsal
 from tests.support.naive_operators import NaiveCompiler
 

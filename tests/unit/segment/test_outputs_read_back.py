@@ -11,7 +11,7 @@ import pytest
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import OutputNode
-from sqe_chain.segment.operator_text import texts
+from sqe_chain.task.operator_text import texts
 from sqe_chain.testing import Rehearsal
 
 WRONG = 1

@@ -26,9 +26,9 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition, new_origin
 from sqe_chain.flow.nodes import Carrier
 from sqe_chain.ports import Headers, Output, TopicInfo
-from sqe_chain.segment import outputs as outputs_module
-from sqe_chain.segment.collector import Made
-from sqe_chain.segment.outputs import Gatherer
+from sqe_chain.task import outputs as outputs_module
+from sqe_chain.task.collector import Made
+from sqe_chain.task.outputs import Gatherer
 
 TYPE = StringValue.DESCRIPTOR.full_name
 NOW_MS = 1_700_000_000_000

@@ -16,14 +16,14 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow import Context, Flow
-from sqe_chain.segment import stage_part
-from sqe_chain.segment.event_times import EventTimes
-from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.routes import Hop
 from sqe_chain.stages import Tumbling
 from sqe_chain.stages.join_kinds import TableJoinKind
 from sqe_chain.stages.record_work import RecordKind
 from sqe_chain.stages.window_kind import WindowsKind
+from sqe_chain.task import stage_part
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.routes import Hop
 from tests.support.block_ways import one_by_one, taken_as
 from tests.support.read_in_blocks import TYPE, Told, outcome, records_of
 

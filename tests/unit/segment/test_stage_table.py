@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.ports import Header
-from sqe_chain.segment.stage_table import PartitionTable
-from sqe_chain.segment.states import Claim, PartitionStates, Transition
-from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.task.stage_table import PartitionTable
+from sqe_chain.task.states import Claim, PartitionStates, Transition
 
 BORN = Header(1, "run", 0, "plan-0")
 TRANSITION = Transition("flow", Claim(1, "run"), 0, "plan-0")

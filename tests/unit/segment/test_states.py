@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import pytest
 
+from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import StoreInconsistent, Superseded, Unavailable
-from sqe_chain.partitioner import cell_of
 from sqe_chain.ports import Header, Rows, Views
-from sqe_chain.segment.states import (
+from sqe_chain.task.states import (
     CellStates,
     Claim,
     PartitionStates,
@@ -23,7 +24,6 @@ from sqe_chain.segment.states import (
     chunk_size,
     persist,
 )
-from sqe_chain.stores.memory import MemoryStore
 
 CLAIM = Claim(4, "mine")
 BEFORE = Header(4, "mine", 7, "plan-7")

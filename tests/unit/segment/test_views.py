@@ -18,13 +18,13 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from services._proto.fastening_pb2 import RobotTotal
 from sqe_chain import Flow
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.codecs.protobuf_json import as_dict, as_plain
+from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.context import Context
-from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import ViewKind
-from sqe_chain.stores import open_store
-from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 
 

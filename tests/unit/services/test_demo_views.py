@@ -14,8 +14,8 @@ from services.demo.positions import Standing, retry, standing, topic_end
 from services.demo.progress import Progress, Row
 from services.fastening import totals
 from services.naive import values
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import Unavailable
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Commit
 
 ROW = Row("totals", 2, "sealed", "1/5", "0/2", 1200, 34, 5)

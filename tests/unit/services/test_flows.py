@@ -9,7 +9,7 @@ from services.expected import Expected, expected
 from services.fastening import standard, totals
 from services.reports import reports
 from services.stored import StoredState
-from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.testing import Rehearsal
 
 REPORTS = 400

@@ -14,7 +14,7 @@ import pytest
 
 from services import http_ingest
 from sqe_chain.errors import LogFull, LogUnwritable, RecordTooLarge, Unavailable
-from sqe_chain.wal import Record
+from sqe_chain.ext.wal import Record
 
 Answer = tuple[int, Any, dict[str, str]]
 

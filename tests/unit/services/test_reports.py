@@ -18,7 +18,7 @@ from services.expected import expected
 from services.reports import LINES, ROBOTS, reports
 from services.simulate import PARTITIONS, TOPIC, Leash, Pace, produce
 from sqe_chain.envelope.message import read
-from sqe_chain.partitioner import partition_of
+from sqe_chain.envelope.partitioner import partition_of
 
 
 def test_a_seed_gives_the_same_reports_on_every_machine() -> None:

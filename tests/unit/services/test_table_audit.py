@@ -24,8 +24,8 @@ from services.naive import Naive
 from services.reports import reports
 from services.rows import rows_flow
 from services.table_audit import TableAudit, audit_table, compare, expected_rows, main
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.tables.directory import TableDirectory
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.ext.tables.directory import TableDirectory
 from sqe_chain.testing import Rehearsal
 
 REPORTS = 300

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sqe_chain._proto.filters_pb2 import SqeMarks
 from sqe_chain.chain import next_position, root_position
+from sqe_chain.envelope.sqe_key import SqeKey
 from sqe_chain.errors import FlowError, TooManyLanes
-from sqe_chain.replays.sqe_key import SqeKey
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.replays import EXPIRY_MS, SqeReplays
 from sqe_chain.stages.table import MemoryTable

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.cassandra import CassandraSettings, CassandraStore
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.stores import open_store
-from sqe_chain.stores.cassandra import CassandraSettings, CassandraStore
 
 if TYPE_CHECKING:
     from pathlib import Path

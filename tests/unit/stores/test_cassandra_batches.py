@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from cassandra.query import BatchStatement
 
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.cassandra import CassandraStore, client
+from sqe_chain.adapters.cassandra.client import CassandraClient
+from sqe_chain.adapters.cassandra.settings import CassandraSettings
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.stores import open_store
-from sqe_chain.stores.cassandra import CassandraStore, client
-from sqe_chain.stores.cassandra.client import CassandraClient
-from sqe_chain.stores.cassandra.settings import CassandraSettings
 
 MOST = 30
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqe_chain.stores.cassandra.schema import (
+from sqe_chain.adapters.cassandra.schema import (
     CHUNK_INDEX,
     CHUNKS,
     FLOWS,
@@ -13,8 +13,8 @@ from sqe_chain.stores.cassandra.schema import (
     TABLE_HEADS,
     TABLES,
 )
-from sqe_chain.stores.redis.layout import HEADER_FIELDS, HOME_FIELDS, LOCATION_FIELDS
-from sqe_chain.stores.sqlite import file
+from sqe_chain.adapters.redis.layout import HEADER_FIELDS, HOME_FIELDS, LOCATION_FIELDS
+from sqe_chain.adapters.sqlite import file
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "stores.md"
 

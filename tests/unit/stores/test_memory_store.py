@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
+from sqe_chain.adapters.limits import Limits
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Header, Home, Views
-from sqe_chain.stores.limits import Limits
-from sqe_chain.stores.memory import MemoryStore
 
 CLAIM = Home(1, "run-a", "", 0, "p0")
 BORN = Header(1, "run-a", 0, "p0")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sqe_chain.adapters import SCHEMES, WithSchema, open_store
+from sqe_chain.adapters.address import Address
+from sqe_chain.adapters.redis import RedisStore
+from sqe_chain.adapters.sqlite import SqliteStore
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.stores import SCHEMES, WithSchema, open_store
-from sqe_chain.stores.address import Address
-from sqe_chain.stores.redis import RedisStore
-from sqe_chain.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ SECRET = "s3cret-9Qz"  # noqa: S105  opens nothing
 
 def test_importing_the_stores_loads_no_driver() -> None:
     program = (
-        "import sys, sqe_chain.stores;"
+        "import sys, sqe_chain.adapters;"
         "print(sorted({'redis', 'cassandra', 'sqlite3', 'confluent_kafka', 'pyspark'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
@@ -38,7 +38,7 @@ def test_an_unknown_scheme_is_answered_with_the_known_ones(url: str) -> None:
 
 
 def test_a_missing_driver_is_answered_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("sqe_chain.stores.redis")]:
+    for name in [name for name in sys.modules if name.startswith("sqe_chain.adapters.redis")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'sqe-chain\[redis\]'"):

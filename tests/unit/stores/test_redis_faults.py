@@ -7,8 +7,8 @@ import inspect
 import pytest
 from redis import exceptions
 
+from sqe_chain.adapters.redis.faults import MEANINGS, Meaning, mapped, meaning_of
 from sqe_chain.errors import ConfigurationError, Unavailable
-from sqe_chain.stores.redis.faults import MEANINGS, Meaning, mapped, meaning_of
 
 CLASSES = [
     found for _, found in inspect.getmembers(exceptions, inspect.isclass)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sqe_chain.adapters import open_store
+from sqe_chain.adapters.sqlite import SqliteStore, file
+from sqe_chain.adapters.sqlite.file import SqliteFile, mapped
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Home, Location, Locations, Views
-from sqe_chain.stores import open_store
-from sqe_chain.stores.sqlite import SqliteStore, file
-from sqe_chain.stores.sqlite.file import SqliteFile, mapped
 from sqe_chain.testing import Rehearsal
 
 if TYPE_CHECKING:
@@ -166,7 +166,9 @@ def test_what_extended_result_codes_mean(code: int, kind: type) -> None:
 
 
 def test_many_processes_may_open_a_new_file_at_once(path: Path) -> None:
-    program = "import sys; from sqe_chain.stores.sqlite import SqliteStore; SqliteStore(sys.argv[1]).check()"
+    program = (
+        "import sys; from sqe_chain.adapters.sqlite import SqliteStore; SqliteStore(sys.argv[1]).check()"
+    )
     processes = [subprocess.Popen([sys.executable, "-c", program, str(path)]) for _ in range(6)]
     assert [process.wait(timeout=30) for process in processes] == [0] * 6
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sqe_chain.tables import ChunkIndex, ChunkInfo, ChunkName, chunk_id
+from sqe_chain.ext.tables import ChunkIndex, ChunkInfo, ChunkName, chunk_id
 
 OWN, OLD = chunk_id(7, "9c1185a5c5e9fc54612808977ee8f548", 3), chunk_id(6, "aa", 3)
 NAME = ChunkName("readings", 0, b"r1", OWN)

@@ -18,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.errors import ConfigurationError, RowTooLarge, TableAltered, Unavailable
-from sqe_chain.tables import Memtable, TableSchema, chunk_sets
-from sqe_chain.tables.addresses import MAX_KEY_BYTES
-from sqe_chain.tables.chunk import ChunkInfo, ChunkName
-from sqe_chain.tables.chunk_reading import Candidate, may_matter
-from sqe_chain.tables.chunk_rows import ChunkSet, IndexRow
-from sqe_chain.tables.chunk_table import PIECE_BYTES, ChunkTable
-from sqe_chain.tables.storage import packing_at
+from sqe_chain.ext.tables import Memtable, TableSchema, chunk_sets
+from sqe_chain.ext.tables.addresses import MAX_KEY_BYTES
+from sqe_chain.ext.tables.chunk import ChunkInfo, ChunkName
+from sqe_chain.ext.tables.chunk_reading import Candidate, may_matter
+from sqe_chain.ext.tables.chunk_rows import ChunkSet, IndexRow
+from sqe_chain.ext.tables.chunk_table import PIECE_BYTES, ChunkTable
+from sqe_chain.ext.tables.storage import packing_at
 from tests.support.memory_chunks import MemoryChunkRows
 from tests.support.written_tables import Row, WrittenTable, as_dict, claim_of
 
@@ -199,7 +199,7 @@ def test_chunks_that_no_commit_names_are_seen_by_nobody() -> None:
     _, written = table_of()
     written.flush(Row("r1", 1, 1.0))
     (flush,) = written.flushes([Row("r1", 1, 7.0)], 2)
-    from sqe_chain.tables.files import TableFile  # noqa: PLC0415 - only here
+    from sqe_chain.ext.tables.files import TableFile  # noqa: PLC0415 - only here
 
     for _, content in flush.rows:
         assert content is not None
@@ -280,7 +280,7 @@ def test_a_reader_that_a_vacuum_overtakes_reads_again() -> None:
 
 def overtake(written: WrittenTable) -> None:
     """A compaction, and a vacuum that keeps nothing."""
-    from sqe_chain.tables import compacting  # noqa: PLC0415 - only here
+    from sqe_chain.ext.tables import compacting  # noqa: PLC0415 - only here
 
     pieces = written.storage.rows.pieces  # type: ignore[attr-defined]
     del written.storage.rows.pieces  # type: ignore[attr-defined]
@@ -339,14 +339,14 @@ def test_names_go_up_with_each_commit() -> None:
 
 @pytest.mark.parametrize("path", ["keyspace", "keyspace/", "keyspace/a/b", "Keyspace/t", "keyspace/t t"])
 def test_addresses_without_keyspace_and_table_are_refused(path: str) -> None:
-    from sqe_chain.tables.cassandra import chunk_table_at  # noqa: PLC0415 - a driver
+    from sqe_chain.ext.tables.cassandra import chunk_table_at  # noqa: PLC0415 - a driver
 
     with pytest.raises(ConfigurationError):
         chunk_table_at(f"cassandra://host/{path}", {})
 
 
 def test_addresses_name_keyspace_table_and_version() -> None:
-    from sqe_chain.tables.cassandra import CassandraRows, chunk_table_at  # noqa: PLC0415 - a driver
+    from sqe_chain.ext.tables.cassandra import CassandraRows, chunk_table_at  # noqa: PLC0415 - a driver
 
     found = chunk_table_at(
         "cassandra://me:secret@one,two:9043/ks/readings.v2?datacenter=dc1", {"timeout_s": "3"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sqe_chain.tables import ChunkIndex, ChunkInfo, ChunkName, Memtable, TableSchema, chunk_id
+from sqe_chain.ext.tables import ChunkIndex, ChunkInfo, ChunkName, Memtable, TableSchema, chunk_id
 
 PLAN = "9c1185a5c5e9fc54612808977ee8f548"
 OTHER_PLAN = "ffff85a5c5e9fc54612808977ee8f548"

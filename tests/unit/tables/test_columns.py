@@ -17,8 +17,8 @@ from google.protobuf.type_pb2 import Field
 from google.protobuf.wrappers_pb2 import UInt64Value
 
 from sqe_chain.errors import FlowError
-from sqe_chain.tables import Column, Memtable, TableSchema
-from sqe_chain.tables.columns import columns_of
+from sqe_chain.ext.tables import Column, Memtable, TableSchema
+from sqe_chain.ext.tables.columns import columns_of
 from tests.support.dynamic_messages import message_type
 
 

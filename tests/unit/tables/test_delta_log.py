@@ -15,10 +15,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sqe_chain.errors import Superseded, TableAltered, TableInconsistent
-from sqe_chain.tables import delta_handles, directory
-from sqe_chain.tables.directory import TableDirectory
-from sqe_chain.tables.reading import open_table
-from sqe_chain.tables.storage import Conflict
+from sqe_chain.ext.tables import delta_handles, directory
+from sqe_chain.ext.tables.directory import TableDirectory
+from sqe_chain.ext.tables.reading import open_table
+from sqe_chain.ext.tables.storage import Conflict
 from tests.support.written_tables import Row, WrittenTable, claim_of
 
 Opened = list[str]

@@ -15,10 +15,10 @@ import pytest
 from deltalake import DeltaTable
 
 from sqe_chain.errors import TableAltered, Unavailable
-from sqe_chain.tables.directory import TableDirectory
-from sqe_chain.tables.memory import MemoryTable, _tables
-from sqe_chain.tables.reading import Table
-from sqe_chain.tables.storage import storage_at
+from sqe_chain.ext.tables.directory import TableDirectory
+from sqe_chain.ext.tables.memory import MemoryTable, _tables
+from sqe_chain.ext.tables.reading import Table
+from sqe_chain.ext.tables.storage import storage_at
 from tests.support.written_tables import Row, WrittenTable
 
 Damage = Callable[[bytes], bytes | None]

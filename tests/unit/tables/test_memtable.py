@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from sqe_chain.errors import FlowError, PoisonError, RowOfAnotherType, RowTooLarge, RowWithoutKey
-from sqe_chain.tables import Column, TableSchema
-from sqe_chain.tables.files import TableFile, chunk_id_in, chunks_in, file_of, files_of, name_of
-from sqe_chain.tables.memtable import Memtable
+from sqe_chain.ext.tables import Column, TableSchema
+from sqe_chain.ext.tables.files import TableFile, chunk_id_in, chunks_in, file_of, files_of, name_of
+from sqe_chain.ext.tables.memtable import Memtable
 
 
 class Row(msgspec.Struct):

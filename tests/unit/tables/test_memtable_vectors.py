@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sqe_chain import errors
-from sqe_chain.tables import Memtable, TableSchema
+from sqe_chain.ext.tables import Memtable, TableSchema
 
 Cells = tuple[Any, ...]
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from sqe_chain.errors import ConfigurationError, GapError
-from sqe_chain.tables import ChunkIndex, ChunkInfo, Memtable, ReaderOffsets, TableSchema, chunk_id
+from sqe_chain.ext.tables import ChunkIndex, ChunkInfo, Memtable, ReaderOffsets, TableSchema, chunk_id
 
 PARTITIONS = ("readings/0", "readings/1")
 RECORDS = {partition: [offset for offset in range(60) if offset % 7 != 3] for partition in PARTITIONS}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sqe_chain import errors
-from sqe_chain.tables import ChunkIndex, ChunkInfo, Memtable, ReaderOffsets, TableSchema, chunk_id
+from sqe_chain.ext.tables import ChunkIndex, ChunkInfo, Memtable, ReaderOffsets, TableSchema, chunk_id
 
 Step = tuple[Any, ...]
 A, B = "readings/0", "readings/1"

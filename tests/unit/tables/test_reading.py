@@ -17,17 +17,17 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
+from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, FlowError
+from sqe_chain.ext.tables import TableSchema, compacting
+from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN
+from sqe_chain.ext.tables.directory import TableDirectory
+from sqe_chain.ext.tables.files import files_of
+from sqe_chain.ext.tables.memtable import Memtable
+from sqe_chain.ext.tables.reading import Table, open_table
+from sqe_chain.ext.tables.sink import TableSink
 from sqe_chain.flow import Flow
-from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Flush, SinkClaim
-from sqe_chain.tables import TableSchema, compacting
-from sqe_chain.tables.arrow import ROWS_OF_A_PLAN
-from sqe_chain.tables.directory import TableDirectory
-from sqe_chain.tables.files import files_of
-from sqe_chain.tables.memtable import Memtable
-from sqe_chain.tables.reading import Table, open_table
-from sqe_chain.tables.sink import TableSink
 from sqe_chain.testing import Rehearsal
 
 PARTS = 4
@@ -123,7 +123,7 @@ def test_a_partition_key_and_a_range_of_row_keys(tmp_path: Path, *, compacted: b
 
 
 def test_row_groups_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqe_chain.tables.files.ROW_GROUP", 10)
+    monkeypatch.setattr("sqe_chain.ext.tables.files.ROW_GROUP", 10)
     found = filled(tmp_path, flushes=1)
     scan = found.table.scan("r4")
     assert scan.row_groups < scan.row_groups + scan.row_groups_left_out

@@ -19,15 +19,15 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent, Unavailable
+from sqe_chain.ext.tables import TableSchema, directory
+from sqe_chain.ext.tables.delta_snapshot import DeltaSnapshot
+from sqe_chain.ext.tables.directory import TableDirectory
+from sqe_chain.ext.tables.files import files_of
+from sqe_chain.ext.tables.memtable import Memtable
+from sqe_chain.ext.tables.reading import open_table
+from sqe_chain.ext.tables.sink import TableSink
+from sqe_chain.ext.tables.storage import Conflict
 from sqe_chain.ports import Flush, SinkClaim, SinkState
-from sqe_chain.tables import TableSchema, directory
-from sqe_chain.tables.delta_snapshot import DeltaSnapshot
-from sqe_chain.tables.directory import TableDirectory
-from sqe_chain.tables.files import files_of
-from sqe_chain.tables.memtable import Memtable
-from sqe_chain.tables.reading import open_table
-from sqe_chain.tables.sink import TableSink
-from sqe_chain.tables.storage import Conflict
 
 
 class Row(msgspec.Struct):
@@ -101,7 +101,7 @@ def test_a_file_that_is_there_is_not_written_again_and_never_replaced(tmp_path: 
 
 
 def files_of_rows(flush: Flush) -> list[Any]:
-    from sqe_chain.tables.files import TableFile  # noqa: PLC0415 - only here
+    from sqe_chain.ext.tables.files import TableFile  # noqa: PLC0415 - only here
 
     return [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
 
@@ -252,7 +252,7 @@ def test_rows_of_another_program_are_noticed_by_a_process_that_knows_no_version(
     """Nothing was flushed yet, so no commit is known from which on it could look: the files themselves tell."""
     sink = claimed(tmp_path)
     append_elsewhere(tmp_path)
-    monkeypatch.setattr("sqe_chain.tables.sink._checked", {})
+    monkeypatch.setattr("sqe_chain.ext.tables.sink._checked", {})
     with pytest.raises(TableAltered, match="holds a file of another program"):
         sink.claim(claim_of(2))
 
@@ -397,7 +397,7 @@ def test_a_directory_that_may_not_be_read_stops_whatever_delta_rs_calls_it(
         raise kind("Generic LocalFileSystem error\n\nCaused by:\n    Permission denied (os error 13)")
 
     storage = claimed(tmp_path).storage
-    for where in ("sqe_chain.tables.directory.DeltaTable", "pathlib.Path.exists"):
+    for where in ("sqe_chain.ext.tables.directory.DeltaTable", "pathlib.Path.exists"):
         with monkeypatch.context() as patch:
             patch.setattr(where, refused)
             with pytest.raises(ConfigurationError, match="Permission denied"):

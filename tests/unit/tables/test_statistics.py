@@ -23,13 +23,13 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from sqe_chain.errors import TableAltered
+from sqe_chain.ext.tables import Column, open_table
+from sqe_chain.ext.tables.arrow import arrow_type
+from sqe_chain.ext.tables.chunk_sets import files_of
+from sqe_chain.ext.tables.files import statistics_of
+from sqe_chain.ext.tables.memtable import Memtable
+from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.flow import Flow
-from sqe_chain.tables import Column, open_table
-from sqe_chain.tables.arrow import arrow_type
-from sqe_chain.tables.chunk_sets import files_of
-from sqe_chain.tables.files import statistics_of
-from sqe_chain.tables.memtable import Memtable
-from sqe_chain.tables.schema import TableSchema
 from sqe_chain.testing import Rehearsal
 
 NAN = math.nan

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.tables.arrow import PARTITION, SEQUENCE, table_schema
-from sqe_chain.tables.directory import TableDirectory
-from sqe_chain.tables.files import TableFile, compacted_name, files_of, name_of
-from sqe_chain.tables.memory import MemoryTable
-from sqe_chain.tables.memtable import Memtable
-from sqe_chain.tables.schema import TableSchema
-from sqe_chain.tables.storage import Conflict, Storage, StoredFile, Written
+from sqe_chain.ext.tables.arrow import PARTITION, SEQUENCE, table_schema
+from sqe_chain.ext.tables.directory import TableDirectory
+from sqe_chain.ext.tables.files import TableFile, compacted_name, files_of, name_of
+from sqe_chain.ext.tables.memory import MemoryTable
+from sqe_chain.ext.tables.memtable import Memtable
+from sqe_chain.ext.tables.schema import TableSchema
+from sqe_chain.ext.tables.storage import Conflict, Storage, StoredFile, Written
 
 SCHEMA = TableSchema.of(None, partition_key="robot", row_key="at", columns={"robot": "string", "at": "int64"})
 MARKERS = ("a", "b", "c")

@@ -18,8 +18,8 @@ import pandas as pd
 import pytest
 
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.tables import Column, Table, open_table
 from sqe_chain.flow import Flow
-from sqe_chain.tables import Column, Table, open_table
 from sqe_chain.testing import Rehearsal
 
 NOW = dt.datetime(2026, 11, 26, 1, 2, 3, 4, tzinfo=dt.UTC)

@@ -12,16 +12,16 @@ import pytest
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.columns import Columns
 from sqe_chain.errors import EnvelopeError, MalformedField
-from tests.fuzzing import planted, ways
-from tests.fuzzing.__main__ import main
-from tests.fuzzing.corpus import smaller
-from tests.fuzzing.engine import Engine, Hang, Target, limited, until
-from tests.fuzzing.mutator import mutated, written
-from tests.fuzzing.receiver import NEW, REPLAY
-from tests.fuzzing.records import Script, from_bytes, to_bytes
-from tests.fuzzing.reference import judge, judge_carried
-from tests.fuzzing.targets import CORPUS, TARGETS, known, vectors
-from tests.mutants.injection import misplaced
+from tests.lab.fuzzing import planted, ways
+from tests.lab.fuzzing.__main__ import main
+from tests.lab.fuzzing.corpus import smaller
+from tests.lab.fuzzing.engine import Engine, Hang, Target, limited, until
+from tests.lab.fuzzing.mutator import mutated, written
+from tests.lab.fuzzing.receiver import NEW, REPLAY
+from tests.lab.fuzzing.records import Script, from_bytes, to_bytes
+from tests.lab.fuzzing.reference import judge, judge_carried
+from tests.lab.fuzzing.targets import CORPUS, TARGETS, known, vectors
+from tests.lab.mutants.injection import misplaced
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
@@ -117,7 +117,7 @@ def test_an_error_without_a_name_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.fuzzing.engine.HANGS_S", 0.2)
+    monkeypatch.setattr("tests.lab.fuzzing.engine.HANGS_S", 0.2)
     monkeypatch.setattr("resource.setrlimit", lambda *_: None)
 
     def endless(data: bytes, seen: set[Hashable]) -> int:

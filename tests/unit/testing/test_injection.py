@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.injection import PACKAGE, Finding, time_to_detect
-from tests.mutants.mutant import Replacement
+from tests.lab.mutants.injection import PACKAGE, Finding, time_to_detect
+from tests.lab.mutants.mutant import Replacement
 
 FIRST_STAGE_FIRST = Replacement(
     "protocol/applying.py",

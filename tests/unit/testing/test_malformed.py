@@ -10,8 +10,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain import Coordinates, republish, wrap
 from sqe_chain.envelope.head import parse_head
 from sqe_chain.errors import EnvelopeError, NotAnEnvelope
-from sqe_chain.testing.simulator import Violation
-from sqe_chain.testing.simulator.malformed import KINDS, malformed_message
+from tests.lab.simulator import Violation
+from tests.lab.simulator.malformed import KINDS, malformed_message
 
 ORIGIN = wrap(StringValue(value="1 a a - g1 1"), key=b"a", timestamp_ms=5)
 ROOT = Coordinates(topic="origin", topic_id=b"r" * 16, partition=0, offset=3, leader_epoch=1)

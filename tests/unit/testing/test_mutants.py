@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import is_known, main, tables_of
-from tests.mutants.catalogue import ALL
-from tests.mutants.injection import TREE, misplaced
-from tests.mutants.ledger import (
+from tests.lab.mutants.__main__ import is_known, main, tables_of
+from tests.lab.mutants.catalogue import ALL
+from tests.lab.mutants.injection import TREE, misplaced
+from tests.lab.mutants.ledger import (
     BY_SIMULATOR,
     BY_TESTS,
     PAGE,
@@ -21,7 +21,7 @@ from tests.mutants.ledger import (
     read_ledger,
     table,
 )
-from tests.mutants.mutant import Mutant, mutant
+from tests.lab.mutants.mutant import Mutant, mutant
 
 KILLS = "tests/unit/test_chain.py::test_epochs_are_stored_plus_one"
 
@@ -61,7 +61,7 @@ def test_all_of_them_have_been_judged_and_none_survived() -> None:
 
 def test_the_page_has_the_tables_of_the_ledger() -> None:
     known, page = read_ledger(), PAGE.read_text()
-    assert page_with(page, tables_of(known)) == page, "run make mutants, or python -m tests.mutants --tables"
+    assert page_with(page, tables_of(known)) == page, "run make mutants, or python -m tests.lab.mutants --tables"
 
 
 def test_what_was_changed_since_or_survived_has_to_be_judged_again() -> None:
@@ -81,9 +81,9 @@ def test_a_survivor_fails_the_build_and_one_that_a_test_kills_does_not(
     kept = mutant(
         "other words", ("chain.py", "As error texts name it.", "As errors name it."), tests=(KILLS,)
     )
-    monkeypatch.setattr("tests.mutants.__main__.CATALOGUE", {"some": (killed, kept)})
-    monkeypatch.setattr("tests.mutants.__main__.write", lambda _: None)
-    monkeypatch.setattr("tests.mutants.__main__.write_ledger", lambda *_: None)
+    monkeypatch.setattr("tests.lab.mutants.__main__.CATALOGUE", {"some": (killed, kept)})
+    monkeypatch.setattr("tests.lab.mutants.__main__.write", lambda _: None)
+    monkeypatch.setattr("tests.lab.mutants.__main__.write_ledger", lambda *_: None)
     assert main([]) == 1
     told = capsys.readouterr().out
     assert f"no epoch is one: {KILLS}" in told
@@ -95,7 +95,7 @@ def test_a_text_that_is_gone_fails_the_build(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gone = mutant("a text that is gone", ("chain.py", "no such text", ""), tests=(KILLS,))
-    monkeypatch.setattr("tests.mutants.__main__.CATALOGUE", {"some": (gone,)})
+    monkeypatch.setattr("tests.lab.mutants.__main__.CATALOGUE", {"some": (gone,)})
     assert main([]) == 1
     assert "stands there 0 times" in capsys.readouterr().out
 

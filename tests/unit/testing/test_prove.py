@@ -25,8 +25,8 @@ from sqe_chain import Flow
 from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact, PoisonError
 from sqe_chain.flow import Context
 from sqe_chain.flow.context import Origin
-from sqe_chain.segment.target import Target
 from sqe_chain.stages import Record, RecordFunctions, RecordKind, Table, Verdict
+from sqe_chain.task.target import Target
 from sqe_chain.testing import Feed, Finding, Schedule, prove, prove_schedule
 from sqe_chain.testing.proving.drawing import drawn as drawn_from
 from sqe_chain.testing.proving.drawing import single_faults

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.ledger import PAGE, page_with
+from tests.lab.mutants.ledger import PAGE, page_with
 from tests.reliability import ledger, report
 from tests.reliability.__main__ import MODULES, main, record
 from tests.reliability.ledger import CODE, TREE, Run, changed_since, digest, read_ledger
 from tests.reliability.report import AS_NOW, CHANGED, changes, current, largest, summed, tables
 
 RUN = Run(
-    "simulator", "python -m sqe_chain.testing.simulator", "abc", clean=True, code="c0de", date="2026-01-01 00:00",
+    "simulator", "python -m tests.lab.simulator", "abc", clean=True, code="c0de", date="2026-01-01 00:00",
     machine="a machine", versions={"python": "3.11"}, counts={"schedules": 10}, seed=0, seconds=5, violations=0,
 )  # fmt: skip
 
@@ -230,7 +230,7 @@ def test_a_run_is_recorded_with_what_it_ran_on(tmp_path: Path) -> None:
     (run,) = read_ledger(file)
     assert (run.tool, run.seed, run.violations, run.code) == ("fuzz", 5, 0, digest("fuzz"))
     assert run.counts["executions"] >= 300
-    assert run.command == "python -m tests.fuzzing --executions 300 --target keys --seed 5"
+    assert run.command == "python -m tests.lab.fuzzing --executions 300 --target keys --seed 5"
     assert run.versions["python"]
     assert json.loads(file.read_text())["machine"] == run.machine
 

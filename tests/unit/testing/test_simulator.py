@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.engines.task import publish
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.context import Origin
-from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol import applying
 from sqe_chain.protocol.applying import Applier
-from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment.target import Target
-from sqe_chain.stores.memory import MemoryStore
-from sqe_chain.testing.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
-from sqe_chain.testing.simulator.__main__ import main
-from sqe_chain.testing.simulator.campaign import Campaign
-from sqe_chain.testing.simulator.schedule import as_test, count_faults
-from sqe_chain.testing.simulator.shrink import shrink_schedule, violation_of
-from sqe_chain.testing.simulator.world import StageName
+from sqe_chain.task.target import Target
+from tests.lab.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
+from tests.lab.simulator.__main__ import main
+from tests.lab.simulator.campaign import Campaign
+from tests.lab.simulator.schedule import as_test, count_faults
+from tests.lab.simulator.shrink import shrink_schedule, violation_of
+from tests.lab.simulator.world import StageName
 
 Patch = pytest.MonkeyPatch
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from sqe_chain.testing.simulator import Simulation, World, drawn, replay
-from sqe_chain.testing.simulator import coverage as coverage_module
-from sqe_chain.testing.simulator.__main__ import main
-from sqe_chain.testing.simulator.campaign import Campaign, run_seed
-from sqe_chain.testing.simulator.coverage import EXPECTED, FAULTS, STEPS, features_of, missing, reached_by
-from sqe_chain.testing.simulator.schedule import Step
+from tests.lab.simulator import Simulation, World, drawn, replay
+from tests.lab.simulator import coverage as coverage_module
+from tests.lab.simulator.__main__ import main
+from tests.lab.simulator.campaign import Campaign, run_seed
+from tests.lab.simulator.coverage import EXPECTED, FAULTS, STEPS, features_of, missing, reached_by
+from tests.lab.simulator.schedule import Step
 
 
 def test_every_step_that_there_is_must_be_reached() -> None:
@@ -55,7 +55,7 @@ def test_a_large_campaign_that_never_reaches_something_fails(
     figures = tmp_path / "figures.json"
     arguments = ["--schedules", "3", "--json", str(figures)]
     assert main(arguments) == 0
-    monkeypatch.setattr("sqe_chain.testing.simulator.campaign.WHOLE", 3)
+    monkeypatch.setattr("tests.lab.simulator.campaign.WHOLE", 3)
     assert main(arguments) == 1
     assert "never reached: world: " in capsys.readouterr().out
     found = json.loads(figures.read_text())

@@ -10,7 +10,7 @@ import pytest
 from sqe_chain import Flow
 from sqe_chain.errors import NotDeterministic, NotExact
 from sqe_chain.flow import Context
-from sqe_chain.segment import operator_text
+from sqe_chain.task import operator_text
 from sqe_chain.testing import Rehearsal, ValueChanged, prove
 
 

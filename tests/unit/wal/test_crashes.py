@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sqe_chain.errors import ChainError, LogUnwritable
-from sqe_chain.wal import MemoryFiles, Publisher
+from sqe_chain.ext.wal import MemoryFiles, Publisher
 from tests.support.wal_faults import (
     Crash,
     Fault,

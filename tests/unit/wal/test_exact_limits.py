@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sqe_chain.errors import LogFull
-from sqe_chain.wal import Limits, MemoryFiles, Record, WriteAheadLog
-from sqe_chain.wal.record import FRAME_OVERHEAD
-from sqe_chain.wal.segment import GROUP_OVERHEAD, header_size
+from sqe_chain.ext.wal import Limits, MemoryFiles, Record, WriteAheadLog
+from sqe_chain.ext.wal.record import FRAME_OVERHEAD
+from sqe_chain.ext.wal.segment import GROUP_OVERHEAD, header_size
 from tests.support.wal_faults import PARTITIONS, open_log
 
 SEGMENT = 1_024

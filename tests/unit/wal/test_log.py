@@ -24,8 +24,8 @@ from sqe_chain.errors import (
     PartitionsMismatch,
     RecordTooLarge,
 )
-from sqe_chain.wal import Limits, LocalFiles, MemoryFiles, Record, WriteAheadLog
-from sqe_chain.wal.record import decode, encode
+from sqe_chain.ext.wal import Limits, LocalFiles, MemoryFiles, Record, WriteAheadLog
+from sqe_chain.ext.wal.record import decode, encode
 from tests.support.waiting import PATIENCE_S
 from tests.support.wal_faults import SMALL, open_log
 
@@ -383,7 +383,7 @@ def test_an_unwritable_directory_is_an_error_by_name(tmp_path: Path) -> None:
 FILLS_ITS_DISK = """
 import resource, sys
 from sqe_chain.errors import LogUnwritable
-from sqe_chain.wal import LocalFiles, Record, WriteAheadLog
+from sqe_chain.ext.wal import LocalFiles, Record, WriteAheadLog
 with WriteAheadLog(LocalFiles(sys.argv[1]), "t", 1) as log:
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, unlimited[1]))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sqe_chain.wal import DurableProducer
-from sqe_chain.wal.ages import Ages
-from sqe_chain.wal.metrics import ProducerMetrics
+from sqe_chain.ext.wal import DurableProducer
+from sqe_chain.ext.wal.ages import Ages
+from sqe_chain.ext.wal.metrics import ProducerMetrics
 from tests.support.waiting import PATIENCE_S, eventually
 from tests.support.wal_faults import TOPIC, new_broker
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import (
     ConfigurationError,
     LogClosed,
@@ -25,9 +26,8 @@ from sqe_chain.errors import (
     RecordTooLarge,
     Unavailable,
 )
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.wal import DurableProducer, Limits, LocalFiles, MemoryFiles, Pending, Record, WriteAheadLog
-from sqe_chain.wal.publisher import Publisher
+from sqe_chain.ext.wal import DurableProducer, Limits, LocalFiles, MemoryFiles, Pending, Record, WriteAheadLog
+from sqe_chain.ext.wal.publisher import Publisher
 from tests.support.waiting import PATIENCE_S, eventually
 from tests.support.wal_faults import SMALL, TOPIC, Faults, FaultyBroker, counted, key_of, new_broker
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sqe_chain.errors import LogDamaged
-from sqe_chain.wal import MemoryFiles, Record, WriteAheadLog
-from sqe_chain.wal.record import encode
-from sqe_chain.wal.segment import group, segment_name
+from sqe_chain.ext.wal import MemoryFiles, Record, WriteAheadLog
+from sqe_chain.ext.wal.record import encode
+from sqe_chain.ext.wal.segment import group, segment_name
 from tests.support.wal_faults import PARTITIONS, SMALL, TOPIC, open_log
 
 LARGE = bytes(600)

@@ -1,0 +1,205 @@
+"""Layout of homes and headers in Cassandra: tables, statements, values. Documented in docs/stores.md.
+
+A partition of `sqe_states` is a cell (a bucket of a state partition): its states are rows, its header is in static
+columns. A partition of `sqe_flows` is a flow: its plans are rows, its home is in static columns. So each atomic
+operation affects one partition only.
+
+An absent header has no value in any of its columns (`IF epoch = null`). An absent cursor has no value, an empty one
+has an empty value. In addition to its states, each cell has a row with the empty key, the anchor. It is written with
+the header, and has no state unless the empty key has one. A header without any row has lost its states. Static columns are read with the first live row; without
+the anchor, each such read would have to skip all deleted rows before it. Plans are ordered by descending number for
+the same reason.
+"""
+
+# ruff: noqa: S608 - the keyspace is checked where the address is read; everything else is bound
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sqe_chain.adapters.limits import check_name
+from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.ports import Header, Home, Location, Locations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HOME_COLUMNS: Final = ("epoch", "run_id", "owner", "number", "plan_id")
+"""Static columns of a home, in the order of `home_values`."""
+
+HEADER_COLUMNS: Final = ("epoch", "run_id", "number", "plan_id", "begun_id", "cursor")
+"""Static columns of a header, in the order of `header_values`."""
+
+LOCATION_COLUMNS: Final = (
+    "stored_flow",
+    "state_partitions",
+    "buckets",
+    "kind",
+    "type_name",
+    "shown_as",
+    "store",
+)
+"""Columns of a stage's location, in the order of `location_values`."""
+
+LONGEST_KEY: Final = 65_535
+"""A key is a clustering column, whose length takes 16 bits."""
+
+_FLOW: Final = "flow = ?"
+_PART: Final = "flow = ? AND stage = ? AND part = ?"
+
+
+class Statements:
+    """The statements of one keyspace; question marks are bound in their order."""
+
+    def __init__(self, keyspace: str) -> None:
+        flows, states = f"{keyspace}.sqe_flows", f"{keyspace}.sqe_states"
+        home, header = ", ".join(HOME_COLUMNS), ", ".join(HEADER_COLUMNS)
+        self.read_home = f"SELECT {home}, beat FROM {flows} WHERE {_FLOW} LIMIT 1"
+        # The condition compares every column, not just the epoch: `before` must be the very record that was read.
+        self.set_home = f"UPDATE {flows} SET {_values(HOME_COLUMNS)} WHERE {_FLOW} IF {_equal(HOME_COLUMNS)}"
+        self.read_plan = f"SELECT plan FROM {flows} WHERE {_FLOW} AND plan_number = ?"
+        self.add_plan = f"INSERT INTO {flows} (flow, plan_number, plan) VALUES (?, ?, ?)"
+        self.drop_plans = f"DELETE FROM {flows} WHERE {_FLOW} AND plan_number < ?"
+        self.beat = f"UPDATE {flows} SET beat = ? WHERE {_FLOW} IF epoch = ? AND run_id = ? AND beat = ?"
+        self.list_flows = f"SELECT DISTINCT flow FROM {flows}"
+        self.drop_home = (
+            f"UPDATE {flows} SET {_values(HOME_COLUMNS)}, beat = ? WHERE {_FLOW} IF {_equal(HOME_COLUMNS)}"
+        )
+        self.drop_all_plans = f"DELETE FROM {flows} WHERE {_FLOW} AND plan_number >= ?"
+        self.drop_states = f"DELETE FROM {states} WHERE {_PART} AND key >= 0x"
+        self.read_header = f"SELECT {header}, key FROM {states} WHERE {_PART} LIMIT 1"
+        self.set_header = (
+            f"UPDATE {states} SET {_values(HEADER_COLUMNS)} WHERE {_PART} IF {_equal(HEADER_COLUMNS)}"
+        )
+        self.add_anchor = f"INSERT INTO {states} (flow, stage, part, key) VALUES (?, ?, ?, 0x)"
+        self.set_state = f"UPDATE {states} SET state = ? WHERE {_PART} AND key = ?"
+        self.show_state = f"UPDATE {states} SET state = ?, shown = ? WHERE {_PART} AND key = ?"
+        self.set_both = (
+            f"UPDATE {states} SET state = ?, {_values(HEADER_COLUMNS)} WHERE {_PART} AND key = ? "
+            f"IF {_equal(HEADER_COLUMNS)}"
+        )
+        self.show_both = self.set_both.replace("SET state = ?,", "SET state = ?, shown = ?,")
+        locations, where = f"{keyspace}.sqe_locations", ", ".join(LOCATION_COLUMNS)
+        self.read_locations = f"SELECT epoch, number, stage, {where} FROM {locations} WHERE {_FLOW}"
+        age = ("epoch", "number")
+        self.set_locations = f"UPDATE {locations} SET {_values(age)} WHERE {_FLOW} IF {_equal(age)}"
+        self.set_location = (
+            f"INSERT INTO {locations} (flow, stage, {where}) VALUES (?, ?{', ?' * len(LOCATION_COLUMNS)})"
+        )
+        self.drop_location = f"DELETE FROM {locations} WHERE {_FLOW} AND stage = ?"
+        self.read_states = f"SELECT key, state FROM {states} WHERE {_PART} AND key IN ?"
+        self.scan = f"SELECT key, state FROM {states} WHERE {_PART}"
+
+
+def _values(columns: Sequence[str]) -> str:
+    return ", ".join(f"{column} = ?" for column in columns)
+
+
+def _equal(columns: Sequence[str]) -> str:
+    return " AND ".join(f"{column} = ?" for column in columns)
+
+
+def partition_key(flow: str, stage: str, part: int) -> tuple[str, str, int]:
+    """The partition key of a cell."""
+    return check_name(flow), check_name(stage), part
+
+
+def check_key(key: bytes) -> bytes:
+    """The key itself, if Cassandra can hold it.
+
+    Raises:
+        ConfigurationError: it is too long.
+    """
+    if len(key) > LONGEST_KEY:
+        raise ConfigurationError(
+            f"a key has {len(key)} bytes, Cassandra allows at most {LONGEST_KEY}: use a shorter key, for "
+            "example a digest, or another store"
+        )
+    return key
+
+
+def home_values(home: Home | None) -> tuple[object, ...]:
+    """A home as values of `HOME_COLUMNS`."""
+    if home is None:
+        return (None,) * len(HOME_COLUMNS)
+    return (home.epoch, home.run_id, home.owner, home.number, home.plan_id)
+
+
+def header_values(header: Header | None) -> tuple[object, ...]:
+    """A header as values of `HEADER_COLUMNS`."""
+    if header is None:
+        return (None,) * len(HEADER_COLUMNS)
+    return (
+        header.epoch, header.run_id, header.number, header.plan_id, header.begun_id, header.cursor,
+    )  # fmt: skip
+
+
+def age_values(locations: Locations | None) -> tuple[object, ...]:
+    """Epoch and number of locations as values of their static columns."""
+    return (None, None) if locations is None else locations.age
+
+
+def location_values(one: Location) -> tuple[object, ...]:
+    """A stage's location as values of `LOCATION_COLUMNS`."""
+    return (
+        one.flow, one.state_partitions, one.buckets, one.kind, one.type_name, one.view or "", one.store,
+    )  # fmt: skip
+
+
+def locations_of(rows: Sequence[tuple[Any, ...]], flow: str) -> Locations | None:
+    """Decode locations from the rows of `read_locations`.
+
+    Raises:
+        StoreInconsistent: another program wrote into the table.
+    """
+    rows = [row for row in rows if any(value is not None for value in row)]
+    if not rows:
+        return None
+    stages = {}
+    for row in rows:
+        _, _, stage, stored_flow, partitions, buckets, kind, type_name, view, store = _complete(
+            row, f"sqe_locations, flow {flow!r}"
+        )
+        stages[stage] = Location(stored_flow, partitions, buckets, kind, type_name, view or None, store)
+    return Locations(rows[0][0], rows[0][1], stages)
+
+
+def home_of(rows: Sequence[tuple[Any, ...]], flow: str) -> tuple[Home | None, int]:
+    """Decode a home and its heartbeat counter from the rows of `read_home`.
+
+    Raises:
+        StoreInconsistent: another program wrote into the table.
+    """
+    if not rows:
+        return None, 0
+    *values, beat = rows[0]
+    if all(value is None for value in values):
+        return None, beat or 0
+    epoch, run_id, owner, number, plan_id = _complete(values, f"sqe_flows, flow {flow!r}")
+    return Home(epoch, run_id, owner, number, plan_id), beat or 0
+
+
+def header_of(rows: Sequence[tuple[Any, ...]], where: tuple[str, str, int]) -> Header | None:
+    """Decode a header from the rows of `read_header`.
+
+    The row that comes with it is the witness of the states: while a cell has a header it has a row, the anchor, if no other.
+
+    Raises:
+        StoreInconsistent: another program wrote into the table.
+    """
+    if not rows or all(value is None for value in rows[0][:-1]):
+        return None
+    *values, cursor, key = rows[0]
+    lost = "there must be a row at least, and there is none" if key is None else ""
+    epoch, run_id, number, plan_id, begun_id = _complete(
+        values, "sqe_states, partition {}/{}/{}".format(*where)
+    )
+    return Header(epoch, run_id, number, plan_id, begun_id, cursor, lost)
+
+
+def _complete(values: Sequence[Any], where: str) -> Sequence[Any]:
+    if any(value is None for value in values):
+        raise StoreInconsistent(
+            f"cassandra: table {where} lacks columns; another program writes to it: stop that, then restore the store"
+        )
+    return values

@@ -1,0 +1,370 @@
+"""The Cassandra store: each atomic operation is one conditional write to one partition.
+
+**Writing.** A conditional write is a batch whose first statement compares and sets the static columns (the home, the
+header), and whose others set rows of the same partition: a lightweight transaction, one mutation, done as a whole or
+not at all. A single state that is larger than `max_bytes` is one conditional UPDATE that sets row and static columns
+together. Unconditional writes never touch these tables, so Paxos alone decides the order.
+
+**Unknown outcomes** (a timeout, too few nodes, a lost connection): the partition is read at serial consistency. That
+read completes a write that a majority has accepted, and supersedes one that it has not, so its result is final. If it
+is `after`, the write was done. If it is `before`, it was not, and may be retried. Anything else is from another run. A
+request that arrives later still compares, and is refused.
+
+**Reading.** Homes and headers are read at serial consistency: each read sees what any earlier read saw.
+Rows are read at quorum, between two such reads of the header.
+They are not older than the first: what a serial read returns is committed at a quorum, rows included, because
+header and rows are one mutation; and any two quorums have a node in common. (Reading the header at quorum would
+not be enough: it may see one node's unfinished commit, and only the columns that are read are repaired.)
+They are not newer than the second: a row that is seen was committed on some node, so its write had been accepted by
+a majority, and a serial read that begins later returns that write or a later one.
+So if both headers are equal, the rows are exactly of that moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqe_chain.adapters.cassandra import durability, layout, schema, sizes
+from sqe_chain.adapters.cassandra.client import CassandraClient, Statement
+from sqe_chain.adapters.limits import Limits, check_home, check_locations, check_name, check_rows
+from sqe_chain.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sqe_chain.adapters.cassandra.settings import CassandraSettings
+    from sqe_chain.ports import Header, Home, Locations, Rows, ViewKind, Views
+
+MAX_ROWS: Final = 1_000
+MAX_BYTES: Final = 1_000_000
+"""Limits of one batch (docs/stores.md)."""
+
+_OWN_STATEMENTS: Final = 2
+"""Statements of a write besides those of its rows: the header and the anchor."""
+
+_KEYS: Final = 100
+"""Keys of one reading statement."""
+
+_READ_BYTES: Final = 16_000_000
+"""Size of one round of reading, over all statements of the round."""
+
+_STATEMENTS: Final = 16
+"""Reading statements of one round."""
+
+_PAGE_BYTES: Final = 1_000_000
+"""Size of a page of a scan."""
+
+_BEAT_ATTEMPTS: Final = 10
+
+
+class CassandraStore:
+    """A `StateStore` in Cassandra 4.1 or later. The object holds only settings and can be pickled.
+
+    The layout is documented in docs/stores.md, because other programs may read it.
+
+    Args:
+        settings: how to reach the cluster.
+        max_rows: most rows of one `write`.
+        max_bytes: most bytes of keys and states in one `write`.
+    """
+
+    max_rows: int
+    max_bytes: int
+    views: frozenset[ViewKind] = frozenset({"json"})
+
+    def __init__(
+        self, settings: CassandraSettings, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self.settings = settings
+        self.max_rows = min(max_rows, settings.batch_statements - _OWN_STATEMENTS)
+        self.max_bytes = max_bytes
+        self._cql = layout.Statements(settings.keyspace)
+
+    def __repr__(self) -> str:
+        return f"CassandraStore({self.settings})"
+
+    @property
+    def _client(self) -> CassandraClient:
+        client = CassandraClient.of_this_process(self.settings)
+        if not client.version:
+            client.version = schema.check(client)
+        return client
+
+    @property
+    def _limits(self) -> Limits:
+        client = CassandraClient.of_this_process(self.settings)
+        if client.limits is None:
+            client.limits = sizes.limits(client)
+        return client.limits
+
+    @property
+    def max_key_bytes(self) -> int:
+        """See `StateStore.max_key_bytes`."""
+        return self._limits.key
+
+    @property
+    def max_state_bytes(self) -> int:
+        """See `StateStore.max_state_bytes`."""
+        return self._limits.state
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self._limits.plan
+
+    def make_schema(self, replication: Mapping[str, int]) -> list[str]:
+        """See `WithSchema.make_schema`."""
+        return schema.migrate(CassandraClient.of_this_process(self.settings), replication)
+
+    def schema_version(self) -> tuple[int, int]:
+        """See `WithSchema.schema_version`."""
+        found = schema.version(CassandraClient.of_this_process(self.settings))
+        return found or 0, schema.MIGRATIONS[-1].number
+
+    def check(self) -> list[str]:
+        """See `StateStore.check`: commit logs of all nodes, the keyspace's replicas and durable writes."""
+        return durability.weaknesses(self._client)
+
+    def remarks(self) -> list[str]:
+        """See `StateStore.remarks`."""
+        found = durability.remarks(self._client)
+        if self._client.version < schema.WITH_LOCATIONS:
+            found.append(
+                f"{self.settings}: the tables have version {self._client.version}; with version {schema.WITH_LOCATIONS}, "
+                f"readers find states under permanent names. Run: sqe-chain store init {self.settings}"
+            )
+        return found
+
+    def home(self, flow: str) -> tuple[Home | None, int]:
+        """See `StateStore.home`; a serial read."""
+        check_name(flow)
+        return layout.home_of(self._client.rows((self._cql.read_home, (flow,)), serial=True), flow)
+
+    def set_home(
+        self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
+    ) -> Home | None:
+        """See `StateStore.set_home`; home and plans of a flow are one partition, so this is one batch."""
+        check_name(flow)
+        check_home(after, plan)
+        self._limits.check_plan(self.settings, plan)
+        values = (*layout.home_values(after), flow, *layout.home_values(before))
+        statements: list[Statement] = [(self._cql.set_home, values)]
+        # Not both for one plan: in one batch they have the same time, and the deletion would win.
+        if plan is not None and after.number >= drop_below:
+            statements.append((self._cql.add_plan, (flow, after.number, plan)))
+        if drop_below > 0:
+            statements.append((self._cql.drop_plans, (flow, drop_below)))
+        try:
+            if self._client.compare_and_set(statements):
+                return after
+        except Unavailable:
+            current = self.home(flow)[0]
+            if current == before != after:
+                raise
+            return current
+        return self.home(flow)[0]
+
+    def beat(self, flow: str, epoch: int, run_id: str) -> bool:
+        """See `StateStore.beat`; after a lost reply the counter may move by two, which does no harm."""
+        for _ in range(_BEAT_ATTEMPTS):
+            home, beat = self.home(flow)
+            if home is None or not run_id or (home.epoch, home.run_id) != (epoch, run_id):
+                return False
+            # The column has no value before the first beat, and `beat = 0` would not hold.
+            values = (beat + 1, flow, epoch, run_id, beat or None)
+            if self._client.compare_and_set([(self._cql.beat, values)]):
+                return True
+        raise Unavailable(f"{self.settings}: others moved the heartbeat of flow {flow!r} each time")
+
+    def plan(self, flow: str, number: int) -> bytes | None:
+        """See `StateStore.plan`."""
+        check_name(flow)
+        rows = self._client.rows((self._cql.read_plan, (flow, number)))
+        return bytes(rows[0][0]) if rows else None
+
+    def flows(self) -> list[str]:
+        """See `StateStore.flows`; reads all partitions of flows, which are few."""
+        found, state = [], None
+        while True:
+            page, state = self._client.page((self._cql.list_flows, ()), state, 1_000)
+            found += [str(flow) for (flow,) in page]
+            if state is None:
+                return sorted(flow for flow in found if self.home(flow)[0] is not None)
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """See `StateStore.forget`."""
+        check_name(flow)
+        values = (*layout.home_values(None), None, flow, *layout.home_values(before))
+        statements: list[Statement] = [(self._cql.drop_home, values), (self._cql.drop_all_plans, (flow, 0))]
+        try:
+            if self._client.compare_and_set(statements):
+                return None
+        except Unavailable:
+            current = self.home(flow)[0]
+            if current == before:
+                raise
+            return current
+        return self.home(flow)[0]
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """See `StateStore.forget_part`."""
+        cell = layout.partition_key(flow, stage, part)
+        values = (*layout.header_values(None), *cell, *layout.header_values(before))
+        statements: list[Statement] = [(self._cql.set_header, values), (self._cql.drop_states, cell)]
+        try:
+            if self._client.compare_and_set(statements):
+                return None
+        except Unavailable:
+            current = self._header(flow, stage, part)
+            if current == before:
+                raise
+            return current
+        return self._header(flow, stage, part)
+
+    def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
+        """See `StateStore.headers`; serial reads, at most 16 at a time, but not one snapshot."""
+        cells = [layout.partition_key(flow, stage, part) for part in parts]
+        answers = self._client.together([(self._cql.read_header, cell) for cell in cells], serial=True)
+        return [layout.header_of(rows, cell) for rows, cell in zip(answers, cells, strict=True)]
+
+    def read(
+        self, flow: str, stage: str, part: int, keys: Sequence[bytes]
+    ) -> tuple[Header | None, list[bytes | None], Header | None]:
+        """See `StateStore.read`; the module's docstring says why equal headers mean one moment."""
+        first = self._header(flow, stage, part)
+        found = self._states(layout.partition_key(flow, stage, part), list(dict.fromkeys(keys)))
+        return first, [found.get(key) for key in keys], self._header(flow, stage, part)
+
+    def write(
+        self,
+        flow: str,
+        stage: str,
+        part: int,
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        views: Views | None = None,
+    ) -> Header | None:
+        """See `StateStore.write`."""
+        check_rows(rows, self.max_rows, self.max_bytes, views)
+        self._limits.check(self.settings, rows, views)
+        statements = self._statements(layout.partition_key(flow, stage, part), before, after, rows, views)
+        try:
+            if self._client.compare_and_set(statements):
+                return after
+        except Unavailable:
+            current = self._header(flow, stage, part)
+            if current == before != after:
+                raise
+            return current
+        return self._header(flow, stage, part)
+
+    def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
+        """See `StateStore.scan`."""
+        statement = (self._cql.scan, layout.partition_key(flow, stage, part))
+        state, count = None, 100
+        while True:
+            page, state = self._client.page(statement, state, count)
+            found = [(key, value) for key, value in page if value is not None]  # None: the anchor
+            yield from found
+            if state is None:
+                return
+            count = _fitting(found, _PAGE_BYTES, 1_000)
+
+    def locations(self, flow: str) -> Locations | None:
+        """See `StateStore.locations`; a serial read."""
+        check_name(flow)
+        if self._client.version < schema.WITH_LOCATIONS:
+            return None
+        return layout.locations_of(self._client.rows((self._cql.read_locations, (flow,)), serial=True), flow)
+
+    def set_locations(self, flow: str, after: Locations) -> Locations | None:
+        """See `StateStore.set_locations`; a flow's locations are one partition, so this is one batch."""
+        check_locations(after)
+        while True:  # ends: each round fails only because somebody else has written newer locations
+            current = self.locations(flow)
+            if self._client.version < schema.WITH_LOCATIONS or (current and current.age >= after.age):
+                return current
+            if self._replace_locations(flow, current, after):
+                return after
+
+    def forget_locations(self, flow: str, before: Locations) -> Locations | None:
+        """See `StateStore.forget_locations`."""
+        current = self.locations(flow)
+        if current is None or current.age != before.age:
+            return current
+        return None if self._replace_locations(flow, current, None) else self.locations(flow)
+
+    def _replace_locations(self, flow: str, before: Locations | None, after: Locations | None) -> bool:
+        """Replace them in one batch; False: not done, because they are not `before`."""
+        values = (*layout.age_values(after), flow, *layout.age_values(before))
+        statements: list[Statement] = [(self._cql.set_locations, values)]
+        stages = after.stages if after else {}
+        # Row by row: a deletion of all rows would win over the insertions of the same batch, which have the same time.
+        removed = before.stages.keys() - stages.keys() if before else ()
+        statements += [(self._cql.drop_location, (flow, stage)) for stage in removed]
+        statements += [
+            (self._cql.set_location, (flow, stage, *layout.location_values(one)))
+            for stage, one in stages.items()
+        ]
+        return self._client.compare_and_set(statements)
+
+    def close(self) -> None:
+        """Close this process's connections; a later call opens them again."""
+        CassandraClient.forget(self.settings)
+
+    def _header(self, flow: str, stage: str, part: int) -> Header | None:
+        return self.headers(flow, stage, [part])[0]
+
+    def _statements(
+        self,
+        cell: tuple[str, str, int],
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        views: Views | None,
+    ) -> list[Statement]:
+        """The statements of one conditional write."""
+        values, condition = layout.header_values(after), layout.header_values(before)
+        if len(rows) == 1:
+            ((key, state),) = rows
+            if state is not None and len(key) + len(state) > self.max_bytes:
+                text, row = self._row(self._cql.set_both, self._cql.show_both, key, state, views)
+                return [(text, (*row, *values, *cell, layout.check_key(key), *condition))]
+        statements: list[Statement] = [(self._cql.set_header, (*values, *cell, *condition))]
+        if before is None:
+            statements.append((self._cql.add_anchor, cell))
+        # Binding None deletes the state.
+        for key, state in rows:
+            text, row = self._row(self._cql.set_state, self._cql.show_state, key, state, views)
+            statements.append((text, (*row, *cell, layout.check_key(key))))
+        return statements
+
+    @staticmethod
+    def _row(
+        plain: str, showing: str, key: bytes, state: bytes | None, views: Views | None
+    ) -> tuple[str, tuple[object, ...]]:
+        """The statement, and the values of the row's own columns. Without a view, `shown` is not set: no tombstone."""
+        return (plain, (state,)) if views is None else (showing, (state, views.shown.get(key)))
+
+    def _states(self, cell: tuple[str, str, int], keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+        """States by key, read in rounds of bounded size."""
+        found: dict[bytes, bytes | None] = {}
+        start, count = 0, _KEYS
+        while start < len(keys):
+            end = min(start + count * _STATEMENTS, len(keys))
+            chunks = [
+                [layout.check_key(key) for key in keys[at : min(at + count, end)]]
+                for at in range(start, end, count)
+            ]
+            answers = self._client.together([(self._cql.read_states, (*cell, chunk)) for chunk in chunks])
+            page = [row for rows in answers for row in rows]
+            found.update(page)
+            start, count = end, _fitting(page, _READ_BYTES // _STATEMENTS, _KEYS)
+        return found
+
+
+def _fitting(rows: Sequence[tuple[bytes, bytes | None]], size: int, most: int) -> int:
+    """How many rows like these fit into `size` bytes, between 1 and `most`."""
+    average = sum(len(state or b"") for _, state in rows) // max(len(rows), 1) + 1
+    return max(1, min(most, size // average))

@@ -1,0 +1,116 @@
+"""Kafka, through confluent-kafka (librdkafka). No other package imports the driver.
+
+`_settings` lists the properties that exactness depends on, `_reader` has the hot loop of reading, `_together` reads many short ranges at once, `_writer`
+that of publishing, `_admin` asks about topics and offsets, `_group` commits, `_errors` maps error codes.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from sqe_chain.adapters.kafka import _admin, _group, _reader, _together, _writer
+from sqe_chain.adapters.kafka._settings import Settings, load_config, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from sqe_chain.ports import Bounds, Commit, Message, Range, TopicInfo, TopicPartition, Writer
+
+__all__ = ["KafkaLog", "load_config"]
+
+
+class KafkaLog:
+    """A Kafka cluster; see `sqe_chain.ports.Log` for what its methods guarantee.
+
+    It is only an address: it can be pickled (the pickle contains the configuration with its secrets; `repr`
+    and errors never do), compares by its settings, and opens clients on first use, once per process.
+
+    Args:
+        bootstrap: `host:port` of one or more brokers, separated by commas.
+        config: further librdkafka properties, mostly for SASL and TLS; `load_config` reads them from a file.
+            Properties that exactness depends on are refused.
+        timeout_s: how long a broker may be silent before `Unavailable` is raised.
+        flush_s: how long a flush may take, or the client's buffer stay full, before `Unavailable` is raised.
+
+    Raises:
+        ConfigurationError: a property is refused, or no broker is given.
+    """
+
+    __slots__ = ("_settings",)
+
+    def __init__(
+        self,
+        bootstrap: str,
+        config: Mapping[str, str] = MappingProxyType({}),
+        *,
+        timeout_s: float = 10.0,
+        flush_s: float = 60.0,
+    ) -> None:
+        self._settings: Settings = settings(bootstrap, config, timeout_s, flush_s)
+
+    def __repr__(self) -> str:
+        return f"KafkaLog({self._settings.bootstrap!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KafkaLog) and other._settings == self._settings
+
+    def __hash__(self) -> int:
+        return hash(self._settings)
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """See `Log.describe`."""
+        return _admin.admin(self._settings).describe(topics)
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        """See `Log.topic_ids`."""
+        return _admin.admin(self._settings).topic_ids(topics)
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """See `Log.create_topic`."""
+        _admin.admin(self._settings).create_topic(topic, partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        """See `Log.delete_topic`."""
+        _admin.admin(self._settings).delete_topic(topic)
+
+    def delete_group(self, group: str) -> None:
+        """See `Log.delete_group`."""
+        _admin.admin(self._settings).delete_group(group)
+
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """See `Log.bounds`."""
+        return _admin.admin(self._settings).bounds(partitions)
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """See `Log.offsets_at`."""
+        return _admin.admin(self._settings).offsets_at(partitions, timestamp_ms)
+
+    def read(self, read_range: Range) -> Iterator[Sequence[Message]]:
+        """See `Log.read`."""
+        return _reader.read(self._settings, read_range)
+
+    def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
+        """See `Log.read_all`."""
+        return _together.read_all(self._settings, ranges)
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        """See `Log.committed`."""
+        return _group.committed(self._settings, group, partitions)
+
+    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
+        """See `Log.commit`."""
+        _group.commit(self._settings, group, commits)
+
+    def writer(self) -> Writer:
+        """See `Log.writer`."""
+        return _writer.KafkaWriter(self._settings)
+
+    def close(self) -> None:
+        """Close this process's idle clients of this cluster; a later call opens them again."""
+        _reader.POOL.close(lambda key: key == self._settings)
+        for pool in (_writer.POOL, _group.POOL):
+            pool.close(lambda key: isinstance(key, tuple) and key[0] == self._settings)
+        _admin.POOL.close(lambda key: key == self._settings)

@@ -1,0 +1,422 @@
+"""The log of a broker in memory, and its transactions."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqe_chain.adapters.memory._accepting import accept, system_ms
+from sqe_chain.adapters.memory._broker import BROKERS, CLOCKS, Broker, MemoryMessage, Partition, Topic
+from sqe_chain.adapters.memory._writer import MemoryWriter
+from sqe_chain.errors import (
+    ConfigurationError,
+    LostOffsets,
+    RecreatedTopic,
+    TruncatedInput,
+    Unavailable,
+)
+from sqe_chain.ports import NO_LIMIT, Bounds, Commit, Headers, Range, TopicInfo, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+_METADATA_CHARACTERS = 4095  # the broker's default limit is 4,096, and Kafka's client sends one more
+
+
+class MemoryTransaction:
+    """Records that become visible together, or never. From `MemoryLog.transaction`."""
+
+    def __init__(self, log: MemoryLog, number: int) -> None:
+        self._log = log
+        self._number = number
+
+    def append(self, topic: str, partition: int, value: bytes | None, key: bytes | None = None) -> int:
+        """Append one record; it and everything after it stay invisible until the transaction ends."""
+        part = self._log._partition(topic, partition)  # noqa: SLF001 - one module, one subject
+        offset = self._log.append(topic, partition, value, key)
+        part.open.setdefault(self._number, offset)
+        part.uncommitted[offset] = self._number
+        return offset
+
+    def commit(self) -> None:
+        """Make the records visible; a marker takes one more offset in each partition."""
+        self._end(keep=True)
+
+    def abort(self) -> None:
+        """Discard the records; a marker takes one more offset in each partition."""
+        self._end(keep=False)
+
+    def _end(self, *, keep: bool) -> None:
+        for topic in self._log._broker.topics.values():  # noqa: SLF001
+            for part in topic.partitions:
+                if part.open.pop(self._number, None) is None:
+                    continue
+                for offset in [o for o, number in part.uncommitted.items() if number == self._number]:
+                    del part.uncommitted[offset]
+                    if not keep:
+                        del part.records[offset]
+                part.end += 1
+
+
+class MemoryLog:
+    """A broker in memory; see `sqe_chain.ports.Log`.
+
+    All objects of one name in one process are one broker, so a pickled or copied log finds its records
+    again. Outputs are stored by `write`, even if the writer never flushes.
+
+    Args:
+        name: name of the broker.
+
+    >>> log = MemoryLog("example")
+    >>> log.create_topic("robots", 1)
+    >>> log.append("robots", 0, b"screw", key=b"r1")
+    0
+    >>> [message.value() for message in log.records("robots")]
+    [b'screw']
+    """
+
+    def __init__(self, name: str = "memory") -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"MemoryLog({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MemoryLog) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def _broker(self) -> Broker:
+        return BROKERS[self.name]
+
+    def _up(self) -> Broker:
+        if self._broker.down:
+            raise Unavailable(f"Memory broker {self.name} is down.")
+        return self._broker
+
+    def _partition(self, topic: str, partition: int) -> Partition:
+        found = self._broker.topics.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            raise ConfigurationError(f"Memory broker {self.name} has no {topic}[{partition}].")
+        return found.partitions[partition]
+
+    def _asked(self, topic_partition: TopicPartition) -> Partition:
+        try:
+            return self._partition(*topic_partition)
+        except ConfigurationError as error:  # as for Kafka: the broker may not know the partition yet
+            raise Unavailable(str(error)) from None
+
+    # Control of the broker, for tests.
+
+    def set_clock(self, now_ms: Callable[[], int]) -> None:
+        """Set the broker's clock: milliseconds since 1970. The default is the system's.
+
+        It is called only for topics that limit or set the timestamps of records, and for records that services write
+        without a time: these get the time of sending, as at Kafka.
+        """
+        CLOCKS[self.name] = now_ms
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the broker's clock was set."""
+        return self.name in CLOCKS
+
+    def now_ms(self) -> int:
+        """The broker's clock."""
+        return CLOCKS.get(self.name, system_ms)()
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int = 0,
+        leader_epoch: int | None = None,
+        offset: int | None = None,
+    ) -> int:
+        """Append one record.
+
+        Args:
+            topic: topic name; must exist.
+            partition: partition number.
+            value: None is a tombstone.
+            key: key bytes.
+            headers: headers.
+            timestamp_ms: milliseconds since 1970.
+            leader_epoch: an epoch later than the partition's current one begins here; None: the current one.
+            offset: at the end of the partition, or beyond it to leave a gap; None: the end.
+
+        Returns:
+            The record's offset.
+
+        Raises:
+            OutputTooLarge: the record is larger than the topic accepts.
+            OutputRefused: the topic is compacted and the record has no key, or the topic does not accept its
+                time (see `configure`).
+        """
+        part = self._partition(topic, partition)
+        info, where = self._broker.topics[topic].info, f"{topic}[{partition}]"
+        timestamp_ms = accept(info, where, (key, value, headers), timestamp_ms, self.now_ms)
+        at = part.end if offset is None else offset
+        epoch = part.epoch if leader_epoch is None else leader_epoch
+        if at < part.end or epoch < part.epoch:
+            raise ValueError(f"{topic}[{partition}] ends at {part.end} in leader epoch {part.epoch}")
+        part.end = at
+        part.enter(epoch)
+        part.records[at] = MemoryMessage((topic, partition, at), (key, value, headers), timestamp_ms, epoch)
+        part.end = at + 1
+        return at
+
+    def records(self, topic: str) -> list[MemoryMessage]:
+        """All committed records of a topic, by partition and offset; [] when it does not exist."""
+        found = self._broker.topics.get(topic)
+        return [record for part in found.partitions for record in part.visible()] if found else []
+
+    def kept(self, topic: str, partition: int) -> Mapping[int, MemoryMessage]:
+        """Offset -> record of everything in a partition, including open transactions. Not a copy."""
+        return self._partition(topic, partition).records
+
+    def transaction(self) -> MemoryTransaction:
+        """Begin a transaction."""
+        self._broker.transactions += 1
+        return MemoryTransaction(self, self._broker.transactions)
+
+    def elect(self, topic: str, partition: int) -> int:
+        """Begin a new leader epoch; returns it."""
+        part = self._partition(topic, partition)
+        part.enter(part.epoch + 1)
+        return part.epoch
+
+    def truncate_before(self, topic: str, partition: int, offset: int) -> None:
+        """Delete everything before an offset, as retention does."""
+        part = self._partition(topic, partition)
+        part.begin = max(part.begin, offset)
+        part.end = max(part.end, offset)
+        part.records = {at: record for at, record in part.records.items() if at >= offset}
+
+    def truncate_after(self, topic: str, partition: int, offset: int) -> None:
+        """Lose everything from an offset on, as an unclean election does; a new leader epoch begins."""
+        part = self._partition(topic, partition)
+        part.records = {at: record for at, record in part.records.items() if at < offset}
+        part.end = offset
+        part.epochs = [(epoch, first) for epoch, first in part.epochs if first < offset or not first]
+        part.enter(part.epoch + 1)
+
+    def lose(self, topic: str, partition: int, offset: int) -> None:
+        """Lose one record in the middle of a log."""
+        del self._partition(topic, partition).records[offset]
+
+    def compact(self, topic: str, partition: int) -> None:
+        """Keep the last record of each key only."""
+        part = self._partition(topic, partition)
+        last = {record.key(): offset for offset, record in part.records.items()}
+        part.records = {at: record for at, record in part.records.items() if last[record.key()] == at}
+
+    def configure(  # noqa: PLR0913 - as much as a topic has
+        self,
+        topic: str,
+        *,
+        compacted: bool = False,
+        max_message_bytes: int = 1_048_588,
+        replicas: int = 1,
+        min_insync_replicas: int = 1,
+        before_max_ms: int = NO_LIMIT,
+        after_max_ms: int = NO_LIMIT,
+        append_time: bool = False,
+        write_caching: bool = False,
+    ) -> None:
+        """Set what `describe` returns for a topic, and which records it refuses from now on; see `TopicInfo`."""
+        found = self._broker.topics[topic]
+        info = found.info
+        found.info = TopicInfo(
+            info.name,
+            info.topic_id,
+            info.partitions,
+            compacted,
+            max_message_bytes,
+            replicas,
+            min_insync_replicas,
+            before_max_ms,
+            after_max_ms,
+            append_time,
+            write_caching,
+        )
+
+    def delete(self, topic: str, *, keep_commits: bool = False) -> None:
+        """Delete a topic, and what groups have committed of it.
+
+        Args:
+            topic: its name.
+            keep_commits: they stay: those of a group whose coordinator does not learn of the deletion.
+        """
+        broker = self._broker
+        del broker.topics[topic]
+        if not keep_commits:
+            broker.commits = {key: commit for key, commit in broker.commits.items() if key[1] != topic}
+
+    def recreate(self, topic: str, partitions: int | None = None, *, keep_commits: bool = False) -> None:
+        """Delete a topic, as `delete` does, and create it again: empty, with another id."""
+        count = partitions or len(self._broker.topics[topic].partitions)
+        self.delete(topic, keep_commits=keep_commits)
+        self.create_topic(topic, count)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions up to this number."""
+        found = self._broker.topics[topic]
+        found.partitions += [Partition() for _ in range(partitions - len(found.partitions))]
+        found.info = replace(found.info, partitions=partitions)
+
+    def forget(self, group: str) -> None:
+        """Delete a group's commits, as a broker does after a week without new ones."""
+        commits = self._broker.commits
+        for key in [key for key in commits if key[0] == group]:
+            del commits[key]
+
+    def set_down(self, *, down: bool) -> None:
+        """While down, every request of a service raises `Unavailable`."""
+        self._broker.down = down
+
+    def set_block(self, records: int) -> None:
+        """Set how many records a block has at most (by default 1,000): `read` returns blocks."""
+        if records < 1:
+            raise ConfigurationError(f"a block of {records} records; at least 1")
+        self._broker.block_records = records
+
+    def snapshot(self) -> object:
+        """The whole broker, for `restore`."""
+        return copy.deepcopy(self._broker)
+
+    def restore(self, snapshot: object) -> None:
+        """Return to a snapshot; it can be restored again later."""
+        if not isinstance(snapshot, Broker):
+            raise TypeError("expected what snapshot() returned")
+        BROKERS[self.name] = copy.deepcopy(snapshot)
+
+    def clear(self) -> None:
+        """Delete everything, topic ids included: the next topic of a name gets the first id again."""
+        BROKERS.pop(self.name, None)
+        CLOCKS.pop(self.name, None)
+
+    # The port `Log`.
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """See `Log.describe`."""
+        known = self._up().topics
+        return {topic: known[topic].info for topic in topics if topic in known}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        """See `Log.topic_ids`."""
+        return {topic: info.topic_id for topic, info in self.describe(topics).items()}
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """See `Log.create_topic`."""
+        broker = self._up()
+        if partitions < 1:
+            raise ConfigurationError(f"Topic {topic} needs at least one partition; found {partitions}.")
+        if topic in broker.topics:
+            return
+        broker.incarnations[topic] += 1
+        seed = f"{self.name}\0{topic}\0{broker.incarnations[topic]}".encode()
+        topic_id = hashlib.blake2b(seed, digest_size=16).digest()
+        parts = [Partition() for _ in range(partitions)]
+        broker.topics[topic] = Topic(TopicInfo(topic, topic_id, partitions), parts)
+
+    def delete_topic(self, topic: str) -> None:
+        """See `Log.delete_topic`."""
+        if topic in self._up().topics:
+            self.delete(topic)
+
+    def delete_group(self, group: str) -> None:
+        """See `Log.delete_group`."""
+        self._up()
+        self.forget(group)
+
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """See `Log.bounds`."""
+        self._up()
+        parts = {key: self._asked(key) for key in partitions}
+        return {key: Bounds(part.begin, part.stable_end()) for key, part in parts.items()}
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """See `Log.offsets_at`."""
+        self._up()
+        found = {}
+        for topic, partition in partitions:
+            part = self._asked((topic, partition))
+            later = (r.offset() for r in part.records.values() if r.timestamp_ms >= timestamp_ms)
+            found[topic, partition] = min(next(later, part.end), part.stable_end())
+        return found
+
+    def read(self, read_range: Range) -> Iterator[Sequence[MemoryMessage]]:
+        """See `Log.read`."""
+        self._up()
+        if read_range.start >= read_range.stop:
+            return
+        _check(read_range, self._broker.topics.get(read_range.topic))
+        part = self._partition(read_range.topic, read_range.partition)
+        wanted = [r for r in part.visible() if read_range.start <= r.offset() < read_range.stop]
+        size = self._broker.block_records
+        for first in range(0, len(wanted), size):
+            self._up()
+            yield wanted[first : first + size]
+
+    def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[MemoryMessage]]:
+        """See `Log.read_all`; here one range after another."""
+        return [[message for block in self.read(one) for message in block] for one in ranges]
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        """See `Log.committed`."""
+        commits = self._up().commits
+        return {key: commits[group, *key] for key in partitions if (group, *key) in commits}
+
+    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
+        """See `Log.commit`."""
+        broker = self._up()
+        for key, commit in commits.items():
+            self._asked(key)
+            if len(commit.metadata) > _METADATA_CHARACTERS:
+                raise ConfigurationError(
+                    f"Commit metadata for {key[0]}[{key[1]}] is longer than {_METADATA_CHARACTERS} characters."
+                )
+        broker.commits.update({(group, *key): commit for key, commit in commits.items()})
+
+    def writer(self) -> MemoryWriter:
+        """See `Log.writer`."""
+        return MemoryWriter(self)
+
+
+def _check(wanted: Range, topic: Topic | None) -> None:
+    where = f"Reading {wanted.topic}[{wanted.partition}] from {wanted.start} to {wanted.stop}"
+    if topic is None or (wanted.topic_id and topic.info.topic_id != wanted.topic_id):
+        raise RecreatedTopic(f"{where}: the topic was deleted, or created again; its id differs.").at(
+            wanted.topic, wanted.partition, wanted.start
+        )
+    part = topic.partitions[wanted.partition]
+    if part.begin > wanted.start:
+        raise LostOffsets(f"{where}: the log now begins at {part.begin}.").at(
+            wanted.topic, wanted.partition, wanted.start
+        )
+    if part.stable_end() < wanted.stop:
+        raise TruncatedInput(f"{where}: the log is stable only up to {part.stable_end()}.").at(
+            wanted.topic, wanted.partition, wanted.start
+        )
+    if not wanted.leader_epoch:
+        return
+    end = part.end_of(wanted.leader_epoch - 1)
+    if end is None:
+        raise TruncatedInput(f"{where}: the log no longer has leader epoch {wanted.leader_epoch - 1}.").at(
+            wanted.topic, wanted.partition, wanted.start
+        )
+    # A later epoch may begin before `start` if none of its records there are visible: markers, aborted records.
+    if any(end <= record.offset() < wanted.start for record in part.visible()):
+        raise TruncatedInput(
+            f"{where}: from offset {end} on, the log was written later, in another leader epoch."
+        ).at(wanted.topic, wanted.partition, wanted.start)

@@ -1,0 +1,237 @@
+"""A process's connections to Redis, with bounded times and no retries of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, cast
+
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
+
+from sqe_chain.adapters.limits import Limits
+from sqe_chain.adapters.redis.cluster import Cluster
+from sqe_chain.adapters.redis.connections import Server, checked
+from sqe_chain.adapters.redis.faults import mapped
+from sqe_chain.errors import ConfigurationError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqe_chain.adapters.redis.connections import Answer, Argument, Command, Reply, Servers
+    from sqe_chain.adapters.redis.scripts import Script
+    from sqe_chain.adapters.redis.settings import RedisSettings
+
+
+class RedisClient:
+    """The connections that the threads of one process share."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self._settings = settings
+        self._limits: Limits | None = None
+        self._servers: Servers = Cluster(settings) if settings.kind == "cluster" else Server(settings)
+
+    @classmethod
+    def of_this_process(cls, settings: RedisSettings) -> RedisClient:
+        """The process's own client for these settings; a forked child gets a new one."""
+        key = (os.getpid(), settings)
+        return _clients.get(key) or _clients.setdefault(key, cls(settings))
+
+    @classmethod
+    def forget(cls, settings: RedisSettings) -> None:
+        """Close the process's connections, if there are any."""
+        found = _clients.pop((os.getpid(), settings), None)
+        if found is not None:
+            with found._mapped():  # noqa: SLF001 - the class's own
+                found._servers.close()  # noqa: SLF001 - the class's own
+
+    def run(
+        self,
+        script: Script,
+        keys: Sequence[str | bytes],
+        arguments: Sequence[Argument],
+        *,
+        lasting: bool = True,
+    ) -> Reply:
+        """Run a script; atomic, and all its keys in one slot.
+
+        Redis forgets scripts when it restarts. Then the text is sent, which also makes it known again.
+
+        Args:
+            script: the script.
+            keys: its keys.
+            arguments: its other arguments.
+            lasting: wait for the replicas that the settings ask for, even if the script changed nothing:
+                it may have found the result of its own earlier attempt, which the replicas may not have yet.
+
+        Raises:
+            Unavailable: no answer, an unknown outcome, or too few replicas. Sending again is safe.
+            ConfigurationError: login, rights, or the kind of server.
+        """
+        wait = _wait(self._settings) if lasting else []
+        with self._mapped():
+            call = (len(keys), *keys, *arguments)
+            answer, *waited = self._servers.exchange_in_slot([("EVALSHA", script.digest, *call), *wait])
+            if isinstance(answer, NoScriptError):
+                answer, *waited = self._servers.exchange_in_slot([("EVAL", script.text, *call), *wait])
+            reply = checked(answer)
+            for found in waited:
+                self._check_replicas(found)
+            return reply
+
+    def together(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send reading commands in one round trip; those on keys of one slot are executed in this order.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: login, rights, or the kind of server.
+        """
+        with self._mapped():
+            return [checked(answer) for answer in self._servers.exchange(commands)]
+
+    def pages(self, key: str, page_bytes: int) -> Iterator[dict[bytes, bytes]]:
+        """All fields of a hash, in pages of about `page_bytes`; a field may come twice.
+
+        A cursor means nothing to another server, nor to the same one after a restart: fields would be
+        missed. So all pages come over one connection, and if that is lost the scan ends with an error.
+
+        Raises:
+            Unavailable: no answer, or another server has the key now; begin again.
+            ConfigurationError: login, rights, or the kind of server.
+        """
+        with self._mapped(), self._servers.pinned(key) as ask:
+            cursor, count = 0, 100
+            while True:
+                following, flat = cast(
+                    "tuple[bytes, list[bytes]]", ask(("HSCAN", key, cursor, "COUNT", count))
+                )
+                page = dict(zip(flat[::2], flat[1::2], strict=True))
+                yield page
+                cursor = int(following)
+                if cursor == 0:
+                    return
+                size = sum(map(len, page.values())) // max(len(page), 1) + 1
+                count = max(1, min(1_000, page_bytes // size))
+
+    def keys(self, pattern: str) -> Iterator[bytes]:
+        """All keys that match a pattern, on all servers that take writes; some may come twice.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: login, rights, or the kind of server.
+        """
+        with self._mapped():
+            for server in self._servers.masters():
+                with server.pinned("") as ask:
+                    cursor = 0
+                    while True:
+                        command = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1_000)
+                        following, page = cast("tuple[bytes, list[bytes]]", ask(command))
+                        yield from page
+                        cursor = int(following)
+                        if cursor == 0:
+                            break
+
+    def setting(self, name: str) -> dict[str, str | None]:
+        """A setting of each server that takes writes; None where it cannot be read.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: the login is wrong.
+        """
+        with self._mapped():
+            return {
+                address: _value(answer)
+                for address, answer in self._servers.each(("CONFIG", "GET", name)).items()
+            }
+
+    @property
+    def limits(self) -> Limits:
+        """The servers' limits, read once: the smallest `proto-max-bulk-len`, the longest argument of a command.
+
+        Where it cannot be read, Redis's default, 512 MiB.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: the login is wrong.
+        """
+        if self._limits is None:
+            found = self.setting("proto-max-bulk-len").values()
+            largest = min((int(value) for value in found if value is not None), default=_BULK_BYTES)
+            self._limits = Limits(largest, largest, largest)
+        return self._limits
+
+    def failover(self) -> bool | None:
+        """Whether a replica may replace a server without having all its acknowledged writes; None: unknown.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: the login is wrong.
+        """
+        with self._mapped():
+            return self._servers.failover()
+
+    def ping(self) -> None:
+        """Check that every server answers, and supports the kind of waiting that the settings ask for.
+
+        Raises:
+            Unavailable: there is none.
+            ConfigurationError: the login is wrong, or a server is too old for the settings.
+        """
+        with self._mapped():
+            for answer in self._servers.each(("PING",)).values():
+                checked(answer)
+            for name, *_ in _wait(self._settings):
+                # Waits for no replica: only checks that the command exists, and the right to it.
+                nobody = (name, 0, 1) if name == "WAIT" else (name, 0, 0, 1)
+                for answer in self._servers.each(nobody).values():
+                    self._known(answer)
+
+    def _check_replicas(self, answer: Answer) -> None:
+        found = self._known(answer)
+        wanted = self._settings.wait_replicas or self._settings.wait_aof_replicas
+        replicas = cast("int", found[-1] if isinstance(found, list) else found)
+        local = found[0] if isinstance(found, list) else 1
+        if replicas < wanted or not local:
+            where = "on the disks of" if self._settings.wait_aof_replicas else "on"
+            raise Unavailable(
+                f"{self._settings}: after {self._settings.wait_ms} ms a write is {where} {replicas} of "
+                f"{wanted} replicas; it counts as not acknowledged, and sending it again is safe"
+            )
+
+    def _known(self, answer: Answer) -> Reply:
+        """The reply to WAIT or WAITAOF."""
+        if isinstance(answer, ResponseError) and "unknown command" in str(answer):
+            raise ConfigurationError(
+                f"{self._settings}: the server does not have WAITAOF, which the option wait_aof_replicas needs: "
+                "use Redis 7.2 or later, or the option wait_replicas"
+            )
+        return checked(answer)
+
+    @contextlib.contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except (RedisError, RedisClusterException) as error:
+            known = mapped(error, str(self._settings))
+            if known is None:
+                raise
+            raise known from error
+
+
+_BULK_BYTES = 512 << 20
+
+_clients: dict[tuple[int, RedisSettings], RedisClient] = {}
+
+
+def _wait(settings: RedisSettings) -> list[Command]:
+    if settings.wait_aof_replicas:
+        return [("WAITAOF", 1, settings.wait_aof_replicas, settings.wait_ms)]
+    return [("WAIT", settings.wait_replicas, settings.wait_ms)] if settings.wait_replicas else []
+
+
+def _value(answer: Answer) -> str | None:
+    """The setting in an answer to CONFIG GET: a list in RESP2, a map in RESP3."""
+    if isinstance(answer, ResponseError):
+        return None
+    values = list(answer.values()) if isinstance(answer, dict) else cast("list[bytes]", answer)[1:]
+    return cast("bytes", values[0]).decode() if values else None

@@ -1,0 +1,184 @@
+"""A Redis Cluster: which server owns a slot, and what to do when a slot has moved.
+
+The order of reads matters (a header, states, the header again), so a read that was redirected in part is
+repeated as a whole, one command after the other: while a slot moves, each key is on one server, but not
+all keys of the slot are on the same one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import TYPE_CHECKING, Final, cast
+
+from redis.crc import key_slot
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    ClusterError,
+    MovedError,
+    SlotNotCoveredError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from sqe_chain.adapters.redis.connections import Server, checked
+from sqe_chain.adapters.redis.faults import Meaning, meaning_of
+from sqe_chain.adapters.redis.settings import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sqe_chain.adapters.redis.connections import Answer, Command, Reply
+    from sqe_chain.adapters.redis.settings import HostPort, RedisSettings
+
+_REDIRECTIONS: Final = 5
+"""More of them in a row mean that nodes disagree. That may pass, and the protocol retries."""
+
+
+class Cluster:
+    """The masters of a cluster, one pool of connections for each."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self._settings = settings
+        self._servers: dict[HostPort, Server] = {}
+        self._owners: dict[int, HostPort] = {}
+        self._turn = 0
+
+    def exchange(self, commands: Sequence[Command]) -> list[Answer]:
+        """See `Servers.exchange`: one round trip for each server, unless slots are moving."""
+        addresses: dict[HostPort, list[int]] = {}
+        for number, command in enumerate(commands):
+            addresses.setdefault(self._owner(_slot(command)), []).append(number)
+        answers: dict[int, Answer] = {}
+        for address, numbers in addresses.items():
+            found = self._send(address, [commands[number] for number in numbers])
+            if any(isinstance(answer, AskError) for answer in found):  # MovedError is one
+                found = [self.exchange_in_slot([commands[number]])[0] for number in numbers]
+            answers |= zip(numbers, found, strict=True)
+        return [answers[number] for number in range(len(commands))]
+
+    def exchange_in_slot(self, commands: Sequence[Command]) -> list[Answer]:
+        """See `Servers.exchange_in_slot`. A redirected command was not executed, so all are sent again to the new server."""
+        slot = _slot(commands[0])
+        address, asking = self._owner(slot), False
+        for _ in range(_REDIRECTIONS):
+            if asking:
+                asked, *answers = self._send(address, [("ASKING",), *commands])
+                checked(asked)
+            else:
+                answers = self._send(address, commands)
+            match answers[0]:
+                case MovedError() as moved:
+                    address, asking = _target(moved, address), False
+                    self._owners[slot] = address
+                case AskError() as ask:
+                    address, asking = _target(ask, address), True
+                case _:
+                    return answers
+        raise ClusterError(f"slot {slot}: redirected {_REDIRECTIONS} times, last to {shown(address)}")
+
+    @contextlib.contextmanager
+    def pinned(self, key: str) -> Iterator[Callable[[Command], Reply]]:
+        """See `Servers.pinned`."""
+        checked(self.exchange_in_slot([("HMGET", key, "")])[0])  # learns the owner, if the slot has moved
+        with self._server(self._owner(_slot(("HMGET", key)))).pinned(key) as ask:
+
+            def unmoved(command: Command) -> Reply:
+                try:
+                    return ask(command)
+                except AskError as error:
+                    raise TryAgainError(
+                        f"{key} has moved to another server in the meantime; begin again"
+                    ) from error
+
+            yield unmoved
+
+    def each(self, command: Command) -> dict[str, Answer]:
+        """See `Servers.each`: the masters that own slots now."""
+        self._discover()
+        return {
+            shown(address): self._send(address, [command])[0]
+            for address in sorted(set(self._owners.values()))
+        }
+
+    def masters(self) -> Sequence[Server]:
+        """See `Servers.masters`."""
+        self._discover()
+        return [self._server(address) for address in sorted(set(self._owners.values()))]
+
+    def failover(self) -> bool | None:
+        """See `Servers.failover`: whether any node is a replica. CLUSTER SLOTS omits replicas without data."""
+        nodes = next(iter(self.each(("CLUSTER", "NODES")).values()))
+        if not isinstance(nodes, bytes):
+            return None
+        return any(b"slave" in line.split()[2] for line in nodes.splitlines())
+
+    def close(self) -> None:
+        """See `Servers.close`."""
+        for server in self._servers.copy().values():
+            server.close()
+
+    def _send(self, address: HostPort, commands: Sequence[Command]) -> list[Answer]:
+        try:
+            answers = self._server(address).exchange(commands)
+        except (RedisConnectionError, RedisTimeoutError):
+            self._owners = {}  # a replica may have taken over; the next call asks
+            raise
+        if any(isinstance(answer, ClusterDownError) for answer in answers):
+            self._owners = {}
+        return answers
+
+    def _server(self, address: HostPort) -> Server:
+        return self._servers.get(address) or self._servers.setdefault(
+            address, Server(self._settings, address)
+        )
+
+    def _owner(self, slot: int) -> HostPort:
+        address = self._owners.get(slot) or self._discover().get(slot)
+        if address is None:
+            raise SlotNotCoveredError(f"no server of the cluster owns slot {slot}")
+        return address
+
+    def _discover(self) -> dict[int, HostPort]:
+        """Ask for the owners of all slots, another node first each time: one may be cut off from the others."""
+        addresses = list(dict.fromkeys([*self._settings.nodes, *self._servers]))
+        self._turn += 1
+        failure: Exception | None = None
+        for number in range(len(addresses)):
+            address = addresses[(self._turn + number) % len(addresses)]
+            try:
+                (answer,) = self._server(address).exchange([("CLUSTER", "SLOTS")])
+            except (RedisConnectionError, RedisTimeoutError) as error:
+                if meaning_of(error) is Meaning.SETTINGS:  # a wrong password is one of these, too
+                    raise
+                failure = error
+                continue
+            self._learn(cast("list[list[Reply]]", checked(answer)), address)
+            if self._owners:
+                return self._owners
+        raise failure or SlotNotCoveredError("no node of the cluster knows who owns its slots")
+
+    def _learn(self, ranges: Sequence[Sequence[Reply]], asked: HostPort) -> None:
+        owners: dict[int, HostPort] = {}
+        for first, last, master, *_ in ranges:
+            host, port = cast("list[Reply]", master)[:2]
+            # A node that does not know its own address leaves it out.
+            name = host.decode() if isinstance(host, bytes) and host not in {b"", b"?"} else asked[0]
+            owners |= zip(
+                range(cast("int", first), cast("int", last) + 1),
+                itertools.repeat((name, cast("int", port))),
+                strict=False,
+            )
+        self._owners = owners
+
+
+def _slot(command: Command) -> int:
+    """The slot of a command's first key."""
+    key = command[3] if command[0] in {"EVALSHA", "EVAL"} else command[1]
+    return key_slot(str(key).encode())
+
+
+def _target(redirection: AskError, asked: HostPort) -> HostPort:
+    return redirection.host or asked[0], redirection.port

@@ -1,0 +1,31 @@
+"""Real servers on one machine, from packages: for tests, for the demo and for `sqe-chain dev`.
+
+No containers and no accounts: Kafka and Cassandra run from the jars on Maven Central, Redis from the system's
+package. `KafkaServer`, `RedisServer` and `CassandraServer` belong to the process that starts them and die with
+it; servers that `up` starts run until `down`.
+
+They are real servers, but single nodes on the loopback interface without encryption: not for production.
+"""
+
+from __future__ import annotations
+
+from sqe_chain.engines.java import cache_directory
+from sqe_chain.ext.dev.cassandra import CassandraServer
+from sqe_chain.ext.dev.kafka import KafkaServer
+from sqe_chain.ext.dev.machine import DevMachine, DevServer, down, reset, status, up
+from sqe_chain.ext.dev.packages import fetch
+from sqe_chain.ext.dev.redis import RedisServer
+
+__all__ = [
+    "CassandraServer",
+    "DevMachine",
+    "DevServer",
+    "KafkaServer",
+    "RedisServer",
+    "cache_directory",
+    "down",
+    "fetch",
+    "reset",
+    "status",
+    "up",
+]

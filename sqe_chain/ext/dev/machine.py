@@ -1,0 +1,268 @@
+"""Servers that outlive the command that started them: `sqe-chain dev up`, `status`, `down`, `reset`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.dev.cassandra import CassandraServer
+from sqe_chain.ext.dev.kafka import KafkaServer
+from sqe_chain.ext.dev.lock import exclusive
+from sqe_chain.ext.dev.packages import KINDS
+from sqe_chain.ext.dev.redis import RedisServer
+from sqe_chain.ext.dev.server import port_is_free
+from sqe_chain.runtime.process import ProcessIdentity
+
+DEFAULT_KINDS = ("kafka", "redis")
+"""What `up` starts by default."""
+
+_LOCK_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class DevServer:
+    """One server of a machine.
+
+    Args:
+        kind: `kafka`, `redis` or `cassandra`.
+        address: `host:port` of Kafka, URL of the others.
+        port: its port.
+        pid: process id.
+        started: start time of the process in clock ticks since boot; with the pid it identifies the process.
+        data_dir: its data.
+        log_file: its log.
+        running: whether it was running when it was checked.
+    """
+
+    kind: str
+    address: str
+    port: int
+    pid: int
+    started: int
+    data_dir: str
+    log_file: str
+    running: bool
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        """The process; a later one with the same pid is another identity."""
+        return ProcessIdentity(self.pid, self.started)
+
+
+@dataclass(frozen=True)
+class DevMachine:
+    """The servers started in one directory.
+
+    Args:
+        directory: their data, and the file that lists them.
+        servers: all of them, running or not.
+    """
+
+    directory: Path
+    servers: tuple[DevServer, ...]
+
+    def server(self, kind: str) -> DevServer | None:
+        """The server of this kind, running or not, if there is one."""
+        return next((server for server in self.servers if server.kind == kind), None)
+
+    def as_json(self) -> str:
+        """JSON: the directory, and the server of each kind; for scripts, for example `kafka.address`."""
+        servers = {server.kind: asdict(server) for server in self.servers}
+        return json.dumps({"directory": str(self.directory), **servers}, indent=2)
+
+
+def default_directory() -> Path:
+    """The default directory of `up`: `sqe-chain/dev` in the user's state directory."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser().absolute() / "sqe-chain" / "dev"
+
+
+def up(
+    kinds: Sequence[str] = DEFAULT_KINDS,
+    directory: Path | str | None = None,
+    *,
+    kafka_port: int | None = None,
+    redis_port: int | None = None,
+    cassandra_port: int | None = None,
+    heap_mb: int = 384,
+) -> DevMachine:
+    """Start the servers that are not running yet; they outlive this process. Data of an earlier `up` are kept.
+
+    Args:
+        kinds: some of `KINDS`.
+        directory: for data and the list of servers; None: `default_directory()`.
+        kafka_port: fixed port; a running server must have it. None: the previous one if it is free, else
+            any free one.
+        redis_port: the same for Redis.
+        cassandra_port: the same for Cassandra.
+        heap_mb: Kafka's Java heap in MiB.
+
+    Raises:
+        ConfigurationError: an unknown kind, a port that is in use, a server that runs on another port, or
+            something missing on the machine. Nothing was started.
+        Unavailable: a download failed, or a server did not start in time. Servers started before it keep
+            running and are listed.
+    """
+    unknown = sorted(set(kinds) - set(KINDS))
+    if unknown:
+        message = f"cannot start {', '.join(unknown)}; choose from {', '.join(KINDS)}"
+        raise ConfigurationError(message)
+    ports = {"kafka": kafka_port, "redis": redis_port, "cassandra": cassandra_port}
+    with _locked(directory) as path:
+        _check_ports(_read(path), ports)
+        for kind in (kind for kind in KINDS if kind in kinds):
+            known = _read(path)
+            before = known.server(kind)
+            if before is None or not before.running:
+                started = _start(kind, path, _port(ports[kind], before), heap_mb)
+                others = tuple(server for server in known.servers if server.kind != kind)
+                _write(DevMachine(path, (*others, started)))
+        return _read(path)
+
+
+def status(directory: Path | str | None = None) -> DevMachine:
+    """The servers started in this directory, and whether they are still running.
+
+    Args:
+        directory: None: `default_directory()`.
+
+    Raises:
+        ConfigurationError: the list of servers cannot be read.
+    """
+    return _read(_path(directory))
+
+
+def down(directory: Path | str | None = None, *, grace_s: float = 20) -> DevMachine:
+    """Stop everything that was started in this directory. Data and addresses stay for the next `up`.
+
+    Only processes that `up` started are stopped, never later ones with the same pid.
+
+    Args:
+        directory: None: `default_directory()`.
+        grace_s: seconds that each server has to end by itself.
+
+    Returns:
+        The servers as they were before; those marked as running have been stopped.
+
+    Raises:
+        ConfigurationError: the list of servers cannot be read.
+        Unavailable: another `up` or `down` in this directory does not end.
+    """
+    if not _was_used(directory):
+        return status(directory)
+    with _locked(directory) as path:
+        return _stop(path, grace_s)
+
+
+def reset(directory: Path | str | None = None) -> DevMachine:
+    """Stop everything that was started in this directory, and delete its data: the next `up` begins with empty servers.
+
+    Args:
+        directory: None: `default_directory()`.
+
+    Returns:
+        The servers as they were before.
+
+    Raises:
+        ConfigurationError: the list of servers cannot be read.
+        Unavailable: another `up` or `down` in this directory does not end.
+    """
+    if not _was_used(directory):
+        return status(directory)
+    with _locked(directory) as path:
+        before = _stop(path, grace_s=0)
+        for server in before.servers:
+            if (path / server.kind).exists():
+                shutil.rmtree(path / server.kind)
+        _write(DevMachine(path, ()))
+        return before
+
+
+def _stop(path: Path, grace_s: float) -> DevMachine:
+    before = _read(path)
+    for server in before.servers:
+        server.identity.end(grace_s)
+    return before
+
+
+def _check_ports(machine: DevMachine, ports: Mapping[str, int | None]) -> None:
+    for server in machine.servers:
+        wanted = ports[server.kind]
+        if server.running and wanted is not None and wanted != server.port:
+            message = (
+                f"{server.kind} is running already, on port {server.port}, not {wanted} ({machine.directory}): stop it first "
+                f"(sqe-chain dev down), leave out --{server.kind}-port, or start another one with --dir"
+            )
+            raise ConfigurationError(message)
+
+
+def _start(kind: str, path: Path, port: int | None, heap_mb: int) -> DevServer:
+    server: KafkaServer | RedisServer | CassandraServer
+    if kind == "kafka":
+        server = KafkaServer(path / kind, port, heap_mb=heap_mb, detached=True)
+        address = server.start().bootstrap
+    elif kind == "redis":
+        server = RedisServer(path / kind, port, detached=True)
+        address = server.start().url
+    else:
+        server = CassandraServer(path / kind, port, detached=True)
+        address = server.start().url
+    return DevServer(
+        kind=kind,
+        address=address,
+        port=server.port,
+        pid=server.identity.pid,
+        started=server.identity.started,
+        data_dir=str(server.data_dir),
+        log_file=str(server.log_file),
+        running=True,
+    )
+
+
+def _port(wanted: int | None, before: DevServer | None) -> int | None:
+    if wanted is None and before is not None and port_is_free(before.port):
+        return before.port
+    return wanted
+
+
+def _path(directory: Path | str | None) -> Path:
+    return default_directory() if directory is None else Path(directory).expanduser().absolute()
+
+
+def _was_used(directory: Path | str | None) -> bool:
+    """Whether `up` has begun anything here."""
+    return (_path(directory) / "lock").exists()
+
+
+@contextmanager
+def _locked(directory: Path | str | None) -> Iterator[Path]:
+    """Only one `up` or `down` at a time in one directory."""
+    path = _path(directory)
+    path.mkdir(parents=True, exist_ok=True)
+    with exclusive(path / "lock", _LOCK_TIMEOUT_S):
+        yield path
+
+
+def _read(path: Path) -> DevMachine:
+    listing = path / "servers.json"
+    if not listing.exists():
+        return DevMachine(path, ())
+    try:
+        servers = tuple(DevServer(**entry) for entry in json.loads(listing.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        message = f"{listing} cannot be read ({error}); stop its servers by hand, then remove it"
+        raise ConfigurationError(message) from error
+    return DevMachine(path, tuple(replace(server, running=server.identity.alive()) for server in servers))
+
+
+def _write(machine: DevMachine) -> None:
+    text = json.dumps([asdict(server) for server in machine.servers], indent=2)
+    partial = machine.directory / "servers.json.partial"  # renamed, because `status` reads without the lock
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(machine.directory / "servers.json")

@@ -1,0 +1,153 @@
+"""Gets the servers' programs: jars from Maven Central, Redis from the system's packages."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqe_chain.engines.java import cache_directory, java
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.dev.jars import CASSANDRA, KAFKA, Jars, Report, retrieve
+from sqe_chain.ext.dev.lock import exclusive
+
+KINDS = ("kafka", "redis", "cassandra")
+"""Servers that can be fetched and started."""
+
+_LOCK_TIMEOUT_S = 900
+_APT_TIMEOUT_S = 300
+
+# redis-server, and the libraries that it needs on a minimal Debian 12.
+_REDIS_PACKAGES = (
+    *("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "liblua5.1-0"),
+    *("lua-cjson", "lua-bitop", "libhiredis0.14"),
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RedisProgram:
+    """How to start a redis-server.
+
+    Args:
+        path: the program.
+        environment: variables that it needs.
+    """
+
+    path: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def fetch(report: Report = _log.info, kinds: Collection[str] = KINDS) -> None:
+    """Download everything that the servers need, so that they start without a network. May be repeated.
+
+    Args:
+        report: takes lines of progress.
+        kinds: for these servers, some of `KINDS`.
+
+    Raises:
+        ConfigurationError: Java, pyspark or redis-server are missing and cannot be downloaded; the text says
+            how to install them.
+        Unavailable: a download failed; a retry continues where it ended.
+    """
+    report(f"Java: {java()}")
+    if "kafka" in kinds:
+        report(f"{KAFKA.title}: {fetch_kafka(report)}")
+    if "redis" in kinds:
+        report(f"Redis: {fetch_redis(report).path}")
+    if "cassandra" in kinds:
+        report(f"{CASSANDRA.title}: {fetch_cassandra(report)}")
+
+
+def fetch_kafka(report: Report = _log.info) -> Path:
+    """The directory with the jars of Kafka; downloaded if they are not in the cache.
+
+    A download appears in the cache completely or not at all; several processes may call this at the same time.
+
+    Args:
+        report: takes lines of progress.
+
+    Raises:
+        ConfigurationError: Java or pyspark are missing.
+        Unavailable: the download failed.
+    """
+    return _fetch_jars(KAFKA, report)
+
+
+def fetch_cassandra(report: Report = _log.info) -> Path:
+    """The directory with the jars of Cassandra; see `fetch_kafka`."""
+    return _fetch_jars(CASSANDRA, report)
+
+
+def fetch_redis(report: Report = _log.info) -> RedisProgram:
+    """A redis-server: the one on the path, else from the cache, else unpacked there from Debian's packages.
+
+    Nothing is installed and no service is started: packages are only unpacked.
+
+    Args:
+        report: takes lines of progress.
+
+    Raises:
+        ConfigurationError: there is none, and downloading failed; the text says what to install.
+    """
+    installed = shutil.which("redis-server")
+    if installed:
+        return RedisProgram(Path(installed))
+    target = cache_directory() / "redis"
+    if not target.is_dir():
+        with _locked(report):
+            if not target.is_dir():
+                report("Redis: unpacking the system's packages")
+                _unpack_redis(target)
+    libraries = ":".join(str(path) for path in sorted(target.glob("usr/lib/*-linux-gnu*")))
+    return RedisProgram(target / "usr/bin/redis-server", {"LD_LIBRARY_PATH": libraries})
+
+
+@contextmanager
+def _locked(report: Report) -> Iterator[None]:
+    """One download at a time into the cache."""
+    directory = cache_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    with exclusive(
+        directory / "lock", _LOCK_TIMEOUT_S, lambda: report(f"waiting for another download into {directory}")
+    ):
+        yield
+
+
+def _fetch_jars(jars: Jars, report: Report) -> Path:
+    target = cache_directory() / jars.directory
+    if not target.is_dir():
+        with _locked(report):
+            if not target.is_dir():
+                retrieve(jars, target, java(), report)
+    return target
+
+
+def _unpack_redis(target: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="partial-", dir=target.parent) as partial:
+        unpacked = Path(partial, "root")
+        unpacked.mkdir()
+        try:
+            if os.geteuid() == 0:
+                _run("apt-get", "update", cwd=partial)  # a fresh container has no package lists yet
+            _run("apt-get", "download", *_REDIS_PACKAGES, cwd=partial)
+            for package in sorted(Path(partial).glob("*.deb")):
+                _run("dpkg", "-x", str(package), str(unpacked), cwd=partial)
+        except (OSError, subprocess.SubprocessError) as error:
+            message = (
+                "no redis-server on the path, and it could not be unpacked from Debian's packages "
+                f"({error}). Install it: sudo apt-get install --no-install-recommends redis-server"
+            )
+            raise ConfigurationError(message) from error
+        unpacked.rename(target)
+
+
+def _run(*command: str, cwd: str) -> None:
+    subprocess.run(command, cwd=cwd, capture_output=True, timeout=_APT_TIMEOUT_S, check=True)  # noqa: S603  no shell

@@ -1,0 +1,117 @@
+"""Which files there are, and what their contents are. Looked at once for each file, as long as it stays as it is."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from stat import S_ISREG
+
+from sqe_chain.errors import ChangedFile, ConfigurationError, UnreadableFile
+from sqe_chain.ext.files._content import Stamp, stamp_of
+from sqe_chain.ext.files._patterns import MAGIC, matching
+from sqe_chain.ext.files.rows import FileRows
+from sqe_chain.ports.files import FileSource
+
+_WARNINGS = logging.getLogger("sqe_chain.files")
+
+
+class Catalog:
+    """The files of one source, by their contents.
+
+    Args:
+        source: which files, and how they are read.
+        skip_bad: files that cannot be read are left out with a warning; else they stop the service.
+        looked: called with the bytes of each file that was looked at.
+    """
+
+    def __init__(self, source: FileSource, *, skip_bad: bool, looked: Callable[[int], object]) -> None:
+        self._source, self._skip_bad, self._looked = source, skip_bad, looked
+        self._known: dict[str, tuple[Stamp, FileRows | None]] = {}
+        self._by_content: dict[bytes, FileRows] = {}
+        self._told: dict[str, str] = {}
+
+    def look(self) -> dict[bytes, FileRows]:
+        """The files that are there now, in the order of their paths: content -> its rows.
+
+        Of several with the same content it is the first.
+
+        Raises:
+            UnreadableFile, ChangedFile: one cannot be read.
+            ConfigurationError: a name does not say its format.
+        """
+        found: dict[bytes, FileRows] = {}
+        paths = list(self.paths())
+        for path in paths:
+            rows = self._rows_of(path)
+            if rows is not None:
+                found.setdefault(rows.topic_id, rows)
+        for path in self._known.keys() - set(paths):
+            del self._known[path]
+        for topic_id, rows in self._by_content.items():
+            if found.get(topic_id) is not rows:
+                rows.close()
+        self._by_content = found
+        return found
+
+    def find(self, topic_id: bytes) -> FileRows | None:
+        """The file with this content; looks again if it is not known."""
+        return self._by_content.get(topic_id) or self.look().get(topic_id)
+
+    def paths(self) -> Iterator[str]:
+        """The paths of all files, sorted, each once; and of folders that a pattern matches.
+
+        Raises:
+            UnreadableFile: a folder cannot be listed.
+        """
+        found: set[str] = set()
+        for pattern in self._source.patterns:
+            if os.path.isfile(pattern):  # noqa: PTH113 - unlike Path's it never raises
+                found.add(pattern)
+                continue
+            if not MAGIC & set(pattern):
+                self._check_no_folder(pattern)
+                found.add(pattern)
+                continue
+            found.update(matching(pattern))
+        return iter(sorted(found))
+
+    def _check_no_folder(self, path: str) -> None:
+        if os.path.isdir(path):  # noqa: PTH112 - the same
+            raise ConfigurationError(
+                f"source {self._source.name!r}: {path} is a folder; name its files, as in {Path(path, '*.csv')}"
+            )
+
+    def _rows_of(self, path: str) -> FileRows | None:
+        try:
+            stat = os.stat(path)  # noqa: PTH116 - thousands of files are looked at for each batch
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._leave_out(path, UnreadableFile(f"{path}: cannot be looked at: {error.strerror}"))
+            return None
+        if not S_ISREG(stat.st_mode):
+            return None
+        stamp = stamp_of(stat)
+        known = self._known.get(path)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        rows: FileRows | None = None
+        try:
+            rows = FileRows(path, self._source.format, self._source.csv)
+            stamp = rows.content.stamp
+        except (UnreadableFile, ChangedFile) as error:
+            self._leave_out(path, error)
+        self._known[path] = stamp, rows
+        self._looked(stamp[2])
+        return rows
+
+    def _leave_out(self, path: str, error: UnreadableFile | ChangedFile) -> None:
+        """Raise the error, or, where files may be left out, say it once."""
+        if not self._skip_bad:
+            raise error
+        text = str(error)
+        if self._told.get(path) != text:
+            self._told[path] = text
+            _WARNINGS.warning("source %r: left out: %s", self._source.name, text)

@@ -1,0 +1,246 @@
+"""Files as a log: each content is a topic with one partition, each row a record. Everything else is another log's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+from sqe_chain.ext.files._catalog import Catalog
+from sqe_chain.ports import Bounds, Commit, Log, Message, Range, TopicInfo, TopicPartition, Writer
+from sqe_chain.ports.files import FileSource, gone
+
+if TYPE_CHECKING:
+    from sqe_chain.ext.files.rows import FileRows
+
+_BLOCK: Final = 1_000
+_OPEN: Final = 64
+"""Files that stay open between batches, each with up to four MiB of it: flows by event time read all files at the same time."""
+_NO_TIME: Final = (0, -1)
+
+
+@dataclass(slots=True)  # not frozen: one is made for each row
+class FileRecord:
+    """A row as a record; a `sqe_chain.ports.Message`. It has no key, no headers and no time.
+
+    Attributes:
+        name: topic of its file.
+        number: the row's number.
+        content: the row as JSON.
+    """
+
+    name: str
+    number: int
+    content: bytes
+
+    def topic(self) -> str:
+        """Topic of the file."""
+        return self.name
+
+    def partition(self) -> int:
+        """Always 0."""
+        return 0
+
+    def offset(self) -> int:
+        """Number of the row."""
+        return self.number
+
+    def key(self) -> None:
+        """None."""
+
+    def value(self) -> bytes:
+        """The row as JSON."""
+        return self.content
+
+    def headers(self) -> None:
+        """None."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Unknown: a row has no time but those in its columns."""
+        return _NO_TIME
+
+    def leader_epoch(self) -> None:
+        """None."""
+
+    def error(self) -> None:
+        """None: there are no events among the records."""
+
+
+class FilesLog:
+    """Files beside another log; see `sqe_chain.ports.Log`.
+
+    The name of a source stands for the topics of its files in `describe`: these are given, in the order of their paths. Their
+    positions are committed nowhere: the plan in the store says where a flow is.
+
+    A pickled one looks at the files again where it is read, so they must be found there under the same paths.
+
+    Args:
+        sources: name -> which files.
+        base: the log of all other topics.
+        skip_bad: files that cannot be read are left out with a warning; else they stop the service.
+        looked: called with the bytes of each file that was looked at.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, FileSource],
+        base: Log,
+        *,
+        skip_bad: bool = False,
+        looked: Callable[[int], object] = lambda _size: None,
+    ) -> None:
+        self.sources, self.base, self._skip_bad = dict(sources), base, skip_bad
+        self._catalogs = {
+            name: Catalog(one, skip_bad=skip_bad, looked=looked) for name, one in self.sources.items()
+        }
+        self._lock = Lock()
+        self._open: dict[FileRows, None] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without what was found out about files."""
+        return _unpickle, (self.sources, self.base, self._skip_bad)
+
+    def __repr__(self) -> str:
+        return f"FilesLog({', '.join(self.sources)}; {self.base!r})"
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """See `Log.describe`; a source's name gives all of its files.
+
+        Raises:
+            UnreadableFile, ChangedFile: a file cannot be read.
+        """
+        wanted, others = self._split(topics)
+        found: dict[str, TopicInfo] = {}
+        for name, source in self.sources.items():
+            named = {topic for topic in wanted if source.has(topic)}
+            if name not in wanted and not named:
+                continue
+            for topic_id, rows in self._look(name).items():
+                topic = source.topic(topic_id)
+                if name in wanted or topic in named:
+                    found[topic] = TopicInfo(topic, topic_id, 1, label=rows.path, records=rows.count)
+        return found | (self.base.describe(others) if others else {})
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        """See `Log.topic_ids`."""
+        wanted, others = self._split(topics)
+        found = {name: info.topic_id for name, info in self.describe(wanted).items()} if wanted else {}
+        return found | (self.base.topic_ids(others) if others else {})
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """See `Log.create_topic`."""
+        self.base.create_topic(topic, partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        """See `Log.delete_topic`; files are left alone."""
+        if not self._split([topic])[0]:
+            self.base.delete_topic(topic)
+
+    def delete_group(self, group: str) -> None:
+        """See `Log.delete_group`."""
+        self.base.delete_group(group)
+
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """See `Log.bounds`."""
+        own, others = self._split_partitions(partitions)
+        found = {tp: Bounds(0, self._rows(tp[0]).count) for tp in own}
+        return found | (self.base.bounds(others) if others else {})
+
+    def read(self, read_range: Range) -> Iterator[Sequence[Message]]:
+        """See `Log.read`.
+
+        Raises:
+            ChangedFile: the file is not what it was, or gone.
+            UnreadableFile: a part of it is damaged.
+        """
+        if not self._split([read_range.topic])[0]:
+            yield from self.base.read(read_range)
+            return
+        if read_range.start >= read_range.stop:
+            return  # of a file that is read to its end and may be gone
+        rows, block = self._rows(read_range.topic), list[Message]()
+        values = rows.values(read_range.start, read_range.stop)
+        for offset, value in enumerate(values, read_range.start):
+            block.append(FileRecord(read_range.topic, offset, value))
+            if len(block) == _BLOCK:
+                yield block
+                block = []
+        if block:
+            yield block
+        self._keep_open(rows)
+
+    def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
+        """See `Log.read_all`."""
+        own, others = self._split(one.topic for one in ranges)
+        theirs = [one for one in ranges if one.topic in others]
+        found = dict(zip(theirs, self.base.read_all(theirs), strict=True)) if theirs else {}
+        for one in ranges:
+            if one.topic in own:
+                found[one] = [message for block in self.read(one) for message in block]
+        return [found[one] for one in ranges]
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        """See `Log.committed`; nothing is committed of files."""
+        others = self._split_partitions(partitions)[1]
+        return self.base.committed(group, others) if others else {}
+
+    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
+        """See `Log.commit`; files are left out."""
+        others = set(self._split_partitions(commits)[1])
+        if others:
+            self.base.commit(group, {tp: one for tp, one in commits.items() if tp in others})
+
+    def writer(self) -> Writer:
+        """See `Log.writer`."""
+        return self.base.writer()
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """See `Log.offsets_at`; rows have no time, so of files it is the end."""
+        own, others = self._split_partitions(partitions)
+        found = {tp: self._rows(tp[0]).count for tp in own}
+        return found | (self.base.offsets_at(others, timestamp_ms) if others else {})
+
+    def _split(self, topics: Iterable[str]) -> tuple[set[str], set[str]]:
+        """Topics of files and names of sources, and the others."""
+        names = set(topics)
+        own = {one for one in names if one in self.sources or self._source_of(one) is not None}
+        return own, names - own
+
+    def _split_partitions(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        tps = list(partitions)
+        own = self._split(topic for topic, _ in tps)[0]
+        return [tp for tp in tps if tp[0] in own], [tp for tp in tps if tp[0] not in own]
+
+    def _source_of(self, topic: str) -> str | None:
+        return next((name for name, source in self.sources.items() if source.has(topic)), None)
+
+    def _keep_open(self, rows: FileRows) -> None:
+        """Let a file stay open where its reading has ended, and close the one that was read longest ago."""
+        with self._lock:
+            self._open.pop(rows, None)
+            self._open[rows] = None
+            if len(self._open) > _OPEN:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                oldest.close()
+
+    def _look(self, name: str) -> dict[bytes, FileRows]:
+        with self._lock:
+            return self._catalogs[name].look()
+
+    def _rows(self, topic: str) -> FileRows:
+        name, _, digits = topic.rpartition(".")
+        with self._lock:
+            rows = self._catalogs[name].find(bytes.fromhex(digits))
+        if rows is None:
+            raise gone(topic)
+        return rows
+
+
+def _unpickle(sources: Mapping[str, FileSource], base: Log, skip_bad: bool) -> FilesLog:  # noqa: FBT001 - as pickle calls it
+    return FilesLog(sources, base, skip_bad=skip_bad)

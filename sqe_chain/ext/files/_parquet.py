@@ -1,0 +1,144 @@
+"""Rows of Parquet files, from any row on: whole row groups before it are not read."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from sqe_chain.errors import ChangedFile, ConfigurationError, UnreadableFile
+from sqe_chain.ext.files._times import has_zones, in_microseconds, in_numbers, sayable, spelled
+
+if TYPE_CHECKING:
+    from sqe_chain.ext.files._content import FixedFile
+
+_ROWS: Final = 1_000
+_NOT_PYTHON: Final = (ValueError, OverflowError, KeyError, TypeError)
+"""Times beyond the year 9999, text that is no UTF-8, maps with a key twice or with keys that are structs."""
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class ParquetRows:
+    """The rows of a Parquet file, as JSON objects.
+
+    What JSON has no form for is text, as msgspec writes it: times in ISO 8601, with nine digits where there are nanoseconds, bytes in base64,
+    decimals as they are printed; NaN and infinity become null.
+
+    Args:
+        path: of the file, for errors.
+        file: its bytes.
+
+    Attributes:
+        count: how many rows it has.
+
+    Raises:
+        UnreadableFile: it is no Parquet, or cut off.
+        ConfigurationError: pyarrow is not installed.
+    """
+
+    def __init__(self, path: str, file: FixedFile) -> None:
+        try:
+            import pyarrow as pa  # noqa: PLC0415 - only who reads Parquet needs it
+            import pyarrow.parquet as pq  # noqa: PLC0415 - the same
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"{path}: Parquet needs the package 'pyarrow': pip install 'sqe-chain[files]'"
+            ) from error
+        self._path, self._file, self._errors = path, file, (pa.ArrowException, OSError, ValueError)
+        try:
+            # Of INT96, as old programs write it, nanoseconds would overflow in silence: the year 9999 would be 1816.
+            self._parquet = pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us")
+            was = self._parquet.schema_arrow
+            self._schema = in_microseconds(was, pa)
+        except self._errors as error:
+            raise self._unreadable("no Parquet, or cut off", error) from error
+        twice = _names_twice(self._schema, pa)
+        if twice:
+            raise UnreadableFile(
+                f"{path}: it has several columns named {', '.join(map(repr, twice))}, of which a row could keep one; write it with another name "
+                "for each"
+            )
+        self._pa, self._kind, self._numbers = pa, pa.struct(list(was)), in_numbers(was, pa)
+        self._zones = has_zones(self._kind, pa)
+        groups = [
+            self._parquet.metadata.row_group(number).num_rows
+            for number in range(self._parquet.num_row_groups)
+        ]
+        self._begins = [0, *accumulate(groups)]
+        self.count: int = self._begins[-1]
+
+    def rows_from(self, start: int) -> Iterator[bytes]:
+        """The rows from this one on.
+
+        Raises:
+            UnreadableFile: a part of it is damaged.
+            ChangedFile: it was changed since it was looked at.
+        """
+        group = bisect_right(self._begins, start) - 1
+        skip = start - self._begins[group]
+        row = self._begins[group]
+        try:
+            groups = range(group, self._parquet.num_row_groups)
+            for batch in self._parquet.iter_batches(_ROWS, row_groups=list(groups), use_threads=False):
+                row += batch.num_rows
+                if skip >= batch.num_rows:
+                    skip -= batch.num_rows
+                    continue
+                yield from self._rows_in(batch.slice(skip))
+                skip = 0
+        except self._errors as error:
+            raise self._unreadable(f"damaged, at row {row:,} or after it", error) from error
+
+    def _rows_in(self, part: Any) -> Iterator[bytes]:  # noqa: ANN401 - an Arrow record batch
+        """The rows of a batch. One that Python cannot hold becomes a text that says why, for the poison policy, and harms no other."""
+        try:
+            rows = self._values(part)
+        except _NOT_PYTHON as error:
+            if part.num_rows == 1:
+                return iter(
+                    [f"no value of Python: {type(error).__name__}".encode()]
+                )  # the same with each version
+            half = part.num_rows // 2
+            return chain.from_iterable(self._rows_in(one) for one in (part.slice(0, half), part.slice(half)))
+        return map(_as_json, rows)
+
+    def _values(self, part: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - an Arrow record batch
+        pa, own = self._pa, self._kind
+        try:
+            if part.schema != self._schema:
+                part = part.cast(self._schema)
+        except pa.ArrowInvalid:  # there are nanoseconds
+            numbers = part.cast(self._numbers).to_pylist(maps_as_pydicts="strict")
+            return [spelled(own, row, pa) for row in numbers]
+        rows: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="strict")
+        return [sayable(row) for row in rows] if self._zones else rows
+
+    def _unreadable(self, what: str, error: BaseException) -> UnreadableFile | ChangedFile:
+        if self._file.failure is not None:
+            return self._file.failure
+        return UnreadableFile(
+            f"{self._path}: {what}: {str(error).rstrip('.')}. Write it again, under another name, and rename"
+        )
+
+
+def _as_json(row: dict[str, Any]) -> bytes:
+    try:
+        return _encode(row)
+    except (TypeError, ValueError):  # the poison policy gets to see what it is
+        return repr(row).encode(errors="backslashreplace")
+
+
+def _names_twice(fields: Any, pa: Any) -> list[str]:  # noqa: ANN401 - a schema, or a type of structs
+    """Names that several fields have, also within structs."""
+    names = [field.name for field in fields]
+    found = {name for name in names if names.count(name) > 1}
+    for field in fields:
+        kind = field.type
+        while pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind):
+            found.update(_names_twice(kind, pa))
+    return sorted(found)

@@ -1,0 +1,187 @@
+"""Rows of files as values: JSON of named columns, read as the type that a source declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, TypeVar
+
+import msgspec
+import msgspec.inspect as mi
+
+from sqe_chain.codecs.codec import Codec, Field, Shape
+from sqe_chain.codecs.exact_json import reader_of
+from sqe_chain.codecs.json_shape import form_of
+from sqe_chain.codecs.protobuf import Protobuf
+from sqe_chain.codecs.protobuf_rows import message_of
+from sqe_chain.codecs.raw import Raw
+from sqe_chain.codecs.text import bool_in, checked_decimal, checked_time, float_in, int_in
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ports.files import Format
+
+Value = TypeVar("Value")
+
+Read = Callable[[str], Any]
+_NO_VALUE: Final = object()
+_object: Final = msgspec.json.Decoder(dict[str, Any])
+_texts: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, str])
+
+
+class Rows(Codec[Value]):
+    """Reads rows as values of one type; writes values as the type's own codec does.
+
+    A row of CSV is text in all columns, so numbers, booleans and times are read from text there, by `codecs.text`. An empty field
+    is an empty text where the type's field takes text, else null where it takes that, else as if the column were not there.
+
+    Args:
+        codec: of the type.
+        csv: rows come from CSV.
+        typed: rows come from columns with types, as in Parquet: a number in them is not rounded to a narrower one.
+
+    Raises:
+        ConfigurationError: values of this type are not made of columns.
+    """
+
+    name: ClassVar[str] = "rows"
+    self_describing: ClassVar[bool] = True
+
+    def __init__(self, codec: Codec[Value], *, csv: bool, typed: bool = False) -> None:
+        super().__init__(codec.python_type)
+        self._codec = codec
+        self._format: Format = "csv" if csv else "parquet" if typed else "jsonl"
+        vars(self)["decode"] = _reader_of(codec, self._format)  # called for every row
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """See `Codec`; a decoder cannot be pickled."""
+        return _unpickle, (self._codec, self._format)
+
+    def encode(self, value: Value) -> bytes:
+        """As the type's codec does."""
+        return self._codec.encode(value)
+
+    def decode(self, data: bytes) -> Value:
+        """The value of a row.
+
+        Raises:
+            ValueError: the row is damaged, or a column is missing or has another type.
+        """
+        raise NotImplementedError  # each object has its own
+
+    @property
+    def type_name(self) -> str:
+        """That of the type's codec."""
+        return self._codec.type_name
+
+    def reads(self, type_name: str) -> bool:
+        """As the type's codec does."""
+        return self._codec.reads(type_name)
+
+    def fields(self) -> tuple[Field, ...]:
+        """As the type's codec says."""
+        return self._codec.fields()
+
+    def misread(self, was: str, shape: Shape) -> str:  # type: ignore[override] # a shape is a mapping
+        """Nothing: rows name their columns, and one that does not fit the type is found by itself."""
+        del was, shape
+        return ""
+
+
+def _unpickle(codec: Codec[Value], form: Format) -> Rows[Value]:
+    return Rows(codec, csv=form == "csv", typed=form == "parquet")
+
+
+def _reader_of(codec: Codec[Any], form: Format) -> Callable[[bytes], Any]:
+    if isinstance(codec, Raw):
+        return codec.decode
+    if isinstance(codec, Protobuf):
+        of = codec.python_type
+        return lambda data: message_of(of, _object.decode(_checked(data) if form == "csv" else data), form)
+    if codec.name != "json":
+        raise ConfigurationError(
+            f"codec {codec.name!r} reads bytes of its own, and rows of files are JSON: take a msgspec.Struct, a dataclass, dict, a "
+            "protobuf message, bytes, or a function that takes the row's JSON"
+        )
+    return (
+        _csv_reader(codec.python_type) if form == "csv" else reader_of(codec.python_type, whole_numbers=True)
+    )
+
+
+def _csv_reader(python_type: type) -> Callable[[bytes], Any]:
+    form = form_of(python_type)
+    fields = getattr(mi.type_info(form), "fields", ())
+    reads = [(field.encode_name, *found) for field in fields if (found := _read_of(field)) is not None]
+
+    def read(data: bytes) -> Any:  # noqa: ANN401 - a value of the type
+        row = _texts.decode(_checked(data))
+        for name, of, empty in reads:
+            text = row.get(name)
+            if text == "" and empty is not _NO_VALUE:
+                row[name] = empty
+            elif text is not None:
+                try:
+                    row[name] = of(text)
+                except ValueError as error:
+                    raise msgspec.ValidationError(f"column {name!r}: {error}") from error
+            if text == "" and empty is msgspec.UNSET:
+                del row[name]
+        return msgspec.convert(row, form)
+
+    return read
+
+
+def _read_of(field: Any) -> tuple[Read, object] | None:  # noqa: ANN401 - msgspec's description
+    """What reads a field in text, before its type sees it, and what an empty text is; None: it takes text as it is."""
+    kinds = getattr(field.type, "types", (field.type,))
+    if any(isinstance(kind, mi.StrType | mi.AnyType) for kind in kinds):
+        return None
+    reads = [read for kind in kinds for read in _reads_of(kind)]
+    null = any(isinstance(kind, mi.NoneType) for kind in kinds)
+    empty = None if null else _NO_VALUE if field.required else msgspec.UNSET
+    others = len(kinds) - null > len(reads)  # kinds that are text in JSON, too
+    return (reads[0] if len(reads) == 1 and not others else _first_of(reads, others=others)), empty
+
+
+def _first_of(reads: Sequence[Read], *, others: bool) -> Read:
+    def read(text: str) -> Any:  # noqa: ANN401 - JSON
+        failed = None
+        for one in reads:
+            try:
+                return one(text)
+            except ValueError as error:
+                failed = failed or error
+        if failed is not None and not others:
+            raise failed
+        return text
+
+    return read
+
+
+def _reads_of(kind: Any) -> tuple[Read, ...]:  # noqa: ANN401 - msgspec's description
+    """What reads a kind of value in text; nothing: it is text in JSON, too."""
+    values = (
+        getattr(kind, "values", None) or [one.value for one in getattr(kind, "cls", None) or ()]
+        if (isinstance(kind, mi.LiteralType | mi.EnumType))
+        else ()
+    )
+    if isinstance(kind, mi.IntType) or (values and all(type(one) is int for one in values)):
+        return (int_in,)
+    if isinstance(kind, mi.FloatType):
+        return (float_in,)
+    if isinstance(kind, mi.BoolType):
+        return (bool_in,)
+    if isinstance(kind, mi.DecimalType):
+        return (checked_decimal,)
+    if isinstance(kind, mi.DateTimeType | mi.TimeType | mi.TimeDeltaType):
+        return (checked_time,)
+    return ()
+
+
+def _checked(data: bytes) -> bytes:
+    """A row of CSV, if it has as many fields as there are columns.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if data.startswith(b"["):
+        found = len(msgspec.json.decode(data))
+        raise ValueError(f"the row has {found} fields, and its file has another number of columns")
+    return data

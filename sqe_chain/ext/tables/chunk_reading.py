@@ -1,0 +1,246 @@
+"""Reads a table of chunks: only chunks, and in them only blocks, that may hold what is wanted."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sqe_chain.errors import TableAltered
+from sqe_chain.ext.tables.arrow import SEQUENCE, arrow_type, plain
+from sqe_chain.ext.tables.chunk import ChunkInfo, Plain
+from sqe_chain.ext.tables.chunk_rows import Asked, IndexRow, Piece
+from sqe_chain.ext.tables.chunk_sets import decoded
+from sqe_chain.ext.tables.chunk_snapshot import ChunkSnapshot, name_in
+from sqe_chain.ext.tables.columns import Column
+from sqe_chain.ext.tables.pruning import Bounds, overlap
+from sqe_chain.ext.tables.storage import Outdated, Pieces, StoredFile, Wanted
+
+_ROUND_BYTES: Final = 32 << 20
+"""Blobs that are read together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A chunk that may be read.
+
+    Attributes:
+        row: of the index.
+        info: what is known of it.
+        blocks: rows and bounds of each block.
+    """
+
+    row: IndexRow
+    info: ChunkInfo
+    blocks: list[tuple[int, dict[str, tuple[Plain, Plain]]]]
+
+
+def read(snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
+    """See `Storage.read`."""
+    keys, others = (_as_plain(snapshot, bounds) for bounds in (wanted.keys, wanted.others))
+    total = sum(_told(file)["blocks"] for file in files)
+    candidates = _candidates(snapshot, indexed(snapshot, files, wanted.partition_key))
+    columns = (*wanted.columns, SEQUENCE)
+    asked, expected = [], []
+    for one in may_matter(candidates, keys, others):
+        blocks = [number for number, (_, bounds) in enumerate(one.blocks) if _fits(bounds, keys)]
+        if blocks:
+            row = one.row
+            average = row.size // max(row.pieces, 1) + 1
+            asked.append(Asked(row.partition_key, row.chunk_set, columns, tuple(blocks), average))
+            expected.append(sum(one.blocks[number][0] for number in blocks))
+    found = Pieces()
+    found.row_groups = sum(len(one.blocks) for one in asked)
+    found.row_groups_left_out = total - found.row_groups
+    batches: dict[tuple[str, ...], list[Any]] = defaultdict(list)
+    broken = None
+    for chunk, rows, pieces in _fetched(snapshot, asked, expected):
+        batch = _batch(pieces)
+        if batch is None or batch.num_rows != rows:
+            broken = f"a chunk of {chunk.partition_key!r} in {chunk.chunk_set}"
+            break
+        batches[tuple(batch.schema.names)].append(batch)
+    _check_there(snapshot, files, broken)
+    found.tables = [pa.Table.from_batches(same) for same in batches.values()]
+    return found
+
+
+def indexed(
+    snapshot: ChunkSnapshot, files: Sequence[StoredFile], partition_key: bytes | None
+) -> list[IndexRow]:
+    """What is known of the chunks in chunk sets of a snapshot.
+
+    Args:
+        snapshot: of the table.
+        files: the chunk sets.
+        partition_key: only its chunks.
+
+    Raises:
+        Outdated: they are not all there any more.
+        TableAltered: they are not all there, and no vacuum has deleted them.
+    """
+    named: dict[int, set[str]] = defaultdict(set)
+    for file in files:
+        part, name = name_in(file.path)
+        named[part].add(name)
+    found = [
+        row
+        for part, names in named.items()
+        for row in snapshot.rows.index(part, partition_key)
+        if row.chunk_set in names
+    ]
+    wanted = sum(_told(file)["chunks"] for file in files)
+    broken = f"{wanted - len(found)} chunks" if partition_key is None and len(found) != wanted else None
+    _check_there(snapshot, files, broken)
+    return found
+
+
+def may_matter(
+    candidates: Iterable[Candidate], keys: Mapping[str, Bounds], others: Mapping[str, Bounds]
+) -> list[Candidate]:
+    """The chunks that have to be read, by what is known of them.
+
+    A chunk without a wanted key is left out. So is one without a wanted value of another column, unless its rows may replace
+    rows of a chunk that is read, or be replaced by them: then a row could be found by an older version.
+
+    Args:
+        candidates: chunks.
+        keys: bounds of key columns, as plain values.
+        others: bounds of other columns, as plain values.
+    """
+    by_key: dict[bytes, list[Candidate]] = defaultdict(list)
+    for one in candidates:
+        if _fits(_bounds_of(one.info), keys):
+            by_key[one.row.partition_key].append(one)
+    found = []
+    for same in by_key.values():
+        kept = [one for one in same if _fits(_bounds_of(one.info), others)]
+        rest = [one for one in same if not _fits(_bounds_of(one.info), others)]
+        found += kept
+        found += [one for one in rest if any(_meet(one.info, other.info) for other in kept)]
+    return found
+
+
+def _meet(one: ChunkInfo, other: ChunkInfo) -> bool:
+    """Whether chunks may have rows with the same keys, by the first column of their row keys."""
+    return overlap(one.start_key[0], one.end_key[0], other.start_key[0], other.end_key[0])
+
+
+def info_in(snapshot: ChunkSnapshot, row: IndexRow) -> ChunkInfo:
+    """What a row of the index says of its chunk.
+
+    Raises:
+        TableAltered: another program has changed it.
+    """
+    with _of_the_index(snapshot, row):
+        return ChunkInfo.from_plain(json.loads(row.info))
+
+
+@contextmanager
+def _of_the_index(snapshot: ChunkSnapshot, row: IndexRow) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TableAltered(
+            f"table {snapshot.rows.address}: the index of a chunk of {row.partition_key!r} in {row.chunk_set} cannot be read: another "
+            "program has changed it; restore it"
+        ) from error
+
+
+def _candidates(snapshot: ChunkSnapshot, rows: Iterable[IndexRow]) -> Iterator[Candidate]:
+    for row in rows:
+        with _of_the_index(snapshot, row):
+            blocks = [
+                (count, {name: (least, most) for name, (least, most) in bounds.items()})
+                for count, bounds in json.loads(row.blocks)
+            ]
+        yield Candidate(row, info_in(snapshot, row), blocks)
+
+
+def _bounds_of(info: ChunkInfo) -> dict[str, tuple[Plain, Plain]]:
+    return {name: (least, info.maximum[name]) for name, least in info.minimum.items()}
+
+
+def _fits(known: Mapping[str, tuple[Plain, Plain]], wanted: Mapping[str, Bounds]) -> bool:
+    return all(overlap(*bounds, *known[name]) for name, bounds in wanted.items() if name in known)
+
+
+def _as_plain(snapshot: ChunkSnapshot, wanted: Mapping[str, Bounds]) -> dict[str, Bounds]:
+    """Bounds as what is known of chunks has them; without those of columns whose plain values have another order."""
+    types = dict(snapshot.definition.columns)
+    found = {}
+    for name, bounds in wanted.items():
+        column = Column(name, types[name])
+        if "decimal" in column.type or column.is_list:
+            continue
+        of = arrow_type(column)
+        low, high = (None if one is None else plain(pa.scalar(one, of)) for one in bounds)
+        found[name] = (low, high)
+    return found
+
+
+def _told(file: StoredFile) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.statistics)
+    return found
+
+
+def _fetched(
+    snapshot: ChunkSnapshot, asked: Sequence[Asked], expected: Sequence[int]
+) -> Iterator[tuple[Asked, int, list[Piece]]]:
+    """The pieces of chunks, read in rounds of bounded size; with how many rows they must have."""
+    waiting: list[tuple[Asked, int]] = []
+    size = 0
+    for one, rows in zip(asked, expected, strict=True):
+        waiting.append((one, rows))
+        size += one.average * len(one.columns) * len(one.blocks)
+        if size > _ROUND_BYTES:
+            yield from _round(snapshot, waiting)
+            waiting, size = [], 0
+    yield from _round(snapshot, waiting)
+
+
+def _round(
+    snapshot: ChunkSnapshot, waiting: Sequence[tuple[Asked, int]]
+) -> Iterator[tuple[Asked, int, list[Piece]]]:
+    answers = snapshot.rows.pieces([one for one, _ in waiting])
+    for (one, rows), pieces in zip(waiting, answers, strict=True):
+        yield one, rows, pieces
+
+
+def _batch(pieces: Sequence[Piece]) -> Any:  # noqa: ANN401 - an Arrow record batch, or None
+    """The rows of a chunk; None: pieces are missing, or are none of ours."""
+    blobs: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+    for one in pieces:
+        own = blobs[one.column, one.block]
+        if one.piece != len(own):
+            return None
+        own.append(one.data)
+    columns: dict[str, list[Any]] = defaultdict(list)
+    try:
+        for (column, _), data in sorted(blobs.items()):
+            columns[column].append(decoded(b"".join(data)))
+        arrays = [found[0] if len(found) == 1 else pa.concat_arrays(found) for found in columns.values()]
+        return pa.RecordBatch.from_arrays(arrays, names=list(columns)) if SEQUENCE in columns else None
+    except (pa.ArrowException, ValueError):
+        return None
+
+
+def _check_there(snapshot: ChunkSnapshot, files: Sequence[StoredFile], broken: str | None) -> None:
+    """Check that nothing that was read was deleted meanwhile."""
+    first: dict[int, str] = {}
+    for file in files:
+        part, name = name_in(file.path)
+        first[part] = min(name, first.get(part, name))
+    parts = sorted(first)
+    for part, head in zip(parts, snapshot.rows.heads(parts), strict=True):
+        if head.vacuumed is not None and first[part] < head.vacuumed:
+            raise Outdated(f"table {snapshot.rows.address}: {first[part]} was deleted by a vacuum")
+    if broken is not None:
+        raise TableAltered(
+            f"table {snapshot.rows.address}: {broken} cannot be read: another program has deleted or changed rows of it; restore it"
+        )

@@ -1,0 +1,179 @@
+"""Chunk sets: what one flush adds to a state partition where chunks are kept one by one, as bytes.
+
+Each column of a chunk is a blob of its own, so that readers get only the columns that they want; a long chunk has several
+blocks of rows, so that they get only the rows that they may want. A blob is an Arrow IPC stream: it needs no footer, which would
+be larger than most blobs, it is written four times as fast as Parquet, and readers want Arrow anyway.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sqe_chain.ext.tables.chunk import ChunkInfo, Plain
+from sqe_chain.ext.tables.contents import bounds_of
+from sqe_chain.ext.tables.files import ROWS_OF_A_FILE, TableFile, split, statistics_of
+from sqe_chain.ext.tables.memtable import Flushed
+
+BLOCK_ROWS: Final = 65_536
+"""Rows that readers can leave out together."""
+_COMPRESSED_FROM: Final = 4_096
+"""Bytes of a column: smaller ones do not become smaller."""
+_LONGEST: Final = 200
+"""Longer texts are left out of what is known of a chunk's columns."""
+
+Bounded = Mapping[str, tuple[Plain, Plain]]
+"""Column -> smallest and largest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows of a chunk that lie together.
+
+    Attributes:
+        rows: how many.
+        bounds: of their columns; empty: those of the chunk.
+    """
+
+    rows: int
+    bounds: Bounded
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A column of a block.
+
+    Attributes:
+        column: its name.
+        block: number of the block in the chunk.
+        data: an Arrow IPC stream of one record batch of one column.
+    """
+
+    column: str
+    block: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PackedChunk:
+    """A chunk as it is written.
+
+    Attributes:
+        info: what is known of it, without what is too long to be known.
+        blocks: its blocks, in the order of their rows.
+        blobs: all columns of all blocks.
+    """
+
+    info: ChunkInfo
+    blocks: list[Block]
+    blobs: list[Blob]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the blobs."""
+        return sum(len(one.data) for one in self.blobs)
+
+
+def files_of(flushed: Flushed, rows_of_a_file: int = ROWS_OF_A_FILE) -> list[TableFile]:
+    """The chunk sets of a flush; a new one where the next chunk would make one too large.
+
+    Args:
+        flushed: what the memtable gave.
+        rows_of_a_file: a set has more only where one chunk has.
+    """
+    return [_packed(rows, chunks) for rows, chunks in split(flushed, rows_of_a_file)]
+
+
+def _packed(rows: Any, chunks: Sequence[ChunkInfo]) -> TableFile:  # noqa: ANN401 - an Arrow table
+    start, head, blobs, blocks = 0, [], [], 0
+    for chunk in chunks:
+        one = packed_chunk(rows.slice(start, chunk.rows), chunk)
+        start += chunk.rows
+        blocks += len(one.blocks)
+        told = [[block.rows, dict(block.bounds)] for block in one.blocks]
+        head.append([told, [[blob.column, blob.block, len(blob.data)] for blob in one.blobs]])
+        blobs += [blob.data for blob in one.blobs]
+    text = json.dumps(head, separators=(",", ":")).encode()
+    statistics = statistics_of(rows, chunks=len(chunks), blocks=blocks)
+    data = b"".join([len(text).to_bytes(8, "big"), text, *blobs])
+    return TableFile(memoryview(data), rows.num_rows, list(chunks), statistics)
+
+
+def unpacked(file: TableFile) -> Iterator[PackedChunk]:
+    """The chunks of a set that `files_of` gave."""
+    size = int.from_bytes(file.data[:8], "big")
+    at = 8 + size
+    view = file.data
+    for chunk, (blocks, blobs) in zip(file.chunks, json.loads(bytes(file.data[8:at])), strict=True):
+        found = []
+        for column, block, length in blobs:
+            found.append(Blob(column, block, bytes(view[at : at + length])))
+            at += length
+        known = [
+            Block(rows, {name: (least, most) for name, (least, most) in bounds.items()})
+            for rows, bounds in blocks
+        ]
+        yield PackedChunk(_shortened(chunk), known, found)
+
+
+def packed_chunk(rows: Any, info: ChunkInfo) -> PackedChunk:  # noqa: ANN401 - an Arrow table
+    """A chunk as blobs.
+
+    Args:
+        rows: its rows, an Arrow table.
+        info: what is known of it.
+    """
+    (whole,) = rows.combine_chunks().to_batches()
+    ends = [*range(0, whole.num_rows, BLOCK_ROWS), whole.num_rows]
+    several = len(ends) > 2  # noqa: PLR2004 - one block begins and ends
+    blocks, blobs = [], []
+    for number, (start, stop) in enumerate(pairwise(ends)):
+        block = whole.slice(start, stop - start)
+        bounds = {}
+        for name, cells in zip(block.schema.names, block.columns, strict=True):
+            found = bounds_of(cells) if several else None
+            if found is not None and _short(*found):
+                bounds[name] = found
+            blobs.append(Blob(name, number, encoded(name, cells)))
+        blocks.append(Block(stop - start, bounds))
+    return PackedChunk(_shortened(info), blocks, blobs)
+
+
+def encoded(name: str, cells: Any) -> bytes:  # noqa: ANN401 - an Arrow array
+    """A column of a block as bytes."""
+    batch = pa.RecordBatch.from_arrays([cells], names=[name])
+    compression = "zstd" if cells.nbytes > _COMPRESSED_FROM else None
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(
+        sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+    ) as writer:
+        writer.write_batch(batch)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def decoded(data: bytes) -> Any:  # noqa: ANN401 - an Arrow array
+    """The cells of a blob; raises what pyarrow raises."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch().column(0)
+
+
+def _shortened(info: ChunkInfo) -> ChunkInfo:
+    """The same without bounds that are too long to be kept in an index."""
+    kept = [name for name in info.minimum if _short(info.minimum[name], info.maximum[name])]
+    if len(kept) == len(info.minimum):
+        return info
+    return replace(
+        info,
+        minimum={name: info.minimum[name] for name in kept},
+        maximum={name: info.maximum[name] for name in kept},
+    )
+
+
+def _short(*found: Plain) -> bool:
+    return all(len(one) <= _LONGEST for one in found if isinstance(one, str))

@@ -1,0 +1,301 @@
+"""A table of chunks in a database: rows of four kinds (`chunk_rows`), of which one head decides what is there.
+
+For each state partition there are a head, the names of its *chunk sets* (what a flush or a compaction has added), an index with
+what is known of each chunk, and the chunks. A commit moves the head and names chunk sets in one comparison. So
+
+* before the commit the chunks are written, then the index: a crash between any two of these writes leaves rows that no name
+  leads to, and readers go by names;
+* whoever repeats the flush makes the same names, and skips the chunks that the index has;
+* names go up with each commit of a state partition: those of flushes begin with the number of the plan, those of a compaction
+  with that of the last plan in it. So all that is not named, and whose name is smaller than that of the first set after a
+  compaction, is garbage, whoever has written it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+from uuid import uuid4
+
+from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
+from sqe_chain.ext.tables import chunk_reading, chunk_sets
+from sqe_chain.ext.tables.arrow import OWN, type_name
+from sqe_chain.ext.tables.chunk import ChunkInfo
+from sqe_chain.ext.tables.chunk_rows import ChunkRows, ChunkSet, Definition, IndexRow, PartHead, Piece
+from sqe_chain.ext.tables.chunk_sets import Blob, PackedChunk
+from sqe_chain.ext.tables.chunk_snapshot import ChunkSnapshot, chunk_id_in, name_in
+from sqe_chain.ext.tables.files import TableFile
+from sqe_chain.ext.tables.memtable import Flushed
+from sqe_chain.ext.tables.storage import Conflict, Head, Pieces, StoredFile, Wanted, Written
+
+PIECE_BYTES: Final = 512 * 1024
+"""Of one row: databases take large ones badly."""
+_REMEMBERED: Final = 100
+"""Compactions whose times are kept, for `vacuum`."""
+_ROUNDS: Final = 20
+_MS: Final = 1_000
+_HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTable:
+    """A `Storage` of chunks.
+
+    Attributes:
+        rows: the rows of the table.
+    """
+
+    rows: ChunkRows
+
+    def __repr__(self) -> str:
+        return f"table {self.rows.address}"
+
+    @property
+    def address(self) -> str:
+        """See `Storage`."""
+        return self.rows.address
+
+    @property
+    def for_readers(self) -> bool:
+        """See `Storage`: a state partition has one head."""
+        return False
+
+    @property
+    def overwrites(self) -> bool:
+        """See `Storage`: a transaction is one of a state partition."""
+        return False
+
+    def check(self) -> list[str]:
+        """See `Storage`: the settings of the database."""
+        return self.rows.check()
+
+    def remarks(self) -> list[str]:
+        """See `Storage`: the settings of the database."""
+        return self.rows.remarks()
+
+    def snapshot(self) -> ChunkSnapshot | None:
+        """See `Storage`."""
+        found = self.rows.definition()
+        return None if found is None else ChunkSnapshot(self.rows, found)
+
+    def snapshot_again(self) -> ChunkSnapshot | None:
+        """See `Storage`."""
+        return self.snapshot()
+
+    def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
+        """See `Storage`."""
+        del name  # the rows know it
+        self.rows.define(None, Definition(uuid4().hex, description, _columns(schema)))
+
+    def add_columns(self, snapshot: ChunkSnapshot, columns: Sequence[Any]) -> None:
+        """See `Storage`."""
+        before = snapshot.definition
+        if not self.rows.define(before, replace(before, columns=(*before.columns, *_columns(columns)))):
+            raise Conflict(f"{self}: its columns were changed")
+
+    # ------------------------------------------------------------------ chunks
+
+    def files_of(self, flushed: Flushed) -> list[TableFile]:
+        """See `Storage`."""
+        return chunk_sets.files_of(flushed)
+
+    def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
+        """See `Storage`."""
+        return f"{part}/{chunk_id}-{number:04d}-{digest}"
+
+    def merged_path(self, snapshot: ChunkSnapshot, part: int, digest: str) -> str:
+        """See `Storage`. Larger than what is merged, smaller than what is flushed later."""
+        head, sets = snapshot.loaded(part)
+        return f"{part}/{sets[-1].name[:12]}-merged-{_next(head):08d}-{digest}"
+
+    def written(self, path: str, file: TableFile) -> Written | None:
+        """See `Storage`. A chunk is in the index only after it was written."""
+        part, name = name_in(path)
+        found = self.rows.index_of(part, name, [one.name.partition_key for one in file.chunks])
+        chunks = [ChunkInfo.from_plain(json.loads(row.info)) for row in found]
+        return Written(chunks, sum(row.size for row in found)) if found else None
+
+    def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo]) -> None:
+        """See `Storage`: the chunks, then the index."""
+        part, name = name_in(path)
+        keys = {one.name.partition_key for one in missing}
+        index: list[IndexRow] = []
+
+        def written() -> Iterator[list[Piece]]:
+            for chunk in chunk_sets.unpacked(file):
+                if chunk.info.name.partition_key in keys:
+                    pieces = _pieces(chunk, name)
+                    index.append(_index_row(chunk, name, len(pieces)))
+                    yield pieces
+
+        self.rows.write_pieces(written())
+        self.rows.write_index(part, index)
+
+    # ------------------------------------------------------------------ commits
+
+    def commit(
+        self,
+        snapshot: ChunkSnapshot,
+        flow: str,
+        stage: str,
+        before: Mapping[int, Head],
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """See `Storage`. One step for each state partition."""
+        del snapshot, flow, stage, what  # the description says whose table it is
+        for part, head in after.items():
+            own = [_chunk_set(one) for one in added if one.part == part]
+            if not self.rows.compare_and_set(part, _markers(before[part]), _markers(head), own):
+                raise Conflict(f"{self}: the head of state partition {part} has moved")
+
+    def replace(self, snapshot: ChunkSnapshot, part: int, added: Sequence[StoredFile]) -> None:
+        """See `Storage`."""
+        head, old = snapshot.loaded(part)
+        new = [_chunk_set(one) for one in added]
+        removed = self._removed(head)
+        removed.append([min(one.name for one in new), int(time.time() * _MS)])
+        done = self.rows.compare_and_set(
+            part,
+            {"compactions": head.compactions},
+            {"compactions": _next(head), "removed": json.dumps(removed[-_REMEMBERED:])},
+            new,
+            old[-1].name,
+        )
+        if not done:
+            raise Conflict(f"{self}: another compaction of state partition {part}")
+
+    def overwrite(
+        self,
+        snapshot: ChunkSnapshot,
+        flow: str,
+        stage: str,
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """See `Storage`: never called."""
+        raise NotImplementedError
+
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """See `Storage`: never called."""
+        raise NotImplementedError
+
+    def lost(self, snapshot: ChunkSnapshot) -> list[str]:
+        """See `Storage`: nothing; who reads chunks finds out."""
+        del snapshot
+        return []
+
+    # ------------------------------------------------------------------ readers and maintenance
+
+    def read(self, snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
+        """See `Storage`: chunks by the index, blocks by their bounds."""
+        return chunk_reading.read(snapshot, files, wanted)
+
+    def chunks(
+        self, snapshot: ChunkSnapshot, files: Sequence[StoredFile], partition_key: bytes | None = None
+    ) -> list[ChunkInfo]:
+        """See `Storage`."""
+        rows = chunk_reading.indexed(snapshot, files, partition_key)
+        infos = ((row.chunk_set, chunk_reading.info_in(snapshot, row)) for row in rows)
+        return [
+            one if one.name.chunk_id else one.with_id(chunk_id_in(chunk_set) or "")
+            for chunk_set, one in infos
+        ]
+
+    def uri(self, path: str) -> str:
+        """See `Storage`."""
+        del path
+        raise ConfigurationError(
+            f"{self}: lies in Cassandra, where there are no files: read() and scan() give Arrow tables"
+        )
+
+    def vacuum(self, retain_hours: int) -> list[str]:
+        """See `Storage`. What a compaction has replaced, and what was never named before it."""
+        if type(retain_hours) is not int or retain_hours < 1:
+            raise ConfigurationError(f"{self}: retain_hours={retain_hours!r}; whole hours, 1 or more")
+        snapshot = self.snapshot()
+        if snapshot is None:
+            return []
+        before_ms = int(time.time() * _MS) - retain_hours * _HOUR_MS
+        found: list[str] = []
+        for part in range(snapshot.parts):
+            found += self._vacuum(part, before_ms)
+        return found
+
+    def _vacuum(self, part: int, before_ms: int) -> list[str]:
+        for _ in range(_ROUNDS):
+            (head,) = self.rows.heads([part])
+            removed = self._removed(head)
+            below = max((name for name, at_ms in removed if at_ms <= before_ms), default=None)
+            if below is None:
+                return []
+            kept = json.dumps([one for one in removed if one[0] >= below])
+            # First what says so: a reader that misses a chunk looks there, and takes a newer snapshot.
+            done = head.vacuumed is not None and head.vacuumed >= below
+            if done or self.rows.compare_and_set(
+                part,
+                {"compactions": head.compactions, "vacuumed": head.vacuumed},
+                {"vacuumed": below, "removed": kept},
+            ):
+                return self._drop(part, below)
+        raise Unavailable(f"{self}: state partition {part} is compacted all the time")
+
+    def _removed(self, head: PartHead) -> list[Any]:
+        """Chunk sets that compactions have replaced, and when."""
+        try:
+            return list(json.loads(head.removed or "[]"))
+        except (ValueError, TypeError) as error:
+            raise TableAltered(
+                f"{self}: another program has changed the column removed of its row in sqe_table_heads: restore it, or set it to null"
+            ) from error
+
+    def _drop(self, part: int, below: str) -> list[str]:
+        old = [row for row in self.rows.index(part) if row.chunk_set < below]
+        self.rows.drop(part, sorted({row.partition_key for row in old}), below)
+        return [f"{part}/{name}" for name in sorted({row.chunk_set for row in old})]
+
+
+def _columns(columns: Any) -> tuple[tuple[str, str], ...]:  # noqa: ANN401 - Arrow fields
+    return tuple((one.name, type_name(one.type)) for one in columns if one.name not in OWN)
+
+
+def _markers(head: Head) -> dict[str, object]:
+    return asdict(head) | {"epoch": head.epoch or None}
+
+
+def _next(head: PartHead) -> int:
+    return (head.compactions or 0) + 1
+
+
+def _chunk_set(file: StoredFile) -> ChunkSet:
+    return ChunkSet(name_in(file.path)[1], file.size, file.statistics)
+
+
+def _pieces(chunk: PackedChunk, name: str) -> list[Piece]:
+    return [piece for blob in chunk.blobs for piece in _cut(blob, chunk.info.name.partition_key, name)]
+
+
+def _cut(blob: Blob, partition_key: bytes, name: str) -> Iterator[Piece]:
+    for number, start in enumerate(range(0, len(blob.data), PIECE_BYTES)):
+        data = blob.data[start : start + PIECE_BYTES]
+        yield Piece(partition_key, name, blob.column, blob.block, number, data)
+
+
+def _index_row(chunk: PackedChunk, name: str, pieces: int) -> IndexRow:
+    blocks = [[block.rows, dict(block.bounds)] for block in chunk.blocks]
+    return IndexRow(
+        chunk.info.name.partition_key,
+        name,
+        json.dumps(chunk.info.to_plain(), separators=(",", ":")),
+        json.dumps(blocks, separators=(",", ":")),
+        chunk.size,
+        pieces,
+    )

@@ -1,0 +1,112 @@
+"""`sqe-chain tables`: shows a table, merges its small files, and deletes files that nobody needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table as Columns
+from rich.text import Text
+
+from sqe_chain.cli.console import ERR, OUT, print_json
+from sqe_chain.cli.options import JsonOption, Option, command
+from sqe_chain.cli.values import properties
+from sqe_chain.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sqe_chain.ext.tables import Table
+
+app = typer.Typer(no_args_is_help=True, help="Tables that flows write: show, compact, vacuum.")
+
+AddressArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ADDRESS",
+        help="Directory or URL of one table: what ingest was given as at, then / and its name.",
+    ),
+]
+OptionsOption = Annotated[
+    list[str] | None,
+    Option("For delta-rs: logins and settings of an object store. Repeatable.", "NAME=VALUE"),
+]
+
+
+@app.command("show")
+@command
+def show(address: AddressArgument, *, option: OptionsOption = None, json: JsonOption = False) -> None:
+    """Show what a table is: who writes it, its columns and keys, files, rows and bytes. Reads no rows."""
+    found = _opened(address, option).describe()
+    total = found.total
+    if json:
+        print_json({**asdict(found), "columns": dict(found.columns), **asdict(total)})
+        return
+    OUT.print(
+        f"stage {found.stage!r} of flow {found.flow!r}, version {found.version}; commit {found.commits}"
+    )
+    OUT.print(f"partition key {', '.join(found.partition_key)}; row key {', '.join(found.row_key)}")
+    OUT.print(Text(", ".join(f"{name} {of}" for name, of in found.columns.items())))
+    table = Columns("state partition", "files", "rows, replaced ones included", "bytes")
+    for number, one in [*found.state_partitions.items(), ("all", total)]:
+        table.add_row(str(number), f"{one.files:,}", f"{one.rows:,}", f"{one.size:,}")
+    OUT.print(table)
+
+
+@app.command("compact")
+@command
+def compact(
+    address: AddressArgument,
+    *,
+    option: OptionsOption = None,
+    least_files: Annotated[
+        int, Option("Leave state partitions with fewer files as they are.", "N", least=2)
+    ] = 2,
+    json: JsonOption = False,
+) -> None:
+    """Merge the files of each state partition, and leave out replaced rows. Readers and writers go on meanwhile.
+
+    Each state partition is one commit, so it may be killed and run again. The old files stay until a vacuum.
+    """
+    done = _opened(address, option).compact(least_files=least_files)
+    if json:
+        print_json(asdict(done))
+        return
+    OUT.print(
+        f"{done.files_before:,} files became {done.files_after:,}; {done.rows_left_out:,} replaced rows were left out"
+    )
+
+
+@app.command("vacuum")
+@command
+def vacuum(
+    address: AddressArgument,
+    *,
+    option: OptionsOption = None,
+    retain_hours: Annotated[
+        int,
+        Option("Keep what versions of the last hours need: longer than any reader takes.", "HOURS", least=1),
+    ] = 168,
+    json: JsonOption = False,
+) -> None:
+    """Delete files that no version of the last hours needs, and what writers that died have left."""
+    gone = _opened(address, option).vacuum(retain_hours=retain_hours)
+    for path in gone:
+        if json:
+            print_json({"deleted": path})
+    if not json:
+        OUT.print(f"{len(gone):,} files deleted")
+    if not gone:
+        ERR.print(f"nothing is older than {retain_hours} hours and unused")
+
+
+def _opened(address: str, option: list[str] | None) -> Table:
+    options: Mapping[str, str] = properties("--option", option or ())
+    try:
+        from sqe_chain.ext.tables import open_table  # noqa: PLC0415 - it needs pyarrow and delta-rs
+
+        return open_table(address, options)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the package {error.name!r} is not installed: pip install 'sqe-chain[tables]'"
+        ) from error

@@ -1,0 +1,98 @@
+"""What is known of the chunks in sorted rows: where they begin and end, their keys, checksums, and the bounds of each column."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqe_chain.ext.tables.arrow import SEQUENCE, plain
+from sqe_chain.ext.tables.chunk import ChunkInfo, ChunkName, Plain
+from sqe_chain.ext.tables.schema import TableSchema
+
+_HASH_BYTES = 16
+
+
+def chunks_of(rows: Any, schema: TableSchema, table: str, version: int) -> list[ChunkInfo]:  # noqa: ANN401 - an Arrow table
+    """The chunks of rows in the order (partition key, row key).
+
+    Args:
+        rows: an Arrow table, each column in one piece.
+        schema: of the table.
+        table: its name.
+        version: of the table.
+    """
+    batches = rows.to_batches()
+    if not batches:
+        return []
+    (whole,) = batches
+    content = whole.select(schema.names)
+    bounds = [*_starts(whole, schema), whole.num_rows]
+    return [
+        _info(content.slice(start, stop - start), schema, table, version) for start, stop in pairwise(bounds)
+    ]
+
+
+def _starts(rows: Any, schema: TableSchema) -> list[int]:  # noqa: ANN401 - an Arrow record batch
+    """Where another partition key begins."""
+    before, after = rows.slice(0, rows.num_rows - 1), rows.slice(1)
+    differs: Any = None
+    for name in schema.partition_key:
+        one = pc.not_equal(before[name], after[name])
+        differs = one if differs is None else pc.or_(differs, one)
+    return [0, *(index + 1 for index in pc.indices_nonzero(differs).to_pylist())]
+
+
+def _info(chunk: Any, schema: TableSchema, table: str, version: int) -> ChunkInfo:  # noqa: ANN401 - an Arrow record batch
+    content = memoryview(_alone(chunk).serialize())
+    start = {name: plain(chunk[name][0]) for name in schema.keys}
+    end = {name: plain(chunk[name][chunk.num_rows - 1]) for name in schema.keys}
+    minimum: dict[str, Plain] = {}
+    maximum: dict[str, Plain] = {}
+    ordered = {*schema.partition_key, schema.row_key[0]}
+    for column, cells in zip(schema.columns, chunk.columns, strict=True):
+        name = column.name
+        found = (start[name], end[name]) if name in ordered else bounds_of(cells)
+        if found is not None:
+            minimum[name], maximum[name] = found
+    return ChunkInfo(
+        ChunkName(
+            table, version, schema.key_bytes([chunk[name][0].as_py() for name in schema.partition_key])
+        ),
+        tuple(start[name] for name in schema.row_key),
+        tuple(end[name] for name in schema.row_key),
+        chunk.num_rows,
+        zlib.crc32(content),
+        hashlib.blake2b(content, digest_size=_HASH_BYTES).hexdigest(),
+        minimum,
+        maximum,
+    )
+
+
+def _alone(chunk: Any) -> Any:  # noqa: ANN401 - an Arrow record batch
+    """The same rows, copied: a slice still says what lies beside it, in bits, in offsets of texts and in what fills up its buffers.
+
+    Else the same rows would have another hash beside others.
+    """
+    return pa.RecordBatch.from_arrays(
+        [pa.concat_arrays([column]) for column in chunk.columns], schema=chunk.schema
+    )
+
+
+def bounds_of(cells: Any) -> tuple[Plain, Plain] | None:  # noqa: ANN401 - an Arrow array
+    """Smallest and largest value of a column; None where JSON has none: a list, or null or NaN throughout, or infinity."""
+    if pa.types.is_nested(cells.type):
+        return None
+    found = pc.min_max(cells)
+    least, most = plain(found["min"]), plain(found["max"])
+    return None if least is None or most is None else (least, most)
+
+
+def sequences_in(rows: Any) -> tuple[int, int]:  # noqa: ANN401 - an Arrow table
+    """Smallest and largest sequence number of rows."""
+    found = pc.min_max(rows[SEQUENCE])
+    return found["min"].as_py(), found["max"].as_py()

@@ -1,0 +1,158 @@
+"""What `Stream.ingest` declares: the kind of the stage, and the function that gives its key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sqe_chain.errors import ConfigurationError, FlowError, PoisonError, RowOfAnotherType, RowWithoutKey
+from sqe_chain.ext.tables.addresses import in_place, text_of
+from sqe_chain.ext.tables.columns import Column, reader_of
+from sqe_chain.ext.tables.schema import TableSchema
+from sqe_chain.ext.tables.stage import IngestKind
+from sqe_chain.flow.declaration import check_bool, check_int
+from sqe_chain.flow.shapes import check_callable
+from sqe_chain.safe_text import without_secrets
+
+TABLES: Final = "SQE_CHAIN_TABLES"
+"""Environment variable: the directory or address under which tables live; by default the directory `tables`."""
+_MAX_VERSION: Final = 1_000_000
+_MAX_ROW_BYTES: Final = 1 << 30
+
+
+def declare_table(  # noqa: PLR0913, D417 - the arguments of `Stream.ingest`; a declaration names what it needs
+    where: str,
+    table: str,
+    payload: type | None,
+    *,
+    partition_key: str | Sequence[str],
+    row_key: str | Sequence[str],
+    columns: Mapping[str, str] | Sequence[str | Column] | None,
+    at: str | os.PathLike[str] | None,
+    options: Mapping[str, str] | None,
+    version: int,
+    replaces: bool,
+    max_row_bytes: int,
+) -> tuple[str, IngestKind, PartitionKey]:
+    """Name, kind and key of the stage that writes a table; the arguments are those of `Stream.ingest`.
+
+    Args:
+        where: file and line of the declaration.
+        payload: type of the values, or None.
+
+    Raises:
+        FlowError: a field that cannot be a column, a key that is none, or a setting of another type.
+    """
+    check_int("version", version, 0, _MAX_VERSION, where)
+    check_int("max_row_bytes", max_row_bytes, 1, _MAX_ROW_BYTES, where)
+    check_bool("replaces", replaces, where)
+    _check_shapes(columns, payload, options, where)
+    try:
+        schema = TableSchema.of(payload, partition_key=partition_key, row_key=row_key, columns=columns)
+    except FlowError as error:
+        raise FlowError(f"{where}: table {table!r}: {error}") from error
+    for column in schema.columns:
+        if column.of is not None:
+            check_callable(f"of of column {column.name!r}", column.of, where)
+    name = f"{table}.v{version}" if version else table
+    try:
+        address = address_of(name, at)
+    except ValueError as error:
+        raise FlowError(without_secrets(f"{where}: at={at!r}; {error}")) from None
+    kind = IngestKind(
+        table=table,
+        schema=schema,
+        address=address,
+        options=dict(options or {}),
+        version=version,
+        replaces=replaces,
+        max_row_bytes=max_row_bytes,
+    )
+    return name, kind, PartitionKey(schema)
+
+
+def _check_shapes(columns: object, payload: object, options: object, where: str) -> None:
+    """Refuse settings of another type. Raises FlowError."""
+    listed = isinstance(columns, Sequence) and not isinstance(columns, str | bytes)
+    if not (columns is None or listed or isinstance(columns, Mapping)):
+        raise FlowError(f"{where}: columns={columns!r}; names of fields and Column objects, or name -> type")
+    if not (payload is None or isinstance(payload, type)):
+        raise FlowError(f"{where}: payload={payload!r}; a class: the type of the values")
+    texts = isinstance(options, Mapping) and all(
+        isinstance(one, str) for pair in options.items() for one in pair
+    )
+    if not (options is None or texts):
+        names = list(options) if isinstance(options, Mapping) else type(options).__name__
+        raise FlowError(f"{where}: options={names}; texts by their names")
+
+
+def address_of(table: str, at: str | os.PathLike[str] | None) -> str:
+    """Where a table lives: an absolute path, or a URL.
+
+    Args:
+        table: name of its directory.
+        at: see `Stream.ingest`.
+
+    Raises:
+        ValueError: see `text_of`.
+    """
+    found = text_of(at if at is not None else os.environ.get(TABLES) or "tables")
+    if "://" not in found:
+        return str(Path(found).absolute() / table)
+    return in_place(found, table)
+
+
+class PartitionKey:
+    """The function ``value -> key`` of a table.
+
+    Args:
+        schema: of the table.
+    """
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._columns = tuple(schema.columns[schema.number(name)] for name in schema.partition_key)
+        self._read = reader_of(schema.payload, self._columns)
+        self._schema = schema
+
+    def __call__(self, value: Any) -> bytes:  # noqa: ANN401 - a user's value
+        """The key of a value.
+
+        Raises:
+            RowOfAnotherType: the value, or a cell of the key, is not of the type of the table.
+            RowWithoutKey: a cell of the key is null.
+        """
+        schema = self._schema
+        if schema.payload is not None and not isinstance(value, schema.payload):
+            raise RowOfAnotherType(
+                f"a row of type {type(value).__qualname__}; the table takes {schema.payload.__qualname__}"
+            )
+        try:
+            cells = self._read(value)
+        except PoisonError:
+            raise
+        except Exception as error:  # what a cell is read by may be a function or a property of the user's
+            raise RowOfAnotherType(f"a row of type {type(value).__qualname__}: {error!r}") from error
+        for column, cell in zip(self._columns, cells, strict=True):
+            if cell is None:
+                raise RowWithoutKey(f"a row without partition key: column {column.name!r} is null")
+            why = column.refusal(cell)
+            if why is not None:
+                raise RowOfAnotherType(f"column {column.name!r}: {why}")
+        return schema.key_bytes(cells)
+
+
+def rows_of(kind: IngestKind) -> list[dict[str, Any]]:
+    """All rows of a table, as a reader sees them; none where it does not exist yet.
+
+    Args:
+        kind: of the stage that writes it.
+    """
+    from sqe_chain.ext.tables.reading import open_table  # noqa: PLC0415 - needs pyarrow
+
+    try:
+        rows: list[dict[str, Any]] = open_table(kind.address).read().to_pylist()
+    except ConfigurationError:
+        return []
+    return rows

@@ -1,0 +1,90 @@
+"""What a table is, without reading its rows: from its log alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.tables.schema import TableSchema
+from sqe_chain.ext.tables.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class StatePartition:
+    """The files of one state partition.
+
+    Attributes:
+        files: how many there are.
+        rows: in them, replaced ones included.
+        size: their bytes.
+    """
+
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A table at its newest version.
+
+    Attributes:
+        flow: name of the flow that writes it.
+        stage: name of its stage.
+        version: of the declaration: `ingest(version=...)`.
+        commits: number of its newest commit, from 0.
+        columns: name -> type.
+        partition_key: columns by which rows lie together.
+        row_key: columns that tell them apart.
+        state_partitions: number -> its files; those without rows are left out.
+    """
+
+    flow: str
+    stage: str
+    version: int
+    commits: int
+    columns: Mapping[str, str]
+    partition_key: tuple[str, ...]
+    row_key: tuple[str, ...]
+    state_partitions: Mapping[int, StatePartition]
+
+    @property
+    def total(self) -> StatePartition:
+        """All files together."""
+        found = list(self.state_partitions.values())
+        return StatePartition(
+            sum(one.files for one in found), sum(one.rows for one in found), sum(one.size for one in found)
+        )
+
+
+def describe(storage: Storage, schema: TableSchema) -> Description:
+    """Describe a table.
+
+    Args:
+        storage: where it lives.
+        schema: its columns and keys.
+
+    Raises:
+        ConfigurationError: there is no table.
+        Unavailable: no answer.
+    """
+    snapshot = storage.snapshot()
+    if snapshot is None:
+        raise ConfigurationError(f"{storage}: there is no table")
+    told = json.loads(snapshot.description)["sqe-chain"]
+    parts: dict[int, StatePartition] = {}
+    for file in snapshot.files():
+        before = parts.get(file.part, StatePartition())
+        parts[file.part] = StatePartition(before.files + 1, before.rows + file.rows, before.size + file.size)
+    return Description(
+        told["flow"],
+        told["stage"],
+        told["version"],
+        snapshot.version,
+        {column.name: column.type for column in schema.columns},
+        schema.partition_key,
+        schema.row_key,
+        dict(sorted(parts.items())),
+    )

@@ -1,0 +1,247 @@
+"""The files of a table: Parquet, with what is known of their chunks in the footer, and named so that a redo finds them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sqe_chain.ext.tables.chunk import ChunkInfo
+from sqe_chain.ext.tables.memtable import Flushed
+
+ROW_GROUP: Final = 128 * 1024
+"""Rows that readers can leave out together."""
+ROWS_OF_A_FILE: Final = 1_000_000
+_SAMPLE: Final = 4_096
+"""Rows, spread evenly, by which it is decided how a column is encoded."""
+_REPEATED: Final = 2
+"""How often a value of the sample occurs on average, at least, where a dictionary is worthwhile."""
+_CHUNKS: Final = b"sqe-chain.chunks"
+_NAME: Final = re.compile(
+    r"(?:(\d{12}-[0-9a-f]{1,16}-(\d{5})-\d{4})|compacted-(\d{5}))-[0-9a-f]{16}\.parquet"
+)
+_STATISTIC_LENGTH: Final = 200
+"""Longer texts are cut in a file's statistics."""
+_SURROGATES: Final = 0xD800
+_AFTER_SURROGATES: Final = 0xE000
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file, before it has a name.
+
+    Attributes:
+        data: its bytes, without a copy.
+        rows: how many rows it has.
+        chunks: its chunks, without chunk id.
+        statistics: of its columns, as Delta's log has them.
+    """
+
+    data: memoryview
+    rows: int
+    chunks: list[ChunkInfo]
+    statistics: str
+
+    @property
+    def digest(self) -> str:
+        """Of its content: 16 digits."""
+        return digest_of(self.chunks)
+
+    def packed(self) -> bytes:
+        """All of it as bytes; see `unpacked`."""
+        head = json.dumps(
+            {
+                "rows": self.rows,
+                "statistics": self.statistics,
+                "chunks": [one.to_plain() for one in self.chunks],
+            }
+        ).encode()
+        return b"".join((len(head).to_bytes(4, "big"), head, self.data))
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> Self:
+        """What `packed` gave."""
+        size = int.from_bytes(packed[:4], "big")
+        head = json.loads(packed[4 : 4 + size])
+        chunks = [ChunkInfo.from_plain(one) for one in head["chunks"]]
+        return cls(memoryview(packed)[4 + size :], head["rows"], chunks, head["statistics"])
+
+
+def digest_of(chunks: Iterable[ChunkInfo]) -> str:
+    """A digest over the contents of chunks: 16 digits."""
+    text = "".join(f"{one.name.partition_key.hex()}:{one.rows}:{one.content_hash};" for one in chunks)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def files_of(flushed: Flushed, rows_of_a_file: int = ROWS_OF_A_FILE) -> list[TableFile]:
+    """The files of a flush: chunks one after the other; a new file where the next chunk would make one too large.
+
+    Args:
+        flushed: what the memtable gave.
+        rows_of_a_file: a file has more only where one chunk has.
+    """
+    return [file_of(rows, chunks) for rows, chunks in split(flushed, rows_of_a_file)]
+
+
+def split(flushed: Flushed, rows_of_a_file: int) -> Iterator[tuple[Any, list[ChunkInfo]]]:
+    """Rows and chunks of each file; see `files_of`."""
+    start = 0
+    own: list[ChunkInfo] = []
+    rows = 0
+    for chunk in flushed.chunks:
+        if own and rows + chunk.rows > rows_of_a_file:
+            yield flushed.data.slice(start, rows), own
+            start, own, rows = start + rows, [], 0
+        own.append(chunk)
+        rows += chunk.rows
+    if own:
+        yield flushed.data.slice(start, rows), own
+
+
+def file_of(rows: Any, chunks: Sequence[ChunkInfo]) -> TableFile:  # noqa: ANN401 - an Arrow table
+    """A file of rows; the same bytes for the same rows.
+
+    Args:
+        rows: an Arrow table, sorted.
+        chunks: the chunks in it.
+    """
+    out = pa.BufferOutputStream()
+    footer = {_CHUNKS: json.dumps([one.to_plain() for one in chunks], separators=(",", ":"))}
+    pq.write_table(
+        rows.replace_schema_metadata(footer),
+        out,
+        row_group_size=ROW_GROUP,
+        compression="zstd",
+        use_dictionary=repeating(rows),
+        write_statistics=_without_nan(rows),
+    )
+    return TableFile(memoryview(out.getvalue()).cast("B"), rows.num_rows, list(chunks), statistics_of(rows))
+
+
+def repeating(rows: Any) -> list[str]:  # noqa: ANN401 - an Arrow table
+    """The columns for which a dictionary is worthwhile, as Parquet names them: values repeat in a sample of the rows.
+
+    A dictionary of values that are all different is built, found too large, and thrown away: for each row group.
+    """
+    step = max(1, rows.num_rows // _SAMPLE)
+    sample = rows.take(pa.arange(0, rows.num_rows, step))
+    return [
+        _path(field)
+        for field in rows.schema
+        if pa.types.is_list(field.type)
+        or _REPEATED * pc.count_distinct(sample[field.name], mode="all").as_py() <= sample.num_rows
+    ]
+
+
+def _without_nan(rows: Any) -> list[str]:  # noqa: ANN401 - an Arrow table
+    """The columns whose bounds the footer has: those of Parquet pass over NaN, so that a filter for NaN would find nothing."""
+    floats = [name for name in rows.column_names if pa.types.is_floating(rows[name].type)]
+    nan = {name for name in floats if pc.any(pc.is_nan(rows[name])).as_py()}
+    return [_path(field) for field in rows.schema if field.name not in nan]
+
+
+def _path(field: Any) -> str:  # noqa: ANN401 - an Arrow field
+    """A column as Parquet names it."""
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)
+
+
+def statistics_of(rows: Any, **more: int) -> str:  # noqa: ANN401 - an Arrow table
+    """The statistics of a file, as Delta's log has them: readers leave out files by them.
+
+    Either each column has bounds or none has: delta-rs compares a column without bounds beside others that have some with null, so that
+    a filter on it finds nothing. Bounds that JSON cannot say are those of columns with infinity or NaN, which some
+    readers order above all numbers and others nowhere.
+
+    Args:
+        rows: of the file.
+        more: what else is told of it.
+    """
+    bounds = {name: _bounds(rows[name]) for name in rows.column_names if _is_bounded(rows[name])}
+    told = {"numRecords": str(rows.num_rows)}
+    if None not in bounds.values():
+        for end, which in enumerate(("minValues", "maxValues")):
+            told[which] = _object({name: found[end] for name, found in bounds.items() if found is not None})
+    told["nullCount"] = json.dumps({name: rows[name].null_count for name in rows.column_names})
+    return _object(told | {name: str(number) for name, number in more.items()})
+
+
+def _object(members: Mapping[str, str]) -> str:
+    """An object of JSON, of texts of JSON: `json` writes no decimals."""
+    return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in members.items()) + "}"
+
+
+def _is_bounded(column: Any) -> bool:  # noqa: ANN401 - an Arrow array
+    """Whether readers expect bounds: Delta has none for bytes and lists, and where all is null there are none."""
+    kind = column.type
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or column.null_count == len(column))
+
+
+def _bounds(column: Any) -> tuple[str, str] | None:  # noqa: ANN401 - an Arrow array
+    """Values between which all of a column lie, as JSON; None: it has none."""
+    if pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py():
+        return None
+    found = pc.min_max(column)
+    least, most = found["min"].as_py(), found["max"].as_py()
+    if isinstance(most, str):
+        cut = most[:_STATISTIC_LENGTH]
+        least, most = least[:_STATISTIC_LENGTH], most if cut == most else _next_text(cut)
+    return None if most is None else (_told(least), _told(most))
+
+
+def _next_text(text: str) -> str | None:
+    """A text that comes after all that begin with this one; None: there is none."""
+    kept = text.rstrip(chr(sys.maxunicode))
+    if not kept:
+        return None
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(_AFTER_SURROGATES if following == _SURROGATES else following)
+
+
+def _told(cell: object) -> str:
+    """A cell as JSON, as Delta's log has it."""
+    if isinstance(cell, Decimal):
+        return format(cell, "f")
+    if isinstance(cell, dt.datetime):
+        cell = cell.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+    return json.dumps(cell.isoformat() if isinstance(cell, dt.date) else cell, allow_nan=False)
+
+
+def chunks_in(parquet: Any) -> list[ChunkInfo]:  # noqa: ANN401 - Parquet metadata
+    """The chunks in a file, without chunk id, from its footer.
+
+    Raises:
+        KeyError: it is not a file of ours.
+    """
+    return [ChunkInfo.from_plain(one) for one in json.loads(parquet.metadata[_CHUNKS])]
+
+
+def name_of(chunk_id: str, number: int, digest: str) -> str:
+    """The name of a file of a flush."""
+    return f"{chunk_id}-{number:04d}-{digest}.parquet"
+
+
+def compacted_name(part: int, digest: str) -> str:
+    """The name of a file that a compaction has written."""
+    return f"compacted-{part:05d}-{digest}.parquet"
+
+
+def chunk_id_in(path: str) -> str | None:
+    """The chunk id in the name of a file of a flush; None: a compaction has written it.
+
+    Raises:
+        ValueError: a file of another program.
+    """
+    found = _NAME.fullmatch(path.rpartition("/")[2])
+    if found is None:
+        raise ValueError(path)
+    return found[1][: -len("-0000")] if found[1] else None

@@ -1,0 +1,260 @@
+"""Tables in this process's memory, for tests and notebooks: commits as Delta Lake makes them. Lost when the process ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.ext.tables.chunk import ChunkInfo
+from sqe_chain.ext.tables.files import TableFile, chunk_id_in, chunks_in
+from sqe_chain.ext.tables.parquet_storage import ParquetStorage, heads_of, is_awaited
+from sqe_chain.ext.tables.storage import Conflict, Head, StoredFile, Written
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """A table at one version; see `sqe_chain.ext.tables.storage.Snapshot`.
+
+    Attributes:
+        version: number of the commit.
+        table_id: another one for each table that was ever created.
+        description: what was given at its creation.
+        schema: an Arrow schema.
+        markers: name -> number.
+        set_at: name of a marker -> version that has set it last.
+        stored: path -> file.
+        schema_at: the version that has changed the columns last.
+        foreign: version -> what another program has done, in words.
+    """
+
+    version: int
+    table_id: str
+    description: str
+    schema: Any
+    markers: Mapping[str, int] = field(default_factory=dict)
+    set_at: Mapping[str, int] = field(default_factory=dict)
+    stored: Mapping[str, StoredFile] = field(default_factory=dict)
+    schema_at: int = 0
+    foreign: Mapping[int, str] = field(default_factory=dict)
+
+    def marker(self, name: str) -> int | None:
+        """The number under a marker; None: it was never set."""
+        return self.markers.get(name)
+
+    def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
+        """See `Snapshot`."""
+        return heads_of(self.marker, flow, stage, parts)
+
+    def files(self, part: int | None = None) -> list[StoredFile]:
+        """See `Snapshot`."""
+        return [file for _, file in sorted(self.stored.items()) if part is None or file.part == part]
+
+    def foreign_file(self) -> str | None:
+        """See `Snapshot`."""
+        for path in self.stored:
+            try:
+                chunk_id_in(path)
+            except ValueError:
+                return path
+        return None
+
+    def foreign_commit(self, since: int) -> str | None:
+        """See `Snapshot`."""
+        return next((text for at, text in self.foreign.items() if at > since), None)
+
+
+@dataclass(slots=True)
+class TableCopy:
+    """A table at one moment.
+
+    Attributes:
+        newest: its newest version; None: there is no table.
+        files: path -> its bytes, and when it was written, in seconds.
+        created: how often it was created.
+    """
+
+    newest: MemorySnapshot | None = None
+    files: dict[str, tuple[bytes, float]] = field(default_factory=dict)
+    created: int = 0
+
+    def copy(self) -> TableCopy:
+        """An independent copy."""
+        return TableCopy(self.newest, dict(self.files), self.created)
+
+
+class _Data:
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.content = TableCopy()
+
+
+_tables: dict[str, _Data] = {}
+
+
+class MemoryTable(ParquetStorage):
+    """A `sqe_chain.ext.tables.storage.Storage` in memory, shared by everything in this process that uses the same address.
+
+    Args:
+        address: ``memory://NAME/TABLE``.
+        now_s: clock of `vacuum`, in seconds.
+    """
+
+    def __init__(self, address: str, now_s: Callable[[], float] = time.time) -> None:
+        self.address = address
+        self._now_s = now_s
+
+    def __repr__(self) -> str:
+        return f"table {self.address}"
+
+    @property
+    def _data(self) -> _Data:
+        return _tables.get(self.address) or _tables.setdefault(self.address, _Data())
+
+    def check(self) -> list[str]:
+        """See `Storage`: memory is not durable."""
+        return [
+            f"{self.address}: all rows are lost when this process ends; --allow-weak-durability accepts that"
+        ]
+
+    def snapshot(self) -> MemorySnapshot | None:
+        """See `Storage`."""
+        return self._data.content.newest
+
+    def snapshot_again(self) -> MemorySnapshot | None:
+        """See `Storage`."""
+        return self.snapshot()
+
+    def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
+        """See `Storage`."""
+        del name
+        data = self._data
+        with data.lock:
+            if data.content.newest is None:
+                data.content.created += 1
+                table_id = f"{self.address}#{data.content.created}"
+                data.content.newest = MemorySnapshot(0, table_id, description, schema)
+
+    def add_columns(self, snapshot: MemorySnapshot, columns: Sequence[Any]) -> None:
+        """See `Storage`."""
+        data = self._data
+        with data.lock:
+            newest = self._newest(snapshot)
+            if newest.schema_at > snapshot.version:
+                raise Conflict(f"{self}: its columns were changed")
+            version = newest.version + 1
+            schema = pa.schema([*newest.schema, *columns])
+            data.content.newest = replace(newest, version=version, schema=schema, schema_at=version)
+
+    def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo] = ()) -> None:
+        """See `Storage`. A file is there as a whole or not at all."""
+        del missing
+        with self._data.lock:
+            self._data.content.files.setdefault(path, (bytes(file.data), self._now_s()))
+
+    def written(self, path: str, file: TableFile | None = None) -> Written | None:
+        """See `Storage`: the chunks in the footer of a file."""
+        del file
+        found = self._data.content.files.get(path)
+        if found is None:
+            return None
+        try:
+            return Written(chunks_in(pq.read_metadata(pa.BufferReader(found[0]))), len(found[0]))
+        except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
+            return None
+
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """See `Storage`."""
+        stored = self._data.content.files
+        return [one.path for one in files if len(stored.get(one.path, (b"", 0.0))[0]) != one.size]
+
+    def commit_markers(
+        self,
+        snapshot: MemorySnapshot,
+        markers: Mapping[str, int],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile] = (),
+        *,
+        what: str,
+        same_rows: bool = True,
+    ) -> None:
+        """See `ParquetStorage`."""
+        del same_rows  # nobody follows a log
+        data = self._data
+        with data.lock:
+            newest = self._newest(snapshot)
+            since = snapshot.version
+            if newest.schema_at > since:
+                raise Conflict(f"{self}: {what}: its columns were changed")
+            for name in markers:
+                if newest.set_at.get(name, -1) > since:
+                    raise Conflict(f"{self}: {what}: {name} was set by version {newest.set_at[name]}")
+            version = newest.version + 1
+            gone = {file.path for file in removed}
+            stored = {path: file for path, file in newest.stored.items() if path not in gone}
+            data.content.newest = replace(
+                newest,
+                version=version,
+                markers={**newest.markers, **markers},
+                set_at={**newest.set_at, **dict.fromkeys(markers, version)},
+                stored={**stored, **{file.path: file for file in added}},
+            )
+
+    def vacuum(self, retain_hours: int) -> list[str]:
+        """See `Storage`."""
+        if type(retain_hours) is not int or retain_hours < 1:
+            raise ConfigurationError(f"{self}: retain_hours={retain_hours!r}; whole hours, 1 or more")
+        data = self._data
+        with data.lock:
+            newest = data.content.newest
+            if newest is None:
+                return []
+            before = self._now_s() - retain_hours * 3_600
+            gone = sorted(
+                path
+                for path, (_, at) in data.content.files.items()
+                if path not in newest.stored and at < before and not is_awaited(newest, path)
+            )
+            for path in gone:
+                del data.content.files[path]
+            return gone
+
+    def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
+        """See `ParquetStorage`."""
+        found = self._data.content.files.get(path)
+        if found is None:
+            raise FileNotFoundError(path)
+        return pa.BufferReader(found[0])
+
+    def uri(self, path: str) -> str:
+        """See `Storage`."""
+        return f"{self.address.rstrip('/')}/{path}"
+
+    # ------------------------------------------------------------------ time travel
+
+    def copy_all(self) -> TableCopy:
+        """A copy of the table, for `restore_all`."""
+        with self._data.lock:
+            return self._data.content.copy()
+
+    def restore_all(self, copy: TableCopy | None = None) -> None:
+        """Make it what it was; None: as if there had never been one."""
+        with self._data.lock:
+            self._data.content = (copy or TableCopy()).copy()
+
+    def drop(self) -> None:
+        """Delete it, as who deletes its directory."""
+        with self._data.lock:
+            self._data.content = TableCopy(created=self._data.content.created)
+
+    def _newest(self, snapshot: MemorySnapshot) -> MemorySnapshot:
+        newest = self._data.content.newest
+        if newest is None or newest.table_id != snapshot.table_id:
+            raise Unavailable(f"{self}: the table of the snapshot is gone")
+        return newest

@@ -1,0 +1,118 @@
+"""What one commit adds and removes when staged files replace rows of a table: all of them, or those of some partition keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from sqe_chain.errors import TableInconsistent
+from sqe_chain.ext.tables.compacting import merged_rows, put_merged
+from sqe_chain.ext.tables.contents import chunks_of
+from sqe_chain.ext.tables.memtable import Flushed
+from sqe_chain.ext.tables.schema import TableSchema
+from sqe_chain.ext.tables.storage import Snapshot, Storage, StoredFile
+from sqe_chain.ports.sink import Replacement
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCount:
+    """How much of an overwrite is staged in a state partition: a witness that nothing of it is missed.
+
+    Attributes:
+        since: number of the plan that has begun it.
+        files: how many files.
+        last: number of the last plan that has staged one.
+    """
+
+    since: int
+    files: int = 0
+    last: int = -1
+
+    @classmethod
+    def of(cls, known: bytes | None, since: int) -> StagedCount:
+        """What the store knows of this overwrite; of an earlier one that was given up nothing counts."""
+        told = json.loads(known).get("staged") if known is not None else None
+        return cls(*told) if told is not None and told[0] == since else cls(since)
+
+    def with_files(self, number: int, files: int) -> StagedCount:
+        """With the files of a plan; a plan that is repeated counts once."""
+        return self if number == self.last else StagedCount(self.since, self.files + files, number)
+
+    def to_json(self) -> list[int]:
+        """As the store keeps it."""
+        return [self.since, self.files, self.last]
+
+
+def told_of(files: Sequence[StoredFile]) -> bytes:
+    """Files as the store keeps them."""
+    return json.dumps([[one.path, one.size, one.part, one.statistics] for one in files]).encode()
+
+
+def staged_files(replacement: Replacement, where: object) -> list[StoredFile]:
+    """All files of an overwrite.
+
+    Args:
+        replacement: what the store knows of it.
+        where: the table, for texts.
+
+    Raises:
+        TableInconsistent: the store has lost some of them.
+    """
+    found: list[StoredFile] = []
+    for part, told in replacement.staged.items():
+        own = [StoredFile(*one) for text in told for one in json.loads(text)]
+        count = StagedCount.of(replacement.known[part], replacement.since).files
+        if len(own) != count:
+            raise TableInconsistent(
+                f"{where}, state partition {part}: plan {replacement.since} has begun an overwrite, of which {count} files were "
+                f"staged, and the store knows {len(own)}: it lost what it had acknowledged; restore it"
+            )
+        found += own
+    return found
+
+
+def change_of(
+    storage: Storage, snapshot: Snapshot, schema: TableSchema, staged: Sequence[StoredFile], *, whole: bool
+) -> tuple[list[StoredFile], list[StoredFile]]:
+    """The files that the commit adds, and those that it removes.
+
+    Args:
+        storage: of the table.
+        snapshot: of the table.
+        schema: of the table.
+        staged: what was staged.
+        whole: replace all rows; else those of partition keys that are in staged files. Then files that hold rows of other partition
+            keys, too, are written again without the replaced ones, one state partition after the other.
+    """
+    if whole:
+        return list(staged), snapshot.files()
+    added, removed = list(staged), []
+    for part in sorted({one.part for one in staged}):
+        own = [one for one in staged if one.part == part]
+        keys = {chunk.name.partition_key for chunk in storage.chunks(snapshot, own)}
+        old = [one for one in snapshot.files(part) if _holds(storage, snapshot, one, keys)]
+        if not old:
+            continue
+        removed += old
+        kept = _without(merged_rows(storage, snapshot, schema, old).data, schema, keys)
+        if kept.num_rows:
+            added += put_merged(storage, snapshot, Flushed(kept, [], 0), old, schema, part)
+    return added, removed
+
+
+def _holds(storage: Storage, snapshot: Snapshot, file: StoredFile, keys: Collection[bytes]) -> bool:
+    return any(chunk.name.partition_key in keys for chunk in storage.chunks(snapshot, [file]))
+
+
+def _without(rows: Any, schema: TableSchema, keys: Collection[bytes]) -> Any:  # noqa: ANN401 - Arrow tables
+    """Sorted rows without those of some partition keys."""
+    start, kept = 0, [rows.slice(0, 0)]
+    for chunk in chunks_of(rows, schema, "", 0):
+        if chunk.name.partition_key not in keys:
+            kept.append(rows.slice(start, chunk.rows))
+        start += chunk.rows
+    return pa.concat_tables(kept).combine_chunks()

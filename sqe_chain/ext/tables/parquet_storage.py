@@ -1,0 +1,305 @@
+"""What tables of Parquet files have in common: names of files, reading, and heads as *markers*, names with numbers that a commit sets."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sqe_chain.errors import TableAltered
+from sqe_chain.ext.tables.arrow import PARTITION, SEQUENCE
+from sqe_chain.ext.tables.chunk import ChunkInfo
+from sqe_chain.ext.tables.files import TableFile, chunk_id_in, chunks_in, compacted_name, files_of, name_of
+from sqe_chain.ext.tables.memtable import Flushed
+from sqe_chain.ext.tables.pruning import group_may_hold
+from sqe_chain.ext.tables.storage import WAYS_OUT_OF_A_LOSS, Head, Outdated, Pieces, StoredFile, Wanted
+
+_BLOCK: Final = 1 << 20
+_NOT_OURS: Final = (pa.ArrowException, OSError, KeyError, TypeError, ValueError)
+"""What pyarrow, and reading a footer, raise for bytes that are none of our Parquet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """Names of the markers of one state partition."""
+
+    flow: str
+    stage: str
+    part: int
+
+    @property
+    def number(self) -> str:
+        """Of the number of the plan."""
+        return f"sqe-chain/{self.flow}/{self.stage}/{self.part}"
+
+    @property
+    def plan(self) -> str:
+        """Of its id."""
+        return f"{self.number}/plan"
+
+    @property
+    def epoch(self) -> str:
+        """Of the epoch."""
+        return f"{self.number}/epoch"
+
+    @property
+    def run(self) -> str:
+        """Of the run."""
+        return f"{self.number}/run"
+
+    def set_to(self, head: Head) -> dict[str, int]:
+        """The markers as a commit sets them: what is None is left as it is."""
+        values = {
+            self.number: head.number,
+            self.plan: head.plan,
+            self.epoch: head.epoch,
+            self.run: head.run,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def heads_of(
+    marker: Callable[[str], int | None], flow: str, stage: str, parts: Sequence[int]
+) -> dict[int, Head]:
+    """The heads of state partitions.
+
+    Args:
+        marker: the number under a marker; None: it was never set.
+        flow: of the markers.
+        stage: of the markers.
+        parts: state partitions.
+    """
+    found = {}
+    for part in parts:
+        names = Markers(flow, stage, part)
+        number, plan, run = marker(names.number), marker(names.plan), marker(names.run)
+        found[part] = Head(number, plan, marker(names.epoch) or 0, run)
+    return found
+
+
+class ParquetStorage(ABC):
+    """The part of a `Storage` that is the same wherever files and commits are kept."""
+
+    @property
+    def for_readers(self) -> bool:
+        """See `Storage`: markers carry the name of a flow, and that of a reader is its own."""
+        return True
+
+    @property
+    def overwrites(self) -> bool:
+        """See `Storage`: a commit is one of the whole table."""
+        return True
+
+    def check(self) -> list[str]:
+        """See `Storage`: what is acknowledged was synced, or is in an object store."""
+        return []
+
+    def remarks(self) -> list[str]:
+        """See `Storage`: there are none."""
+        return []
+
+    @abstractmethod
+    def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
+        """A file of the table, for reading.
+
+        Raises:
+            FileNotFoundError: it is gone.
+            Unavailable: no answer.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> Any:  # noqa: ANN401 - its own
+        """See `Storage`."""
+
+    @abstractmethod
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """See `Storage`."""
+
+    def lost(self, snapshot: Any) -> list[str]:  # noqa: ANN401 - its own
+        """See `Storage`: by names and sizes of all files."""
+        return self.absent(snapshot.files())
+
+    @abstractmethod
+    def commit_markers(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        markers: Mapping[str, int],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile] = (),
+        *,
+        what: str,
+        same_rows: bool = True,
+    ) -> None:
+        """Add and remove files and set markers, all in one step.
+
+        Args:
+            snapshot: on which it was decided.
+            markers: to set.
+            added: files that were `put`.
+            removed: files of the snapshot. That another commit has removed one of them meanwhile is no conflict: who removes files
+                needs a marker for it.
+            what: what is done, for the table's history.
+            same_rows: whether the files that are added hold the rows of those that are removed.
+
+        Raises:
+            Conflict: one of the markers was set since the snapshot, or the columns were changed. Nothing was done.
+        """
+
+    def files_of(self, flushed: Flushed) -> list[TableFile]:
+        """See `Storage`."""
+        return files_of(flushed)
+
+    def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
+        """See `Storage`."""
+        return f"{PARTITION}={part}/{name_of(chunk_id, number, digest)}"
+
+    def merged_path(self, snapshot: Any, part: int, digest: str) -> str:  # noqa: ANN401 - its own
+        """See `Storage`."""
+        del snapshot
+        return f"{PARTITION}={part}/{compacted_name(part, digest)}"
+
+    def commit(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        flow: str,
+        stage: str,
+        before: Mapping[int, Head],
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """See `Storage`. One step, also for several state partitions."""
+        del before  # of the snapshot
+        markers: dict[str, int] = {}
+        for part, head in after.items():
+            markers |= Markers(flow, stage, part).set_to(head)
+        self.commit_markers(snapshot, markers, added, what=what)
+
+    def replace(self, snapshot: Any, part: int, added: Sequence[StoredFile]) -> None:  # noqa: ANN401 - its own
+        """See `Storage`."""
+        old = snapshot.files(part)
+        markers = _other_files(snapshot, [part])
+        self.commit_markers(snapshot, markers, added, old, what=f"compaction of {part}")
+
+    def overwrite(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        flow: str,
+        stage: str,
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """See `Storage`."""
+        markers = _other_files(snapshot, sorted(after))
+        for part, head in after.items():
+            markers |= Markers(flow, stage, part).set_to(head)
+        self.commit_markers(snapshot, markers, added, removed, what=what, same_rows=False)
+
+    def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own
+        """See `Storage`: row groups by the files' footers."""
+        del snapshot
+        found = Pieces()
+        for file in files:
+            with self._opened(file) as opened:
+                _read(opened, wanted, found)
+        return found
+
+    def chunks(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        files: Sequence[StoredFile],
+        partition_key: bytes | None = None,
+    ) -> list[ChunkInfo]:
+        """See `Storage`: the files' footers tell them, and their names the chunk ids of flushes."""
+        del snapshot
+        found: list[ChunkInfo] = []
+        for file in files:
+            own = chunk_id_in(file.path)
+            with self._opened(file) as opened:
+                chunks = chunks_in(pq.read_metadata(opened))
+            found += [one if own is None else one.with_id(own) for one in chunks]
+        return [one for one in found if partition_key is None or one.name.partition_key == partition_key]
+
+    @contextmanager
+    def _opened(self, file: StoredFile) -> Iterator[Any]:
+        """A file that a snapshot names; one that is gone or damaged is told by its name."""
+        path = file.path
+        try:
+            with self.open_file(path) as opened:
+                if opened.size() != file.size:
+                    raise TableAltered(
+                        f"{self}: {path} is cut off or damaged (it has {opened.size():,} bytes, and had {file.size:,}): {WAYS_OUT_OF_A_LOSS}"
+                    )
+                yield opened
+        except FileNotFoundError as error:
+            newest = self.snapshot()
+            if newest is None or path not in {one.path for one in newest.files()}:
+                raise Outdated(f"{self}: {path} was deleted by a vacuum") from error
+            raise TableAltered(
+                f"{self}: {path} is gone, which belongs to the table: {WAYS_OUT_OF_A_LOSS}"
+            ) from error
+        except _NOT_OURS as error:
+            self._check_readable(path)
+            text = str(error).partition("\n")[0].rstrip(".")
+            raise TableAltered(
+                f"{self}: {path} is cut off or damaged ({text}): {WAYS_OUT_OF_A_LOSS}"
+            ) from error
+
+    def _check_readable(self, path: str) -> None:
+        """Check that the bytes of a file can be read, so that it is they that are wrong and not what reads them."""
+        with suppress(FileNotFoundError), self.open_file(path) as opened, self._mapped():
+            while opened.read(_BLOCK):
+                pass
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        """Errors of what reads files as those of `Storage`."""
+        yield
+
+
+def is_awaited(snapshot: Any, path: str) -> bool:  # noqa: ANN401 - a `Snapshot`
+    """Whether a file that no version names may still be named by one: its plan is later than all that its state partition holds.
+
+    So it was staged by an overwrite that is not decided, or by a flush that is under way. A vacuum must not delete it, however old it is.
+    """
+    try:
+        chunk_id = chunk_id_in(path)
+    except ValueError:
+        return False
+    if chunk_id is None:
+        return False
+    number, part = int(chunk_id.partition("-")[0]), int(chunk_id.rpartition("-")[2])
+    told = json.loads(snapshot.description)["sqe-chain"]
+    head = snapshot.heads(told["flow"], told["stage"], [part])[part]
+    return head.epoch > 0 and (head.number is None or number > head.number)
+
+
+def _other_files(snapshot: Any, parts: Sequence[int]) -> dict[str, int]:  # noqa: ANN401 - its own
+    """Markers of their own for who replaces files: of two that replace the same files the second fails, instead of bringing them back."""
+    names = [f"sqe-chain/compaction/{part}" for part in parts]
+    return {name: (snapshot.marker(name) or 0) + 1 for name in names}
+
+
+def _read(opened: Any, wanted: Wanted, found: Pieces) -> None:  # noqa: ANN401 - an Arrow file
+    parquet = pq.ParquetFile(opened)
+    known = parquet.schema_arrow.names
+    groups = [
+        number
+        for number in range(parquet.metadata.num_row_groups)
+        if group_may_hold(parquet.metadata.row_group(number), known, wanted.keys)
+    ]
+    found.row_groups += len(groups)
+    found.row_groups_left_out += parquet.metadata.num_row_groups - len(groups)
+    if groups:
+        own = [name for name in wanted.columns if name in known]
+        found.tables.append(parquet.read_row_groups(groups, columns=[*own, SEQUENCE]))

@@ -1,0 +1,349 @@
+"""Reads a table: the latest row of each (partition key, row key), from as few files and row groups as possible."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqe_chain.envelope.partitioner import partition_of
+from sqe_chain.errors import ConfigurationError, FlowError, TableAltered, Unavailable
+from sqe_chain.ext.tables.addresses import text_of
+from sqe_chain.ext.tables.arrow import OWN, SEQUENCE, type_name
+from sqe_chain.ext.tables.chunk import ChunkInfo
+from sqe_chain.ext.tables.columns import Column
+from sqe_chain.ext.tables.compacting import Compaction, aligned, compact
+from sqe_chain.ext.tables.describing import Description, describe
+from sqe_chain.ext.tables.foreign import named_if_foreign
+from sqe_chain.ext.tables.memtable import newest
+from sqe_chain.ext.tables.pruning import Bounds, cell_of, may_hold, within
+from sqe_chain.ext.tables.schema import TableSchema
+from sqe_chain.ext.tables.storage import Outdated, Pieces, Snapshot, Storage, StoredFile, Wanted, storage_at
+from sqe_chain.safe_text import without_secrets
+
+_ROUNDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a read found, and what it did not have to read.
+
+    Attributes:
+        rows: an Arrow table.
+        files: files that were opened.
+        files_left_out: files of which the table's log alone has said that nothing in them is wanted.
+        row_groups: parts of the opened files that were read.
+        row_groups_left_out: parts of the opened files of which their footer has said so.
+        rows_read: rows in what was read.
+        rows_replaced: of them, those that are not the latest ones of their keys.
+    """
+
+    rows: Any
+    files: int = 0
+    files_left_out: int = 0
+    row_groups: int = 0
+    row_groups_left_out: int = 0
+    rows_read: int = 0
+    rows_replaced: int = 0
+
+
+def open_table(address: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Table:
+    """Open a table for reading and maintenance. Needs no flow, no store and no running service.
+
+    Args:
+        address: its directory, or a URL: what `ingest` was given as `at`, then ``/`` and the table's name.
+        options: as `ingest` was given: logins and settings of an object store, or of Cassandra.
+
+    Raises:
+        ConfigurationError: there is no table that `ingest` has written, or the address is none.
+        Unavailable: no answer.
+    """
+    try:
+        where = text_of(address)
+    except ValueError as error:
+        raise ConfigurationError(without_secrets(f"open_table({address!r}): {error}")) from None
+    found = Table(storage_at(where, options))
+    found.schema()  # to fail now
+    return found
+
+
+class Table:
+    """A table. Each call reads its newest version; writers and a compaction may be at work at the same time.
+
+    Args:
+        storage: where it lives.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __repr__(self) -> str:
+        return repr(self._storage)
+
+    def schema(self) -> TableSchema:
+        """Its columns and keys."""
+        return _schema_in(self._snapshot(), self._storage)
+
+    def scan(
+        self,
+        partition_key: object = None,
+        *,
+        row_key: Bounds | None = None,
+        where: Mapping[str, Bounds] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Scan:
+        """Read rows: of those with the same keys the latest one.
+
+        What cannot be wanted is not read: state partitions that do not hold the partition key, files by the bounds of their
+        columns in the table's log, row groups by those in the files' footers.
+
+        Args:
+            partition_key: only its rows: one value, or a tuple where the partition key has several columns. Values here and in bounds are
+                those of the column, also as numpy and pandas have them; nothing is rounded, and a time has a time zone.
+            row_key: smallest and largest row key wanted, both included; of its first column, if it has several.
+            where: column -> smallest and largest value wanted, both included; None in a pair: no limit. A row whose latest
+                version lies outside is not found by an older one.
+            columns: names of columns; by default all, in the order of their declaration.
+
+        Raises:
+            ConfigurationError: there is no such column or table, or a column has no such value.
+            TableAltered: another program, or the disk, has taken away or changed a file or rows that are wanted.
+            Unavailable: no answer.
+        """
+        for _ in range(_ROUNDS):
+            snapshot = self._snapshot()
+            try:
+                with named_if_foreign(self._storage, snapshot):
+                    return self._scan(snapshot, partition_key, row_key, dict(where or {}), columns)
+            except Outdated:
+                continue
+        raise Unavailable(f"{self}: it is compacted and vacuumed faster than it can be read")
+
+    def _scan(
+        self,
+        snapshot: Snapshot,
+        partition_key: object,
+        row_key: Bounds | None,
+        where: Mapping[str, Bounds],
+        columns: Sequence[str] | None,
+    ) -> Scan:
+        schema = _schema_in(snapshot, self._storage)
+        names = list(columns) if columns is not None else schema.names
+        for name in (*names, *where):
+            if name not in schema.names:
+                raise ConfigurationError(
+                    f"{self}: there is no column {name!r}; it has {', '.join(schema.names)}"
+                )
+        key_cells = self._key_cells(schema, partition_key)
+        where = {name: self._bounds(schema, name, bounds) for name, bounds in where.items()}
+        keys = {name: (cell, cell) for name, cell in zip(schema.partition_key, key_cells, strict=False)}
+        if row_key is not None:
+            keys[schema.row_key[0]] = self._bounds(schema, schema.row_key[0], row_key)
+        # Of columns that are no keys another version of a row may have other values: so files are left out by keys alone.
+        needed = list(dict.fromkeys([*schema.keys, *where, *names]))
+        wanted = Wanted(
+            needed,
+            schema.key_bytes(key_cells) if key_cells else None,
+            keys | {name: bounds for name, bounds in where.items() if name in schema.keys},
+            {name: bounds for name, bounds in where.items() if name not in schema.keys},
+        )
+        files = snapshot.files()
+        chosen = _files_with(files, wanted, _partitions(snapshot))
+        pieces = self._storage.read(snapshot, chosen, wanted)
+        found = _joined(pieces, snapshot, needed)
+        latest = latest_of(found, schema)
+        replaced = found.num_rows - latest.num_rows
+        for name, bounds in {**keys, **where}.items():
+            latest = latest.filter(within(latest[name], bounds))
+        return Scan(
+            latest.select(names),
+            len(chosen),
+            len(files) - len(chosen),
+            pieces.row_groups,
+            pieces.row_groups_left_out,
+            found.num_rows,
+            replaced,
+        )
+
+    def read(
+        self,
+        partition_key: object = None,
+        *,
+        row_key: Bounds | None = None,
+        where: Mapping[str, Bounds] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Any:  # noqa: ANN401 - an Arrow table
+        """The rows alone, as an Arrow table; see `scan`."""
+        return self.scan(partition_key, row_key=row_key, where=where, columns=columns).rows
+
+    def files(self) -> list[str]:
+        """Paths or URLs of the files that make up the newest version, for programs that read Parquet.
+
+        Raises:
+            ConfigurationError: it lies in Cassandra, where there are none.
+        """
+        return [self._storage.uri(file.path) for file in self._snapshot().files()]
+
+    def chunks(self, partition_key: object = None) -> list[ChunkInfo]:
+        """What is known of each chunk, in the order of chunk ids.
+
+        Args:
+            partition_key: only its chunks.
+
+        Raises:
+            TableAltered: see `scan`.
+        """
+        for _ in range(_ROUNDS):
+            snapshot = self._snapshot()
+            schema = _schema_in(snapshot, self._storage)
+            key_cells = self._key_cells(schema, partition_key)
+            key = schema.key_bytes(key_cells) if key_cells else None
+            try:
+                with named_if_foreign(self._storage, snapshot):
+                    files = _files_with(snapshot.files(), Wanted((), key), _partitions(snapshot))
+                    found = self._storage.chunks(snapshot, files, key)
+            except Outdated:
+                continue
+            return sorted(found, key=lambda one: (one.name.chunk_id, one.name.partition_key))
+        raise Unavailable(f"{self}: it is compacted and vacuumed faster than it can be read")
+
+    def compact(self, *, least_files: int = 2) -> Compaction:
+        """Merge files and leave out replaced rows, one state partition after the other; readers and writers go on meanwhile.
+
+        Each state partition is one commit, so a crash leaves it as it was or compacted. What the old files hold stays for readers
+        of older versions until `vacuum`.
+
+        Args:
+            least_files: state partitions with fewer files are left as they are.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: there is no table.
+            TableAltered: see `scan`; state partitions before it are compacted.
+        """
+        return compact(self._storage, self.schema(), least_files)
+
+    def describe(self) -> Description:
+        """What it is, and how many files and rows it has, from its log alone.
+
+        Raises:
+            ConfigurationError: there is no table.
+            Unavailable: no answer.
+        """
+        return describe(self._storage, self.schema())
+
+    def vacuum(self, *, retain_hours: int = 168) -> list[str]:
+        """Delete files that no version of the last hours needs.
+
+        Args:
+            retain_hours: at least 1; longer than any reader takes, and than the persist of a batch.
+
+        Returns:
+            What was deleted, as paths from the table's directory on.
+        """
+        return self._storage.vacuum(retain_hours)
+
+    def latest_sql(self, source: str, *, quote: str = '"') -> str:
+        """SQL (of DuckDB, Spark and others) that gives the latest row of each key.
+
+        Args:
+            source: what to select from: a name, or an expression such as ``delta_scan('…')``.
+            quote: what stands around names of columns: a backtick for Spark.
+        """
+        schema = self.schema()
+        names, keys = (
+            ", ".join(f"{quote}{name}{quote}" for name in found) for found in (schema.names, schema.keys)
+        )
+        return (
+            f"SELECT {names} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {SEQUENCE} DESC) "  # noqa: S608 - names are checked
+            f"AS _sqe_version FROM {source}) AS versions WHERE _sqe_version = 1"
+        )
+
+    # ------------------------------------------------------------------ small parts
+
+    def _key_cells(self, schema: TableSchema, partition_key: object) -> list[Any]:
+        """The cells of a wanted partition key; none: all are wanted. The key's bytes are those that the writer made of the same cells."""
+        if partition_key is None:
+            return []
+        given = partition_key if isinstance(partition_key, tuple) else (partition_key,)
+        if len(given) != len(schema.partition_key):
+            raise ConfigurationError(
+                f"partition_key={partition_key!r}; a value for each of {', '.join(schema.partition_key)}"
+            )
+        return [self._cell(schema, name, one) for name, one in zip(schema.partition_key, given, strict=True)]
+
+    def _bounds(self, schema: TableSchema, name: str, given: Bounds) -> Bounds:
+        try:
+            low, high = given
+        except (TypeError, ValueError):
+            raise ConfigurationError(
+                f"{self}: bounds of {name!r}: {given!r}. Expected a pair of smallest and largest value; None: no limit"
+            ) from None
+        low, high = (None if one is None else self._cell(schema, name, one) for one in (low, high))
+        return low, high
+
+    def _cell(self, schema: TableSchema, name: str, given: object) -> Any:  # noqa: ANN401 - of the column's type
+        try:
+            return cell_of(schema.columns[schema.number(name)], given)
+        except ValueError as error:
+            raise ConfigurationError(f"{self}: {error}") from None
+
+    def _snapshot(self) -> Snapshot:
+        found: Snapshot | None = self._storage.snapshot()
+        if found is None:
+            raise ConfigurationError(f"{self}: there is no table")
+        return found
+
+
+def latest_of(found: Any, schema: TableSchema) -> Any:  # noqa: ANN401 - Arrow tables
+    """Of rows with a sequence number: the latest of each key, in the order of keys.
+
+    Args:
+        found: an Arrow table with the key columns and the sequence number.
+        schema: of the table.
+    """
+    keys = [(name, "ascending") for name in schema.keys]
+    order = pc.sort_indices(found, sort_keys=[*keys, (SEQUENCE, "ascending")])
+    return newest(found.take(order).combine_chunks(), schema)
+
+
+def _joined(pieces: Pieces, snapshot: Snapshot, needed: Sequence[str]) -> Any:  # noqa: ANN401 - Arrow tables
+    """Pieces one after the other; a column that one does not have is null there."""
+    wanted = pa.schema([snapshot.schema.field(name) for name in (*needed, SEQUENCE)])
+    return pa.concat_tables(
+        [wanted.empty_table(), *(aligned(piece, wanted) for piece in pieces.tables)]
+    ).combine_chunks()
+
+
+def _files_with(files: Sequence[StoredFile], wanted: Wanted, partitions: int) -> list[StoredFile]:
+    """The files that may hold what is wanted, by their state partition and what the table's log says of their keys."""
+    part = None if wanted.partition_key is None else partition_of(wanted.partition_key, partitions)
+    return [
+        file
+        for file in files
+        if (part is None or file.part == part) and may_hold(json.loads(file.statistics), wanted.keys)
+    ]
+
+
+def _partitions(snapshot: Snapshot) -> int:
+    """How many state partitions the flow has, from the table's description."""
+    return int(json.loads(snapshot.description)["sqe-chain"]["state_partitions"])
+
+
+def _schema_in(snapshot: Snapshot, storage: Storage) -> TableSchema:
+    try:
+        told = json.loads(snapshot.description)["sqe-chain"]
+    except (ValueError, KeyError, TypeError):
+        raise ConfigurationError(f"{storage}: a table that `ingest` has not created") from None
+    try:
+        columns = [Column(one.name, type_name(one.type)) for one in snapshot.schema if one.name not in OWN]
+        return TableSchema(tuple(columns), tuple(told["partition_key"]), tuple(told["row_key"]))
+    except FlowError as error:
+        raise TableAltered(
+            f"{storage}: another program has changed its columns: {error}; restore the table to the version before"
+        ) from error

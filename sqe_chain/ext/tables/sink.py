@@ -1,0 +1,452 @@
+"""Writes flushes into a table, each exactly once: what makes the table's commit and the plan's persist one decision.
+
+The sealed plan decides. A commit of the table carries, for its state partition, four markers, its `Head`: number and id of the
+plan, epoch and run of who writes. It is made only on a head that allows it, and the table refuses it if the head has moved
+since. So, whatever crashes and whoever is believed dead:
+
+* a plan that is there is not added again (its number and id are there);
+* a run that was superseded adds nothing (a larger epoch is there);
+* a table or a store that went back in time is noticed (numbers do not follow each other).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent, Unavailable
+from sqe_chain.ext.tables.arrow import table_schema
+from sqe_chain.ext.tables.chunk import ChunkIndex, ChunkInfo, chunk_id
+from sqe_chain.ext.tables.files import TableFile
+from sqe_chain.ext.tables.overwriting import StagedCount, change_of, staged_files, told_of
+from sqe_chain.ext.tables.schema import TableSchema
+from sqe_chain.ext.tables.storage import (
+    WAYS_OUT_OF_A_LOSS,
+    Conflict,
+    Head,
+    Snapshot,
+    Storage,
+    StoredFile,
+    Written,
+    word,
+)
+from sqe_chain.ports.readers import flow_of
+from sqe_chain.ports.sink import Flush, Replacement, SinkClaim, SinkState, Staged
+
+_ROUNDS: Final = 20
+_WAYS_OUT: Final = (
+    "restore both as they were at the same time; or ingest into another table under another stage name, from where inputs "
+    "still are"
+)
+_checked: dict[tuple[str, str], int] = {}
+"""(address, table id) -> the version up to which this process knows that nobody else has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSink:
+    """A `Sink` into one table.
+
+    Attributes:
+        storage: where it lives.
+        schema: its columns and keys.
+        table: its name.
+        version: of the table, from 0.
+        replaces: rows are meant to replace what is there: no chunk is skipped.
+    """
+
+    storage: Storage
+    schema: TableSchema
+    table: str
+    version: int = 0
+    replaces: bool = False
+
+    def check(self) -> list[str]:
+        """See `Sink`."""
+        return self.storage.check()
+
+    def remarks(self) -> list[str]:
+        """See `Sink`."""
+        return self.storage.remarks()
+
+    def look(self, flow: str, stage: str, parts: range) -> SinkState:
+        """See `Sink`."""
+        snapshot: Snapshot | None = self.storage.snapshot()
+        if snapshot is None:
+            return SinkState()
+        heads = snapshot.heads(flow, stage, parts).values()
+        return SinkState(
+            max((head.epoch for head in heads), default=0),
+            frozenset(head.number for head in heads if head.number is not None),
+        )
+
+    def claim(self, claim: SinkClaim) -> None:
+        """See `Sink`."""
+        if flow_of(claim.flow) != claim.flow and not self.storage.for_readers:
+            raise ConfigurationError(
+                f"{self.storage}: tables there have one writer: run flow {flow_of(claim.flow)!r} without --partitions, or let it "
+                "write a table of Delta Lake (at=)"
+            )
+        for _ in range(_ROUNDS):
+            snapshot = self._table(claim)
+            since = _version_of(claim.known.values())
+            self._check_untouched(snapshot, claim.flow, claim.stage, everything=True, since=since)
+            self._check_whole(snapshot)
+            heads = snapshot.heads(claim.flow, claim.stage, sorted(claim.known))
+            mine = word(claim.run_id)
+            for part, head in heads.items():
+                if head.epoch > claim.epoch or (head.epoch == claim.epoch and head.run != mine):
+                    raise Superseded(
+                        f"{self.storage}: a run with epoch {head.epoch} has claimed it, this one has {claim.epoch}"
+                    )
+                self._check_history(snapshot, part, head, claim.known[part], claim.plans)
+            claimed = {part: replace(head, epoch=claim.epoch, run=mine) for part, head in heads.items()}
+            try:
+                self.storage.commit(snapshot, claim.flow, claim.stage, heads, claimed, (), what="claim")
+            except Conflict:
+                continue
+            return
+        raise Unavailable(f"{self.storage}: others commit to it all the time")
+
+    def flush(self, flush: Flush) -> tuple[int, bytes]:
+        """See `Sink`."""
+        files = [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
+        for _ in range(_ROUNDS):
+            snapshot = self._opened(flush)
+            heads = snapshot.heads(flush.flow, flush.stage, [flush.part])
+            head = heads[flush.part]
+            self._check_owner(head, flush, flush.part)
+            self._check_untouched(snapshot, flush.flow, flush.stage, since=_version_of([flush.known]))
+            if head.number is not None and head.number >= flush.number:
+                self._check_same_plan(head, flush, flush.part)
+                return 0, _known(snapshot, head.number)
+            self._check_number(snapshot, flush.part, head, flush.known)
+            added = self._put(flush, files)
+            moved = Head(flush.number, word(flush.plan_id), flush.epoch, word(flush.run_id))
+            try:
+                self.storage.commit(
+                    snapshot,
+                    flush.flow,
+                    flush.stage,
+                    heads,
+                    {flush.part: moved},
+                    added,
+                    what=f"plan {flush.number}",
+                )
+            except Conflict:
+                continue  # look again: this plan is there by now, or a newer run is, or the columns are others
+            return sum(file.rows for file in files), _known(snapshot, flush.number)
+        raise Unavailable(f"{self.storage}: others commit to it all the time")
+
+    # ------------------------------------------------------------------ overwrites
+
+    def check_replaces(self) -> None:
+        """See `Sink`."""
+        if not self.storage.overwrites:
+            raise ConfigurationError(
+                f"{self.storage}: an overwrite needs one commit for all state partitions, and a table in Cassandra has one for each: readers "
+                "would see old rows of some beside new rows of others. Let the flow write a table of Delta Lake (at=), or load into a "
+                "new version of the table (version=) and let readers change over"
+            )
+
+    def stage(self, flush: Flush, since: int) -> Staged:
+        """See `Sink`. Files are written as for a flush, and no commit names them."""
+        files = [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
+        snapshot = self._opened(flush)
+        head = snapshot.heads(flush.flow, flush.stage, [flush.part])[flush.part]
+        self._check_owner(head, flush, flush.part)
+        self._check_untouched(snapshot, flush.flow, flush.stage, since=_version_of([flush.known]))
+        self._check_number(snapshot, flush.part, head, flush.known)
+        staged = self._put(flush, files)
+        count = StagedCount.of(flush.known, since).with_files(flush.number, len(staged))
+        return Staged(sum(file.rows for file in files), _known(snapshot, head.number, count), told_of(staged))
+
+    def check_staged(self, replacement: Replacement) -> list[str]:
+        """See `Sink`."""
+        return self.storage.absent(staged_files(replacement, self.storage))
+
+    def replace(self, replacement: Replacement) -> bytes:
+        """See `Sink`: one commit removes the old files and adds the staged ones."""
+        flow, stage, known = replacement.flow, replacement.stage, replacement.known
+        for _ in range(_ROUNDS):
+            snapshot = self._opened(replacement)
+            heads = snapshot.heads(flow, stage, sorted(known))
+            for part, head in heads.items():
+                self._check_owner(head, replacement, part)
+            self._check_untouched(snapshot, flow, stage, since=_version_of(known.values()))
+            if self._is_there(heads, replacement):
+                return _known(snapshot, replacement.number)
+            for part, head in heads.items():
+                self._check_number(snapshot, part, head, known[part])
+            staged = staged_files(replacement, self.storage)
+            absent = self.storage.absent(staged)
+            if absent:
+                raise TableInconsistent(
+                    f"{self.storage}: plan {replacement.number} has decided that staged rows replace what is there, and "
+                    f"{len(absent)} of their files are gone or changed, such as {absent[0]}: another program has deleted them (VACUUM with a "
+                    "retention that is shorter than the load has taken?); nothing was replaced: restore them"
+                )
+            moved = Head(
+                replacement.number,
+                word(replacement.plan_id),
+                replacement.epoch,
+                word(replacement.run_id),
+            )
+            try:
+                added, removed = change_of(
+                    self.storage, snapshot, self.schema, staged, whole=replacement.whole
+                )
+                after = dict.fromkeys(heads, moved)
+                what = f"overwrite by plan {replacement.number}"
+                self.storage.overwrite(snapshot, flow, stage, after, added, removed, what=what)
+            except Conflict:
+                continue  # look again: it is done by now, a newer run is there, or a compaction has replaced files
+            return _known(snapshot, replacement.number)
+        raise Unavailable(f"{self.storage}: others commit to it all the time")
+
+    def _is_there(self, heads: Mapping[int, Head], replacement: Replacement) -> bool:
+        """Whether the replacement is done: in all state partitions, for it was one commit."""
+        done = {
+            part
+            for part, head in heads.items()
+            if head.number is not None and head.number >= replacement.number
+        }
+        for part in done:
+            self._check_same_plan(heads[part], replacement, part)
+        if done and len(done) < len(heads):
+            raise TableInconsistent(
+                f"{self.storage}: state partitions {sorted(done)} hold plan {replacement.number}, which has replaced all of them by one "
+                f"commit, and others do not: the table went back in time; {_WAYS_OUT}"
+            )
+        return bool(done)
+
+    # ------------------------------------------------------------------ files
+
+    def _put(self, flush: Flush, files: list[TableFile]) -> list[StoredFile]:
+        """Write the files, except what an earlier attempt at this flush has written of them."""
+        own = chunk_id(flush.number, flush.plan_id, flush.part)
+        found = []
+        for number, file in enumerate(files):
+            path = self.storage.path(flush.part, own, number, file.digest)
+            written = self.storage.written(path, file)
+            missing = _missing(file, written, own, replaces=self.replaces)
+            if missing or written is None:
+                self.storage.put(path, file, missing)
+                written = self.storage.written(path, file)
+                if written is None or _missing(file, written, own):
+                    raise Unavailable(f"{self.storage}: {path} was written, and cannot be read")
+            found.append(StoredFile(path, written.size, flush.part, file.statistics))
+        return found
+
+    # ------------------------------------------------------------------ what must hold
+
+    def _table(self, claim: SinkClaim) -> Snapshot:
+        """The table, created if there was none, with all columns."""
+        snapshot: Snapshot | None = self.storage.snapshot()
+        if snapshot is None:
+            lost = [part for part, known in claim.known.items() if known is not None]
+            if lost:
+                raise TableInconsistent(
+                    f"{self.storage}: there is no table, but stage {claim.stage!r} of flow {claim.flow!r} has flushed rows into one; "
+                    f"{_WAYS_OUT}"
+                )
+            description = json.dumps(
+                {
+                    "sqe-chain": {
+                        "flow": flow_of(claim.flow),
+                        "stage": claim.stage,
+                        "version": self.version,
+                        "state_partitions": len(claim.known),
+                        **self._keys(),
+                    }
+                }
+            )
+            with suppress(Conflict):  # another reader has created it in between
+                self.storage.create(table_schema(self.schema), self.table, description)
+            snapshot = self.storage.snapshot()
+            if snapshot is None:
+                raise Unavailable(f"{self.storage}: was created, and is not there")
+        self._check_writer(snapshot, claim.flow, claim.stage)
+        missing = self._check_columns(snapshot)
+        if missing:
+            with suppress(
+                Conflict
+            ):  # somebody else has done it, or has changed something: the next look says which
+                self.storage.add_columns(snapshot, missing)
+            return self._table(claim)
+        return snapshot
+
+    def _keys(self) -> dict[str, Any]:
+        return {"partition_key": list(self.schema.partition_key), "row_key": list(self.schema.row_key)}
+
+    def _opened(self, flush: Flush | Replacement) -> Snapshot:
+        snapshot: Snapshot | None = self.storage.snapshot_again()
+        if snapshot is None:
+            raise TableInconsistent(
+                f"{self.storage}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {_WAYS_OUT}"
+            )
+        return snapshot
+
+    def _check_writer(self, snapshot: Snapshot, flow: str, stage: str) -> None:
+        try:
+            told = json.loads(snapshot.description)["sqe-chain"]
+        except (ValueError, KeyError, TypeError):
+            raise TableAltered(
+                f"{self.storage}: holds a table that this library has not created: give the stage a directory of its own"
+            ) from None
+        flow = flow_of(flow)  # readers of one flow share its table
+        if (told["flow"], told["stage"], told["version"]) != (flow, stage, self.version):
+            raise TableAltered(
+                f"{self.storage}: is the table of stage {told['stage']!r} of flow {told['flow']!r}, version {told['version']}, not of "
+                f"{stage!r} of {flow!r}, version {self.version}: give each stage a directory of its own"
+            )
+        for name, own in self._keys().items():
+            if told[name] != own:
+                raise TableAltered(
+                    f"{self.storage}: {name} is {told[name]}, and declared as {own}: keys are permanent; ingest into another table"
+                )
+
+    def _check_columns(self, snapshot: Snapshot) -> list[Any]:
+        """The columns that the table does not have yet, as Arrow fields."""
+        wanted, found = table_schema(self.schema), snapshot.schema
+        missing = []
+        for column in wanted:
+            if column.name not in found.names:
+                missing.append(column)
+                continue
+            stored = found.field(column.name).type
+            if not _same_type(stored, column.type):
+                raise TableAltered(
+                    f"{self.storage}: column {column.name!r} is {stored}, and declared as {column.type}: a column keeps its type; give "
+                    "the changed one another name"
+                )
+        unknown = [name for name in found.names if name not in wanted.names]
+        if unknown:
+            raise TableAltered(
+                f"{self.storage}: has columns that stage does not declare: {', '.join(unknown)}: another program has added them, or a "
+                "field was removed; columns can be added, not taken away: declare them again"
+            )
+        return missing
+
+    def _check_untouched(
+        self, snapshot: Snapshot, flow: str, stage: str, *, everything: bool = False, since: int | None = None
+    ) -> None:
+        """Check that nobody else has written to the table since this process, or the flow, has looked last."""
+        at = self.storage.address, snapshot.table_id
+        looked = _checked.get(at)
+        if everything or looked is None:
+            path = snapshot.foreign_file()
+            if path is not None:
+                raise TableAltered(
+                    f"{self.storage}: holds a file of another program: {path}; {_not_alone(flow, stage)}"
+                )
+            looked = since if since is not None else snapshot.version
+        commit = snapshot.foreign_commit(looked)
+        if commit is not None:
+            raise TableAltered(
+                f"{self.storage}: another program has written to it: {commit}; {_not_alone(flow, stage)}"
+            )
+        self._check_writer(snapshot, flow, stage)
+        if self._check_columns(snapshot) and not everything:
+            raise TableAltered(f"{self.storage}: columns were taken away; {_not_alone(flow, stage)}")
+        _checked[at] = snapshot.version
+
+    def _check_whole(self, snapshot: Snapshot) -> None:
+        """Check that what the table is made of is there."""
+        lost = self.storage.lost(snapshot)
+        if lost:
+            raise TableAltered(
+                f"{self.storage}: {len(lost)} of its files are gone or have another size, such as {lost[0]}: {WAYS_OUT_OF_A_LOSS}"
+            )
+
+    def _check_owner(self, head: Head, flush: Flush | Replacement, part: int) -> None:
+        epoch = head.epoch
+        if epoch > flush.epoch or (epoch == flush.epoch and head.run != word(flush.run_id)):
+            raise Superseded(
+                f"{self.storage}, state partition {part}: a run with epoch {epoch} has claimed it, this one has {flush.epoch}"
+            )
+        if epoch < flush.epoch:
+            raise TableInconsistent(
+                f"{self.storage}, state partition {part}: claimed with epoch {flush.epoch} by this run, now {epoch}: the "
+                f"table went back in time; {_WAYS_OUT}"
+            )
+
+    def _check_same_plan(self, head: Head, flush: Flush | Replacement, part: int) -> None:
+        """Check that a plan that is there already is this one. Of later ones `claim` has checked that they are of this history."""
+        if head.number == flush.number and head.plan != word(flush.plan_id):
+            raise TableInconsistent(
+                f"{self.storage}, state partition {part}: holds the rows of another plan {flush.number} than {flush.plan_id}: two "
+                f"histories are mixed, the store went back in time; {_WAYS_OUT}"
+            )
+
+    def _check_number(self, snapshot: Snapshot, part: int, head: Head, known: bytes | None) -> int | None:
+        """The number of the last plan whose rows the table holds, after a check that it holds what the store knows of."""
+        told: dict[str, Any] = {"plan": None, "table": snapshot.table_id}
+        if known is not None:
+            told = json.loads(known)
+        if told["table"] != snapshot.table_id:
+            raise TableInconsistent(
+                f"{self.storage}: is another table than the one that rows were flushed to: it was deleted, and created again; {_WAYS_OUT}"
+            )
+        number, expected = head.number, told["plan"]
+        if expected is not None and (number is None or number < expected):
+            raise TableInconsistent(
+                f"{self.storage}, state partition {part}: rows up to plan {expected} were flushed, and it holds those up to "
+                f"{number}: the table went back in time; {_WAYS_OUT}"
+            )
+        return None if number == expected else number
+
+    def _check_history(
+        self, snapshot: Snapshot, part: int, head: Head, known: bytes | None, plans: Mapping[int, str]
+    ) -> None:
+        """Check that what the table holds, and the store does not know of, is of a plan of this history."""
+        number = self._check_number(snapshot, part, head, known)
+        if number is None:
+            return
+        plan_id = plans.get(number)
+        if plan_id is None or head.plan != word(plan_id):
+            raise TableInconsistent(
+                f"{self.storage}, state partition {part}: holds rows of a plan {number} that the store does not know: the store "
+                f"went back in time, or the flow was forgotten and begun again; {_WAYS_OUT}"
+            )
+
+
+def _missing(
+    file: TableFile, written: Written | None, minimum: str, *, replaces: bool = False
+) -> list[ChunkInfo]:
+    """The chunks of a file that have to be written; see `ChunkIndex.has`."""
+    if written is None:
+        return list(file.chunks)
+    index = ChunkIndex(one.with_id(minimum) for one in written.chunks)
+    return [one for one in file.chunks if not index.has(one.with_id(minimum), minimum, replaces=replaces)]
+
+
+def _known(snapshot: Snapshot, number: int | None, staged: StagedCount | None = None) -> bytes:
+    """What the store keeps. The version is the one that was looked at, not the one of the commit: between them another program may have written."""
+    told: dict[str, Any] = {"plan": number, "table": snapshot.table_id, "version": snapshot.version}
+    return json.dumps(told | ({} if staged is None else {"staged": staged.to_json()})).encode()
+
+
+def _version_of(known: Iterable[bytes | None]) -> int | None:
+    """The version of the table up to which the flow knows that nobody else has written."""
+    told = [json.loads(one)["version"] for one in known if one is not None]
+    return max(told, default=None)
+
+
+def _not_alone(flow: str, stage: str) -> str:
+    return (
+        f"stage {stage!r} of flow {flow!r} must be its only writer: stop the other one, and restore the table to the version before (RESTORE), "
+        "before anything else is written to it; if that would take back rows of the stage, restore table and store as they were at the same time. "
+        "Table.compact and Table.vacuum may be used at any time"
+    )
+
+
+def _same_type(stored: Any, declared: Any) -> bool:  # noqa: ANN401 - Arrow types
+    """Whether Delta's type of a column is the declared one; it knows no names of list elements."""
+    if pa.types.is_list(stored) and pa.types.is_list(declared):
+        return bool(stored.value_type == declared.value_type)
+    return bool(stored == declared)

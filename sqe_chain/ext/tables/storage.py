@@ -1,0 +1,355 @@
+"""What is needed of a place where a table lives: `sink`, `compacting` and `reading` know no more of it.
+
+There are three: Delta Lake (`directory`), Cassandra (`chunk_table`), and the memory of this process (`memory`). The rest relies on this: rows that are `put` are seen by
+nobody until a commit names them; a commit happens as a whole or not at all; it moves the *head* of a state partition, and fails
+if another one has moved it since it was looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, Protocol
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.tables import chunk_sets
+from sqe_chain.ext.tables.addresses import in_cassandra, in_memory
+from sqe_chain.ext.tables.chunk import ChunkInfo
+from sqe_chain.ext.tables.files import TableFile, files_of
+from sqe_chain.ext.tables.memtable import Flushed
+from sqe_chain.ext.tables.pruning import Bounds
+
+WAYS_OUT_OF_A_LOSS: Final = (
+    "another program or the disk has done that; restore it from a copy, or restore table and store as they were at the same time; or "
+    "ingest into another table (version=), from where inputs still are"
+)
+"""The end of texts about rows that were acknowledged, and are not there."""
+
+
+class Conflict(Exception):
+    """Another commit has moved the head, or has removed one of the files, since they were looked at. Nothing was done."""
+
+
+class Outdated(Conflict):
+    """What a snapshot names was deleted by a vacuum meanwhile: take a newer one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The markers of one state partition. Ids are digests (`word`), for some tables mark commits with numbers alone.
+
+    Attributes:
+        number: of the last plan whose rows the table holds; None: there is none.
+        plan: its id.
+        epoch: of the run that has claimed it; 0: none has.
+        run: its id.
+    """
+
+    number: int | None = None
+    plan: int | None = None
+    epoch: int = 0
+    run: int | None = None
+
+
+def word(text: str) -> int:
+    """A number that stands for a text: a digest of 63 bits."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a table: rows that were added together. Where a table has no files, the set of chunks that stands for one.
+
+    Attributes:
+        path: from the table's directory on.
+        size: bytes.
+        part: state partition.
+        statistics: of its columns, as Delta's log has them: numRecords, minValues, maxValues, nullCount.
+    """
+
+    path: str
+    size: int
+    part: int
+    statistics: str
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return int(json.loads(self.statistics)["numRecords"])
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What of a file is there already.
+
+    Attributes:
+        chunks: those that are whole, without chunk id.
+        size: bytes of all of them.
+    """
+
+    chunks: list[ChunkInfo]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reader wants. What is given may hold more; it has all of this.
+
+    Attributes:
+        columns: names of the columns to read.
+        partition_key: only its rows, as bytes; None: of all.
+        keys: bounds of key columns.
+        others: bounds of other columns, for the latest rows: an older version of a row may not be found by them.
+    """
+
+    columns: Sequence[str]
+    partition_key: bytes | None = None
+    keys: Mapping[str, Bounds] = field(default_factory=dict)
+    others: Mapping[str, Bounds] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Pieces:
+    """What was read, and counts of what was not.
+
+    Attributes:
+        tables: Arrow tables, each with the columns that it has of those wanted, and the sequence numbers.
+        row_groups: parts of files that were read.
+        row_groups_left_out: parts of files of which it was known that nothing in them is wanted.
+    """
+
+    tables: list[Any] = field(default_factory=list)
+    row_groups: int = 0
+    row_groups_left_out: int = 0
+
+
+class Snapshot(Protocol):
+    """A table as it was when it was looked at."""
+
+    @property
+    def version(self) -> int:
+        """Number of the commit, where commits are numbered; else 0."""
+
+    @property
+    def table_id(self) -> str:
+        """Another one for each table that was ever created."""
+
+    @property
+    def description(self) -> str:
+        """What was given at its creation."""
+
+    @property
+    def schema(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """What readers see, as an Arrow schema."""
+
+    def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
+        """The heads of state partitions; nothing that was acknowledged is missed."""
+
+    def files(self, part: int | None = None) -> list[StoredFile]:
+        """The files that make up the table, or a state partition, in the order of their paths."""
+
+    def foreign_file(self) -> str | None:
+        """A file that this library has not written; None: there is none."""
+
+    def foreign_commit(self, since: int) -> str | None:
+        """A commit of another program after a version, in words; None: there is none that is known of."""
+
+
+class Storage(Protocol):
+    """Where one table lives. It holds settings only, and can be pickled; connections are opened where it is used.
+
+    Every call raises `Unavailable` where there is no answer, and may be repeated then.
+    """
+
+    @property
+    def address(self) -> str:
+        """Where, without secrets."""
+
+    @property
+    def for_readers(self) -> bool:
+        """Whether several readers of one flow may write into it side by side: heads are then those of a flow and its readers."""
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether one commit can change all state partitions; else `overwrite` is never called."""
+
+    def check(self) -> list[str]:
+        """What is weak about its durability; see `Sink.check`."""
+
+    def remarks(self) -> list[str]:
+        """What is durable enough but worth knowing; see `Sink.remarks`."""
+
+    def snapshot(self) -> Any:  # noqa: ANN401 - a `Snapshot` of its own, or None
+        """The newest one; None: there is no table.
+
+        Raises:
+            TableAltered: a program has made it into something that this library cannot write, or it is damaged.
+        """
+
+    def snapshot_again(self) -> Any:  # noqa: ANN401 - a `Snapshot` of its own, or None
+        """The same for who writes flush after flush: it may go on from what this process has read of the table's log before."""
+
+    def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
+        """Create the table, if it is not there."""
+
+    def add_columns(self, snapshot: Any, columns: Sequence[Any]) -> None:  # noqa: ANN401 - its own snapshot
+        """Add columns (Arrow fields), which are null in the rows that are there.
+
+        Raises:
+            Conflict: somebody has changed the columns since.
+        """
+
+    def files_of(self, flushed: Flushed) -> list[TableFile]:
+        """The files of a flush; the same bytes for the same rows."""
+
+    def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
+        """Where a file of a flush is put, so that whoever repeats the flush finds it."""
+
+    def merged_path(self, snapshot: Any, part: int, digest: str) -> str:  # noqa: ANN401 - its own snapshot
+        """Where a file of a compaction is put."""
+
+    def written(self, path: str, file: TableFile) -> Written | None:
+        """What of a file is there already; None: nothing."""
+
+    def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo]) -> None:
+        """Write a file that no commit names yet, at least those of its chunks that are missing. What is there stays."""
+
+    def commit(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        flow: str,
+        stage: str,
+        before: Mapping[int, Head],
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """Move heads and add files of the same state partitions. When it returns it stays, whatever crashes.
+
+        Where files are added, it is one state partition, and one step.
+
+        Args:
+            snapshot: on which it was decided.
+            flow: of the heads.
+            stage: of the heads.
+            before: the heads on which it was decided.
+            after: what they become.
+            added: files that were `put`.
+            what: what is done, for the table's history.
+
+        Raises:
+            Conflict: one of the heads is another one by now; files were not added.
+        """
+
+    def replace(self, snapshot: Any, part: int, added: Sequence[StoredFile]) -> None:  # noqa: ANN401 - its own snapshot
+        """Replace all files of a state partition that the snapshot has by others with the same rows, in one step.
+
+        Raises:
+            Conflict: another compaction has done so since. Nothing was done.
+        """
+
+    def overwrite(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        flow: str,
+        stage: str,
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """Move the heads of all state partitions, add files and remove others, all in one step. When it returns it stays.
+
+        Args:
+            snapshot: on which it was decided.
+            flow: of the heads.
+            stage: of the heads.
+            after: what the heads become.
+            added: files that were `put`.
+            removed: files of the snapshot.
+            what: what is done, for the table's history.
+
+        Raises:
+            Conflict: one of the heads was moved since, or files were replaced by a compaction. Nothing was done.
+        """
+
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """Paths of those of these files that are not there as they were `put`."""
+
+    def lost(self, snapshot: Any) -> list[str]:  # noqa: ANN401 - its own snapshot
+        """Paths of files of a snapshot that are not there as they were `put`, as far as that is cheap to find out."""
+
+    def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own snapshot
+        """Rows of files of a snapshot.
+
+        Raises:
+            Outdated: they are not all there any more.
+            TableAltered: the newest snapshot names them, and one is gone or damaged.
+        """
+
+    def chunks(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        files: Sequence[StoredFile],
+        partition_key: bytes | None = None,
+    ) -> list[ChunkInfo]:
+        """The chunks in files of a snapshot, all or those of one partition key, with their chunk ids.
+
+        Raises:
+            Outdated: they are not all there any more.
+            TableAltered: see `read`.
+        """
+
+    def uri(self, path: str) -> str:
+        """The address of a file, for other programs.
+
+        Raises:
+            ConfigurationError: there are no files that other programs could read.
+        """
+
+    def vacuum(self, retain_hours: int) -> list[str]:
+        """Delete what no reader has needed since; returns what was deleted, in words or as paths.
+
+        Raises:
+            ConfigurationError: less than an hour: a flush at work has written what no commit names yet.
+        """
+
+
+def packing_at(address: str) -> Callable[[Flushed], list[TableFile]]:
+    """`Storage.files_of` of an address. Needs no driver."""
+    if in_cassandra(address):
+        return chunk_sets.files_of
+    return files_of
+
+
+def storage_at(address: str, options: Mapping[str, str] | None = None) -> Storage:
+    """The place at an address. Does not connect.
+
+    Args:
+        address: a directory, a URL that delta-rs understands, ``cassandra://…/keyspace/table``, or ``memory://NAME/TABLE``.
+        options: logins and settings of that place.
+
+    Raises:
+        ConfigurationError: it cannot be read, or a package is missing.
+    """
+    if in_cassandra(address):
+        try:
+            from sqe_chain.ext.tables.cassandra import chunk_table_at  # noqa: PLC0415 - a driver
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "cassandra":
+                raise
+            raise ConfigurationError(
+                "a table in Cassandra needs its driver: pip install 'sqe-chain[tables,cassandra]'"
+            ) from error
+        return chunk_table_at(address, options or {})
+    if in_memory(address):
+        from sqe_chain.ext.tables.memory import MemoryTable  # noqa: PLC0415 - without delta-rs
+
+        return MemoryTable(address)
+    from sqe_chain.ext.tables.directory import TableDirectory  # noqa: PLC0415 - a driver
+
+    return TableDirectory(address, options)

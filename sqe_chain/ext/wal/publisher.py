@@ -1,0 +1,142 @@
+"""Publishes the records of a log to Kafka, in their order. A plain object; `DurableProducer` runs it in the background.
+
+>>> from sqe_chain.adapters.memory import MemoryLog
+>>> from sqe_chain.ext.wal import MemoryFiles, Publisher, Record, WriteAheadLog
+>>> broker, log = MemoryLog("publisher-example"), WriteAheadLog(MemoryFiles(), "robot.raw", 1)
+>>> broker.create_topic("robot.raw", 1)
+>>> log.append(Record(b"3 screws"))
+0
+>>> Publisher(log, broker).publish()
+1
+>>> [message.value() for message in broker.records("robot.raw")], log.position
+([b'3 screws'], 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from sqe_chain.errors import ConfigurationError, OutputTooLarge, PartitionsMismatch
+from sqe_chain.ext.wal.files import unwritable
+from sqe_chain.ext.wal.limits import MIB
+from sqe_chain.ext.wal.log import WriteAheadLog
+from sqe_chain.ext.wal.numbers import numbered
+from sqe_chain.ext.wal.reader import Reader
+
+if TYPE_CHECKING:
+    from sqe_chain.ports import Log, Output, Writer
+
+BATCH_RECORDS: Final = 5_000
+BATCH_BYTES: Final = 4 * MIB
+
+
+class Publisher:
+    """Publishes a log; for one thread, and one at a time for each log.
+
+    A batch is written, then Kafka acknowledges it, then the log notes that. A crash in between, or an error, repeats the
+    batch, with the same numbers in its headers (`sqe_chain.ext.wal.numbers`). The next batch is only written when all of this
+    one is acknowledged, so what is repeated never comes before its first time.
+
+    Args:
+        log: the log.
+        kafka: where its topic is.
+        batch_records: about how many records are written before their acknowledgement is waited for.
+        batch_bytes: the same in bytes.
+    """
+
+    def __init__(
+        self,
+        log: WriteAheadLog,
+        kafka: Log,
+        *,
+        batch_records: int = BATCH_RECORDS,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        self._log, self._kafka = log, kafka
+        self._limits = (batch_records, batch_bytes)
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._log_id = log.log_id.hex()
+
+    def publish(self) -> int:
+        """Publish the next durable records, and return when Kafka has acknowledged them; 0 if there are none.
+
+        After an error the next call begins where Kafka's last acknowledgement ended. Nothing is left out.
+
+        Raises:
+            ConfigurationError: the topic does not exist.
+            PartitionsMismatch: it has fewer partitions than the log.
+            OutputTooLarge: it does not accept a record for its size; the records before it were published.
+            OutputRefused: it refuses a record for another reason.
+            Unavailable: Kafka does not answer, or not all replicas do.
+            LogDamaged: the record is not in the log as it was appended.
+            LogUnwritable: the log cannot be read.
+        """
+        published = False
+        try:
+            count = self._publish()
+            published = True
+        except OSError as error:
+            raise unwritable(self._log.files, "read", error) from error
+        else:
+            return count
+        finally:
+            if not published:  # for whatever reason: the reader is beyond what Kafka has acknowledged
+                self.reset()
+
+    def _publish(self) -> int:
+        if self._reader is None:
+            self._reader = Reader(self._log, self._log.position)
+        if self._reader.offset >= self._log.end:
+            return 0
+        writer = self._writer or self._connected()  # first: nothing is read while Kafka is away
+        entries = self._reader.read(*self._limits)
+        outputs = [numbered(self._log.topic, self._log_id, entry) for entry in entries]
+        try:
+            writer.write(outputs)
+            writer.flush()
+        except OutputTooLarge:
+            # The writer does not say which. Those before it go on; the same call then says it of the record to blame.
+            self._one_by_one(writer, [entry.offset for entry in entries], outputs)
+        self._log.acknowledge(self._reader.offset)
+        return len(entries)
+
+    def _one_by_one(self, writer: Writer, offsets: Sequence[int], outputs: Sequence[Output]) -> None:
+        writer.flush()
+        for offset, output in zip(offsets, outputs, strict=True):
+            try:
+                writer.write([output])
+                writer.flush()
+            except OutputTooLarge as error:
+                raise OutputTooLarge(
+                    f"{error} It is the record at offset {offset} of the write-ahead log in {self._log.files.where}, and all records "
+                    "after it wait. A smaller max_record_bytes of the log refuses such records when they are appended"
+                ).at(self._log.topic, output[1]) from None
+            self._log.acknowledge(offset + 1)
+
+    def _connected(self) -> Writer:
+        topic = self._log.topic
+        info = self._kafka.describe([topic]).get(topic)
+        if info is None:
+            raise ConfigurationError(
+                f"Topic {topic} does not exist, so the records of the write-ahead log in {self._log.files.where} wait. Create it "
+                f"with {self._log.partitions} partitions or more"
+            ).at(topic)
+        if info.partitions < self._log.partitions:
+            raise PartitionsMismatch(
+                f"Topic {topic} has {info.partitions} partitions, the write-ahead log in {self._log.files.where} spreads its records "
+                f"over {self._log.partitions}. Add partitions to the topic"
+            ).at(topic)
+        self._writer = self._kafka.writer()
+        return self._writer
+
+    def reset(self) -> None:
+        """Give up the connection; the next call begins after what Kafka has acknowledged."""
+        writer, self._writer, self._reader = self._writer, None, None
+        if writer is not None:
+            writer.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.reset()

@@ -1,0 +1,185 @@
+"""What a directory holds, found when a log is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from sqe_chain.errors import LogDamaged, PartitionsMismatch
+from sqe_chain.ext.wal.files import Files
+from sqe_chain.ext.wal.identity import NAME as IDENTITY
+from sqe_chain.ext.wal.identity import TEMPORARY, Identity, read_identity, write_identity
+from sqe_chain.ext.wal.position import Position, make_position, read_position
+from sqe_chain.ext.wal.segment import (
+    SUFFIX,
+    Segment,
+    TornTail,
+    damaged,
+    entries,
+    groups,
+    header_size,
+    is_partly_written,
+    read_header,
+)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log as it was found.
+
+    Attributes:
+        identity: whose it is.
+        position: how far it was published.
+        segments: in order; the first one holds the first record that is not yet published, if there is one.
+        end: offset after the last record.
+        sequences: the next sequence number of each partition.
+    """
+
+    identity: Identity
+    position: Position
+    segments: list[Segment]
+    end: int
+    sequences: list[int]
+
+
+def recover(files: Files, wanted: Identity, *, accept_loss: bool) -> Recovered:
+    """Read what a locked directory holds; a new log is made in an empty one.
+
+    Whatever can be read of the last segment counts, also if it was never acknowledged, and is synced, before anything is
+    done with it. What was published entirely is deleted.
+
+    Args:
+        files: the directory, locked.
+        wanted: whose log it should be; its id is that of a new one.
+        accept_loss: go on if acknowledged records are missing, and note which.
+
+    Raises:
+        LogDamaged: something is not as it was written, or is missing.
+        PartitionsMismatch: the log has another number of partitions, or belongs to another topic.
+        OSError: the disk fails.
+    """
+    for name in files.names():
+        if name.endswith(TEMPORARY):
+            files.remove(name)
+    names = sorted(name for name in files.names() if name.endswith(SUFFIX))
+    identity = _identity(files, wanted, names)
+    segments = [read_header(files, name, identity.log_id, identity.partitions) for name in names]
+    position = read_position(files)
+    if position is None:
+        begin = segments[0].base if segments else 0
+        position = make_position(files, begin, begin)
+    sequences = _find_ends(files, segments, position.durable) if segments else [0] * identity.partitions
+    segments, spare = _needed(segments, position)
+    end = segments[-1].end if segments else position.published
+    losses = _losses(segments, position, end, identity.losses)
+    if losses:
+        if not accept_loss:
+            raise _lost(files, losses)
+        identity = replace(identity, losses=(*identity.losses, *losses))
+        write_identity(files, identity)
+        end = max(end, position.durable, position.published)
+    for segment in spare:
+        files.remove(segment.name)
+    return Recovered(identity, position, segments, end, sequences)
+
+
+def _identity(files: Files, wanted: Identity, segments: list[str]) -> Identity:
+    found = read_identity(files)
+    if found is None:
+        if segments:
+            raise LogDamaged(
+                f"{files.where}/{IDENTITY} is missing, but there are segments: restore it from a copy, or use another directory"
+            )
+        write_identity(files, wanted)
+        return wanted
+    if (found.topic, found.partitions) != (wanted.topic, wanted.partitions):
+        raise PartitionsMismatch(
+            f"The write-ahead log in {files.where} is for topic {found.topic} with partitions={found.partitions}, but is opened "
+            f"for {wanted.topic} with partitions={wanted.partitions}. Both are permanent, so that keys keep their partitions: "
+            "open it as it was made, or give the new one a directory of its own"
+        ).at(found.topic)
+    return found
+
+
+def _find_ends(files: Files, segments: list[Segment], durable: int) -> list[int]:
+    """Find where the records of each segment end; returns the next sequence numbers.
+
+    Args:
+        files: the directory.
+        segments: in order, at least one.
+        durable: everything before this offset was certainly synced.
+    """
+    for segment, following in pairwise(segments):
+        if following.previous == (segment.epoch, segment.base):
+            segment.end = following.previous_end
+        else:  # the one between is missing
+            _scan(files, segment)
+        segment.size = files.size(segment.name)
+    # What can be read may be in the memory of the operating system alone. It must not be published, and then be lost
+    # with the machine: its numbers would be given again.
+    files.sync(segments[-1].name)
+    return _scan(files, segments[-1], durable)
+
+
+def _needed(segments: list[Segment], position: Position) -> tuple[list[Segment], list[Segment]]:
+    """The segments from the first record on that is not published; and those before, which a crash may have left.
+
+    The last one is always needed: its header has the numbers.
+    """
+    first = max(len(segments) - 1, 0)
+    for index, segment in enumerate(segments[:-1]):
+        if segment.end > position.published:
+            first = index
+            break
+    return segments[first:], segments[:first]
+
+
+def _scan(files: Files, segment: Segment, durable: int | None = None) -> list[int]:
+    """Read a segment to its end, and set that; returns the next sequence numbers.
+
+    Args:
+        files: the directory.
+        segment: any.
+        durable: of the last segment: everything before this offset was synced. What comes after may have been written in part.
+    """
+    sequences, at = list(segment.sequences), header_size(len(segment.sequences))
+    segment.end = segment.base
+    try:
+        for found in groups(files, segment, at, files.size(segment.name)):
+            if found.first != segment.end:
+                raise damaged(
+                    files, segment, at, f"a group from offset {found.first} on follows {segment.end}"
+                )
+            entries(files, segment, found, sequences, at)
+            segment.end, at = found.first + found.count, found.after
+    except TornTail:
+        pass
+    except LogDamaged:
+        torn = durable is not None and segment.end >= durable and is_partly_written(files, segment, at)
+        if not torn:
+            raise
+    segment.size = at
+    return sequences
+
+
+def _losses(
+    segments: list[Segment], position: Position, end: int, known: tuple[tuple[int, int], ...]
+) -> list[tuple[int, int]]:
+    """The offsets of records that should be there and are not, and were not given up before."""
+    found, expected = list[tuple[int, int]](), position.published
+    for segment in segments:
+        if segment.base > expected:
+            found.append((expected, segment.base))
+        expected = max(expected, segment.end)
+    if position.durable > max(end, expected):
+        found.append((max(end, expected), position.durable))
+    return [loss for loss in found if not any(first <= loss[0] and loss[1] <= last for first, last in known)]
+
+
+def _lost(files: Files, losses: list[tuple[int, int]]) -> LogDamaged:
+    named = ", ".join(f"{first} to {end - 1}" for first, end in losses)
+    return LogDamaged(
+        f"The write-ahead log in {files.where} has acknowledged records that are missing now: offsets {named}. Look for segments "
+        "that were moved away, or cut by the file system, and restore them; or open the log with accept_loss=True, which notes "
+        "in log.json what is missing and goes on after it"
+    )

@@ -1,0 +1,270 @@
+"""Segment files: a header, then groups of records, each group written and synced at once.
+
+All numbers are little-endian. The header of a segment: `SQEWAL1` and a newline (8 bytes), id of the log (8), epoch (8),
+offset of its first record (8), epoch and first offset of the segment before it (8 each, 0 and 0: there is none) and where
+that one's records end (8), number of partitions (4), the next sequence number of each partition (8 each), CRC-32 of all that
+(4).
+
+A group: `WALg` (4), size of its frames in bytes (4), number of records (4), offset of the first one (8), CRC-32 of these
+20 bytes (4); the frames (see `sqe_chain.ext.wal.record`); `gLAW` (4).
+
+A group is acknowledged after it was synced, and the next one is written after that. So what was never acknowledged can only
+be at the end: the last group is cut off, as by a crash, and after it there is nothing, or zeros, which some file systems show
+after a loss of power. Or a part in its middle is missing, for disks write sectors in any order: whole sectors that read as zeros.
+Everything else that is wrong was right once, and is damage. The mark at the end of a group, in which no byte is zero, tells the
+two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+from sqe_chain.errors import LogDamaged
+from sqe_chain.ext.wal.files import Files
+from sqe_chain.ext.wal.record import Entry, decode
+
+MAGIC: Final = b"SQEWAL1\n"
+_HEAD: Final = Struct("<8s8sQQQQQI")
+_NUMBER: Final = Struct("<Q")
+_CRC: Final = Struct("<I")
+_GROUP: Final = Struct("<4sIIQ")
+_GROUP_BEGIN: Final = b"WALg"
+_GROUP_END: Final = b"gLAW"
+_GROUP_HEAD: Final = _GROUP.size + _CRC.size
+
+GROUP_OVERHEAD: Final = _GROUP_HEAD + len(_GROUP_END)
+"""Bytes of a group beside its frames."""
+SUFFIX: Final = ".wal"
+SECTOR: Final = 512
+"""Bytes that a disk writes as a whole, at least, or not at all."""
+_READ_AHEAD: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class Segment:
+    """One file.
+
+    Attributes:
+        name: of the file.
+        epoch: of its records.
+        base: offset of its first record.
+        previous: epoch and base of the segment before it; (0, 0): there is none.
+        previous_end: where that one's records end: at this one's base, unless records in between were given up.
+        sequences: the next sequence number of each partition, at its beginning.
+        size: bytes that can be trusted, of the last segment; bytes of the file, of others.
+        end: offset after its last record. Records after that were never acknowledged: the segment after it says so.
+    """
+
+    name: str
+    epoch: int
+    base: int
+    previous: tuple[int, int]
+    previous_end: int
+    sequences: tuple[int, ...]
+    size: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group, found in a file.
+
+    Attributes:
+        first: offset of its first record.
+        count: number of its records.
+        frames: their frames.
+        after: where the next group begins in the file.
+    """
+
+    first: int
+    count: int
+    frames: bytes
+    after: int
+
+
+def header_size(partitions: int) -> int:
+    """Bytes of a segment's header."""
+    return _HEAD.size + partitions * _NUMBER.size + _CRC.size
+
+
+def segment_name(base: int, epoch: int) -> str:
+    """The name of a segment's file; names are in the order of the log."""
+    return f"{base:020d}-{epoch:020d}{SUFFIX}"
+
+
+def header(log_id: bytes, segment: Segment) -> bytes:
+    """The bytes of a segment's header."""
+    numbers = (segment.epoch, segment.base, *segment.previous, segment.previous_end, len(segment.sequences))
+    content = _HEAD.pack(MAGIC, log_id, *numbers) + b"".join(map(_NUMBER.pack, segment.sequences))
+    return content + _CRC.pack(crc32(content))
+
+
+def read_header(files: Files, name: str, log_id: bytes, partitions: int) -> Segment:
+    """The header of a segment's file; size and end are not set.
+
+    Raises:
+        LogDamaged: it is not as it was written, or belongs to another log.
+    """
+    size = header_size(partitions)
+    found = files.read(name, 0, size)
+    if len(found) < size or _CRC.pack(crc32(found[: -_CRC.size])) != found[-_CRC.size :]:
+        raise LogDamaged(f"{files.where}/{name}: its header is damaged. {WAYS_OUT}")
+    magic, owner, epoch, base, *previous, previous_end, count = _HEAD.unpack_from(found)
+    if (magic, owner, count) != (MAGIC, log_id, partitions) or name != segment_name(base, epoch):
+        raise LogDamaged(
+            f"{files.where}/{name}: it is not a segment of this log, but of {owner.hex()} with {count} partitions, from offset "
+            f"{base} on; this log is {log_id.hex()} with {partitions}. Move it back to where it came from"
+        )
+    numbers = (_NUMBER.unpack_from(found, _HEAD.size + index * _NUMBER.size)[0] for index in range(count))
+    before = (previous[0], previous[1])
+    return Segment(name, epoch, base, before, previous_end, tuple(numbers), size, base)
+
+
+WAYS_OUT: Final = (
+    "Restore the file from a copy; or give its records up: move the file away and open the log with accept_loss=True, "
+    "which says what is missing and goes on after it"
+)
+"""The end of texts about damage."""
+
+
+def group(frames: Sequence[bytes], count: int, first: int) -> bytes:
+    """The bytes of a group.
+
+    Args:
+        frames: of its records, in any number of pieces.
+        count: how many records they are, at least one.
+        first: offset of the first one.
+    """
+    head = _GROUP.pack(_GROUP_BEGIN, sum(map(len, frames)), count, first)
+    return b"".join((head, _CRC.pack(crc32(head)), *frames, _GROUP_END))
+
+
+class TornTail(Exception):
+    """The rest of a file is a group that was being written; it was never acknowledged."""
+
+
+def groups(files: Files, segment: Segment, at: int, until: int) -> Iterator[Group]:
+    """The groups of a segment, from a place in its file on.
+
+    Args:
+        files: the directory.
+        segment: the segment.
+        at: where a group begins.
+        until: bytes of the file to look at.
+
+    Raises:
+        TornTail: what remains is the beginning of a group, with nothing or zeros after it.
+        LogDamaged: what remains is no group.
+    """
+    window, start = b"", at
+    while at < until:
+        found = _group(window, at - start)
+        if found is None and start + len(window) < until:
+            window, start = files.read(segment.name, at, min(_READ_AHEAD, until - at)), at
+            found = _group(window, 0)
+            if found is None and len(window) < until - at:
+                window = files.read(segment.name, at, min(_size_of(window), until - at))
+                found = _group(window, 0)
+        if found is None:
+            _judge(files, segment, at, until)
+        else:
+            at = start + found.after
+            yield replace(found, after=at)
+
+
+def entries(files: Files, segment: Segment, found: Group, sequences: list[int], at: int) -> list[Entry]:
+    """The records of a group.
+
+    Args:
+        files: for error texts.
+        segment: where the group was found.
+        found: the group.
+        sequences: the next sequence number of each partition; they are advanced.
+        at: where the group begins in the file, for error texts.
+
+    Raises:
+        LogDamaged: a checksum does not match.
+    """
+    made, position = list[Entry](), 0
+    for number in range(found.first, found.first + found.count):
+        one = decode(found.frames, position)
+        if one is None or one[0] >= len(sequences):
+            raise damaged(files, segment, at, f"the record at offset {number} has a wrong checksum")
+        partition, record, position = one
+        made.append(Entry(number, segment.epoch, partition, sequences[partition], record))
+        sequences[partition] += 1
+    if position != len(found.frames):
+        raise damaged(files, segment, at, f"{len(found.frames) - position} bytes follow its last record")
+    return made
+
+
+def damaged(files: Files, segment: Segment, at: int, found: str) -> LogDamaged:
+    """The error for what should not be there."""
+    return LogDamaged(
+        f"{files.where}/{segment.name}, byte {at:,}: {found}. It was acknowledged, and has changed since: the disk, or another "
+        f"program. {WAYS_OUT}"
+    )
+
+
+def _group(window: bytes, at: int) -> Group | None:
+    """The group at a place; None if it is not there as a whole, or not as it was written."""
+    begin = at + _GROUP_HEAD
+    if len(window) < begin:
+        return None
+    magic, size, count, first = _GROUP.unpack_from(window, at)
+    end = begin + size
+    if magic != _GROUP_BEGIN or len(window) < end + len(_GROUP_END) or not _head_is_sound(window, at):
+        return None
+    if window[end : end + len(_GROUP_END)] != _GROUP_END:
+        return None
+    return Group(first, count, window[begin:end], end + len(_GROUP_END))
+
+
+def _head_is_sound(window: bytes, at: int) -> bool:
+    end = at + _GROUP.size
+    return bool(crc32(memoryview(window)[at:end]) == _CRC.unpack_from(window, end)[0])
+
+
+def _size_of(window: bytes) -> int:
+    """Bytes of the group at the beginning, by its head."""
+    if len(window) < _GROUP_HEAD or not _head_is_sound(window, 0):
+        return len(window)
+    return int(_GROUP.unpack_from(window)[1]) + GROUP_OVERHEAD
+
+
+def is_partly_written(files: Files, segment: Segment, at: int) -> bool:
+    """Whether what remains of a file can be one group of which some sectors were never written: they read as zeros.
+
+    Args:
+        files: the directory.
+        segment: the last one.
+        at: where a group should begin.
+    """
+    rest = files.read(segment.name, at, files.size(segment.name) - at).rstrip(b"\0")
+    if len(rest) >= _GROUP_HEAD and _head_is_sound(rest, 0) and len(rest) > _size_of(rest):
+        return False  # another group follows, so this one was acknowledged
+    begin, bounds = 0, range(SECTOR - at % SECTOR, len(rest), SECTOR)
+    for end in bounds:
+        if not any(rest[begin:end]):
+            return True
+        begin = end
+    return False
+
+
+def _judge(files: Files, segment: Segment, at: int, until: int) -> None:
+    """Say what remains of a file where a group should begin: always raises."""
+    rest = files.read(segment.name, at, until - at).rstrip(b"\0")
+    if len(rest) < _GROUP_HEAD:
+        # A complete head may end with zeros, too; then nothing but zeros follows it.
+        if _GROUP_BEGIN.startswith(rest[: len(_GROUP_BEGIN)]):
+            raise TornTail
+        raise damaged(files, segment, at, "no group of records begins here")
+    if not _head_is_sound(rest, 0) or rest[: len(_GROUP_BEGIN)] != _GROUP_BEGIN:
+        raise damaged(files, segment, at, "the head of a group has a wrong checksum")
+    if len(rest) < _size_of(rest):
+        raise TornTail
+    raise damaged(files, segment, at, "a group does not end as it should")

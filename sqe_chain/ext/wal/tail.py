@@ -1,0 +1,185 @@
+"""The end of a log, where it is appended to: which segment is trusted, and when the epoch rises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Final, NamedTuple
+
+from sqe_chain.errors import LogFull
+from sqe_chain.ext.wal.files import Files, unwritable
+from sqe_chain.ext.wal.identity import TEMPORARY, write_whole
+from sqe_chain.ext.wal.limits import Limits
+from sqe_chain.ext.wal.recovery import Recovered
+from sqe_chain.ext.wal.segment import GROUP_OVERHEAD, Segment, group, header, header_size, segment_name
+
+_ZEROS: Final = 256 << 10
+"""Bytes that a file grows by, ahead of small groups: those that are then written are synced in half the time."""
+
+
+class Appended(NamedTuple):
+    """Records that are durable.
+
+    Attributes:
+        first: offset of the first one; the others follow.
+        epoch: of all of them.
+        sequences: the next sequence number of each partition before them.
+    """
+
+    first: int
+    epoch: int
+    sequences: tuple[int, ...]
+
+
+class Tail:
+    """Appends groups; for one thread. Others may read what the lock guards.
+
+    Args:
+        files: the directory.
+        found: what is in it.
+        limits: of the log.
+        now_ms: the time, for epochs.
+        full: makes the error for a log without room.
+
+    Attributes:
+        lock: guards the rest.
+        segments: all of them, in order; the last one may be appended to.
+        end: offset after the last durable record.
+        used: bytes of the segments.
+        epoch: of the last segment; 0 if there is none.
+        appended: what was appended last; None: nothing since the log was opened.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        found: Recovered,
+        limits: Limits,
+        now_ms: Callable[[], int],
+        full: Callable[[], LogFull],
+    ) -> None:
+        self.lock = Lock()
+        self.segments, self.end, self.used = found.segments, found.end, 0
+        self.epoch = found.segments[-1].epoch if found.segments else 0
+        self._files, self._limits, self._now_ms, self._full = files, limits, now_ms, full
+        self._log_id, self._sequences = found.identity.log_id, found.sequences
+        self._header = header_size(found.identity.partitions)
+        self.appended: Appended | None = None
+        self._active: Segment | None = None
+        self._filled = 0  # bytes of its file, with the zeros
+        self._epoch_used = True
+        self.used = sum(segment.size for segment in found.segments)
+        if found.segments:
+            self._cut(found.segments[-1])  # a torn tail, or zeros
+
+    def append(self, frames: Sequence[bytes], partitions: Sequence[int]) -> Appended:
+        """See `WriteAheadLog.append_frames`."""
+        count = len(partitions)
+        data = group(frames, count, self.end)
+        segment = self._segment_for(len(data))
+        # In doubt until it is done: whatever ends this early, the next group begins another segment, with a greater epoch.
+        self._active, self._epoch_used = None, True
+        try:
+            self._write(segment, data)
+            self._files.sync(segment.name)
+        except BaseException as error:
+            # Nobody knows what of it the disk has, or will have. What was acknowledged was synced before: the next segment begins there.
+            self._cut(segment)
+            if isinstance(error, OSError):
+                raise unwritable(self._files, "appended to", error) from error
+            raise  # of a signal
+        before = tuple(self._sequences)
+        sequences, size = list(before), len(data)
+        for partition in set(partitions):
+            sequences[partition] += partitions.count(partition)
+        appended = Appended(self.end, segment.epoch, before)
+        with self.lock:  # no calls in here, so no signal comes between
+            segment.size += size
+            self.used += size
+            segment.end = self.end = self.end + count
+            self._sequences, self.appended = sequences, appended
+            self._active, self._epoch_used = segment, False
+        return appended
+
+    def _write(self, segment: Segment, data: bytes) -> None:
+        """Write a group; before a small one that makes the file grow, also the zeros that the next ones are written over."""
+        end, zeros = segment.size + len(data), 0
+        if end > self._filled and len(data) <= _ZEROS // 4:
+            limits = self._limits
+            zeros = min(_ZEROS, limits.segment_bytes - end, limits.max_bytes - self.used - len(data))
+        self._files.write(segment.name, segment.size, data, max(0, zeros))
+        self._filled = max(self._filled, end + max(0, zeros))
+
+    def close(self) -> None:
+        """Cut off what is only zeros. The log is as good with it."""
+        if self._active is not None and self._filled > self._active.size:
+            self._cut(self._active)
+        self._active = None
+
+    def room(self) -> int:
+        """See `WriteAheadLog.room`."""
+        return max(0, self._limits.max_bytes - self.used - self._header - GROUP_OVERHEAD)
+
+    def drop_first(self, size: int) -> None:
+        """Forget the first segment, after its file was deleted.
+
+        Args:
+            size: of the file.
+        """
+        with self.lock:
+            del self.segments[0]
+            self.used -= size
+
+    def _segment_for(self, size: int) -> Segment:
+        """The segment to append a group to; a new one where the last is full, or not to be trusted."""
+        active = self._active
+        if (
+            active is not None
+            and active.size + size > self._limits.segment_bytes
+            and active.end > active.base
+        ):
+            active = None
+        new = self._header if active is None else 0
+        if self.used + new + size > self._limits.max_bytes:
+            raise self._full()
+        return active or self._new_segment()
+
+    def _new_segment(self) -> Segment:
+        self.close()
+        if self._epoch_used:
+            self.epoch = max(self.epoch + 1, self._now_ms())
+        # If this fails, there may be a file of this name after a crash. So the next one has another epoch, and name.
+        self._epoch_used = True
+        last = self.segments[-1] if self.segments else None
+        segment = Segment(
+            segment_name(self.end, self.epoch),
+            self.epoch,
+            self.end,
+            (last.epoch, last.base) if last else (0, 0),
+            last.end if last else self.end,
+            tuple(self._sequences),
+            self._header,
+            self.end,
+        )
+        try:
+            write_whole(self._files, segment.name, header(self._log_id, segment))
+        except OSError as error:
+            for name in (segment.name + TEMPORARY, segment.name):
+                with suppress(OSError):
+                    self._files.remove(name)
+            raise unwritable(self._files, "appended to", error) from error
+        with self.lock:
+            self.segments.append(segment)
+            self.used += segment.size
+        self._active, self._epoch_used, self._filled = segment, False, segment.size
+        return segment
+
+    def _cut(self, segment: Segment) -> None:
+        """Cut off what follows the acknowledged records of a segment, if the disk lets us."""
+        with suppress(OSError):
+            self._files.truncate(segment.name, segment.size)
+        with suppress(OSError):
+            size = self._files.size(segment.name)
+            with self.lock:
+                self.used += size - segment.size

@@ -1,4 +1,0 @@
-"""Implementations of `sqe_chain.ports.Log`: `kafka` (the product) and `memory` (tests, notebooks).
-
-Importing this package loads no driver.
-"""

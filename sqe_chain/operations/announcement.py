@@ -1,0 +1,217 @@
+"""Announcing: the newest state of every key is published once more, for receivers of `changes()`.
+
+After a rebuild with other results, receivers get a new state only when its key changes again. An announcement publishes
+all states. It is a run of the flow, which claims and recovers first, and a plan of its own; see
+`sqe_chain.protocol.announcer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from sqe_chain.errors import ChainError, ConfigurationError, NotCaughtUp, ServiceStopped, Superseded
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, StageNode
+from sqe_chain.operations.progress import read_plan
+from sqe_chain.protocol import inputs
+from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.announcer import Announcer, origin_of
+from sqe_chain.protocol.cutting import silent_limits
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import Announced
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.planning import announcement_plan
+from sqe_chain.protocol.results import AnnouncementResult
+from sqe_chain.task.states import Claim
+
+Digests = dict[str, tuple[str, ...]]
+
+
+def stages_to_announce(flow: CompiledFlow, names: Sequence[str] = ()) -> list[StageNode]:
+    """The stages whose states can be announced.
+
+    Args:
+        flow: the flow.
+        names: of the stages wanted; none: all with outputs after `changes()`.
+
+    Raises:
+        ConfigurationError: there is no such stage, it has no `changes()`, or what comes after them needs to know the input
+            that changed a state.
+    """
+    known = {stage.name: stage for stage in flow.stages if list(_after_changes(flow, stage))}
+    if not known:
+        raise ConfigurationError(
+            f"flow {flow.name!r}: there is nothing to announce: no stage has changes() with an output"
+        )
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(
+                f"flow {flow.name!r}: there is no stage {name!r} with changes(); those that can be announced: "
+                f"{', '.join(known)}"
+            )
+    found = [stage for name, stage in known.items() if not names or name in names]
+    for stage in found:
+        _check(flow, stage)
+    return found
+
+
+def _check(flow: CompiledFlow, stage: StageNode) -> None:
+    """Check that what a stage announces follows from its states alone."""
+    if not stage.stage_kind.states_by_key or stage.codec is None:
+        raise ConfigurationError(
+            f"{stage.declared_at}: stage {stage.name!r} of kind {stage.kind!r} stores other rows than one state for each key: they "
+            "cannot be announced; name the others with --stage"
+        )
+    for node in _after_changes(flow, stage):
+        takes_context = (isinstance(node, FunctionNode) and node.takes_context) or (
+            isinstance(node, KeyedNode) and node.key_takes_context
+        )
+        if takes_context:
+            raise ConfigurationError(
+                f"{node.declared_at}: {node.called} after changes() of stage {stage.name!r} takes the context: which input changed "
+                "a state last is not stored, so it cannot be announced; do without the context there, or name the other "
+                "stages with --stage"
+            )
+
+
+def _after_changes(flow: CompiledFlow, stage: StageNode) -> Iterator[Node]:
+    """The operators and outputs after `changes()` of a stage."""
+    pending: list[Node] = [node for node in flow.children[stage.index] if isinstance(node, ChangesNode)]
+    while pending:
+        node = pending.pop(0)
+        if not isinstance(node, ChangesNode):
+            yield node
+        pending += flow.children[node.index]
+
+
+@dataclass(slots=True)
+class Announcement:
+    """Announces the states of a flow.
+
+    May be killed and repeated: what was sealed is finished by whoever starts next, be it this or the service, and states
+    that were announced are not announced again until a batch has been processed.
+
+    Args:
+        env: the flow and its ports; its engine finishes a batch that another run has left unfinished.
+        stages: names of the stages; none: all with outputs after `changes()`.
+        stopped: whether to end before anything is sealed.
+    """
+
+    env: Environment
+    stages: Sequence[str] = ()
+    stopped: Callable[[], bool] = lambda: False
+    _service: Aggregation | None = None
+
+    def run(self) -> AnnouncementResult:
+        """Claim, recover, announce. The flow's own runs are fenced off.
+
+        Returns:
+            What was published; acknowledged when this returns.
+
+        Raises:
+            ConfigurationError: see `stages_to_announce`.
+            NotCaughtUp: receivers have newer states, or all inputs were created again and not read since; nothing was published.
+            PoisonError: user code fails on a state, or what it gives would not be accepted; nothing was published.
+            Superseded: another run has claimed the flow.
+            ServiceStopped: as `Aggregation.start`, or asked to stop.
+        """
+        env = self.env
+        stages = stages_to_announce(env.flow, self.stages)
+        self._service = service = Aggregation(env)
+        try:
+            service.start()
+            last, mine = service.last, service.claimed
+            if last is None or mine is None:
+                raise AssertionError("start() sets both")
+            check_caught_up(env.flow, last)
+            result = self._announce(service, last, mine, stages)
+            self._check_still_mine(mine)
+        finally:
+            with suppress(ChainError):  # then the next run waits until the heartbeat has stopped
+                service.leave()
+        env.emit(Announced(result.plan, dict(result.outputs), result.known))
+        return result
+
+    def beat(self) -> bool:
+        """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
+        return self._service is None or self._service.beat()
+
+    def _announce(
+        self, service: Aggregation, last: Plan, mine: Claim, stages: Sequence[StageNode]
+    ) -> AnnouncementResult:
+        env, announcer = self.env, Announcer(self.env, mine)
+        digests, outputs, known = Digests(), dict[str, int](), list[str]()
+        if origin_of(last) is None and last.layout.gone:
+            raise NotCaughtUp(
+                f"flow {env.flow.name!r}: {', '.join(last.layout.gone)} was created again and nothing has been read since, so "
+                "what is announced has no record to begin its chain with. Nothing was announced; let the service read "
+                "something, then announce"
+            )
+        before = self._announced_before(last)
+        topics = inputs.describe(env.flow, env.log)
+        for stage in stages:
+            found = []
+            for part in range(env.flow.state_partitions):
+                if self.stopped():
+                    self._check_still_mine(mine)
+                    raise ServiceStopped(f"flow {env.flow.name!r}: asked to stop; nothing was announced")
+                look = partial(announcer.look, last, stage, part, topics)
+                found.append(env.retry.call(f"read the states of stage {stage.name}", look))
+            stage_digests, count = tuple(digest for digest, _ in found), sum(number for _, number in found)
+            if before.get(stage.name) == stage_digests:
+                known.append(stage.name)
+            elif count:
+                digests[stage.name], outputs[stage.name] = stage_digests, count
+        if digests:
+            plan = announcement_plan(last, mine, env.clock.now_ms(), digests)
+            service.owned.apply_empty(plan)
+            last = plan
+        return AnnouncementResult(last.number, outputs, tuple(known))
+
+    def _announced_before(self, plan: Plan | None) -> Digests:
+        """The newest announcement of each stage since the last batch."""
+        env, found, before = self.env, Digests(), plan
+        while before is not None and before.empty:  # bounded by the plans kept
+            for name, digests in before.announced.items():
+                found.setdefault(name, digests)
+            before = read_plan(env, env.flow.name, before.number - 1)
+        return found
+
+    def _check_still_mine(self, mine: Claim) -> None:
+        """Check the claim once more: otherwise another run may have published newer states already."""
+        home, _ = self.env.home.home(self.env.flow.name)
+        if home is None or (home.epoch, home.run_id) != (mine.epoch, mine.run_id):
+            raise Superseded(
+                f"flow {self.env.flow.name!r}: run {home.run_id if home else '(none)'} has claimed it during the announcement; "
+                "announce again if receivers need its states"
+            )
+
+
+def check_caught_up(flow: CompiledFlow, last: Plan) -> None:
+    """Check that receivers have no newer states than the flow.
+
+    Args:
+        flow: the flow.
+        last: its last plan, finished.
+
+    Raises:
+        NotCaughtUp: after a rebuild or a rewind, inputs have to be read again whose outputs receivers have.
+    """
+    offsets = last.next_offsets()
+    limits = silent_limits(offsets, last.silent_until) or silent_limits(offsets, last.published_until)
+    if limits is None and last.unfinished is None and not last.closes.pending:
+        return
+    if limits is not None:
+        tp, until = next((tp, until) for tp, until in sorted(limits.items()) if until > offsets[tp])
+        what = f"{tp[0]}[{tp[1]}] has to be read again up to {until}, it has read up to {offsets[tp]}"
+    elif last.closes.pending:
+        what = "its windows have to be closed again where they were closed before"
+    else:
+        what = "a batch that was published in part has to be done again"
+    raise NotCaughtUp(
+        f"flow {flow.name!r}: its states are older than what its receivers have: {what}. Nothing was announced; start the "
+        "service until it has caught up, then announce"
+    )

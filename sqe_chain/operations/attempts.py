@@ -1,0 +1,234 @@
+"""Attempts at folding a flow again: which exist, which can be resumed, and how their states are deleted.
+
+An attempt is a second flow, ``FLOW.again-EPOCH``. Its last plan is marked as that of an attempt (`Plan.attempt`). As long
+as this plan is the last one in its home record, and the flow does not keep its states there, it can be resumed. To close
+an attempt is one step: a plan without the mark is written to its home record. That is done
+
+* when its states have become the flow's, before the flow leaves them for those of another attempt;
+* when its states are to be deleted, before the first row is deleted.
+
+Where rows are deleted, the header gets the number of a plan that no other run knows: then no older run can write there
+again, and no older home record fits these headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from sqe_chain.errors import StoreInconsistent, Superseded
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.operations.progress import read_plan
+from sqe_chain.ports import Header, Home, StateStore, Views
+from sqe_chain.protocol.claim import check_claim
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.layout import Layout
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.task.states import Claim, chunk_size
+
+LOOK_BACK = 50
+"""An attempt is looked for under the names made from the last so many epochs."""
+_CELLS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A second flow that the home store knows.
+
+    Attributes:
+        name: its name.
+        home: its home record.
+        plan: its last plan.
+    """
+
+    name: str
+    home: Home
+    plan: Plan
+
+    @property
+    def open(self) -> bool:
+        """Whether it is at work, or was interrupted and can be resumed."""
+        return self.plan.attempt >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The attempts at folding one flow again.
+
+    Args:
+        env: the flow and its ports.
+        mine: this run's claim of the flow.
+    """
+
+    env: Environment
+    mine: Claim
+
+    def known(self) -> Iterator[Attempt]:
+        """All attempts that the home store knows, the newest first.
+
+        Raises:
+            Superseded: a newer run has claimed the flow.
+        """
+        for epoch in range(self.mine.epoch, max(0, self.mine.epoch - LOOK_BACK), -1):
+            attempt = self._find(name_of(self.env.flow, epoch))
+            if attempt is not None:
+                yield attempt
+
+    def close(self, names: Collection[str]) -> None:
+        """Make sure that none of these attempts can be resumed; the flow's own name is none.
+
+        Raises:
+            Superseded: a newer run has claimed the flow.
+        """
+        for name in sorted(names):
+            attempt = self._find(name) if name != self.env.flow.name else None
+            if attempt is not None and attempt.open:
+                self._close(attempt)
+
+    def delete(self, attempt: Attempt) -> None:
+        """Close an attempt, delete its states, and forget it."""
+        if attempt.open:
+            attempt = self._close(attempt)
+        home, plan = attempt.home, attempt.plan
+        # The flow itself may have written there later, with epochs of its own.
+        epoch = max(home.epoch, self.mine.epoch)
+        tombstone = Header(epoch, self.mine.run_id, plan.number, plan.plan_id)
+        for stage in self.env.flow.stages:
+            if stage.name in plan.layout.stages:
+                self.clear(stage, attempt.name, cells_of(plan.layout, stage), tombstone)
+        self._set_home(attempt.name, home, replace(home, number=-1, plan_id=""), None, plan.number + 1)
+
+    def delete_leftovers(self, stored_in: dict[str, str], tombstone: Header) -> None:
+        """Delete what is stored under the flow's own name, which it leaves when it is folded again for the first time.
+
+        Args:
+            stored_in: stage -> name of the flow under which its states are stored now.
+            tombstone: the header that cleared cells get.
+        """
+        name = self.env.flow.name
+        for stage in self.env.flow.stages:
+            if stored_in.get(stage.name, name) == name:
+                continue
+            store, first = self.env.ports.store(stage), 0
+            # Ends at the first block of cells without a header: older layouts may have had more cells than today's.
+            while self._headers(name, stage, range(first, first + _CELLS)):
+                for cell in range(first, first + _CELLS):
+                    # Repeated as one: a scan is many calls.
+                    look = partial(_has_rows, store, name, stage, cell)
+                    if self.env.retry.call("look for old states", look):
+                        self.clear(stage, name, range(cell, cell + 1), tombstone)
+                first += _CELLS
+
+    def is_free(self, name: str) -> bool:
+        """Whether no store holds anything under this name; also where the home store has lost its record."""
+        home, _ = self.env.home.home(name)
+        stages = self.env.flow.stages
+        return home is None and not any(self._headers(name, stage, range(_CELLS)) for stage in stages)
+
+    def clear(self, stage: StageNode, flow: str, cells: range, tombstone: Header) -> None:
+        """Delete states of a stage that are no longer needed.
+
+        Args:
+            stage: the stage.
+            flow: name of the flow under which they are stored.
+            cells: its cells there.
+            tombstone: the header that each cell gets before its first row is deleted.
+        """
+        for cell in cells:
+            # Repeated as one: it scans, and begins with the header that it finds.
+            self.env.retry.call("delete old states", partial(self._clear_cell, stage, flow, cell, tombstone))
+
+    # ------------------------------------------------------------------ small parts
+
+    def _find(self, name: str) -> Attempt | None:
+        env = self.env
+        home, _ = env.home.home(name)
+        plan = read_plan(env, name, home.number) if home is not None and home.number >= 0 else None
+        if home is None or plan is None:
+            return None
+        check_claim(env, self.mine)  # else it may be one that a newer run has made the flow's states of
+        return Attempt(name, home, plan)
+
+    def _close(self, attempt: Attempt) -> Attempt:
+        """In one step, fence off whoever works on the attempt, and take the mark away."""
+        home, last = attempt.home, attempt.plan
+        ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
+        plan = replace(
+            last,
+            number=last.number + 1,
+            previous_id=last.plan_id,
+            epoch=home.epoch + 1,
+            run_id=self.mine.run_id,
+            ranges=ranges,
+            exclusions=(),
+            attempt=-1,
+        ).with_id()
+        after = Home(home.epoch + 1, "", "", plan.number, plan.plan_id)
+        self._set_home(attempt.name, home, after, plan.to_bytes(), plan.number)
+        return Attempt(attempt.name, after, plan)
+
+    def _set_home(self, name: str, before: Home, after: Home, plan: bytes | None, drop_below: int) -> None:
+        stored = self.env.home.set_home(name, before, after, plan, drop_below)
+        if stored != after:
+            raise Superseded(f"{name}: another run works there: {stored}; nothing was changed")
+
+    def _headers(self, flow: str, stage: StageNode, cells: range) -> bool:
+        return any(self.env.store(stage).headers(flow, stage.name, cells))
+
+    def _clear_cell(self, stage: StageNode, flow: str, cell: int, tombstone: Header) -> None:
+        store = self.env.ports.store(stage)
+        header = store.headers(flow, stage.name, [cell])[0]
+        # Not bounded: each further round means that an older run has stamped the header, or written there, in between.
+        while header is not None:
+            # Else the header may be that of a newer run, whose epoch this one must not take.
+            check_claim(self.env, self.mine)
+            # Never older than what is stored: the flow itself may have written here, after a switch to this attempt, and
+            # have begun the next plan.
+            after = replace(
+                tombstone,
+                epoch=max(tombstone.epoch, header.epoch),
+                number=max(tombstone.number, header.number + bool(header.begun_id)),
+            )
+            header = self._empty(stage, flow, cell, header, after)
+
+    def _empty(
+        self, stage: StageNode, flow: str, cell: int, header: Header, tombstone: Header
+    ) -> Header | None:
+        """Delete all rows of a cell.
+
+        Returns:
+            None: they are deleted. A header: that of an older run, which has come before the first write.
+        """
+        store = self.env.ports.store(stage)
+        rows: list[tuple[bytes, bytes | None]] = [
+            (key, None) for key, _ in store.scan(flow, stage.name, cell)
+        ]
+        views = Views(stage.view, {}) if stage.view in store.views else None
+        while rows or header != tombstone:
+            size = chunk_size(store, rows, views)
+            stored = store.write(flow, stage.name, cell, header, tombstone, rows[:size], views)
+            if stored != tombstone:
+                if stored is not None and stored != header != tombstone and stored.epoch <= tombstone.epoch:
+                    return stored
+                raise StoreInconsistent(
+                    f"{flow}/{stage.name}/{cell}: is at {stored}, though no run should work there any more; the flow itself "
+                    "is as it should be. Start again"
+                )
+            header, rows = tombstone, rows[size:]
+        return None
+
+
+def _has_rows(store: StateStore, flow: str, stage: StageNode, cell: int) -> bool:
+    return any(store.scan(flow, stage.name, cell))
+
+
+def name_of(flow: CompiledFlow, epoch: int) -> str:
+    """The name of the attempt that begins with this epoch of the flow's claim."""
+    return f"{flow.name}.again-{epoch}"
+
+
+def cells_of(layout: Layout, stage: StageNode) -> range:
+    """The cells of a stage under a layout."""
+    return range(layout.state_partitions * layout.stages[stage.name].buckets)

@@ -1,7 +1,0 @@
-"""A store in Cassandra. Needs the extra `cassandra`."""
-
-from sqe_chain.stores.cassandra.address import open_address
-from sqe_chain.stores.cassandra.settings import CassandraSettings
-from sqe_chain.stores.cassandra.store import CassandraStore
-
-__all__ = ["CassandraSettings", "CassandraStore", "open_address"]

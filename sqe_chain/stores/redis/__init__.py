@@ -1,7 +1,0 @@
-"""A store in Redis: one server, a cluster, or a master behind sentinels. Needs the extra `redis`."""
-
-from sqe_chain.stores.redis.address import open_address
-from sqe_chain.stores.redis.settings import RedisSettings
-from sqe_chain.stores.redis.store import RedisStore
-
-__all__ = ["RedisSettings", "RedisStore", "open_address"]

@@ -1,0 +1,275 @@
+"""The operators without state (map, filter, …), compiled: what reaches a stage or an output is appended to a `Collector`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+from weakref import finalize
+
+from sqe_chain.codecs import Codec, codec_for
+from sqe_chain.codecs.registry import codec_tagged, tag_of
+from sqe_chain.envelope.partitioner import key_bytes, key_of_each
+from sqe_chain.errors import ConfigurationError, PoisonError
+from sqe_chain.flow.batches import MapBatchesNode
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.context import Context, Origin
+from sqe_chain.flow.fields import compiled
+from sqe_chain.flow.functions import DeclaredFunction
+from sqe_chain.flow.nodes import FunctionNode, KeyedNode, Node, OutputNode, SourceNode, StageNode
+from sqe_chain.flow.stage_kind import Side
+from sqe_chain.flow.units import Push, number
+from sqe_chain.stages.record_work import pack_key_and_id
+from sqe_chain.task.batch_steps import BatchStep
+from sqe_chain.task.collector import Collector
+from sqe_chain.task.operator_text import functions_of, operators_after
+from sqe_chain.task.reached import batches_after, order_matters
+from sqe_chain.task.watched import Passing, is_watched, watched_names
+
+Encode = Callable[[Any], bytes]
+Leaving = tuple[str, Encode, Callable[[bytes], Any] | None]
+"""Of values on their way into an output: what the envelope says of their type, their encoding, and what reads that, unless the codec
+writes only what it reads."""
+_PLAIN: Final = frozenset({dict, list, str, bytes, int, float, bool})
+"""Types without fields, which might hold something else than was declared."""
+IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
+"""Nobody can change a text or a number: functions may share it."""
+
+
+class Compiler:
+    """Compiles the operators after a node.
+
+    Args:
+        flow: the flow.
+        collector: where units and payloads arrive.
+        now_ms: the batch's clock for contexts.
+        shuffled: stages (by index) that come after a shuffle: their units are serialized at once.
+    """
+
+    def __init__(
+        self, flow: CompiledFlow, collector: Collector, now_ms: int, shuffled: frozenset[int]
+    ) -> None:
+        self._flow = flow
+        self._collector = collector
+        self._now_ms = now_ms
+        self._shuffled = shuffled
+
+    def after(self, node: StageNode, side: Side = "") -> Push | None:
+        """The function that takes what a stage gives; None when nobody wants it.
+
+        Args:
+            node: the stage.
+            side: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
+        """
+        bind = bound(self._flow, node, side, self._shuffled)
+        if bind is None:
+            return None
+        push: Push = bind(self._now_ms, self._collector)
+        return push
+
+    def after_source(self, node: SourceNode, origin_of: Callable[[int], Origin]) -> RunFunction:
+        """The function that takes what a source gives, for a run of records.
+
+        Args:
+            node: the source.
+            origin_of: number of a record in the block -> its origin.
+        """
+        first, batches = self._run(node, origin_of), batches_after(self._flow, node)
+        if not batches:
+            return first
+        collector, ordered = self._collector, order_matters(self._flow)
+        steps = [(one.index, self._step(one), self._run(one, origin_of)) for one in batches]
+
+        def run(
+            inputs: Sequence[int],
+            values: Sequence[Any],
+            keys: Sequence[bytes | None],
+            paths: Sequence[bytes],
+            failed: Callable[[int, Exception], bool],
+        ) -> None:
+            first(inputs, values, keys, paths, failed)
+            for index, step, then in steps:
+                given = collector.batches[index].taken()
+                if ordered:
+                    given.sort()
+                made = step.apply(given, failed)
+                then(made.inputs, made.values, made.keys, made.paths, failed)
+            if ordered:
+                collector.sort()
+
+        return run
+
+    def _run(self, node: SourceNode | MapBatchesNode, origin_of: Callable[[int], Origin]) -> RunFunction:
+        bind = bound(self._flow, node, "", self._shuffled)
+        if bind is None:
+            raise AssertionError(f"{node.declared_at}: checked before a flow runs")
+        run: RunFunction = bind(self._now_ms, self._collector, origin_of)
+        return run
+
+    def _step(self, node: MapBatchesNode) -> BatchStep:
+        known = _known(self._flow)
+        place = len(self._flow.nodes), node.index, "batches", frozenset[int]()
+        if place not in known:
+            known[place] = BatchStep(node)
+        step: BatchStep = known[place]
+        return step
+
+
+RunFunction = Callable[
+    [Sequence[int], Sequence[Any], Sequence[bytes | None], Sequence[bytes], Callable[[int, Exception], bool]],
+    None,
+]
+"""Takes numbers of records, values, keys, paths, and what is told of a failure: number and error; if that returns True, the
+run ends."""
+
+
+def bound(flow: CompiledFlow, node: Node, side: Side, shuffled: frozenset[int]) -> Callable[..., Any] | None:
+    """The function `bind` of the operators after a node, compiled once for each flow; see `operators_after`."""
+    known, watched = _known(flow), is_watched()
+    place = len(flow.nodes), node.index, f"{side} watched" if watched else side, shuffled
+    if place not in known:
+        found = operators_after(flow, node, side, shuffled)
+        if found is not None:
+            names = _names(flow, found.nodes)
+            names = watched_names(flow, found.nodes, names) if watched else names
+            known[place] = compiled(found.title, found.source, "bind", names)
+        else:
+            known[place] = None
+    bind: Callable[..., Any] | None = known[place]
+    return bind
+
+
+def _known(flow: CompiledFlow) -> dict[tuple[int, int, str, frozenset[int]], Any]:
+    """What was compiled for a flow."""
+    known = _BOUND.get(id(flow))
+    if known is None:
+        known = _BOUND[id(flow)] = {}
+        finalize(flow, _BOUND.pop, id(flow), None)
+    return known
+
+
+_BOUND: Final[dict[int, dict[tuple[int, int, str, frozenset[int]], Any]]] = {}
+"""Flows by their identity, as long as they live."""
+
+
+def _names(flow: CompiledFlow, nodes: Sequence[Node]) -> dict[str, Any]:
+    """What the text refers to."""
+    names: dict[str, Any] = {
+        "Context": Context,
+        "EVERY_PART": key_of_each(flow.state_partitions),
+        "key_bytes": key_bytes,
+        "number": number,
+        "encoded": partial(_encoded, flow, {}),
+        "passing": partial(_passing, flow, {}),
+        **functions_of(nodes),
+    }
+    for node in nodes:
+        identity = node.stage_kind.identity if isinstance(node, StageNode) else None
+        if identity is not None:
+            names[f"identity{node.index}"] = partial(_key_and_id, identity)
+    return names
+
+
+def _encoded(
+    flow: CompiledFlow, known: dict[tuple[int, type], Leaving], index: int, value: object
+) -> Leaving:
+    """How a value is encoded on its way into an output."""
+    place = index, value.__class__
+    if place not in known:
+        node = flow.nodes[index]
+        if not isinstance(node, OutputNode):
+            raise AssertionError(f"{node.declared_at}: not an output")
+        codec = encoding_of(flow, node, value, node.encoding)
+        reads_any = codec.self_checking or value.__class__ in _PLAIN
+        known[place] = codec.type_name, codec.encode, None if reads_any else codec.decode_own
+    return known[place]
+
+
+def _passing(
+    flow: CompiledFlow, known: dict[tuple[int, type], Passing], index: int, value: object
+) -> Passing:
+    """How a value passes its codec on its way into a stage, or into one of several functions that take it."""
+    place = index, value.__class__
+    if place not in known:
+        node = flow.nodes[index]
+        if isinstance(node, FunctionNode) and value.__class__ in IMMUTABLE:
+            known[place] = "", _same, _same
+        else:
+            codec = encoding_of(flow, node, value)
+            tag = tag_of(codec)
+            if isinstance(node, StageNode):
+                codec = _found_by(tag, flow, node, value)
+            known[place] = tag, codec.encode, codec.decode_own
+    return known[place]
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _found_by(tag: str, flow: CompiledFlow, stage: StageNode, value: object) -> Codec[Any]:
+    """The codec that another process finds, also where this one needs no other: a flow may be shuffled at any time."""
+    try:
+        return codec_tagged(tag)
+    except ConfigurationError as error:
+        raise PoisonError(f"{got(flow, stage, type(value).__name__)}: {error}") from error
+
+
+def _key_and_id(
+    identity: DeclaredFunction, now_ms: int, value: object, key: bytes | None, origin: Origin | None
+) -> bytes:
+    """Key and id together; the id decides the state partition."""
+    found = (
+        identity.function(value) if origin is None else identity.function(value, Context(origin, key, now_ms))
+    )
+    return pack_key_and_id(key, None if found is None else key_bytes(found))
+
+
+def encoding_of(
+    flow: CompiledFlow, node: Node, value: object, encoding: Codec[Any] | type[Codec[Any]] | None = None
+) -> Codec[Any]:
+    """The codec for a value on its way into a stage or an output, or to one of several functions.
+
+    Raises:
+        PoisonError: there is none; names the function that made the value.
+    """
+    try:
+        if isinstance(encoding, Codec):
+            return encoding
+        found = codec_for(type(value)) if encoding is None else encoding(type(value))
+    except ConfigurationError as error:
+        raise PoisonError(f"{got(flow, node, type(value).__name__)}: {error}") from error
+    if not found.deterministic:
+        raise PoisonError(
+            f"{node.declared_at}: codec {found.name!r} does not give the same bytes each time: a batch that is done again would "
+            "say something else"
+        )
+    return found
+
+
+def got(flow: CompiledFlow, node: Node, kind: str, verb: str = " got") -> str:
+    """Which value, by the name of its type, came where, and from whom, for an error's text."""
+    return f"{_taker(node)}{verb} a {kind} from {_maker(flow, node)}"
+
+
+def way_into(flow: CompiledFlow, node: Node) -> str:
+    """From which function values come into a node, for texts."""
+    return f"{_maker(flow, node)} -> {_taker(node)}"
+
+
+def _taker(node: Node) -> str:
+    into = "stage" if isinstance(node, StageNode) else node.kind
+    return f"{into} {node.name!r}" if isinstance(node, KeyedNode) else f"{into} at {node.declared_at}"
+
+
+def _maker(flow: CompiledFlow, node: Node) -> str:
+    """The operator whose function made the values that reach a node, for an error's text."""
+    while node.parents:
+        node = flow.nodes[node.parents[0]]
+        if node.maker is not None:
+            break
+    maker = node.maker
+    name = getattr(maker, "__name__", "") if maker else ""
+    code = getattr(maker, "__code__", None)
+    where = f"{code.co_filename}:{code.co_firstlineno}" if code else node.declared_at
+    return f"{node.maker_name} {name} at {where}" if name else f"{node.maker_name} at {where}"

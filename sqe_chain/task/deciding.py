@@ -1,0 +1,228 @@
+"""Which records of a block are taken: the rule of marks, for runs of ordinary records at once, for all others one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from sqe_chain.chain import stored_epoch
+from sqe_chain.envelope.carrier import find_head, is_chained
+from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, payloads_of
+from sqe_chain.errors import EmptyValue, EnvelopeError, ServiceStopped, WrongPayloadType
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.context import TopicIdPartition
+from sqe_chain.flow.nodes import SourceNode
+from sqe_chain.flow.units import number as path_element
+from sqe_chain.ports import Message
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.reached import wants_key
+from sqe_chain.task.records import Records
+
+if TYPE_CHECKING:
+    from sqe_chain.envelope.block import Block
+
+WORTHWHILE = 20
+"""Records of a block; for fewer of them columns cost more than they save."""
+WORTHWHILE_RUN = 50
+"""Records that are decided about as a run; for fewer of them it costs more than it saves."""
+
+
+class Deciding:
+    """Decides about the records of one input partition.
+
+    Args:
+        flow: the flow.
+        node: the source.
+        tp: the partition.
+        marks: of the partition; they move.
+        skipped: offset -> why a record is left out, known before this attempt.
+        on_trial: those are on trial.
+        read_lane: lane as envelopes state it -> the lane that marks use.
+    """
+
+    def __init__(
+        self,
+        flow: CompiledFlow,
+        node: SourceNode,
+        tp: TopicIdPartition,
+        marks: PartitionMarks,
+        skipped: Mapping[int, Exclusion],
+        read_lane: Callable[[int], int],
+        *,
+        on_trial: bool,
+    ) -> None:
+        self._node, self._tp, self._marks = node, tp, marks
+        self._skipped, self._read_lane, self._trial = skipped, read_lane, on_trial
+        # A republisher passes them on, and its readers notice; those of SQE's record keys cannot.
+        self._drops_replays = bool(flow.stages) or flow.writes_sqe
+        self._wants_key = wants_key(flow, flow.children[node.index])
+
+    def records_of(self, messages: Sequence[Message]) -> Records:
+        """A block, by columns if it is long enough."""
+        node, block = self._node, None
+        if len(messages) >= WORTHWHILE and has_columns():
+            from sqe_chain.envelope.block import EnvelopeBlock, RawBlock  # noqa: PLC0415 - needs numpy
+
+            type_name = node.codec.type_name.encode() if node.codec is not None else None
+            block = RawBlock(messages) if node.raw else EnvelopeBlock(messages, type_name)
+        return Records(self._tp, messages, block, self._read_lane)
+
+    def head_of(self, records: Records, number: int) -> EnvelopeHead | None:
+        """The envelope of a record about which nothing is decided yet; None if it has none.
+
+        Raises:
+            EnvelopeError: it cannot be read.
+        """
+        message = records.messages[number]
+        if self._node.raw or (message.value() is None and not is_chained(message)):
+            return None
+        if records.block is not None and records.block.ordinary[number]:
+            return records.block.head(number)
+        return find_head(message.value(), message.headers())
+
+    def decide(self, records: Records) -> int:
+        """Decide about each record, in order: it is taken, or a replay, or left out.
+
+        Returns:
+            How many were replays.
+        """
+        if records.block is None:
+            return sum(self._decide_closely(records, number) for number in range(len(records.messages)))
+        special: list[int] = (~records.block.ordinary).nonzero()[0].tolist()
+        if self._skipped:
+            known = {number for number, one in enumerate(records.messages) if one.offset() in self._skipped}
+            special = sorted(known.union(special))
+        replays = begin = 0
+        for end in (*special, len(records.messages)):
+            if end > begin:
+                replays += self._decide_ordinary(records, records.block, begin, end)
+            if end < len(records.messages):
+                replays += self._decide_closely(records, end)
+            begin = end + 1
+        return replays
+
+    def _decide_ordinary(self, records: Records, block: Block, begin: int, end: int) -> int:
+        """Ordinary records: as a run if the marks allow that, else one by one."""
+        if end - begin >= WORTHWHILE_RUN:
+            from sqe_chain.envelope.runs import accept_run  # noqa: PLC0415 - needs numpy
+
+            if accept_run(self._marks, block, begin, end):
+                self._take_run(records, block, begin, end)
+                return 0
+        marks, drop_replays, replays = self._marks, self._drops_replays, 0
+        since = begin
+        for number in range(begin, end):
+            message, head = records.messages[number], block.head(number)
+            records.heads[number] = head
+            offset, epoch = message.offset(), stored_epoch(message.leader_epoch())
+            try:
+                fresh = marks.accept_raw(offset, epoch) if head is None else marks.accept(head, offset, epoch)
+            except EnvelopeError as error:
+                self._take_run(records, block, since, number)
+                self._unreadable(records, number, epoch, error)
+                since = number + 1
+                continue
+            except ServiceStopped:
+                self._take_run(
+                    records, block, since, number
+                )  # what lies before it is worked through, and may fail
+                raise
+            if not fresh:
+                replays += 1
+                if drop_replays:
+                    self._take_run(records, block, since, number)
+                    since = number + 1
+        self._take_run(records, block, since, end)
+        return replays
+
+    def _take_run(self, records: Records, block: Block, begin: int, end: int) -> None:
+        if begin < end:
+            keys = block.keys(begin, end) if self._wants_key else [None] * (end - begin)
+            records.take_run(begin, end, block.payloads(begin, end), keys)
+
+    def _decide_closely(self, records: Records, number: int) -> int:
+        """A record about which something may be out of the ordinary. Returns 1 for a replay, else 0."""
+        node, message = self._node, records.messages[number]
+        value, offset, epoch = message.value(), message.offset(), stored_epoch(message.leader_epoch())
+        headers, chained = message.headers(), is_chained(message)
+        if value is None and not chained and node.nulls == "skip":
+            return 0
+        head = None
+        if node.raw or (value is None and not chained and node.nulls == "decode"):
+            if chained:
+                raise ServiceStopped(
+                    f"{self._tp.topic}[{self._tp.partition}]@{offset}: an envelope, or a chain in headers, on a topic "
+                    "that was declared raw: its chain would be lost; declare the source without raw=True"
+                )
+            fresh = self._marks.accept_raw(offset, epoch)
+        else:
+            try:
+                head = find_head(value, headers)
+                fresh = self._marks.accept(head, offset, epoch)
+            except EnvelopeError as error:
+                self._unreadable(records, number, epoch, error)
+                return 0
+        records.heads[number] = head
+        records.closely.add(number)
+        if not fresh and self._drops_replays:
+            return 1
+        known = self._skipped.get(offset)
+        if known is not None and not self._trial:
+            records.failures[number] = known
+            return int(not fresh)
+        if known is not None:
+            records.trial[number] = known
+        try:
+            key, payloads = self.payloads(message, head)
+        except Exception as error:  # noqa: BLE001 - the policy decides
+            records.failures[number] = error
+            return int(not fresh)
+        records.segments.append((number, number + 1, False))
+        for index, payload in payloads:
+            records.inputs.append(number)
+            records.payloads.append(payload)
+            records.keys.append(key)
+            records.paths.append(path_element(index))
+        return int(not fresh)
+
+    def payloads(
+        self, message: Message, head: EnvelopeHead | None
+    ) -> tuple[bytes | None, list[tuple[int, bytes | None]]]:
+        """The key of a record, and its payloads with their indexes."""
+        node = self._node
+        if head is None and (node.timestamp is None or node.no_timestamp == "record"):
+            check_timestamp(message.timestamp()[1])  # of an envelope it is checked with all the rest
+        payloads: Sequence[bytes | None] = [message.value()]
+        key = message.key()
+        if head is not None:
+            payloads, key = payloads_of(head), head.key if head.HasField("key") else message.key()
+            if node.codec is not None and not node.codec.reads(head.type):
+                raise WrongPayloadType(
+                    f"the payload is a {head.type}, the source at {node.declared_at} takes {node.codec.type_name}"
+                )
+        found = [
+            (index, payload)
+            for index, payload in enumerate(payloads)
+            if payload is not None or node.nulls == "decode"
+        ]
+        if len(found) < len(payloads) and node.nulls != "skip":
+            raise EmptyValue(
+                "a null value; declare the source with nulls='skip', or a decoder and nulls='decode'"
+            )
+        return key, found
+
+    def _unreadable(self, records: Records, number: int, epoch: int, error: EnvelopeError) -> None:
+        offset = records.messages[number].offset()
+        # It may have been any lane's: a gap that the next message of one shows is excused by it.
+        self._marks.undecodable(offset)
+        records.unreadable(number, epoch)
+        records.failures[number] = self._skipped.get(offset, error)
+
+
+@cache
+def has_columns() -> bool:
+    """Whether blocks can be looked at by columns, for which numpy is needed; record by record gives the same without it."""
+    return find_spec("numpy") is not None

@@ -1,0 +1,459 @@
+"""How far event time has come in one input partition, and in a flow: watermarks and the frontier.
+
+A *watermark* is a promise: whatever comes later in the partition has this time or a later one. Of messages that nobody
+republished it is the latest time seen, for they are expected in the order of their times. Of republished ones their
+writer states it, because a republisher that works off a backlog writes one input partition after the other: each of its
+lanes is in order, all of them together are not. What it has published before a batch is complete, so what it writes in
+the batch bears the watermark of all that it had read before.
+
+A partition's watermark is the least of its writers'. A writer that has been silent for long, while nothing of it can be
+on its way, is *idle*: it is taken to be as far as all others were so long ago (`sqe_chain.protocol.idle`).
+
+The *frontier* is the place up to which a flow has taken its inputs, in the order of their times. It is one for the whole
+flow, is fixed before a batch reads anything, and is sealed with it (`Plan.frontier`). What lies beyond it waits where it
+is, in Kafka (`sqe_chain.task.gate`).
+
+Source: Flink's watermarks of partitions; that a republisher hands its own on, in each record, is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypedDict
+
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.stage_kind import STANDARD
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.task.routes import Hop, with_route
+
+ORIGIN: Final = ""
+"""The writer of what nobody republished; it states no watermark."""
+
+
+class Frontier(NamedTuple):
+    """The last place in the order of times that is complete: nothing comes any more that belongs before it.
+
+    Attributes:
+        at_ms: time.
+        topic: at that time, up to this topic,
+        partition: and this partition.
+    """
+
+    at_ms: int
+    topic: str
+    partition: int
+
+    def limit_ms(self, topic: str, partition: int) -> int:
+        """The last time of a partition's inputs that are not beyond it."""
+        return self.at_ms if (topic, partition) <= self[1:] else self.at_ms - 1
+
+
+class Progress(NamedTuple):
+    """How far event time has come in one input partition.
+
+    Attributes:
+        topic: topic.
+        partition: partition.
+        waited_for: whether anything more is expected of it.
+        watermark_ms: what comes has this time or a later one; None: not known yet.
+        latest_ms: the latest time read or stated by a writer: nothing that was read belongs after it; None: none is known.
+    """
+
+    topic: str
+    partition: int
+    waited_for: bool
+    watermark_ms: int | None
+    latest_ms: int | None
+
+
+def frontier_of(found: Iterable[Progress]) -> Frontier | None:
+    """Up to where the order of times is complete over several partitions; None: nowhere.
+
+    It is the watermark of the partition that is behind. If none is waited for, it is beyond all that was read.
+
+    Args:
+        found: of each partition.
+    """
+    found = list(found)
+    waited_for = [one for one in found if one.waited_for]
+    if not waited_for:
+        read = [one.latest_ms for one in found if one.latest_ms is not None]
+        return Frontier(max(read) + 1, "", 0) if read else None
+    if any(one.watermark_ms is None for one in waited_for):
+        return None
+    return min(Frontier(one.watermark_ms, *one[:2]) for one in waited_for if one.watermark_ms is not None)
+
+
+def furthest(*found: Frontier | None) -> Frontier | None:
+    """The last of several frontiers; None if none of them is known."""
+    return max((one for one in found if one is not None), default=None)
+
+
+class Waiting(NamedTuple):
+    """The inputs of one partition that were read and wait for event time.
+
+    Attributes:
+        offset: of the first.
+        least_ms: the least of their places in the order of times.
+        inputs: how many.
+    """
+
+    offset: int
+    least_ms: int
+    inputs: int
+
+    def may_be_due(self, topic: str, partition: int, frontier: Frontier | None) -> bool:
+        """Whether any of them may lie up to a frontier, so that they have to be read again."""
+        return frontier is not None and self.least_ms <= frontier.limit_ms(topic, partition)
+
+
+Ahead = tuple[int, int, int]
+"""Times in a row that are not believed yet: how many, the earliest, the latest."""
+NONE_AHEAD: Final = (0, 0, 0)
+
+
+def believe_times(
+    known: tuple[int | None, Ahead], times_ms: Iterable[int], guard: JumpGuard | None, clock_ms: int | None
+) -> tuple[int | None, Ahead]:
+    """The latest time that is believed after some times, which come in the order of a lane.
+
+    A time that is farther ahead than the guard allows waits for those that come after it, as many as it asks for. One that is
+    not ahead of the clock needs no confirmation: a pause in the past is no clock that runs ahead.
+
+    Args:
+        known: the latest time that was believed before (None: none), and those that were not yet.
+        times_ms: the times.
+        guard: None: every time is believed.
+        clock_ms: the service's; None: more is there to be read, which will show what is right, so it is not asked.
+    """
+    now_ms, (count, lowest_ms, highest_ms) = known
+    for at_ms in times_ms:
+        if guard is not None and (now_ms is None or at_ms - now_ms > guard.max_jump_ms):
+            allowed_ms = guard.max_jump_ms if now_ms is None else 0
+            if clock_ms is None or at_ms > clock_ms + allowed_ms:
+                near = count and max(highest_ms, at_ms) - min(lowest_ms, at_ms) <= guard.max_jump_ms
+                count = count + 1 if near else 1
+                lowest_ms = min(lowest_ms, at_ms) if near else at_ms
+                highest_ms = max(highest_ms, at_ms) if near else at_ms
+                if count < guard.confirmations:
+                    continue
+                at_ms = highest_ms  # noqa: PLW2901 - confirmed: all of the row are believed
+        if guard is not None and count and highest_ms - at_ms <= guard.max_jump_ms:
+            at_ms = max(at_ms, highest_ms)  # noqa: PLW2901 - it confirms those that wait
+        count = lowest_ms = highest_ms = 0
+        now_ms = at_ms if now_ms is None or at_ms > now_ms else now_ms
+    return now_ms, (count, lowest_ms, highest_ms)
+
+
+def right_times(times_ms: Sequence[int], guard: JumpGuard | None) -> Sequence[int]:
+    """The times of a lane, with those of wrong clocks replaced by the next right one.
+
+    A clock was wrong if a later record of the lane shows a time so much earlier as none may be ahead.
+
+    >>> right_times([5, 900, 7, 8], JumpGuard(max_jump_ms=100))
+    [5, 7, 7, 8]
+    """
+    if guard is None or not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
+        return times_ms
+    found = list(times_ms)
+    least_ms = right_ms = found[-1]
+    for index in range(len(found) - 1, -1, -1):
+        if found[index] - least_ms > guard.max_jump_ms:
+            found[index] = right_ms
+        right_ms, least_ms = found[index], min(least_ms, found[index])
+    return found
+
+
+class WriterRecord(TypedDict, total=False):
+    """A writer, for json.dumps."""
+
+    latest: int
+    ahead: Ahead
+    heard: int
+    watermark: int
+    hops: list[Hop]
+
+
+class TimesRecord(TypedDict, total=False):
+    """The times of a partition, for json.dumps."""
+
+    since: int
+    writers: dict[str, WriterRecord]
+    waiting: tuple[int, int, int]
+    lanes: dict[str, int]
+
+
+@dataclass(slots=True)
+class Writer:
+    """One writer into a partition.
+
+    Attributes:
+        heard_ms: the clock of the last batch with a record of it, here or in another partition of the topic.
+        latest_ms: the latest time of its records here, of those that are believed; None: none is known.
+        stated_ms: the highest watermark that it stated; None: it states none.
+        hops: the republishers that its messages have passed, way after way, it being the last one of each.
+        ahead: times of its last records that are not believed yet.
+    """
+
+    heard_ms: int
+    latest_ms: int | None = None
+    stated_ms: int | None = None
+    hops: tuple[Hop, ...] = ()
+    ahead: Ahead = NONE_AHEAD
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """What it states, or else the latest time of its records."""
+        return self.latest_ms if self.stated_ms is None else self.stated_ms
+
+    def observe_latest(self, at_ms: int, clock_ms: int) -> None:
+        """A record of a lane has this time: it is believed if it is not ahead of the clock, and else remembered."""
+        if at_ms <= max(clock_ms, self.latest_ms or 0):
+            self.latest_ms = max(at_ms, self.latest_ms or at_ms)
+        else:
+            self.ahead = (1, at_ms, max(at_ms, self.ahead[2]))
+
+
+class Stated(NamedTuple):
+    """What a writer has stated in a topic.
+
+    Attributes:
+        watermark_ms: the highest watermark.
+        heard_ms: clock of the last batch with a record of it.
+        hops: see `Writer`.
+    """
+
+    watermark_ms: int
+    heard_ms: int
+    hops: tuple[Hop, ...]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class EventTimes:
+    """Event time in one input partition.
+
+    Attributes:
+        since_ms: clock of the plan with which the partition entered.
+        writers: name ("flow/output") -> writer; `ORIGIN` for what nobody republished.
+        waiting: what was read and waits; None: nothing does.
+        lanes: lane as envelopes state it -> place of the last of its inputs that wait.
+        idle: writers of which nothing has come for long, and nothing is on its way; `ORIGIN` while there is none -> what comes
+            of them has this time or a later one; None: nothing more comes.
+        unsure: whether there may be unread messages of a writer that is not known here yet.
+        clock_ms: of the batch.
+    """
+
+    since_ms: int
+    writers: dict[str, Writer] = field(default_factory=dict)
+    waiting: Waiting | None = None
+    lanes: dict[int, int] = field(default_factory=dict)
+    idle: dict[str, int | None] = field(default_factory=dict)
+    unsure: bool = False
+    clock_ms: int = 0
+    _routes: dict[str, tuple[Hop, ...]] = field(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same would be kept of both."""
+        return isinstance(other, EventTimes) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment] # times move
+
+    def __repr__(self) -> str:
+        return f"EventTimes.from_json({self.to_json()})"
+
+    def introduce(self, name: str, hops: tuple[Hop, ...]) -> None:
+        """Say which republishers messages of a writer have passed, before `observe` of the first that came by this way."""
+        self._routes[name] = with_route(self._routes.get(name, ()), hops)
+        if name in self.writers:
+            self.writers[name].hops = with_route(self.writers[name].hops, hops)
+
+    def knows(self, name: str) -> bool:
+        """Whether it is known which republishers a writer's messages have passed."""
+        return name in self._routes or name in self.writers
+
+    def observe(
+        self,
+        name: str,
+        times_ms: Sequence[int],
+        stated_ms: int = 0,
+        *,
+        guard: JumpGuard | None = None,
+        at_end: bool = False,
+    ) -> None:
+        """Move on by messages of one writer.
+
+        Args:
+            name: of the writer.
+            times_ms: their times, in their order.
+            stated_ms: the highest watermark that they bear; 0: none.
+            guard: see `guard_of`.
+            at_end: nothing more is there to be read.
+        """
+        writer = self.writers.get(name)
+        if writer is None:
+            writer = self.writers[name] = Writer(self.clock_ms, hops=self._routes.get(name, ()))
+        writer.stated_ms = max(writer.stated_ms or 0, stated_ms) or None
+        writer.heard_ms = self.clock_ms
+        self.idle.pop(name, None)
+        known, right_ms = (writer.latest_ms, writer.ahead), right_times(times_ms, guard)
+        if writer.stated_ms is not None:  # on its other lanes may be earlier ones, which show nothing
+            writer.observe_latest(max(right_ms, default=-1), self.clock_ms)
+            return
+        clock_ms = self.clock_ms if at_end else None
+        writer.latest_ms, writer.ahead = believe_times(known, right_ms, guard, clock_ms)
+
+    def settle(self, *, for_good: bool = False) -> None:
+        """All that there is was read: a time that is not ahead of the clock was no wrong one.
+
+        Args:
+            for_good: nothing more will come, so nothing can show any more that a time was wrong.
+        """
+        last_ms = max(self.lanes.values(), default=-1) if for_good else -1
+        for writer in self.writers.values():
+            if writer.ahead[0] and (for_good or writer.ahead[2] <= self.clock_ms):
+                writer.latest_ms, writer.ahead = max(writer.latest_ms or 0, writer.ahead[2]), NONE_AHEAD
+            if last_ms >= 0:
+                writer.latest_ms = max(writer.latest_ms or 0, last_ms)
+
+    def hear(self, name: str, found: Stated) -> None:
+        """A writer has stated a watermark in a partition of the topic, before this one was read to its end.
+
+        Args:
+            name: its name.
+            found: what it stated.
+        """
+        writer = self.writers.get(name)
+        if writer is None:
+            writer = self.writers[name] = Writer(found.heard_ms, hops=found.hops)
+        writer.hops = with_route(writer.hops, found.hops)
+        writer.stated_ms = max(writer.stated_ms or 0, found.watermark_ms)
+        writer.heard_ms = max(writer.heard_ms, found.heard_ms)
+
+    def silent_since(self) -> dict[str, int]:
+        """Writer -> clock of the batch that last heard of it; `ORIGIN` while there is no writer."""
+        if not self.writers:
+            return {ORIGIN: self.since_ms}
+        return {name: writer.heard_ms for name, writer in self.writers.items()}
+
+    def watermark_of(self, name: str) -> int | None:
+        """The watermark of a writer; None while none is known."""
+        return self.writers[name].watermark_ms if name in self.writers else None
+
+    def hops_of(self, name: str) -> tuple[Hop, ...]:
+        """The republishers that a writer's messages have passed."""
+        return self.writers[name].hops if name in self.writers else ()
+
+    def progress(self, topic: str, partition: int) -> Progress:
+        """How far event time has come.
+
+        Args:
+            topic: the topic.
+            partition: the partition.
+        """
+        read = (at_ms for one in self.writers.values() for at_ms in (one.latest_ms, one.stated_ms))
+        latest_ms = max((at_ms for at_ms in read if at_ms is not None), default=None)
+        if self.unsure:
+            return Progress(topic, partition, True, None, latest_ms)  # noqa: FBT003 - of a tuple
+        own = {name: one.watermark_ms for name, one in self.writers.items()} or {ORIGIN: None}
+        for name, least_ms in self.idle.items():
+            if least_ms is None:
+                own.pop(name, None)
+            elif name in own:
+                own[name] = max(own[name] or 0, least_ms)
+        known = [at_ms for at_ms in own.values() if at_ms is not None]
+        least = min(known) if known and len(known) == len(own) else None
+        return Progress(topic, partition, bool(own), least, latest_ms)
+
+    def to_json(self) -> TimesRecord:
+        """For json.dumps."""
+        found: TimesRecord = {"since": self.since_ms}
+        if self.writers:
+            found["writers"] = {name: _writer_record(one) for name, one in sorted(self.writers.items())}
+        if self.waiting is not None:
+            found["waiting"] = self.waiting
+            found["lanes"] = {f"{lane:016x}": at_ms for lane, at_ms in sorted(self.lanes.items())}
+        return found
+
+    @classmethod
+    def from_json(cls, record: TimesRecord) -> EventTimes:
+        """What `to_json` wrote.
+
+        Raises:
+            KeyError, ValueError, TypeError: the record was not written by `to_json`.
+        """
+        found = cls(record["since"])
+        for name, one in record.get("writers", {}).items():
+            hops = tuple((flow, topic) for flow, topic in one.get("hops", ()))
+            count, lowest_ms, highest_ms = one.get("ahead", NONE_AHEAD)
+            ahead = (count, lowest_ms, highest_ms)
+            found.writers[name] = Writer(one["heard"], one.get("latest"), one.get("watermark"), hops, ahead)
+        if "waiting" in record:
+            found.waiting = Waiting(*record["waiting"])
+            found.lanes = {int(lane, 16): at_ms for lane, at_ms in record["lanes"].items()}
+        return found
+
+    def copy(self, *, clock_ms: int) -> EventTimes:
+        """An independent copy for a batch.
+
+        Args:
+            clock_ms: the batch's clock.
+        """
+        writers = {
+            name: Writer(one.heard_ms, one.latest_ms, one.stated_ms, one.hops, one.ahead)
+            for name, one in self.writers.items()
+        }
+        return EventTimes(
+            self.since_ms,
+            writers,
+            self.waiting,
+            dict(self.lanes),
+            dict(self.idle),
+            self.unsure,
+            clock_ms,
+        )
+
+    def settled(self) -> EventTimes:
+        """A copy as it is kept when the batch is over: what is read back from a plan."""
+        return EventTimes.from_json(self.to_json())
+
+
+def _writer_record(writer: Writer) -> WriterRecord:
+    found: WriterRecord = {"heard": writer.heard_ms}
+    if writer.latest_ms is not None:
+        found["latest"] = writer.latest_ms
+    if writer.ahead[0]:
+        found["ahead"] = writer.ahead
+    if writer.stated_ms is not None:
+        found["watermark"] = writer.stated_ms
+    if writer.hops:
+        found["hops"] = list(writer.hops)
+    return found
+
+
+def latest_of(found: Iterable[Progress]) -> int | None:
+    """The latest time read or stated in several partitions."""
+    return max((one.latest_ms for one in found if one.latest_ms is not None), default=None)
+
+
+def waiting_inputs(times: Mapping[str, EventTimes]) -> int:
+    """How many inputs wait for event time in several partitions."""
+    return sum(one.waiting.inputs for one in times.values() if one.waiting is not None)
+
+
+def guard_of(flow: CompiledFlow) -> JumpGuard | None:
+    """The guard of the flow's event time: the widest that a stage has.
+
+    Args:
+        flow: the flow.
+    """
+    guards: list[Any] = [
+        stage.stage_kind.time_guard for stage in flow.stages if stage.stage_kind.order == "times"
+    ]
+    if any(guard is None for guard in guards):
+        return None
+    known = [JumpGuard() if guard == STANDARD else guard for guard in guards] or [JumpGuard()]
+    return JumpGuard(
+        max_jump_ms=max(guard.max_jump_ms for guard in known),
+        confirmations=max(guard.confirmations for guard in known),
+    )

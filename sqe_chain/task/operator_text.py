@@ -1,0 +1,512 @@
+"""The operators between two places of rest (sources, stages, outputs) as one Python function, written once for each flow.
+
+A chain of closures would call each other for every value; here a value goes through a loop in which the user's functions are
+called one after the other, in the order in which record after record would call them. `sqe-chain show --compiled` prints the
+text, and tracebacks show its lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from sqe_chain.codecs.registry import reads_as_default
+from sqe_chain.flow.batches import MapBatchesNode
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import (
+    FilterNode,
+    FlatMapNode,
+    FunctionNode,
+    KeyByNode,
+    KeyedNode,
+    MapNode,
+    Node,
+    OutputNode,
+    SourceNode,
+    StageNode,
+)
+from sqe_chain.flow.shapes import check_values, truth
+from sqe_chain.flow.stage_kind import Side
+from sqe_chain.flow.units import number
+from sqe_chain.safe_text import one_line
+from sqe_chain.task.reached import order_matters, reached, wants_key
+
+TITLE: Final = "operators after "
+"""How the titles of texts begin."""
+DEEPEST: Final = 10
+"""Operators in one function; Python nests no more than 20 loops."""
+_INDENT: Final = "    "
+
+
+class Operators(NamedTuple):
+    """The text of the operators after a node.
+
+    Attributes:
+        source: the text: a function ``bind(now_ms, collector, origin_of)``, which returns the function that takes values.
+        title: what it is, for tracebacks.
+        nodes: the nodes whose functions it calls.
+    """
+
+    source: str
+    title: str
+    nodes: tuple[Node, ...]
+
+
+class Share:
+    """Who takes a value: maps, stages and outputs, each of which must have one of its own; filters and keys only look at it.
+
+    Args:
+        takers: how many take it.
+        read: it is what a codec has read, and nobody else has it: then the last to take it needs no other, and an output need not
+            read it back.
+    """
+
+    def __init__(self, takers: int, *, read: bool) -> None:
+        self._left = takers
+        self._several = takers > 1
+        self.read = read
+
+    def is_own(self, takers: int = 1, *, rests: bool = False) -> bool:
+        """Whether the next that take it may have the object itself.
+
+        Args:
+            takers: how many of them there are.
+            rests: it rests there: then it must be what its codec reads.
+        """
+        self._left -= takers
+        return (not self._several and not rests) or (self.read and self._left == 0)
+
+
+class Place(NamedTuple):
+    """Where a value is in the text.
+
+    Attributes:
+        value: name of its variable.
+        key: that of its key; None: nobody asks for it.
+        path: expression of its path; None: nobody asks for it.
+        depth: how deep the text is nested.
+        share: who takes the value.
+        operators: how many operators there are in its function so far.
+    """
+
+    value: str
+    key: str | None
+    path: str | None
+    depth: int
+    share: Share
+    operators: int = 0
+
+
+def operators_after(flow: CompiledFlow, node: Node, side: Side, shuffled: frozenset[int]) -> Operators | None:
+    """The operators after a node; None when nobody wants what it gives.
+
+    Args:
+        flow: the flow.
+        node: source, `map_batches` or stage. After the first two the function takes the values of a whole run of records,
+            ``run(inputs, values, keys, paths, failed)``; after a stage one value, ``push(value, key, path, origin)``.
+        side: of a stage: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
+        shuffled: stages (by index) that come after a shuffle: their units are serialized at once.
+    """
+    writer = _Writer(flow, shuffled, of_run=isinstance(node, SourceNode | MapBatchesNode))
+    return writer.written(node, side)
+
+
+def texts(flow: CompiledFlow) -> list[Operators]:
+    """All operators of a flow: after each source and `map_batches`, as it is read in place, and after each stage."""
+    stages = flow.stages
+    everywhere = frozenset(stage.index for stage in stages)
+    sides: tuple[Side, ...] = ("", "changes", "dropped")
+    found = [operators_after(flow, source, "", frozenset()) for source in flow.sources]
+    batches = [node for node in flow.nodes if isinstance(node, MapBatchesNode)]
+    found += [operators_after(flow, node, "", frozenset()) for node in batches]
+    found += [operators_after(flow, stage, side, everywhere) for stage in stages for side in sides]
+    return [one for one in found if one is not None]
+
+
+class _Writer:
+    """Writes the text.
+
+    Args:
+        flow: the flow.
+        shuffled: see `operators_after`.
+        of_run: the values are those of a run of records.
+    """
+
+    def __init__(self, flow: CompiledFlow, shuffled: frozenset[int], *, of_run: bool) -> None:
+        self._flow = flow
+        self._shuffled = shuffled
+        self._of_run = of_run
+        self._ordered = of_run and order_matters(flow)
+        self._origin = "origin_of(i)" if of_run else "origin"
+        self._input = "i" if of_run else "origin"
+        self._shared = set[int]()
+        self._copied = set[int]()
+        self._pending: list[Node] = []
+        self._nodes: dict[int, Node] = {}
+
+    def written(self, node: Node, side: Side) -> Operators | None:
+        """See `operators_after`."""
+        first = [child for child in self._flow.children[node.index] if child.side == side]
+        if not first:
+            return None
+        self._reach(first)
+        body = self._run_function(node, first) if self._of_run else self._push_function(node, first, side)
+        written = set[int]()
+        while self._pending:
+            own = self._pending.pop()
+            if own.index not in written:
+                written.add(own.index)
+                body = [*self._own_function(own), *body]
+        name, origin_of = ("run", ", origin_of") if self._of_run else ("push", "")
+        lines = [*self._bindings(), *body, f"return {name}"]
+        head = f"def bind(now_ms, collector{origin_of}):"
+        source = "\n".join([head, *(f"{_INDENT}{line}" if line else "" for line in lines), ""])
+        what = f"{side}() of " if side else ""
+        return Operators(
+            source, f"{TITLE}{what}{node.described(self._flow.nodes)}", tuple(self._nodes.values())
+        )
+
+    def _reach(self, first: Iterable[Node]) -> None:
+        """Note the nodes of the text, and those to which several lead."""
+        ways, pending = Counter[int](), [*first]
+        while pending:
+            node = pending.pop()
+            ways[node.index] += 1
+            if node.index not in self._nodes:
+                self._nodes[node.index] = node
+                ends = isinstance(node, KeyedNode | MapBatchesNode)
+                pending += [] if ends else self._flow.children[node.index]
+        self._shared = {index for index, times in ways.items() if times > 1}
+
+    # --- functions ------------------------------------------------------------------------------------------
+
+    def _run_function(self, node: Node, first: Sequence[Node]) -> list[str]:
+        keyed, tracked = wants_key(self._flow, first), self._tracks(first)
+        columns = ["inputs", "values", *(["keys"] if keyed else []), *(["paths"] if tracked else [])]
+        names = ["i", "v", *(["k"] if keyed else []), *(["p"] if tracked else [])]
+        read = isinstance(node, SourceNode) and node.codec is not None and reads_as_default(node.codec)
+        share = Share(self._takers(first), read=read)
+        place = Place("v", "k" if keyed else None, "p" if tracked else None, 4, share)
+        body = self._written_into([], first, node, place)
+        return [
+            "def run(inputs, values, keys, paths, failed):",
+            *self._nonlocal(),
+            f"{_INDENT}each = zip({', '.join(columns)})",
+            f"{_INDENT}while True:",
+            f"{_INDENT * 2}try:",
+            f"{_INDENT * 3}for {', '.join(names)} in each:",
+            *body,
+            f"{_INDENT * 3}return",
+            f"{_INDENT * 2}except Exception as error:",
+            f"{_INDENT * 3}if failed(i, error):",
+            f"{_INDENT * 4}return",
+        ]
+
+    def _push_function(self, node: Node, first: Sequence[Node], side: Side) -> list[str]:
+        body: list[str] = []
+        function = next((one for one in reached(self._flow, first) if isinstance(one, FunctionNode)), None)
+        fresh = side == "dropped" or (
+            not side and isinstance(node, StageNode) and node.stage_kind.gives_fresh
+        )
+        if function is not None and not fresh:
+            body += [*self._codec(function, "v", _INDENT), f"{_INDENT}v = {self._read_back(function, 'v')}"]
+        stored = side == "changes" and isinstance(node, StageNode) and node.stage_kind.states_by_key
+        share = Share(self._takers(first), read=fresh or stored or function is not None)
+        place = Place("v", "k", "p", 1, share)
+        self._written_into(body, first, node, place)
+        return ["def push(v, k, p, origin):", *self._nonlocal(), *body]
+
+    def _own_function(self, node: Node) -> list[str]:
+        """An operator that several lead to, or that lies deep, as a function of its own."""
+        share = Share(self._takers([node]), read=False)
+        body = self._written_one([], node, Place("v", "k", "p", 1, share))
+        return [f"def node_{node.index}(v, k, p, {self._input}):", *self._nonlocal(), *body, ""]
+
+    def _written_into(self, lines: list[str], children: Sequence[Node], parent: Node, at: Place) -> list[str]:
+        for branch, child in enumerate(children):
+            path = at.path if self._tracks([child]) else None
+            if path is not None and len(children) > 1:
+                path = f"{path} + {number(branch)!r}"
+            if path is not None and isinstance(child, StageNode) and child.stage_kind.inputs > 1:
+                path = f"{path} + {number(child.parents.index(parent.index))!r}"
+            own = at._replace(path=path)
+            if child.index in self._shared or (at.operators >= DEEPEST and isinstance(child, FunctionNode)):
+                self._pending.append(child)
+                value = self._own(lines, child, own, self._takers([child]))
+                arguments = value, own.key or "None", own.path or "None", self._input
+                lines.append(f"{_INDENT * at.depth}node_{child.index}({', '.join(arguments)})")
+            else:
+                self._written_one(lines, child, own)
+        return lines
+
+    def _written_one(self, lines: list[str], node: Node, at: Place) -> list[str]:
+        if isinstance(node, StageNode):
+            return self._into_stage(lines, node, at)
+        if isinstance(node, OutputNode):
+            return self._into_output(lines, node, at)
+        if isinstance(node, MapBatchesNode):
+            return self._into_batch(lines, node, at)
+        children = self._flow.children[node.index]
+        if not isinstance(node, FunctionNode):
+            return self._written_into(lines, children, node, at)
+        indent, n = _INDENT * at.depth, node.index
+        lines.append(f"{indent}{_comment(node.word, node)}")
+        if is_taker(node):
+            at = at._replace(value=self._own(lines, node, at))
+        call = self._call(f"f{n}", node.takes_context, at)
+        below = at._replace(operators=at.operators + 1)
+        match node:
+            case MapNode():
+                lines.append(f"{indent}v{n} = {call}")
+                below = below._replace(value=f"v{n}", share=self._made(node))
+            case FilterNode():
+                lines.append(f"{indent}if {_holds(n, call)}:")
+                below = below._replace(depth=at.depth + 1)
+            case KeyByNode():
+                if wants_key(self._flow, children):
+                    lines += [f"{indent}k{n} = {call}", *_as_bytes(f"k{n}", indent, "")]
+                    below = below._replace(key=f"k{n}")
+                else:
+                    lines.append(f"{indent}key_bytes({call})")
+            case _:
+                below = self._each(lines, n, call, below)
+        return self._written_into(lines, children, node, below)
+
+    def _each(self, lines: list[str], n: int, call: str, at: Place) -> Place:
+        """The text of a loop over what a flat_map gives."""
+        indent, tracked = _INDENT * at.depth, at.path is not None
+        inner = indent + _INDENT
+        each = f"n{n}, v{n} in enumerate(m{n})" if tracked else f"v{n} in m{n}"
+        lines += [
+            f"{indent}m{n} = {call}",
+            f"{indent}if m{n}.__class__ is not list:",
+            f"{indent}{_INDENT}check{n}(m{n})",
+            f"{indent}for {each}:",
+        ]
+        if tracked:
+            lines.append(f"{inner}p{n} = {at.path} + number(n{n})")
+        path, share = f"p{n}" if tracked else None, self._made(self._flow.nodes[n])
+        return at._replace(value=f"v{n}", path=path, depth=at.depth + 1, share=share)
+
+    # --- whose a value is -----------------------------------------------------------------------------------
+
+    def _takers(self, nodes: Iterable[Node]) -> int:
+        """How many take a value that comes to some nodes."""
+        return sum(1 if is_taker(one) else self._takers(self._flow.children[one.index]) for one in nodes)
+
+    def _made(self, node: Node) -> Share:
+        """The share of a value that a function has made: it may be anything, and the function may still have it."""
+        return Share(self._takers(self._flow.children[node.index]), read=False)
+
+    def _own(self, lines: list[str], node: Node, at: Place, takers: int = 1) -> str:
+        """The text of a value that a function may keep or change; returns the name of its variable."""
+        after = reached(self._flow, [node], in_one_run=True)
+        if at.share.is_own(takers) or not any(isinstance(one, MapNode | FlatMapNode) for one in after):
+            return at.value
+        indent, n = _INDENT * at.depth, node.index
+        lines += [*self._codec(node, at.value, indent), f"{indent}o{n} = {self._read_back(node, at.value)}"]
+        return f"o{n}"
+
+    def _codec(self, node: Node, value: str, indent: str) -> list[str]:
+        """The text that finds the codec of a value that comes to a node, where it is not that of the last one."""
+        n = node.index
+        self._copied.add(n)
+        return [
+            f"{indent}if {value}.__class__ is not c{n}:",
+            f"{indent}{_INDENT}t{n}, e{n}, d{n} = passing({n}, {value})",
+            f"{indent}{_INDENT}c{n} = {value}.__class__",
+        ]
+
+    @staticmethod
+    def _read_back(node: Node, value: str) -> str:
+        return f"d{node.index}(e{node.index}({value}))"
+
+    # --- where values rest ----------------------------------------------------------------------------------
+
+    def _into_stage(self, lines: list[str], node: StageNode, at: Place) -> list[str]:
+        n, kind = node.index, node.stage_kind
+        indent = _INDENT * at.depth
+        lines.append(f"{indent}{_comment(f'into {node.called}', node)}")
+        if kind.heartbeat is not None:
+            call = self._call(f"beats{n}", kind.heartbeat.takes_context, at)
+            beat = self._unit(
+                node, "beat", "b''" if n in self._shuffled else "None", "''", f"{at.path} + number(part)"
+            )
+            lines += [
+                f"{indent}if {_holds(n, call)}:",
+                f"{indent}{_INDENT}for part, beat in enumerate(EVERY_PART):",
+                f"{indent}{_INDENT * 2}{beat}",
+                f"{indent}else:",
+            ]
+            indent += _INDENT
+        key = self._key(lines, node, at, indent, "" if kind.needs_key else f"k{n} is not None and ")
+        is_own, value, tag = at.share.is_own(rests=True), at.value, repr("")
+        lines += self._codec(node, value, indent)
+        if n in self._shuffled:
+            value, tag = f"e{n}({value})", f"t{n}"
+        elif not is_own:
+            value = self._read_back(node, value)
+        lines.append(f"{indent}{self._unit(node, key, value, tag, at.path)}")
+        return lines
+
+    def _unit(self, node: StageNode, key: str, value: str, tag: str, path: str | None) -> str:
+        """The text that gives a unit to a stage."""
+        n = node.index
+        if self._of_run and n not in self._shuffled:
+            return f"keys{n}({key}); values{n}({value}); paths{n}({path}); inputs{n}(i)"
+        return f"units{n}(({key}, {value}, {tag}, {path}, {self._input}))"
+
+    def _into_batch(self, lines: list[str], node: MapBatchesNode, at: Place) -> list[str]:
+        n, indent, value = node.index, _INDENT * at.depth, at.value
+        lines.append(f"{indent}{_comment('into map_batches', node)}")
+        if not at.share.is_own(rests=True):
+            lines += self._codec(node, value, indent)
+            value = self._read_back(node, value)
+        lines.append(f"{indent}values{n}({value}); keys{n}({at.key}); paths{n}({at.path}); inputs{n}(i)")
+        return lines
+
+    def _into_output(self, lines: list[str], node: OutputNode, at: Place) -> list[str]:
+        n, value, indent = node.index, at.value, _INDENT * at.depth
+        at.share.is_own(rests=True)
+        lines.append(f"{indent}{_comment(f'to {node.name}', node)}")
+        key = at.key or "None"
+        if node.key is not None:
+            key = self._key(lines, node, at, indent, f"k{n} is not None and ")
+        if deleted := deleted_type(self._flow, node):
+            lines += [
+                f"{indent}if {value} is None:",
+                f"{indent}{_INDENT}{self._payload(n, key, repr(deleted), 'None', at)}",
+            ]
+            lines.append(f"{indent}else:")
+            indent += _INDENT
+        lines += [
+            f"{indent}if {value}.__class__ is not c{n}:",
+            f"{indent}{_INDENT}t{n}, e{n}, d{n} = encoded({n}, {value})",
+            f"{indent}{_INDENT}c{n} = {value}.__class__",
+        ]
+        payload = f"e{n}({value})"
+        if not at.share.read:
+            lines += [
+                f"{indent}b{n} = {payload}",
+                f"{indent}if d{n}: d{n}(b{n})  # what {payload} has written is read back",
+            ]
+            payload = f"b{n}"
+        lines.append(f"{indent}{self._payload(n, key, f't{n}', payload, at)}")
+        return lines
+
+    def _payload(self, n: int, key: str, type_name: str, payload: str, at: Place) -> str:
+        made = f"made(({n}, {key}, {type_name}, {payload}))"
+        if self._ordered:
+            return f"{made}; made_of(i); made_paths({at.path})"
+        return f"{made}; made_of(i)" if self._of_run else made
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    def _key(self, lines: list[str], node: KeyedNode, at: Place, indent: str, unless: str) -> str:
+        """The text that finds the key of a value at a stage or an output; returns the name of its variable."""
+        n = node.index
+        identity = node.stage_kind.identity if isinstance(node, StageNode) else None
+        if identity is not None:
+            origin = self._origin if identity.takes_context else "None"
+            lines.append(f"{indent}k{n} = identity{n}(now_ms, {at.value}, {at.key or 'None'}, {origin})")
+            return f"k{n}"
+        if node.key is None:
+            if unless:
+                return at.key or "None"
+            lines.append(f"{indent}k{n} = {at.key or 'None'}")
+        else:
+            lines.append(f"{indent}k{n} = {self._call(f'key{n}', node.key_takes_context, at)}")
+        lines += _as_bytes(f"k{n}", indent, unless)
+        return f"k{n}"
+
+    def _call(self, function: str, takes_context: bool, at: Place) -> str:  # noqa: FBT001
+        context = f", Context({self._origin}, {at.key or 'None'}, now_ms)" if takes_context else ""
+        return f"{function}({at.value}{context})"
+
+    def _tracks(self, nodes: Iterable[Node]) -> bool:
+        """Whether paths matter after some nodes: they order the units of an input in a stage."""
+        return self._ordered or any(isinstance(node, StageNode) for node in reached(self._flow, nodes))
+
+    def _nonlocal(self) -> list[str]:
+        names = [f"{letter}{n}" for n in self._encoding() for letter in "cted"]
+        return [f"{_INDENT}nonlocal {', '.join(names)}"] if names else []
+
+    def _encoding(self) -> list[int]:
+        """The nodes to which values come encoded, or read back."""
+        return [n for n, node in self._nodes.items() if isinstance(node, KeyedNode) or n in self._copied]
+
+    def _bindings(self) -> list[str]:
+        """What lives longer than one call: lists that take what comes to rest, and how it was encoded last."""
+        lines = ["known_key, new_key = collector.keys.get, collector.new_key"]
+        lines += [f"c{n} = t{n} = e{n} = d{n} = None" for n in self._encoding()]
+        columns = "keys", "values", "paths", "inputs"
+        for n, node in self._nodes.items():
+            if isinstance(node, MapBatchesNode):
+                lines += [f"{name}{n} = collector.batches[{n}].{name}.append" for name in columns]
+            if isinstance(node, StageNode):
+                if self._of_run and n not in self._shuffled:
+                    lines += [f"{name}{n} = collector.runs[{n}].{name}.append" for name in columns]
+                else:
+                    lines.append(f"units{n} = collector.units[{n}].append")
+        if any(isinstance(node, OutputNode) for node in self._nodes.values()):
+            lines.append("made = collector.made.append")
+            if self._of_run:
+                lines.append("made_of = collector.made_of.append")
+            if self._ordered:
+                lines.append("made_paths = collector.made_paths.append")
+        return lines
+
+
+def is_taker(node: Node) -> bool:
+    """Whether a value ends at a node, which makes others of it or keeps it; to all else it is shown."""
+    return isinstance(node, KeyedNode | MapBatchesNode | MapNode | FlatMapNode)
+
+
+def functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:
+    """The user's functions by their names in the text."""
+    found: dict[str, Any] = {}
+    for node in nodes:
+        if isinstance(node, FunctionNode):
+            found[f"f{node.index}"] = node.function
+            found[f"truth{node.index}"] = partial(truth, node.word, node.function)
+            found[f"check{node.index}"] = partial(check_values, node.word, node.function)
+        elif isinstance(node, KeyedNode) and node.key is not None:
+            found[f"key{node.index}"] = node.key
+        if isinstance(node, StageNode) and node.stage_kind.heartbeat is not None:
+            beats = node.stage_kind.heartbeat.function
+            found |= {f"beats{node.index}": beats, f"truth{node.index}": partial(truth, "heartbeat", beats)}
+    return found
+
+
+def deleted_type(flow: CompiledFlow, output: OutputNode) -> str:
+    """The state type of a stage whose `changes()` feed this output; empty for other outputs."""
+    node: Node = output
+    while not isinstance(node, SourceNode | StageNode):
+        if node.side == "changes":
+            stage = flow.stage_before[node.index]
+            codec = output.encoding if not isinstance(output.encoding, type | None) else stage and stage.codec
+            return codec.type_name if codec else ""
+        node = flow.nodes[node.parents[0]]
+    return ""
+
+
+def _holds(n: int, call: str) -> str:
+    """The expression for whether a condition holds. True and False pass at once; all else is looked at."""
+    return f"(h{n} := {call}) is True or h{n} and truth{n}(h{n})"
+
+
+def _as_bytes(key: str, indent: str, unless: str) -> list[str]:
+    """The text that makes bytes of a key. Texts are remembered: then the same key is one object, whose hash is known."""
+    return [
+        f"{indent}if {key}.__class__ is str:",
+        f"{indent}{_INDENT}{key} = known_key({key}) or new_key({key})",
+        f"{indent}elif {unless}{key}.__class__ is not bytes:",
+        f"{indent}{_INDENT}{key} = key_bytes({key})",
+    ]
+
+
+def _comment(what: str, node: Node) -> str:
+    """A comment of the text: on one line, whatever the folder of the flow is called."""
+    return f"# {one_line(f'{what}, {node.declared_at}')}"

@@ -1,0 +1,230 @@
+"""An input that cannot be processed: its exclusion, and where in the user's code it failed.
+
+Poison is what decoding and user code raise, and what no topic would take. Errors of a store, of Kafka or of
+this library are never poison: each is raised where no user code runs, and nothing there is caught.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from sqe_chain.codecs.registry import refused_part
+from sqe_chain.errors import PoisonError, text_of
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.context import Origin
+from sqe_chain.flow.nodes import Node, StageNode
+from sqe_chain.flow.stored import named_key
+from sqe_chain.ports import Output
+from sqe_chain.stages.record_work import unpack_key_and_id
+from sqe_chain.stages.user_code import UserCodeError
+from sqe_chain.task.compiler import got
+from sqe_chain.task.exclusion import TEXT_LIMIT, Exclusion
+from sqe_chain.task.operator_text import TITLE
+
+_TEXT: Final = f"<{TITLE}"
+_OURS: Final = str(Path(__file__).parents[1]) + "/", _TEXT
+_ENCODING: Final = re.compile(r"\be(\d+)\((\w+)\)")
+"""Where the text of operators encodes a value: node and variable."""
+_CAUSES: Final = 4
+"""Errors of a chain of causes that are looked at: a user may have tied a knot."""
+_LIBRARIES: Final = tuple(
+    {f"{path}/" for name, path in sysconfig.get_paths().items() if name in ("stdlib", "purelib", "platlib")}
+)
+
+
+def exclusion_of(
+    flow: CompiledFlow,
+    origin: Origin,
+    error: Exception,
+    stage: StageNode | None = None,
+    key: bytes | None = None,
+) -> Exclusion:
+    """How an input is left out, under the flow's policy.
+
+    Args:
+        flow: the flow.
+        origin: the input.
+        error: why.
+        stage: the stage that it came to; None: it came to none.
+        key: the key of its unit there; None: it had none.
+
+    Raises:
+        PoisonError: the policy is `stop`. An error that is one keeps its class.
+    """
+    raised = error.raised if isinstance(error, UserCodeError) else error
+    name, text = type(raised).__name__, text_of(raised).rstrip(".")
+    if flow.poison == "stop":
+        kind = type(raised) if isinstance(raised, PoisonError) else PoisonError
+        where = place_of(flow, raised, stage, key)
+        stopped = kind(
+            f"flow {flow.name!r}: {origin} cannot be processed: {name}: {text}{where}. Fix the code or "
+            "the writer, or declare poison='dead_letter' or 'skip'"
+        )
+        raise stopped.at(origin.tp.topic, origin.tp.partition, origin.offset) from raised
+    tp, frame = origin.tp, own_frame(raised)
+    where = f", at {Path(frame[0]).name}:{frame[1]} in {frame[2]}" if frame else ""
+    where += _unit_in(flow, raised, stage, key, text)
+    value = _value_in(flow, raised)
+    where += value and f" ({value})"
+    kept = text[: TEXT_LIMIT - len(where)] + where
+    return Exclusion(tp.topic, tp.partition, origin.offset, flow.poison, name, kept[:TEXT_LIMIT])
+
+
+def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Output:
+    """The record that keeps an excluded input: key and value unchanged, the reason in headers.
+
+    Args:
+        flow: the flow that leaves it out.
+        origin: the input.
+        exclusion: why.
+    """
+    message = origin.message
+    if message is None:
+        raise AssertionError("a dead letter is made where its message was read")
+    tp = origin.tp
+    reasons = {
+        "sqe-flow": flow.declared_name,
+        "sqe-topic": tp.topic,
+        "sqe-topic-id": tp.topic_id.hex(),
+        "sqe-partition": str(tp.partition),
+        "sqe-offset": str(origin.offset),
+        "sqe-lane": f"{origin.lane:016x}",
+        "sqe-position": origin.position.hex(),
+        "sqe-timestamp": str(message.timestamp()[1]),
+        "sqe-error": exclusion.error,
+        "sqe-text": exclusion.text,
+    }
+    headers = [*(message.headers() or []), *((name, text.encode()) for name, text in reasons.items())]
+    partition = tp.partition % flow.dead_letter_partitions
+    timestamp_ms = message.timestamp()[1]
+    return flow.dead_letter_topic, partition, message.key(), message.value(), headers, timestamp_ms
+
+
+def no_letter(flow: CompiledFlow, exclusion: Exclusion) -> PoisonError:
+    """The error for an input that fails after it has waited for event time, and is not in Kafka any more."""
+    return PoisonError(
+        f"flow {flow.name!r}: {exclusion.topic}[{exclusion.partition}]@{exclusion.offset} has waited for event time and cannot be "
+        f"processed ({exclusion.error}: {exclusion.text}), and its record is not in Kafka any more, so no dead letter can be "
+        "made of it: fix the code, or declare poison='skip'"
+    ).at(exclusion.topic, exclusion.partition, exclusion.offset)
+
+
+def place_of(
+    flow: CompiledFlow, error: BaseException, stage: StageNode | None = None, key: bytes | None = None
+) -> str:
+    """Where user code failed, or which value its codec did not take, and with which unit: to follow the text of the error.
+
+    Args:
+        flow: the flow.
+        error: what was raised.
+        stage: the stage that had the unit; None: no stage had it.
+        key: its key; None: it had none, or nobody knows it.
+    """
+    place = place_in_user_code(flow, error)
+    return (place and f", at {place}") + _unit_in(flow, error, stage, key, text_of(error) + place)
+
+
+def _unit_in(
+    flow: CompiledFlow, error: BaseException, stage: StageNode | None, key: bytes | None, text: str
+) -> str:
+    """Stage and key of the unit that failed, as far as the text does not name them."""
+    if key and stage is not None and stage.stage_kind.spread == "id":
+        key, _ = unpack_key_and_id(key)
+    key = _key_in(flow, error) or key
+    named = [f"stage {stage.name!r}"] if stage is not None else []
+    named += [named_key(key)] if key else []
+    return "".join(f", {one}" for one in named if one not in text)
+
+
+def _key_in(flow: CompiledFlow, error: BaseException) -> bytes | None:
+    """The key of the value that the operators had when they failed; None where they had none, or nobody asked for it."""
+    found = None
+    for frame, line in _in_text(error):
+        keys = [frame.f_locals.get("k")]
+        encoded = _encoded_at(flow, frame, line)
+        if encoded is not None and not (
+            isinstance(encoded[0], StageNode) and encoded[0].stage_kind.identity is not None
+        ):
+            keys.append(frame.f_locals.get(f"k{encoded[0].index}"))
+        found = next((key for key in reversed(keys) if isinstance(key, bytes)), found)
+    return found
+
+
+def _in_text(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """The frames of the text of operators, and their lines."""
+    return ((frame, line) for frame, line in _frames(error) if frame.f_code.co_filename.startswith(_TEXT))
+
+
+def _encoded_at(flow: CompiledFlow, frame: FrameType, line: int) -> tuple[Node, str] | None:
+    """The node whose value a line of the text encodes, and the name of its variable."""
+    found = _ENCODING.search(frame.f_globals["__text__"].splitlines()[line - 1])
+    # An error that is raised again has old frames, too.
+    return (
+        None if found is None or int(found[1]) >= len(flow.nodes) else (flow.nodes[int(found[1])], found[2])
+    )
+
+
+def place_in_user_code(flow: CompiledFlow, error: BaseException) -> str:
+    """File, line and function where user code failed, and the node that called it, or the value that its codec did not take.
+
+    In the user's own files if one is among the frames, else in a library that they call. Empty if it did not fail there.
+    """
+    frame, value = own_frame(error), _value_in(flow, error)
+    if frame is None:
+        return value
+    file, line, function = frame
+    nodes = {code: node for node in flow.nodes for code in _codes_of(node)}
+    called = next((nodes[found.f_code] for found, _ in _frames(error) if found.f_code in nodes), None)
+    node = f"{called.called}, declared at {called.declared_at}" if called is not None else value
+    return f"{file}:{line} in {function}{node and f' ({node})'}"
+
+
+def _value_in(flow: CompiledFlow, error: BaseException) -> str:
+    """The value that its codec did not take, or not read: its type, where it came, and who had made it; empty if none did."""
+    text = next(iter(getattr(error, "__notes__", ())), "")
+    for frame, line in _in_text(error):
+        encoded = _encoded_at(flow, frame, line)
+        if encoded is not None:
+            node, name = encoded
+            value = frame.f_locals.get(name)
+            text = got(flow, node, type(value).__name__, ", which got")
+            part = refused_part(value)
+            text += part and f": {part}"
+    return text
+
+
+def own_frame(error: BaseException) -> tuple[str, int, str] | None:
+    """File, line and function of the innermost frame of the user's; None when no user code ran."""
+    frames = [
+        (frame.f_code.co_filename, line, frame.f_code.co_qualname.replace(".<locals>", ""))
+        for frame, line in _frames(error)
+        if not frame.f_code.co_filename.startswith(_OURS)
+    ]
+    own = [frame for frame in frames if not frame[0].startswith(_LIBRARIES)] or frames
+    return own[-1] if own else None
+
+
+def _frames(error: BaseException | None) -> Iterator[tuple[FrameType, int]]:
+    """Frames and lines that an error went through, and those of its cause, where ours says what the user's was."""
+    for _ in range(_CAUSES):
+        trace = None if error is None else error.__traceback__
+        while trace is not None:
+            yield trace.tb_frame, trace.tb_lineno
+            trace = trace.tb_next
+        error = error and error.__cause__
+
+
+def _codes_of(node: Node) -> Iterator[CodeType]:
+    for function in node.functions:
+        inner: Any = function
+        while isinstance(inner, partial):
+            inner = inner.func
+        code = getattr(inner, "__code__", None)
+        if isinstance(code, CodeType):
+            yield code

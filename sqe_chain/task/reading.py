@@ -1,0 +1,86 @@
+"""Level 0: read inputs, drop replays, run the operators before any stage; in place, level 1 too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.ports import Message
+from sqe_chain.task.collector import Collector
+from sqe_chain.task.compiler import Compiler
+from sqe_chain.task.level import Level, Shuffle, wake_rows
+from sqe_chain.task.outputs import Gatherer
+from sqe_chain.task.results import Block, Job, Portion, Report, Stores, Units, taken
+from sqe_chain.task.source_partition import SourcePartition
+
+
+class Reading:
+    """Level 0 of one task: its input partitions, one after the other; level 1 too when in place.
+
+    Args:
+        flow: the flow.
+        job: what all tasks of the attempt have in common.
+        stores: the store of a stage.
+    """
+
+    def __init__(self, flow: CompiledFlow, job: Job, stores: Stores) -> None:
+        self.report = Report()
+        self._flow = flow
+        self._job = job
+        self._stores = stores
+        self._collector = Collector(flow)
+        self._gatherer = Gatherer(flow, None, job.topics, job.clock_ms, watermarks=job.watermarks)
+        self._shuffle = Shuffle(flow)
+        self._first = [stage.index for level in flow.levels[:1] for stage in level]
+        shuffled = frozenset[int]() if job.in_place else frozenset(self._first)
+        self._compiler = Compiler(flow, self._collector, job.clock_ms, shuffled)
+        self._level: Level | None = None
+
+    def read(self, portion: Portion, messages: Iterable[Sequence[Message]]) -> Iterator[Block]:
+        """Work on one input partition. Portions come in the order of their topics' names.
+
+        Args:
+            portion: the range, its marks, what is left out.
+            messages: the range's records in blocks, in offset order.
+
+        Raises:
+            PoisonError: an input cannot be processed and the policy is `stop`.
+            ServiceStopped: something is missing, or has changed, by what an envelope witnesses.
+        """
+        if self._job.in_place and self._level is None:
+            part = portion.read.partition
+            self._level = Level(self._flow, self._job, 1, part, self._stores, self.report)
+        inputs = SourcePartition(
+            self._flow, self._job, portion, self._compiler, self._collector, self._gatherer
+        )
+        for records in inputs.due(messages):
+            inputs.feed(records)
+            yield from self._drain(inputs)
+        self.report.ends.append(inputs.finish())
+        if inputs.outputs:
+            yield taken(inputs.outputs, self.report)
+        self.report.excluded += inputs.excluded
+        self.report.notices += inputs.marks.notices
+
+    def finish(self) -> Iterator[Block]:
+        """After the last portion: changed states when in place, and the report, last of all."""
+        if self._level is not None:
+            yield from self._level.finish()
+        first = 1 if self._level is None else 2
+        if self._job.wakes and first <= min(len(self._flow.levels), self._job.top_level):
+            yield Units(first, wake_rows(range(self._flow.state_partitions)))
+        yield self.report
+
+    def _drain(self, inputs: SourcePartition) -> Iterator[Block]:
+        if inputs.outputs:
+            yield taken(inputs.outputs, self.report)
+        for stage in self._first:
+            units = inputs.units_of(stage)
+            if not units:
+                continue
+            if self._level is not None:
+                self._level.fold(stage, units)
+            elif self._job.top_level >= 1:
+                yield Units(1, self._shuffle.rows(stage, units))
+        if self._level is not None:
+            yield from self._level.blocks()

@@ -1,0 +1,149 @@
+"""The records of a block on their way into the flow: which are taken, what failed, and their origins, made when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sqe_chain.chain import root_position, stored_epoch
+from sqe_chain.envelope.message import EnvelopeHead
+from sqe_chain.flow.context import Origin, TopicIdPartition, new_origin
+from sqe_chain.flow.units import number as path_element
+from sqe_chain.ports import Message
+from sqe_chain.task.exclusion import Exclusion
+
+if TYPE_CHECKING:
+    from sqe_chain.envelope.block import Block
+
+_FIRST: Final = path_element(0)
+
+
+class Records:
+    """The records of one block of one input partition. A record's number is its index in the block.
+
+    Attributes:
+        messages: the records.
+        block: the same by columns; None: they are looked at one by one.
+        heads: number -> envelope (None where there is none), as far as they were parsed.
+        inputs: of each payload that is taken, the number of its record; ascending.
+        payloads: the payloads.
+        keys: the keys of their records.
+        paths: their paths.
+        segments: what is taken, in order: number of the first record, number after the last one, and whether they were
+            decided about as a run; else it is one record.
+        closely: numbers of records that were looked at by themselves, not by columns.
+        failures: number -> why the record is left out.
+        trial: number -> why a record is on trial: stages try it and take it back.
+        given_ms: number -> the event time that the source's function gave.
+        orders_ms: number -> place in the order of times; empty in flows without stages that go by event time.
+    """
+
+    __slots__ = (
+        "_origins",
+        "_read_lane",
+        "_tp",
+        "block",
+        "closely",
+        "failures",
+        "given_ms",
+        "heads",
+        "inputs",
+        "keys",
+        "messages",
+        "orders_ms",
+        "paths",
+        "payloads",
+        "segments",
+        "trial",
+    )
+
+    def __init__(
+        self,
+        tp: TopicIdPartition,
+        messages: Sequence[Message],
+        block: Block | None,
+        read_lane: Callable[[int], int],
+    ) -> None:
+        self._tp, self._read_lane = tp, read_lane
+        self.messages, self.block = messages, block
+        self.heads: dict[int, EnvelopeHead | None] = {}
+        self.inputs: list[int] = []
+        self.payloads: list[Any] = []
+        self.keys: list[bytes | None] = []
+        self.paths: list[bytes] = []
+        self.segments: list[tuple[int, int, bool]] = []
+        self.closely = set[int]()
+        self.failures: dict[int, Exception | Exclusion] = {}
+        self.trial: dict[int, Exclusion] = {}
+        self.given_ms: dict[int, int] = {}
+        self.orders_ms: dict[int, int] = {}
+        self._origins: dict[int, Origin] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return sum([len(message.value() or b"") for message in self.messages])
+
+    def head(self, number: int) -> EnvelopeHead | None:
+        """The envelope of a record; None if it has none."""
+        if number in self.heads or self.block is None:
+            return self.heads.get(number)
+        return self.block.head(number)
+
+    def origin(self, number: int) -> Origin:
+        """The origin of a record: the same object each time, until `place` has been called."""
+        found = self._origins.get(number)
+        if found is None:
+            message, head = self.messages[number], self.head(number)
+            offset, epoch = message.offset(), stored_epoch(message.leader_epoch())
+            lane, position = (0, b"") if head is None else (head.lane, head.position)
+            position = position or root_position(epoch, offset)
+            order_ms = self.orders_ms.get(number, -1)
+            found = new_origin(
+                (self._tp, offset, epoch, self._read_lane(lane), position, head, message, None, order_ms)
+            )
+            if number in self.given_ms:
+                found = found.at(self.given_ms[number])
+            self._origins[number] = found
+        return found
+
+    def unreadable(self, number: int, epoch: int) -> None:
+        """Note a record whose envelope cannot be read, so that nobody knows its lane."""
+        message = self.messages[number]
+        self._origins[number] = Origin(self._tp, message.offset(), epoch, 0, b"", None, message)
+
+    def give_time(self, number: int, timestamp_ms: int) -> None:
+        """Give a record the event time that the source's function has found."""
+        self.given_ms[number] = timestamp_ms
+        self._origins.pop(number, None)
+
+    def place(self, orders_ms: dict[int, int]) -> None:
+        """Say where records belong in the order of times."""
+        self.orders_ms = orders_ms
+        self._origins.clear()
+
+    def times_of(self, numbers: Sequence[int]) -> list[int]:
+        """Event times of some records."""
+        closely = self.closely | self.given_ms.keys()
+        if self.block is None:
+            return [self.origin(number).timestamp_ms for number in numbers]
+        times_ms: list[int] = self.block.times_ms.tolist()
+        return [
+            self.origin(number).timestamp_ms if number in closely else times_ms[number] for number in numbers
+        ]
+
+    def take_run(self, begin: int, end: int, payloads: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+        """Take a run of ordinary records."""
+        self.inputs += range(begin, end)
+        self.paths += [_FIRST] * (end - begin)
+        self.payloads += payloads
+        self.keys += keys
+        self.segments.append((begin, end, True))
+
+    def forget(self, numbers: Collection[int]) -> None:
+        """Forget the payloads of some records, which have failed."""
+        kept = [index for index, number in enumerate(self.inputs) if number not in numbers]
+        self.inputs = [self.inputs[index] for index in kept]
+        self.payloads = [self.payloads[index] for index in kept]
+        self.keys = [self.keys[index] for index in kept]
+        self.paths = [self.paths[index] for index in kept]

@@ -1,0 +1,230 @@
+"""What goes into a task and what comes out of it, as data: jobs, portions, blocks, reports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqe_chain.chain import stored_epoch
+from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.ports import Message, Output, Range, StateStore, TopicInfo
+from sqe_chain.task.brake import Brake
+from sqe_chain.task.closing import Closing
+from sqe_chain.task.event_times import EventTimes, Frontier
+from sqe_chain.task.exclusion import Exclusion, record_crc
+from sqe_chain.task.states import Transition
+
+UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, bytes]
+"""A unit on its way through a shuffle: state partition, stage index, topic, partition, offset, path (so
+far the order of units), key, type name, value, what is carried of its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all tasks of one attempt at a batch have in common.
+
+    In a *trial* the inputs that failed before are suspects: each is processed and then taken back, in every
+    stage that it reaches, so that the other inputs are processed as if it were not there, and it is known
+    whether it fails by itself or failed because of another one.
+
+    Attributes:
+        transition: which plan follows which, and who applies it.
+        clock_ms: the batch's clock.
+        in_place: level 1 runs within the reading tasks.
+        top_level: higher levels are not run: a redo has nothing left to do there.
+        topics: output topic -> what it accepts; a topic that is absent is not checked.
+        compacted: input topics that are compacted.
+        suspects: topic, partition and offset of the inputs on trial; empty: exclusions are left out at once.
+        brake: limits what a task leaves out; None: the driver does.
+        frontier: the place in the order of times up to which inputs are taken; None: none are.
+        before: that of the batch before.
+        tick_ms: up to where timers of the batch's clock fire; None: none do.
+        timers: (stage, state partition) -> when the batch's clock reaches the next of its timers.
+        watermarks: output -> what it promises: whatever it writes from now on has this time or a later one.
+        closing: all windows are closed; nothing is read, and nothing waits. None: an ordinary batch.
+        with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
+            ends the attempt.
+        behind: receivers have newer states: what follows `changes()` is not published.
+    """
+
+    transition: Transition
+    clock_ms: int
+    in_place: bool = False
+    top_level: int = 1 << 30
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    compacted: frozenset[str] = frozenset()
+    suspects: frozenset[tuple[str, int, int]] = frozenset()
+    brake: Brake | None = None
+    frontier: Frontier | None = None
+    before: Frontier | None = None
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    tick_ms: int | None = None
+    timers: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    closing: Closing | None = None
+    with_care: bool = False
+    behind: bool = False
+
+    @property
+    def wakes(self) -> bool:
+        """Whether stages in all state partitions may have something to do, though they get nothing: timers, or windows to close."""
+        return self.closing is not None or self.tick_ms is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What one task reads of one input partition.
+
+    Attributes:
+        read: the range.
+        marks: its marks at the start; nobody changes them.
+        exclusions: inputs of the range that are left out.
+        times: event time at the start; None: the flow does not ask for it. Nobody changes them.
+        since: first offset that was not read before; None: that of the range.
+        at_end: the range ends where the partition does.
+    """
+
+    read: Range
+    marks: PartitionMarks
+    exclusions: tuple[Exclusion, ...] = ()
+    times: EventTimes | None = None
+    since: int | None = None
+    at_end: bool = False
+
+
+@dataclass(slots=True)
+class PartitionEnd:
+    """What became of one input partition.
+
+    Attributes:
+        topic: topic name.
+        partition: partition number.
+        marks: marks at the end.
+        records: records taken, or replays.
+        replays: of them, those that were replays.
+        size: bytes of values read.
+        last_offset: offset of the last record; -1 when there was none.
+        last_epoch: its leader epoch plus one.
+        last_timestamp_ms: its timestamp.
+        last_crc: checksum of its key and value (`plan.record_crc`).
+        times: event time at the end, if the portion had any.
+    """
+
+    topic: str
+    partition: int
+    marks: PartitionMarks
+    records: int = 0
+    replays: int = 0
+    size: int = 0
+    last_offset: int = -1
+    last_epoch: int = 0
+    last_timestamp_ms: int = -1
+    last_crc: int = -1
+    times: EventTimes | None = None
+
+    def see(self, messages: Sequence[Message]) -> None:
+        """Note a block that was read, whether its records are taken or wait."""
+        last = messages[-1]
+        self.size += sum([len(message.value() or b"") for message in messages])
+        self.last_offset, self.last_epoch = last.offset(), stored_epoch(last.leader_epoch())
+        self.last_timestamp_ms = last.timestamp()[1]
+        self.last_crc = record_crc(last.key(), last.value())
+
+
+@dataclass(slots=True)
+class Report:
+    """What a task, or all tasks of an attempt together, report to the driver.
+
+    Attributes:
+        ends: one for each input partition.
+        excluded: inputs newly left out: they could not be decoded, or failed before the first stage.
+        failed: inputs on which a stage failed; the attempt is worth nothing, do it again without them.
+        touched: (stage index, cell) whose changed states are among the results.
+        outputs: records to publish.
+        output_size: their bytes.
+        broken: how the operators after `changes()`, or a timer, failed; no single input is to blame.
+        misplaced: keys found in place that belong to another state partition.
+        dropped: (stage, reason) -> records that filters have dropped, or counted.
+        notices: texts worth a warning.
+        timers: (stage, state partition) -> when the batch's clock reaches the next of its timers; -1: at no time.
+    """
+
+    ends: list[PartitionEnd] = field(default_factory=list)
+    excluded: list[Exclusion] = field(default_factory=list)
+    failed: list[Exclusion] = field(default_factory=list)
+    touched: list[tuple[int, int]] = field(default_factory=list)
+    outputs: int = 0
+    output_size: int = 0
+    broken: list[str] = field(default_factory=list)
+    misplaced: int = 0
+    dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    notices: list[str] = field(default_factory=list)
+    timers: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def add(self, other: Report) -> None:
+        """Take in what another task reports."""
+        self.ends += other.ends
+        self.excluded += other.excluded
+        self.failed += other.failed
+        self.touched += other.touched
+        self.outputs += other.outputs
+        self.output_size += other.output_size
+        self.broken += other.broken
+        self.misplaced += other.misplaced
+        self.dropped += other.dropped
+        self.notices += other.notices
+        self.timers |= other.timers
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Records to publish, in order."""
+
+    records: list[Output]
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Units for the stages of a level."""
+
+    level: int
+    rows: list[UnitRow]
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Changed states of one stage in one cell, in key order."""
+
+    level: int
+    stage: int
+    part: int
+    rows: list[tuple[bytes, bytes | None]]
+
+
+Block = Outputs | Units | States | Report
+Stores = Callable[[StageNode], StateStore]
+"""Gives the store of a stage."""
+
+
+def taken(records: list[Output], report: Report) -> Outputs:
+    """Records that are ready, counted in the report; the list is empty afterwards."""
+    ready = Outputs(records.copy())
+    records.clear()
+    report.outputs += len(ready.records)
+    report.output_size += sum([len(record[3]) for record in ready.records if record[3]])
+    return ready
+
+
+def spread(job: Job, portions: Sequence[Portion]) -> list[list[Portion]]:
+    """How portions are spread: one task for each, or in place one for each partition number.
+
+    Within a task portions go by topic name, which is the order of units.
+    """
+    ordered = sorted(portions, key=lambda portion: (portion.read.topic, portion.read.partition))
+    if not job.in_place:
+        return [[portion] for portion in ordered]
+    grouped: dict[int, list[Portion]] = {}
+    for portion in ordered:
+        grouped.setdefault(portion.read.partition, []).append(portion)
+    return [grouped[partition] for partition in sorted(grouped)]

@@ -1,0 +1,51 @@
+"""All tasks of an attempt in one process, one after the other, shuffles included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.ports import Message, Range
+from sqe_chain.task.level import run_level
+from sqe_chain.task.reading import Reading
+from sqe_chain.task.results import Block, Job, Portion, Stores, UnitRow, Units, spread
+
+
+def run_serially(
+    flow: CompiledFlow,
+    job: Job,
+    portions: Sequence[Portion],
+    read: Callable[[Range], Iterable[Sequence[Message]]],
+    stores: Stores,
+) -> Iterator[Block]:
+    """Run levels 0 to `job.top_level`.
+
+    Args:
+        flow: the flow.
+        job: what all tasks of the attempt have in common.
+        portions: what is read.
+        read: gives the records of a range; see `Log.read`.
+        stores: the store of a stage.
+
+    Returns:
+        Blocks of all tasks, with several reports. Units are kept here until their level begins; they are
+        given only so that they can be counted.
+    """
+    units: dict[int, list[UnitRow]] = {}
+
+    def kept(blocks: Iterable[Block]) -> Iterator[Block]:
+        for block in blocks:
+            if isinstance(block, Units):
+                units.setdefault(block.level, []).extend(block.rows)
+            yield block
+
+    for task in spread(job, portions):
+        reading = Reading(flow, job, stores)
+        for portion in task:
+            yield from kept(reading.read(portion, read(portion.read)))
+        yield from kept(reading.finish())
+    for level in range(1, min(len(flow.levels), job.top_level) + 1):
+        # By state partition, stage, topic, partition, offset and path: the order of units, as Spark sorts them.
+        rows = sorted(units.pop(level, ()))
+        if rows:
+            yield from kept(run_level(flow, job, level, rows, stores))

@@ -1,0 +1,452 @@
+"""One input partition: which records are taken, what the operators before any stage make of them, and event time.
+
+A block of records goes through as a block. Whether a record is taken is decided for runs of ordinary records at once
+(`replays.runs`), for all others one by one, by the same rule; then payloads are decoded, the operators run over all of
+them (`operator_text`), and what has failed is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, Final
+
+from sqe_chain.chain import read_lane, root_position, stored_epoch
+from sqe_chain.errors import (
+    ChainError,
+    EnvelopeError,
+    OutputTooLarge,
+    PoisonError,
+    RepeatedPosition,
+)
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.context import Context, Origin, TopicIdPartition
+from sqe_chain.flow.event_time import event_ms
+from sqe_chain.flow.functions import DeclaredFunction
+from sqe_chain.flow.units import Unit, UnitRun
+from sqe_chain.ports import Message, Output
+from sqe_chain.task.collector import Collector
+from sqe_chain.task.compiler import Compiler
+from sqe_chain.task.deciding import Deciding
+from sqe_chain.task.event_times import guard_of
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.gate import Facts, Gate
+from sqe_chain.task.outputs import Gatherer
+from sqe_chain.task.poison import dead_letter, exclusion_of
+from sqe_chain.task.records import Records
+from sqe_chain.task.results import Job, PartitionEnd, Portion
+from sqe_chain.task.source_times import SourceTimes
+from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
+
+_LETTERS_HELD: Final = 10_000
+_DROPPED, _APART, _TOGETHER = range(3)
+"""How the outputs of a record are gathered."""
+
+
+class SourcePartition:
+    """The records of one range, on their way into the flow.
+
+    Attributes:
+        flow: the flow.
+        node: its source.
+        tp: topic, topic id and partition.
+        marks: the partition's marks; they move.
+        lanes: lane as envelopes state it -> the lane that marks use; those seen so far.
+        skipped: offset -> why it is left out, known before this attempt.
+        excluded: inputs newly left out.
+        outputs: records to publish so far; whoever takes them clears the list. Dead letters come last, when
+            their number is known.
+    """
+
+    def __init__(
+        self,
+        flow: CompiledFlow,
+        job: Job,
+        portion: Portion,
+        compiler: Compiler,
+        collector: Collector,
+        gatherer: Gatherer,
+    ) -> None:
+        read = portion.read
+        self._portion = portion
+        self.flow = flow
+        source = flow.source_of[read.topic]
+        if source is None:
+            raise AssertionError(f"flow {flow.name!r} does not read {read.topic!r}")
+        self.node = source
+        self.tp = TopicIdPartition(read.topic, read.topic_id, read.partition)
+        self._run = compiler.after_source(self.node, self._origin)
+        self._collector = collector
+        self._gatherer = gatherer
+        self._records = Records(self.tp, (), None, self.read_lane)
+        self._now_ms = job.clock_ms
+        self._topics = job.topics
+        decode: Any = self.node.decoder if self.node.codec is None else self.node.codec.decode
+        self._decode: Callable[..., Any] = decode
+        self._brake = job.brake
+        self._letters: list[Output] = []
+        self.skipped = {one.offset: one for one in portion.exclusions}
+        self.lanes: dict[int, int] = {}
+        self.excluded: list[Exclusion] = []
+        self.outputs: list[Output] = []
+        self._times: SourceTimes | None = None
+        self._gate: Gate | None = None
+        if portion.times is not None:
+            guard, times = guard_of(flow), portion.times.copy(clock_ms=job.clock_ms)
+            since = read.start if portion.since is None else portion.since
+            self._times = SourceTimes(times, self.node, guard, since, at_end=portion.at_end)
+            if self.node.topics[0] in flow.gated:
+                self._gate = Gate(read.topic, read.partition, job.before, job.frontier, guard)
+        self.marks = marks = (
+            portion.marks.copy()
+        )  # an attempt that fails must leave the plan's marks as they are
+        marks.compacted, marks.max_lanes = read.topic in job.compacted, flow.max_lanes
+        marks.recreated = flow.recreated
+        self._deciding = Deciding(
+            flow, self.node, self.tp, marks, self.skipped, self.read_lane, on_trial=bool(job.suspects)
+        )
+        self._end = PartitionEnd(read.topic, read.partition, portion.marks)
+
+    def due(self, messages: Iterable[Sequence[Message]]) -> Iterator[Records]:
+        """What the batch takes of its range, block by block; see `sqe_chain.task.gate`.
+
+        Args:
+            messages: all of the range, in the order of its offsets.
+        """
+        blocks = filter(None, messages)
+        if self._gate is None or self._times is None:
+            for block in blocks:
+                self._end.see(block)
+                yield self._deciding.records_of(block)
+            return
+        read = [self._deciding.records_of(block) for block in blocks]
+        facts = [self._times.facts(records, self._given_times(records)) for records in read]
+        facts = self._without_replays(read, facts)
+        for records, own in zip(read, facts, strict=True):
+            self._end.see(records.messages)
+            self._times.observe(own)
+        known, begin = self._known(read), 0
+        places = self._gate.take(Facts.joined(facts), self._times.times, known)
+        for records in read:
+            end = begin + len(records.messages)
+            numbers = [number for number in range(end - begin) if begin + number in places]
+            if numbers:
+                if len(numbers) < end - begin:
+                    records = self._deciding.records_of([records.messages[number] for number in numbers])  # noqa: PLW2901
+                records.place({at: places[begin + number] for at, number in enumerate(numbers)})
+                yield records
+            begin = end
+
+    def _known(self, read: Sequence[Records]) -> set[int]:
+        """Numbers of the messages that are read again, and were taken before or left out unread: of those that did not wait."""
+        since, known, number = self._portion.since or 0, set[int](), 0
+        for records in read:
+            for index, message in enumerate(records.messages):
+                offset = message.offset()
+                if offset >= since:
+                    return known
+                try:
+                    head = None if self.node.raw else self._deciding.head_of(records, index)
+                    taken = self.marks.has(head, offset, stored_epoch(message.leader_epoch()))
+                except EnvelopeError:
+                    taken = offset <= self._portion.marks.undecodable_offset
+                if taken:
+                    known.add(number + index)
+            number += len(records.messages)
+        return known
+
+    def _without_replays(self, read: Sequence[Records], facts: list[Facts]) -> list[Facts]:
+        """Without the times of replays, where these could show clocks to be wrong that were right.
+
+        They come late, so they say nothing of the order of a lane.
+        """
+        guard = None if self._times is None else self._times.guard
+        times_ms = [at_ms for own in facts for at_ms in own.times_ms if at_ms is not None]
+        if guard is None or not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
+            return facts
+        reached = {lane: mark.position for lane, mark in self.marks}
+        found = []
+        for records, own in zip(read, facts, strict=True):
+            kept: list[int | None] = list(own.times_ms)
+            for number, lane in enumerate(own.lanes):
+                if lane is None:
+                    continue
+                message, head = records.messages[number], self._deciding.head_of(records, number)
+                position = b"" if head is None else head.position
+                position = position or root_position(stored_epoch(message.leader_epoch()), message.offset())
+                if position <= reached.get(lane, b""):
+                    kept[number] = None
+                else:
+                    reached[lane] = position
+            found.append(own._replace(times_ms=kept))
+        return found
+
+    def _given_times(self, records: Records) -> dict[int, int] | None:
+        """The times that the source's function gives, before it is known whether the gate lets these records pass.
+
+        Whatever fails is found again when a record is taken.
+        """
+        function = self.node.timestamp
+        if function is None:
+            return None
+        found: dict[int, int] = {}
+        for number in range(len(records.messages)):
+            probe = Records(self.tp, records.messages, records.block, self.read_lane)
+            try:
+                head = None if self.node.raw else self._deciding.head_of(records, number)
+                probe.heads[number] = head
+                key, given = self._deciding.payloads(records.messages[number], head)
+                payloads = [payload for _, payload in given]
+                probe.inputs, probe.keys = [number] * len(payloads), [key] * len(payloads)
+                probe.payloads, probe.paths = payloads, [b""] * len(payloads)
+                self._find_times(probe, function, self._values(probe, partial(self._note, probe)))
+            except Exception:  # noqa: BLE001, S112 - whatever it is, it is found again when the record is taken
+                continue
+            if number in probe.given_ms:
+                found[number] = probe.given_ms[number]
+        return found
+
+    def feed(self, records: Records) -> None:
+        """Take a block of records: outputs are gathered, and `units_of` gives what stages get."""
+        self._records = records
+        for columns in self._collector.runs.values():
+            columns.clear()
+        for units in self._collector.units.values():
+            units.clear()
+        facts: list[Facts] = []
+        if self._times is not None and self._gate is None and self.node.timestamp is None:
+            facts = self._without_replays([records], [self._times.facts(records, None)])
+        try:
+            replays = self._deciding.decide(records)
+        except ChainError:
+            self._work_through(records)  # what lies before it may have failed, and is said first
+            raise
+        self._work_through(records)
+        if self._times is not None and self._gate is None:
+            self._times.observe(*(facts or [self._times.facts(records, records.given_ms)]))
+        # They wait until the brake has looked at the whole partition, unless that takes too much memory.
+        if len(self._letters) > _LETTERS_HELD:
+            self._release_letters()
+        self._end.records += len(records.messages)
+        self._end.replays += replays
+
+    def units_of(self, stage: int) -> Sequence[Unit]:
+        """What the last block gives to a stage; taken once.
+
+        Args:
+            stage: index of its node.
+        """
+        records, columns = self._records, self._collector.runs[stage]
+        if columns.inputs:
+            inputs = columns.inputs.copy()
+            count = len(inputs)
+            times_ms, orders_ms = [0] * count, [-1] * count
+            if self._gate is not None:
+                times_ms = records.times_of(inputs)
+                orders_ms = [records.orders_ms[number] for number in inputs]
+            keys, values, paths = columns.keys.copy(), columns.values.copy(), columns.paths.copy()
+            columns.clear()
+            return UnitRun(keys, values, paths, times_ms, orders_ms, [records.origin] * count, inputs)
+        units, origin = self._collector.units[stage], records.origin
+        found = [(key, value, tag, path, origin(number)) for key, value, tag, path, number in units]
+        units.clear()
+        return found
+
+    def finish(self) -> PartitionEnd:
+        """The end of the partition, after its last record; the dead letters are among the outputs now.
+
+        Raises:
+            TooManyExcluded: the poison policy would leave out more than it may.
+        """
+        self._release_letters()
+        self._end.marks = self.marks.copy()
+        if self._times is not None:
+            self._end.times = self._times.times
+        return self._end
+
+    def _release_letters(self) -> None:
+        if self._brake is not None:
+            self._brake.check(self.flow.name, self.excluded, self._end.records - self._end.replays)
+        self.outputs += self._letters
+        self._letters.clear()
+
+    def _origin(self, number: int) -> Origin:
+        return self._records.origin(number)
+
+    def _work_through(self, records: Records) -> None:
+        """Run the operators over the payloads that were taken, gather outputs, leave out what has failed."""
+        failed = partial(self._note, records)
+        values = self._values(records, failed)
+        if self.node.timestamp is not None:
+            self._find_times(records, self.node.timestamp, values)
+            if records.failures:
+                values = self._still(records, values)
+        self._run(records.inputs, values, records.keys, records.paths, failed)
+        self._gather(records)
+        left_out: dict[int, Exception | Exclusion] = {**records.trial, **records.failures}
+        for number in sorted(left_out):
+            self._exclude(records.origin(number), left_out[number])
+        if not records.failures:
+            return
+        for columns in self._collector.runs.values():
+            columns.keep(
+                [index for index, number in enumerate(columns.inputs) if number not in records.failures]
+            )
+        for units in self._collector.units.values():
+            units[:] = [unit for unit in units if unit[4] not in records.failures]
+
+    def _note(self, records: Records, number: int, error: Exception) -> bool:
+        """Note that user code has failed on a record. Returns whether the others need not be tried."""
+        records.failures.setdefault(number, error)
+        return self.flow.poison == "stop"
+
+    def _still(self, records: Records, values: Sequence[Any]) -> list[Any]:
+        """Forget the payloads of records that have failed; returns the values of the others."""
+        kept = [
+            value
+            for number, value in zip(records.inputs, values, strict=True)
+            if number not in records.failures
+        ]
+        records.forget(records.failures.keys())
+        return kept
+
+    def _values(self, records: Records, failed: Callable[[int, Exception], bool]) -> Sequence[Any]:
+        """The payloads, decoded."""
+        node, decode = self.node, self._decode
+        if not node.takes_context:
+            try:
+                if node.codec is not None:
+                    return node.codec.decode_all(records.payloads)
+                return [decode(payload) for payload in records.payloads]  # map() would end at a StopIteration
+            except Exception:  # noqa: BLE001, S110 - which one it is, is found below
+                pass
+        values: list[Any] = []
+        for number, payload, key in zip(records.inputs, records.payloads, records.keys, strict=True):
+            try:
+                if node.takes_context:
+                    values.append(decode(payload, Context(records.origin(number), key, self._now_ms)))
+                else:
+                    values.append(decode(payload))
+            except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
+                values.append(None)
+                if node.codec is not None:
+                    error.add_note(f"source {node.name!r}, read as {node.codec.type_name}")
+                if failed(number, error):
+                    break
+        if len(values) < len(records.inputs):  # nothing after it counts
+            del records.inputs[len(values) :], records.payloads[len(values) :]
+            del records.keys[len(values) :], records.paths[len(values) :]
+        return self._still(records, values) if records.failures else values
+
+    def _find_times(self, records: Records, function: DeclaredFunction, values: Sequence[Any]) -> None:
+        """Find the event times of records by the source's function, from their values."""
+        call = function.function
+        found: dict[int, set[int]] = {}
+        for number, key, value in zip(records.inputs, records.keys, values, strict=True):
+            if number in records.failures:
+                continue
+            try:
+                if function.takes_context:
+                    given = call(value, Context(records.origin(number), key, self._now_ms))
+                else:
+                    given = call(value)
+                found.setdefault(number, set()).add(self._event_ms(records, number, given))
+            except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
+                self._note(records, number, error)
+        counts = Counter(records.inputs)
+        for number, times in found.items():
+            if len(times) > 1:
+                several = (
+                    f"its {counts[number]} payloads have several event times, {min(times)} to {max(times)} ms"
+                )
+                self._note(records, number, PoisonError(f"{several}: an input has one"))
+            elif number not in records.failures:
+                records.give_time(number, times.pop())
+
+    def _event_ms(self, records: Records, number: int, given: object) -> int:
+        """The event time that the source's function gave, or what stands for it."""
+        try:
+            return event_ms(given)
+        except PoisonError:
+            if self.node.no_timestamp == "poison":
+                raise
+            return records.origin(number).timestamp_ms
+
+    def _gather(self, records: Records) -> None:
+        """Gather the outputs of each record that has not failed; what is on trial is not published."""
+        made, numbers = self._collector.made, self._collector.made_of
+        dropped = records.failures.keys() | records.trial.keys()
+        apart = records.closely | records.given_ms.keys()
+        ways = [
+            _DROPPED if number in dropped else _APART if number in apart else _TOGETHER for number in numbers
+        ]
+        begin = 0
+        for way, same in groupby(ways):
+            end = begin + len(list(same))
+            together = way == _TOGETHER and self._gather_run(records, begin, end)
+            if way != _DROPPED and not together and self._gather_each(records, begin, end):
+                break
+            begin = end
+        made.clear()
+        numbers.clear()
+
+    def _gather_run(self, records: Records, begin: int, end: int) -> bool:
+        """Gather the outputs of a run of ordinary records; False when one of them needs a closer look, and nothing was done."""
+        made, numbers, block = self._collector.made, self._collector.made_of, records.block
+        if block is None:
+            return False
+        try:
+            self._gatherer.gather_run(
+                made[begin:end], numbers[begin:end], self.tp, block, self.read_lane, self.outputs
+            )
+        except PoisonError:
+            return False
+        return True
+
+    def _gather_each(self, records: Records, begin: int, end: int) -> bool:
+        """Gather the outputs of records one by one. Returns whether one has failed, and the others need not be tried."""
+        made, numbers = self._collector.made, self._collector.made_of
+        while begin < end:
+            number, last = numbers[begin], begin + 1
+            while last < end and numbers[last] == number:
+                last += 1
+            try:
+                self._gatherer.gather(made[begin:last], records.origin(number), self.outputs)
+            except RepeatedPosition:
+                raise
+            except Exception as error:  # noqa: BLE001 - what no topic would take is poison like any other
+                if self._note(records, number, error):
+                    return True
+            begin = last
+        return False
+
+    def read_lane(self, stated: int) -> int:
+        """The lane that marks use, for one as an envelope states it."""
+        lane = self.lanes.get(stated)
+        if lane is None:
+            lane = self.lanes[stated] = read_lane(stated, *self.tp)
+        return lane
+
+    def _exclude(self, origin: Origin, why: Exception | Exclusion) -> None:
+        """Leave out an input: it failed before the first stage, or is known to fail."""
+        if not isinstance(why, Exclusion):
+            why = exclusion_of(self.flow, origin, why, key=origin.key)
+            self.excluded.append(why)
+        self._leave_out(origin, why)
+
+    def _leave_out(self, origin: Origin, exclusion: Exclusion) -> None:
+        if exclusion.policy != "dead_letter" or origin.message is None:
+            return
+        letter = dead_letter(self.flow, origin, exclusion)
+        topic, _, key, value, headers, _ = letter
+        size = len(key or b"") + len(value or b"") + headers_size(headers or [])
+        info = self._topics.get(topic)
+        limit = info.max_message_bytes if info else 1 << 62
+        if size > limit - RECORD_OVERHEAD:
+            raise OutputTooLarge(
+                f"{origin} cannot be processed ({exclusion.error}), and as a dead letter it has {size} bytes with the "
+                f"headers that say why: topic {topic!r} accepts {limit} (max.message.bytes); raise that"
+            )
+        self._letters.append(letter)

@@ -1,0 +1,145 @@
+"""Event times of the records of one input partition: what they say of their writers, and what the gate has to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqe_chain.envelope.carrier import find_head, is_chained
+from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
+from sqe_chain.envelope.message import EnvelopeHead, parse_chain
+from sqe_chain.errors import EnvelopeError
+from sqe_chain.flow.nodes import SourceNode
+from sqe_chain.ports import Message
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.task.closing import is_closing
+from sqe_chain.task.event_times import ORIGIN, EventTimes
+from sqe_chain.task.gate import Facts
+from sqe_chain.task.records import Records
+from sqe_chain.task.routes import Hop
+from sqe_chain.task.ticks import is_tick
+
+
+class SourceTimes:
+    """Follows event time.
+
+    Attributes:
+        times: event time of the partition; it moves.
+        guard: see `guard_of`.
+
+    Args:
+        times: see above.
+        node: the source.
+        guard: see `guard_of`.
+        since: first offset that was not read before.
+        at_end: the range ends where the partition does.
+    """
+
+    def __init__(
+        self, times: EventTimes, node: SourceNode, guard: JumpGuard | None, since: int, *, at_end: bool
+    ) -> None:
+        self.times, self._node, self.guard = times, node, guard
+        self._since, self._at_end = since, at_end
+        self._writers = {0: ORIGIN}
+
+    def facts(self, records: Records, given_ms: Mapping[int, int] | None) -> Facts:
+        """What is known of records before it is decided whether they are new.
+
+        Args:
+            records: the records.
+            given_ms: the times that the source's function gave, where it has one: others have none.
+        """
+        messages, block = records.messages, records.block
+        count = len(messages)
+        lanes: list[int | None] = [None] * count
+        times_ms: list[int | None] = [None] * count
+        stated_ms = [0] * count
+        special: list[int] | range = range(count)
+        if block is not None:
+            lanes, times_ms = block.lanes.tolist(), block.times_ms.tolist()
+            stated_ms = block.watermarks_ms.tolist()
+            special = (~block.ordinary).nonzero()[0].tolist()
+        heads: dict[int, EnvelopeHead] = {}
+        for number in special:
+            lanes[number], times_ms[number], stated_ms[number] = self._closely(
+                messages[number], number, heads
+            )
+        for lane in dict.fromkeys(
+            lanes
+        ):  # in the order in which they are met, whatever the block says at once
+            if lane is None or lane in self._writers:
+                continue
+            first = lanes.index(lane)
+            head = heads.get(first) or records.head(first)
+            if head is None or not self._introduce(head):
+                lanes = [None if one == lane else one for one in lanes]
+        if given_ms is not None:
+            times_ms = [given_ms.get(number) for number in range(count)]
+        if (
+            self._node.static
+        ):  # its messages have no times, so what envelopes state of times says nothing of them
+            stated_ms = [0] * count
+        return Facts([message.offset() for message in messages], times_ms, lanes, stated_ms)
+
+    def observe(self, facts: Facts) -> None:
+        """Move event time by records that were read for the first time, whatever becomes of them."""
+        if not facts.offsets or facts.offsets[-1] < self._since:
+            return
+        offsets, times_ms, lanes, stated_ms = facts
+        own = set(lanes)
+        if len(own) > 1 or offsets[0] < self._since or None in times_ms:
+            rows: dict[int, tuple[list[int], list[int]]] = {}
+            for offset, at_ms, lane, stated in zip(offsets, times_ms, lanes, stated_ms, strict=True):
+                if lane is None or offset < self._since:
+                    continue
+                found = rows.setdefault(lane, ([], []))
+                found[1].append(stated)
+                if at_ms is not None:
+                    found[0].append(at_ms)
+            for lane, (found_ms, stated_here) in rows.items():  # only a lane is in the order of its times
+                self._observe(self._writers[lane], found_ms, max(stated_here))
+            return
+        (only,) = own
+        if only is not None:
+            self._observe(self._writers[only], times_ms, max(stated_ms))  # type: ignore[arg-type] # none is None
+
+    def _observe(self, name: str, times_ms: Sequence[int], stated_ms: int) -> None:
+        self.times.observe(name, times_ms, stated_ms, guard=self.guard, at_end=self._at_end)
+
+    def _closely(
+        self, message: Message, number: int, heads: dict[int, EnvelopeHead]
+    ) -> tuple[int | None, int | None, int]:
+        """Lane, time and watermark of a record that is out of the ordinary; its envelope is among `heads`."""
+        at_ms = message.timestamp()[1]
+        known_ms = at_ms if -1 <= at_ms <= MAX_TIMESTAMP_MS else None
+        if self._node.raw or (message.value() is None and not is_chained(message)):
+            return 0, known_ms, 0
+        try:
+            head = find_head(message.value(), message.headers())
+        except EnvelopeError:
+            return None, None, 0
+        heads[number] = head
+        return head.lane, head.timestamp_ms, head.watermark_ms
+
+    def _introduce(self, head: EnvelopeHead) -> bool:
+        """Note who writes on an envelope's lane, which is met for the first time; False if its chain says nobody."""
+        if self._node.static:
+            self._writers[head.lane] = ORIGIN
+            return True
+        try:
+            name, hops = writer_of(head)
+        except (EnvelopeError, LookupError):
+            return False
+        self._writers[head.lane] = name
+        # What timers gave, or windows that were closed at the end of the input, has no way from a topic: other lanes know more.
+        read = tuple(hop for hop in hops if not is_closing(hop[1]) and not is_tick(hop[1]))
+        if read == hops or not self.times.knows(name):
+            self.times.introduce(name, read)
+        return True
+
+
+def writer_of(head: EnvelopeHead) -> tuple[str, tuple[Hop, ...]]:
+    """The name of the writer of a republished message, and the republishers that it has passed."""
+    links = parse_chain(head.chain).links
+    # What is announced has a name of its own at the end of the output's; it is the same writer.
+    name = "/".join(links[-1].output.split("/")[:2])
+    return name, tuple((link.output.partition("/")[0], link.topic) for link in links)

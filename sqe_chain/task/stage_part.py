@@ -1,0 +1,205 @@
+"""One stage in one state partition, in one batch: which units belong there, their order, and what is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from operator import itemgetter, le
+from typing import Any, Final
+
+from sqe_chain.envelope.partitioner import Partitioner
+from sqe_chain.errors import ChangedType
+from sqe_chain.flow.context import Origin
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.flow.stage_kind import Spread, StageTask, StageWork
+from sqe_chain.flow.units import Push, Unit, UnitRun
+from sqe_chain.stages.record_work import unpack_key_and_id
+from sqe_chain.task.fitting import ANY_KEY, Fitting
+from sqe_chain.task.stage_table import PartitionTable, Rows
+from sqe_chain.task.states import PartitionStates
+
+Address = Callable[[Unit], Any]
+"""What decides the state partition of a unit."""
+
+_BLOCK: Final = 1_000
+"""Units whose rows are read together, among those that are put in order first."""
+
+
+class StagePart:
+    """What the framework does around a stage's work, the same for every kind.
+
+    Attributes:
+        timer_ms: after `changed`, when the batch's clock next reaches a timer; -1: at no time; None: nothing was looked at.
+
+    Args:
+        node: the stage.
+        states: where its rows come from.
+        table: its rows.
+        partition: the state partition, and how many there are.
+        task: what the work is given.
+        fitting: what the stage's store takes.
+        ordered: it takes its units in the order of their places, when all of the batch are there; else as they come.
+    """
+
+    def __init__(
+        self,
+        node: StageNode,
+        states: PartitionStates,
+        table: PartitionTable,
+        partition: tuple[int, int],
+        task: StageTask,
+        fitting: Fitting,
+        *,
+        ordered: bool,
+    ) -> None:
+        kind = node.stage_kind
+        self._kind = kind
+        self._states = states
+        self._part, partitions = partition
+        self._task = task
+        self._table = table
+        self._fitting = fitting
+        self._ordered: list[UnitRun] | None = [] if ordered else None
+        self._refuses = frozenset() if kind.reversible else task.suspects
+        self._address, self._part_of = addressing(kind.spread, partitions)
+        self._own: set[Any] = set()
+        self._work: StageWork | None = None
+        self.timer_ms: int | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the batch is known to be applied already in the whole state partition."""
+        return self._states.done
+
+    def take(self, units: Sequence[Unit]) -> int:
+        """Apply units, or keep them for the end of the batch. Returns how many keys belong to another state partition."""
+        # Few addresses are new in a block, so only those are looked at more closely.
+        fresh = self._addresses(units).difference(self._own)
+        misplaced: set[Any] = set()
+        if fresh:
+            misplaced = {one for one in fresh if self._part_of(one) != self._part}
+            if misplaced:
+                units = [unit for unit in units if self._address(unit) not in misplaced]
+            if self._kind.spread != "id":  # ids are too many to keep
+                self._own |= fresh - misplaced
+        if fresh or self._kind.spread != "key":
+            units = self._without_too_long(units)
+        if self._refuses:
+            units = [unit for unit in units if unit[4].order not in self._refuses]
+        work = self._work or self._start()
+        if self.done:
+            return len(misplaced)
+        if self._ordered is not None:
+            self._ordered.append(UnitRun.of(units))
+        else:
+            with self._named():
+                work.apply(units)
+        return len(misplaced)
+
+    def resume(self) -> None:
+        """Begin though no unit has come: because windows are closed, or timers due."""
+        if self._work is None:
+            self._start()
+
+    def changed(self, tick: tuple[Origin, int] | None = None) -> dict[int, Rows]:
+        """After the last unit: cell -> changed rows in the order of their names.
+
+        Args:
+            tick: see `StageWork.tick`; None: the batch's clock reaches nothing.
+        """
+        work = self._work
+        if work is None or self.done:
+            return {}
+        with self._named():
+            if self._ordered is not None:
+                run = by_places(UnitRun.joined(self._ordered))
+                self._ordered.clear()
+                for begin in range(0, len(run), _BLOCK):
+                    work.apply(run[begin : begin + _BLOCK])
+            if tick is not None:
+                work.tick(*tick)
+            if self._task.closing is not None and self._kind.windowed:
+                work.close_windows(self._task.closing)
+            work.finish()
+        if self._kind.ticks:
+            self.timer_ms = -1 if work.timer_ms is None else work.timer_ms
+        return self._table.changes()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors of rows that cannot be read with the name of the stage."""
+        try:
+            yield
+        except ChangedType as error:
+            raise ChangedType(f"stage {self._task.name!r}, state partition {self._part}: {error}") from error
+
+    def push_changes(self, push: Push) -> None:
+        """Give what `changes()` gives, after `changed`."""
+        if self._work is not None:
+            self._work.push_changes(push)
+
+    def _addresses(self, units: Sequence[Unit]) -> set[Any]:
+        if isinstance(units, UnitRun) and self._kind.spread == "key":
+            return set(units.keys)
+        return set(map(self._address, units))
+
+    def _start(self) -> StageWork:
+        """Create the work. Where rows are not named by keys, the header is read before the first decision."""
+        task, kind = self._task, self._kind
+        if not kind.states_by_key:
+            self._states.rows(())
+            if not self._states.untouched:
+                # An earlier attempt has written a part of the rows, so its outputs are published, and stages after this one are
+                # written. What this attempt would emit was decided on other rows: it counts for nothing.
+                task = replace(task, emit=None, drop=None, counts=Counter())
+        self._work = work = kind.start(task)
+        return work
+
+    def _without_too_long(self, units: Sequence[Unit]) -> Sequence[Unit]:
+        """The units whose key the store takes; the inputs of all others fail."""
+        keys = units.keys if isinstance(units, UnitRun) else [unit[0] for unit in units]
+        long = {key for key in keys if key is not None and len(key) > ANY_KEY}
+        refused = {key for key in long if not self._fitting.fits(self._key_in(key))}
+        if not refused:
+            return units
+        self._own -= refused
+        for unit in units:
+            if unit[0] in refused:
+                self._task.failed(unit[4], self._fitting.too_long(self._key_in(unit[0])), unit[0])
+        return [unit for unit in units if unit[0] not in refused]
+
+    def _key_in(self, key: bytes) -> bytes:
+        """The key alone, where an id came with it."""
+        return key if self._kind.spread != "id" else unpack_key_and_id(key)[0] or b""
+
+
+def by_places(run: UnitRun) -> UnitRun:
+    """Units in the order of their places: those of one time by topic, partition, offset and path.
+
+    Args:
+        run: in the order (topic, partition, offset, path).
+    """
+    orders_ms = run.orders_ms
+    if all(map(le, orders_ms, islice(orders_ms, 1, None))):
+        return run
+    return run.chosen(sorted(range(len(run)), key=orders_ms.__getitem__))
+
+
+def addressing(spread: Spread, partitions: int) -> tuple[Address, Callable[[Any], int]]:
+    """What decides the state partition of a unit, and the state partition of that.
+
+    Args:
+        spread: as the kind of the stage says.
+        partitions: how many state partitions there are.
+    """
+    if spread == "partition":
+        return lambda unit: unit[4].tp.partition, lambda partition: int(partition) % partitions
+    if spread == "lane":
+        return lambda unit: unit[4].lane, lambda lane: int(lane) % partitions
+    partitioner = Partitioner(partitions)
+    if spread == "key":
+        return itemgetter(0), lambda key: partitioner(key or b"")
+    return lambda unit: unpack_key_and_id(unit[0])[1], lambda identity: partitioner(identity or b"")

@@ -1,0 +1,314 @@
+"""Reading and writing the states of cells, with each cell's header checked around every read.
+
+A cell is what has a header of its own: a (stage, state partition), or one bucket of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqe_chain.envelope.partitioner import cell_of
+from sqe_chain.errors import StoreInconsistent, Superseded, text_of
+from sqe_chain.ports import Header, Rows, Shown, StateStore, ViewKind, Views
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who may write: the run's epoch and random name."""
+
+    epoch: int
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """From one plan to the next: where headers are before it, and who applies it.
+
+    Attributes:
+        flow: flow name.
+        claim: the run.
+        before_number: number of the plan before.
+        before_id: its id.
+        stored_in: stage name -> name of the flow under which its states are stored, where that is another name.
+        staging: number of the plan that has begun the overwrite for which rows of tables are staged; None: they are added.
+    """
+
+    flow: str
+    claim: Claim
+    before_number: int
+    before_id: str
+    stored_in: Mapping[str, str] = field(default_factory=dict)
+    staging: int | None = None
+
+    def store_flow(self, stage: str) -> str:
+        """The name of the flow under which a stage's states are stored."""
+        return self.stored_in.get(stage, self.flow)
+
+
+def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
+    """The header, after a check that this run stamped it.
+
+    Args:
+        header: as read.
+        claim: this run.
+        where: flow, stage and state partition, for the error's text.
+
+    Raises:
+        Superseded: a newer run stamped it.
+        StoreInconsistent: it is missing, or its states are, or shows an older stamp: the store went back in time.
+    """
+    if header is None:
+        raise StoreInconsistent(f"{where}: the header is gone; the store lost what it had acknowledged")
+    check_whole(header, where)
+    if header.epoch > claim.epoch or (header.epoch == claim.epoch and header.run_id != claim.run_id):
+        raise Superseded(f"{where}: run {header.run_id} has epoch {header.epoch}, this one {claim.epoch}")
+    if header.epoch < claim.epoch:
+        raise StoreInconsistent(
+            f"{where}: stamped with epoch {claim.epoch} by this run, now {header.epoch}: the store went back in "
+            "time; start again, recovery will say what can be done"
+        )
+    return header
+
+
+def check_whole(header: Header, where: str) -> None:
+    """Check that the states are there beside a header: else they would be counted on from nothing.
+
+    Raises:
+        StoreInconsistent: they are not.
+    """
+    if header.lost:
+        raise StoreInconsistent(
+            f"{where}: states are gone: {header.lost}. Another program has deleted them, or the store has: it evicted or expired them. "
+            "Restore the store as a whole, or fold the states again with sqe-chain rebuild"
+        )
+
+
+class CellStates:
+    """The states of one cell, for the batch at hand.
+
+    The first read decides what is left to do: nothing when the plan is applied already (a redo, or a
+    recomputation after the persist), less when it is begun. Every later read must find the same header.
+
+    Args:
+        store: the stage's store.
+        transition: the batch's.
+        stage: stage name.
+        part: number of the cell.
+    """
+
+    def __init__(self, store: StateStore, transition: Transition, stage: str, part: int) -> None:
+        self._store = store
+        self._transition = transition
+        self._stage = stage
+        self._part = part
+        self._first: Header | None = None
+        self.done = False
+        self.cursor: bytes | None = None
+
+    def settled(self, key: bytes) -> bool:
+        """Whether this batch is known to be applied to a key already."""
+        return self.done or (self.cursor is not None and key <= self.cursor)
+
+    def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The states of these keys: as they were before this batch; of keys up to the cursor, as they are after it.
+
+        Raises:
+            Superseded: a newer run owns the flow.
+            StoreInconsistent: a header is not as the plan before left it.
+            Unavailable: the store does not answer.
+        """
+        flow = self._transition.store_flow(self._stage)
+        before, states, after = self._store.read(flow, self._stage, self._part, keys)
+        for header in (before, after):
+            self._check(header)
+        return states
+
+    @property
+    def where(self) -> str:
+        """Flow, stage and cell, for texts."""
+        return f"{self._transition.flow}/{self._stage}/{self._part}"
+
+    def _check(self, header: Header | None) -> None:
+        transition = self._transition
+        found = check_owner(header, transition.claim, self.where)
+        if self._first is not None:
+            if found != self._first:
+                raise StoreInconsistent(
+                    f"{self.where}: the header moved while it was read: {self._first} to {found}"
+                )
+            return
+        self._first = found
+        if found.number > transition.before_number:
+            self.done = True
+        elif found.number == transition.before_number and found.plan_id == transition.before_id:
+            self.cursor = found.cursor if found.begun_id else None
+        else:
+            raise StoreInconsistent(
+                f"{self.where}: is at plan {found.number} ({found.plan_id}), expected was "
+                f"{transition.before_number} ({transition.before_id}): the store went back in time; start again"
+            )
+
+
+class PartitionStates:
+    """The states of one stage in one state partition, for the batch at hand: those of its buckets.
+
+    Args:
+        store: the stage's store.
+        transition: the batch's.
+        stage: stage name.
+        part: state partition.
+        layout: number of state partitions, and of buckets of each.
+    """
+
+    def __init__(
+        self, store: StateStore, transition: Transition, stage: str, part: int, layout: tuple[int, int]
+    ) -> None:
+        self._partitions, self._buckets = layout
+        self._first = part * self._buckets
+        numbers = range(self._first, self._first + self._buckets)
+        self._cells = {cell: CellStates(store, transition, stage, cell) for cell in numbers}
+
+    @property
+    def done(self) -> bool:
+        """Whether the plan is known to be applied already in the whole state partition."""
+        return all(cell.done for cell in self._cells.values())
+
+    def cell(self, key: bytes) -> int:
+        """The number of the cell that stores a key of this state partition."""
+        if self._buckets == 1:
+            return self._first
+        return cell_of(key, self._partitions, self._buckets)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no key is known to be settled."""
+        return all(not cell.done and cell.cursor is None for cell in self._cells.values())
+
+    def settled(self, key: bytes) -> bool:
+        """Whether this batch is known to be applied to a key already."""
+        return self._cells[self.cell(key)].settled(key)
+
+    def rows(self, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+        """The states of these keys; None where there is none, or where the whole cell is done.
+
+        Without keys, it reads the headers alone.
+
+        Raises:
+            Superseded: a newer run owns the flow.
+            StoreInconsistent: a header is not as the plan before left it.
+            Unavailable: the store does not answer.
+        """
+        keys_of: dict[int, list[bytes]] = {} if keys else {cell: [] for cell in self._cells}
+        for key in keys:
+            keys_of.setdefault(self.cell(key), []).append(key)
+        found: dict[bytes, bytes | None] = {}
+        for number, own in keys_of.items():
+            cell = self._cells[number]
+            content = [None] * len(own) if cell.done else cell.rows(own)
+            found.update(zip(own, content, strict=True))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a stage shows its states to other programs.
+
+    Attributes:
+        kind: the form.
+        show: a row and its content -> what is shown; None: nothing.
+    """
+
+    kind: ViewKind
+    show: Callable[[bytes, bytes], Shown | None]
+
+    def of(self, rows: Rows) -> Views:
+        """The views of these rows.
+
+        Never fails: views are written after the seal, where nothing may fail on data. A state that cannot be shown
+        (NaN or a time that JSON has no form for, an `Any` of an unknown type) is shown as the reason.
+        """
+        found = {row: self._shown(row, content) for row, content in rows if content is not None}
+        return Views(self.kind, {row: shown for row, shown in found.items() if shown is not None})
+
+    def _shown(self, row: bytes, content: bytes) -> Shown | None:
+        try:
+            return self.show(row, content)
+        except Exception as error:  # noqa: BLE001 - protobuf's JSON mapping raises errors of several kinds
+            reason = {"error": f"this state cannot be shown: {type(error).__name__}: {text_of(error)}"}
+            return json.dumps(reason, ensure_ascii=False) if self.kind == "json" else reason
+
+
+def persist(
+    store: StateStore,
+    transition: Transition,
+    plan_id: str,
+    stage: str,
+    part: int,
+    rows: Rows,
+    before: Header,
+    view: View | None = None,
+) -> int:
+    """Step 6 for one cell: write rows and header, in chunks if need be.
+
+    Each chunk is written only if the header is as the chunk before it left it. Sending all of them again after any
+    crash or lost reply is safe: keys at or before the stored cursor are skipped.
+
+    Args:
+        store: the stage's store.
+        transition: the batch's.
+        plan_id: id of its plan.
+        stage: stage name.
+        part: number of the cell.
+        rows: changed keys in key order; those at or before `before.cursor` must be absent.
+        before: the header as it is stored now.
+        view: how the stage shows its states; None: it does not.
+
+    Returns:
+        Rows written by this call.
+
+    Raises:
+        Superseded: a newer run owns the flow.
+        StoreInconsistent: the header is neither as expected nor further on.
+        Unavailable: no answer; call again.
+    """
+    where = f"{transition.flow}/{stage}/{part}"
+    number = transition.before_number + 1
+    last = Header(transition.claim.epoch, transition.claim.run_id, number, plan_id)
+    remaining = list(rows)
+    views = view.of(remaining) if view else None
+    written = 0
+    while True:
+        size = chunk_size(store, remaining, views)
+        chunk = remaining[:size]
+        # The header says how far the chunks have come; only the last chunk moves it to the plan itself.
+        after = last if size == len(remaining) else replace(before, begun_id=plan_id, cursor=chunk[-1][0])
+        stored = store.write(transition.store_flow(stage), stage, part, before, after, chunk, views)
+        if stored == after:
+            written += size
+            if after is last:
+                return written
+            remaining, before = remaining[size:], after
+            continue
+        stored = check_owner(stored, transition.claim, where)
+        if stored.number == number and stored.plan_id == plan_id:  # an earlier attempt has written all of it
+            return written
+        # An earlier call, whose reply was lost, may have written further than this one knows.
+        ahead = stored.begun_id == plan_id and stored.number == before.number and stored.cursor is not None
+        if not ahead or (before.cursor is not None and stored.cursor <= before.cursor):  # type: ignore[operator]
+            raise StoreInconsistent(
+                f"{where}: is at {stored}; expected was {before}: the store went back in time; start again"
+            )
+        remaining = [row for row in remaining if row[0] > stored.cursor]  # type: ignore[operator]
+        before = stored
+
+
+def chunk_size(store: StateStore, rows: Rows, views: Views | None = None) -> int:
+    """How many of these rows fit into one atomic write: at least one, if there is one."""
+    size = 0
+    for index, (key, state) in enumerate(rows):
+        size += len(key) + len(state or b"") + (views.size(key) if views else 0)
+        if index and (index >= store.max_rows or size > store.max_bytes):
+            return index
+    return len(rows)

@@ -1,0 +1,162 @@
+"""What an output remembers of what it wrote, and what it makes of each lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqe_chain.envelope.partitioner import partition_of
+from sqe_chain.envelope.template import OutputTemplate, key_field
+from sqe_chain.errors import OutputRefused, OutputTooLarge, RepeatedPosition
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.context import Origin, TopicIdPartition
+from sqe_chain.flow.nodes import OutputNode
+from sqe_chain.ports import Headers, TopicInfo
+from sqe_chain.ports.accepting import refusal
+
+RECORD_OVERHEAD = 512
+"""Bytes of a record batch's header, and slack, that `max.message.bytes` has to hold beside a record."""
+
+LastWritten = list[tuple[dict[int, Any], int, Any]]
+"""What was written last: where an output or a lane of it remembers that, the lane or partition, and what is remembered there:
+the input's offset, or the field `previous` that says the position."""
+
+_KNOWN_KEYS = 200_000
+_SHOWN = 60
+"""Bytes of a key in errors."""
+
+
+class Writing:
+    """What one output makes of one lane: its template, and for each of its partitions what it wrote last."""
+
+    __slots__ = ("encode_in", "frame", "previous", "template")
+
+    def __init__(self, template: OutputTemplate) -> None:
+        self.template = template
+        self.frame = template.frame
+        self.encode_in = template.encode_in
+        self.previous: dict[int, bytes] = {}
+
+
+class Target:
+    """One output, for one shard."""
+
+    def __init__(
+        self,
+        flow: CompiledFlow,
+        node: OutputNode,
+        shard: int | None,
+        info: TopicInfo | None,
+        suffix: str,
+        watermark_ms: int,
+    ) -> None:
+        self.name = f"{flow.declared_name}/{node.name}{suffix}"
+        self.topic = node.topic
+        self.partitions = node.partitions
+        self.process_id = node.process_id
+        self.carrier = node.carrier
+        # Without information a redo is at work: it publishes what was published, whatever the topic accepts now.
+        self.largest = (info.max_message_bytes if info else 1 << 62) - RECORD_OVERHEAD
+        self.info = info
+        self.needs_key = info is not None and info.compacted
+        # What a stage publishes comes from many inputs, and whose headers should it have?
+        self.headers = node.headers and shard is None
+        self.one_by_one = node.carrier != "value" or node.process_id is not None
+        self.keys: dict[bytes, tuple[int, bytes]] = {}
+        self._shard = shard
+        self._watermark_ms = watermark_ms
+        self.lanes: dict[int, Writing] = {}
+        self.told: dict[int, int] = {}
+        """Lane -> offset of the last input on it whose outputs were gathered."""
+
+    def told_before(self, tp: TopicIdPartition, lane: int, offset: int) -> int:
+        """What `told` says of a lane before an input's outputs are gathered: all of them, and after those of inputs before it.
+
+        So no position is written twice: those of an input differ by their ordinals, those of inputs by the inputs' own, and
+        nobody else writes this lane in the batch.
+
+        Raises:
+            RepeatedPosition: outputs of this input, or of a later one on its lane, were gathered before.
+        """
+        before = self.told.get(lane, -1)
+        if before >= offset:
+            raise RepeatedPosition(
+                f"output {self.name!r}: {tp.topic}[{tp.partition}]@{offset} gave more after what it or a later input had given was "
+                f"gathered (lane {lane:016x}, up to offset {before}). Expected all that an input gives together, and inputs of a lane in "
+                "their order: readers would take what comes now for a replay. A stage of your own kind must not go back to an input; "
+                "otherwise this is a defect of sqe-chain: report it with the flow"
+            ).at(tp.topic, tp.partition, offset)
+        return before
+
+    def key(self, key: bytes) -> tuple[int, bytes]:
+        """The partition of a key, and its field in the envelope; remembered in `keys`."""
+        if len(self.keys) >= _KNOWN_KEYS:
+            self.keys.clear()
+        known = self.keys[key] = partition_of(key, self.partitions), key_field(key)
+        return known
+
+    def places(self, keys: Sequence[bytes | None], partition: int) -> list[tuple[int, bytes]]:
+        """The partitions of keys, and their fields in envelopes.
+
+        Args:
+            keys: the keys.
+            partition: the partition of their inputs, which decides about records without a key.
+        """
+        known: Any = self.keys.get
+        found: list[Any] = list(map(known, keys))
+        if all(found):
+            return found
+        # By the input's partition: the same in every attempt, and each lane has one output partition.
+        none = partition % self.partitions, b""
+        return [
+            place or (none if key is None else known(key) or self.key(key))
+            for place, key in zip(found, keys, strict=True)
+        ]
+
+    def writing(self, tp: TopicIdPartition, lane: int, stated: int) -> Writing:
+        """The template for a lane; remembered in `lanes`.
+
+        Args:
+            tp: where its inputs are read.
+            lane: as marks use it.
+            stated: as its envelopes state it; 0 at the origin.
+        """
+        known = self.lanes.get(lane)
+        if known is not None:
+            return known
+        template = OutputTemplate(
+            lane=stated,
+            topic=tp.topic,
+            topic_id=tp.topic_id,
+            partition=tp.partition,
+            output=self.name,
+            shard=self._shard,
+            watermark_ms=self._watermark_ms,
+        )
+        made = self.lanes[lane] = Writing(template)
+        return made
+
+    def check(self, origin: Origin, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> None:
+        """Raise OutputRefused for a record that the topic refuses."""
+        found = refusal(self.info, key, timestamp_ms, now_ms) if self.info else None
+        if found:
+            raise OutputRefused(
+                f"output {self.name!r}: {origin} gave a record {_of(key)}; topic {self.topic!r} {found}"
+            )
+
+    def too_large(self, origin: Origin, key: bytes | None, size: int) -> OutputTooLarge:
+        """The error for a record that the topic does not accept."""
+        return OutputTooLarge(
+            f"output {self.name!r}: {origin} gave a record {_of(key)} of {size} bytes, topic {self.topic!r} accepts "
+            f"{self.largest + RECORD_OVERHEAD} (max.message.bytes); raise it, or split the payloads over keys"
+        )
+
+
+def _of(key: bytes | None) -> str:
+    """Which key a record has, for errors: that of a state which has grown, for instance."""
+    return "without a key" if key is None else f"of key {key[:_SHOWN]!r}"
+
+
+def headers_size(headers: Headers) -> int:
+    """Bytes that a record's headers take, with room for their lengths."""
+    return sum(len(name.encode()) + len(content or b"") + 10 for name, content in headers)

@@ -1,0 +1,124 @@
+"""Run random worlds of event time, and make the first wrong one of each kind small.
+
+python -m tests.lab.event_time_worlds --worlds 20000 --seed 0 --jobs 2
+python -m tests.lab.event_time_worlds --world '["tumbling",…]'         one world again
+python -m tests.lab.event_time_worlds --worlds 1000 --without slow,pause --kinds tumbling,table
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from tests.lab.event_time_worlds.drawing import TRAITS, draw
+from tests.lab.event_time_worlds.judging import judge
+from tests.lab.event_time_worlds.running import Wrong
+from tests.lab.event_time_worlds.shrinking import shrunk
+from tests.lab.event_time_worlds.world import KINDS, World
+
+_SHARE = 25
+"""Worlds that a process runs at a time."""
+_LONGEST = 600
+"""Characters of what is wrong that are printed."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run worlds.
+
+    Returns:
+        Exit status: 1 when one of them was wrong.
+    """
+    options = _options(arguments)
+    if options.world:
+        said = verdict(World.of(options.world))
+        sys.stdout.write(f"{said or 'right'}\n")
+        return 1 if said else 0
+    began, wrong = time.perf_counter(), list[tuple[int, str]]()
+    kinds, without = tuple(options.kinds.split(",")), frozenset(filter(None, options.without.split(",")))
+    seeds = range(options.seed, options.seed + options.worlds)
+    for found in _verdicts(seeds, kinds, without, options.jobs):
+        for seed, said in found[: max(0, options.show - len(wrong))]:
+            sys.stdout.write(f"seed {seed}: {said[:_LONGEST]}\n")
+            sys.stdout.flush()
+        wrong += found
+    seconds = time.perf_counter() - began
+    if wrong and options.shrink:
+        shown = set[str]()
+        for seed, said in wrong:
+            if (name := said.split(":")[0]) not in shown and len(shown) < options.shrink:
+                shown.add(name)
+                _show_small(draw(seed, kinds=kinds, without=without), name)
+    sys.stdout.write(
+        f"{options.worlds} worlds from seed {options.seed}, {len(wrong)} wrong, {seconds:.0f} s\n"
+    )
+    if options.json:
+        told = {
+            "tool": "worlds",
+            "counts": {"worlds": options.worlds},
+            "violations": len(wrong),
+            "seed": options.seed,
+            "seconds": round(seconds, 1),
+        }
+        Path(options.json).write_text(json.dumps(told, indent=1) + "\n")
+    return 1 if wrong else 0
+
+
+def verdict(world: World) -> str:
+    """What is wrong with a world; empty if nothing is."""
+    try:
+        judge(world)
+    except Wrong as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - whatever a service raises is wrong
+        return f"raised {type(error).__name__}: {error}"
+    return ""
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.lab.event_time_worlds", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--worlds", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--kinds", default=",".join(KINDS), help="what readers may do")
+    parser.add_argument("--without", default="", help=f"traits that no world has: {', '.join(TRAITS)}")
+    parser.add_argument("--world", default="", help="run this one: a line of JSON")
+    parser.add_argument(
+        "--shrink", type=int, default=1, help="make so many wrong worlds small, one of each kind"
+    )
+    parser.add_argument("--show", type=int, default=20, help="wrong worlds to print")
+    parser.add_argument("--json", default="", help="write the counts into this file")
+    return parser.parse_args(arguments)
+
+
+def _verdicts(
+    seeds: range, kinds: tuple[str, ...], without: frozenset[str], jobs: int
+) -> Iterator[list[tuple[int, str]]]:
+    shares = [seeds[at : at + _SHARE] for at in range(0, len(seeds), _SHARE)]
+    run = partial(_wrong_of, kinds=kinds, without=without)
+    if jobs == 1:
+        yield from map(run, shares)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(run, shares)
+
+
+def _wrong_of(seeds: range, kinds: tuple[str, ...], without: frozenset[str]) -> list[tuple[int, str]]:
+    said = ((seed, verdict(draw(seed, kinds=kinds, without=without))) for seed in seeds)
+    return [(seed, one) for seed, one in said if one]
+
+
+def _show_small(world: World, name: str) -> None:
+    small = shrunk(world, lambda one: verdict(one).split(":")[0] == name)
+    sys.stdout.write(f"{verdict(small)}\n  python -m tests.lab.event_time_worlds --world '{small.text()}'\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,326 @@
+"""What a world must give: one fold, in plain Python, over the first deliveries of all facts in the order of their times.
+
+Nothing of the package is used here: keys are spread by a hash of its own, windows, joins and timers are lists and dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+from tests.lab.event_time_worlds.world import BEAT, UNIT_MS
+
+SIZE_MS: Final = 5 * UNIT_MS
+"""Length of windows, and whatever else takes its time."""
+ADVANCE_MS: Final = 2 * UNIT_MS + 500
+GAP_MS: Final = 3 * UNIT_MS
+BEFORE_MS, AFTER_MS = 2 * UNIT_MS, 3 * UNIT_MS
+EXPIRY_MS: Final = 12 * UNIT_MS
+DELETED: Final = 5
+"""One of so many changes of a table deletes its key."""
+AGAIN: Final = 3
+"""A timer that finds a multiple of so many numbers is set once more."""
+
+Value = dict[str, Any]
+Given = tuple[str, Value]
+"""Key and value of a result."""
+
+
+class Delivery(NamedTuple):
+    """A fact as a reader gets it first. They are compared as tuples: that is the order in which readers take them."""
+
+    at_ms: int
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    number: int
+    second: bool
+
+
+class Part(Protocol):
+    """One state partition of a stage."""
+
+    def accept(self, one: Delivery) -> Iterable[Given]:
+        """Take a fact: what results."""
+
+    def reach(self, at_ms: float) -> Iterable[Given]:
+        """Event time has come so far: what results."""
+
+    def states(self) -> dict[tuple[Any, ...], Any]:
+        """What is stored."""
+
+    def close(self) -> Iterable[Given]:
+        """The end of all input."""
+
+
+class Windows:
+    """Windows of fixed sizes; each closes when a fact of the state partition reaches its end."""
+
+    def __init__(self, spans: Callable[[int], Iterable[tuple[int, int]]]) -> None:
+        self.spans = spans
+        self.found: dict[tuple[str, int, int], list[Any]] = {}
+        self.closed: set[tuple[str, int, int]] = set()
+
+    def accept(self, one: Delivery) -> Iterator[Given]:
+        yield from self.add(one.at_ms, one.key, one.number)
+
+    def add(self, at_ms: int, key: str, item: object) -> Iterator[Given]:
+        yield from self.reach(at_ms)
+        for start_ms, end_ms in self.spans(at_ms):
+            assert (key, start_ms, end_ms) not in self.closed, "lanes are in order, so nothing is late"
+            self.found.setdefault((key, start_ms, end_ms), []).append(item)
+
+    def reach(self, at_ms: float) -> Iterator[Given]:
+        due = [one for one in self.found if one not in self.closed and one[2] <= at_ms]
+        for one in sorted(due, key=lambda one: (one[2], one[0], one[1])):
+            self.closed.add(one)
+            yield (
+                one[0],
+                {"key": one[0], "start_ms": one[1], "end_ms": one[2], "state": {"ns": self.found[one]}},
+            )
+
+    def states(self) -> dict[tuple[Any, ...], Any]:
+        return dict(self.found)
+
+    def close(self) -> Iterator[Given]:
+        yield from self.reach(float("inf"))
+
+
+def tumbling(at_ms: int) -> list[tuple[int, int]]:
+    """The window of a time."""
+    return [(at_ms - at_ms % SIZE_MS, at_ms - at_ms % SIZE_MS + SIZE_MS)]
+
+
+def wide(at_ms: int) -> list[tuple[int, int]]:
+    """The window of a time at the second level."""
+    return [(at_ms - at_ms % (3 * SIZE_MS), at_ms - at_ms % (3 * SIZE_MS) + 3 * SIZE_MS)]
+
+
+def hopping(at_ms: int) -> list[tuple[int, int]]:
+    """The windows of a time that overlap."""
+    first = (at_ms - SIZE_MS) // ADVANCE_MS + 1
+    return [(n * ADVANCE_MS, n * ADVANCE_MS + SIZE_MS) for n in range(first, at_ms // ADVANCE_MS + 1)]
+
+
+class Sessions:
+    """Sessions of a key; each closes when a fact of the state partition is farther away than the gap."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, tuple[int, int, list[int]]] = {}
+        self.over: dict[tuple[Any, ...], list[int]] = {}
+
+    def accept(self, one: Delivery) -> Iterator[Given]:
+        yield from self.reach(one.at_ms)
+        start_ms, _, numbers = self.open.get(one.key, (one.at_ms, 0, []))
+        self.open[one.key] = start_ms, one.at_ms, [*numbers, one.number]
+
+    def reach(self, at_ms: float) -> Iterator[Given]:
+        due = sorted((end_ms, key) for key, (_, end_ms, _) in self.open.items() if end_ms + GAP_MS < at_ms)
+        for end_ms, key in due:
+            start_ms, _, numbers = self.open.pop(key)
+            self.over[key, start_ms, end_ms] = numbers
+            yield key, {"key": key, "start_ms": start_ms, "end_ms": end_ms, "state": {"ns": numbers}}
+
+    def states(self) -> dict[tuple[Any, ...], Any]:
+        return self.over | {(key, start, end): numbers for key, (start, end, numbers) in self.open.items()}
+
+    def close(self) -> Iterator[Given]:
+        yield from self.reach(float("inf"))
+
+
+@dataclass
+class Stateless:
+    """What has no states that are compared, no end, and no heartbeats."""
+
+    def reach(self, at_ms: float) -> Iterable[Given]:
+        raise AssertionError(f"a heartbeat at {at_ms}")
+
+    def states(self) -> dict[tuple[Any, ...], Any]:
+        return {}
+
+    def close(self) -> Iterable[Given]:
+        return ()
+
+
+@dataclass
+class Table(Stateless):
+    """The second stream is a table; each value of the first joins what the table says."""
+
+    said: dict[str, int | None] = field(default_factory=dict)
+
+    def accept(self, one: Delivery) -> Iterator[Given]:
+        if one.second:
+            self.said[one.key] = None if one.number % DELETED == 0 else one.number
+        else:
+            yield one.key, {"k": one.key, "n": one.number, "other": self.said.get(one.key)}
+
+
+@dataclass
+class Streams(Stateless):
+    """Pairs whose times are close to each other; and values of the first stream that found nobody."""
+
+    firsts: list[Delivery] = field(default_factory=list)
+    seconds: list[Delivery] = field(default_factory=list)
+    alone: dict[int, Delivery] = field(default_factory=dict)
+
+    def accept(self, one: Delivery) -> Iterator[Given]:
+        due = [first for first in self.alone.values() if first.at_ms + AFTER_MS < one.at_ms]
+        for first in sorted(due, key=lambda first: (first.at_ms, first.key)):
+            del self.alone[first.number]
+            yield first.key, {"k": first.key, "n": first.number, "other": None}
+        if one.second:
+            pairs = [(first, one) for first in self.firsts]
+            self.seconds.append(one)
+        else:
+            pairs = [(one, second) for second in self.seconds]
+            self.firsts.append(one)
+            self.alone[one.number] = one
+        for first, second in pairs:
+            if first.key == second.key and -BEFORE_MS <= second.at_ms - first.at_ms <= AFTER_MS:
+                self.alone.pop(first.number, None)
+                yield first.key, {"k": first.key, "n": first.number, "other": second.number}
+
+
+class Timers:
+    """Numbers of each key; timers tell them; without new ones they are forgotten."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, list[int]] = {}
+        self.timers: dict[tuple[str, str], int] = {}
+        self.expiry: dict[str, int] = {}
+
+    def accept(self, one: Delivery) -> Iterator[Given]:
+        yield from self.reach(one.at_ms)
+        self.numbers.setdefault(one.key, []).append(one.number)
+        self.expiry[one.key] = one.at_ms + EXPIRY_MS
+        self.timers[one.key, "" if one.number % 2 else "even"] = one.at_ms + SIZE_MS
+
+    def reach(self, at_ms: float) -> Iterator[Given]:
+        while True:
+            due = [(t, key, 0, name) for (key, name), t in self.timers.items() if t <= at_ms]
+            due += [(t, key, 1, "") for key, t in self.expiry.items() if t <= at_ms]
+            if not due:
+                return
+            t, key, expires, name = min(due)
+            if expires:
+                del self.numbers[key], self.expiry[key]
+                self.timers = {one: set_for for one, set_for in self.timers.items() if one[0] != key}
+                continue
+            del self.timers[key, name]
+            yield key, {"k": key, "t": t, "name": name, "ns": list(self.numbers[key])}
+            if len(self.numbers[key]) % AGAIN == 0:
+                self.timers[key, name] = t + SIZE_MS
+
+    def states(self) -> dict[tuple[Any, ...], Any]:
+        return {(key,): numbers for key, numbers in self.numbers.items()}
+
+    def close(self) -> Iterable[Given]:
+        return ()
+
+
+@dataclass
+class First(Stateless):
+    """The first of each key in each window; the stage behind it lists those, in whatever order it gets them."""
+
+    interval: bool
+    last: dict[str, int] = field(default_factory=dict)
+    listed: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def accept(self, one: Delivery) -> Iterator[Given]:
+        before = self.last.get(one.key)
+        if before is not None and (
+            one.at_ms - before <= SIZE_MS if self.interval else before // SIZE_MS == one.at_ms // SIZE_MS
+        ):
+            return
+        self.last[one.key] = one.at_ms
+        self.listed.setdefault((one.key,), []).append(one.number)
+        yield one.key, {"k": one.key, "n": one.number}
+
+    def states(self) -> dict[tuple[Any, ...], Any]:
+        return {key: sorted(numbers) for key, numbers in self.listed.items()}
+
+
+MAKERS: Final[dict[str, Callable[[], Part]]] = {
+    "tumbling": lambda: Windows(tumbling),
+    "hopping": lambda: Windows(hopping),
+    "sessions": Sessions,
+    "chained": lambda: Windows(tumbling),
+    "table": Table,
+    "stream": Streams,
+    "timers": Timers,
+    "distinct": lambda: First(interval=False),
+    "deduplicate": lambda: First(interval=True),
+}
+
+
+class Reference:
+    """What a reader must have stored and published.
+
+    Attributes:
+        results: state partition of the last stage -> its results, in order.
+    """
+
+    def __init__(
+        self, kind: str, state_partitions: int, deliveries: Iterable[Delivery], *, beats: bool = False
+    ) -> None:
+        self.parts = [MAKERS[kind]() for _ in range(state_partitions)]
+        self.second = [Windows(wide) for _ in range(state_partitions)] if kind == "chained" else []
+        self.results: list[list[Given]] = [[] for _ in range(state_partitions)]
+        self.last_ms = 0
+        for one in sorted(deliveries):
+            self.last_ms = one.at_ms
+            if beats and one.key == BEAT:
+                for part in self.parts:
+                    self._publish(self._passed_on(part.reach(one.at_ms)))
+                continue
+            self._publish(self._passed_on(self.parts[spread(one.key, state_partitions)].accept(one)))
+
+    def _passed_on(self, given: Iterable[Given]) -> Iterator[Given]:
+        """What the last stage makes of what the first has given."""
+        for key, value in given:
+            if not self.second:
+                yield key, value
+                continue
+            group = key_of_group(key)
+            own = self.second[spread(group, len(self.second))]
+            yield from own.add(self.last_ms, group, [key, value["start_ms"]])
+
+    def _publish(self, given: Iterable[Given]) -> None:
+        """Results of one input are published key by key."""
+        by_key: dict[str, list[Given]] = {}
+        for key, value in given:
+            by_key.setdefault(key, []).append((key, value))
+        for key, some in by_key.items():
+            self.results[spread(key, len(self.results))] += some
+
+    def close(self) -> None:
+        """All windows close, in each state partition."""
+        for part in self.parts:
+            self._publish(self._passed_on(part.close()))
+        for one in self.second:
+            self._publish(one.close())
+
+    def states(self) -> dict[tuple[Any, ...], Any]:
+        """The states of the last stage."""
+        return {key: state for part in self.second or self.parts for key, state in part.states().items()}
+
+
+def key_of_group(key: str) -> str:
+    """Keys of the second level: there are two."""
+    return "odd" if ord(key[0]) % 2 else "even"
+
+
+def spread(key: str, partitions: int) -> int:
+    """The partition of a key: murmur2, as Kafka's clients do it."""
+    data, rest = key.encode(), len(key) & 3
+    mask, value = 0xFFFFFFFF, 0x9747B28C ^ len(data)
+    for at in range(0, len(data) - rest, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * 0x5BD1E995 & mask
+        word = (word ^ word >> 24) * 0x5BD1E995 & mask
+        value = (value * 0x5BD1E995 & mask) ^ word
+    if rest:
+        value = (value ^ int.from_bytes(data[len(data) - rest :], "little")) * 0x5BD1E995 & mask
+    value = (value ^ value >> 13) * 0x5BD1E995 & mask
+    return ((value ^ value >> 15) & 0x7FFFFFFF) % partitions

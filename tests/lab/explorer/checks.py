@@ -1,0 +1,242 @@
+"""What must hold in every durable state: the invariants of the simulator, as functions of a state or of a change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from sqe_chain.protocol.commit_metadata import parse_metadata
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.testing.invariants import Violation
+from tests.lab.explorer.words import LETTERS, SAID, Books, Expected, said_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqe_chain.flow.compiled import CompiledFlow
+    from sqe_chain.flow.nodes import StageNode
+    from sqe_chain.ports import Commit, Header, Home
+    from tests.lab.explorer.durable import Durable, Variable
+
+
+class Checks:
+    """Checks all that is new; see `durable.Watch`.
+
+    Args:
+        durable: the durable states.
+        flow: whose states they are.
+        books: what they must be.
+
+    Attributes:
+        checked: invariant -> how often it was checked.
+    """
+
+    def __init__(self, durable: Durable, flow: CompiledFlow, books: Books) -> None:
+        self.checked: Counter[str] = Counter()
+        self._durable = durable
+        self._flow = flow
+        self._books = books
+        self._plans: dict[str, Plan] = {}
+        self._expected: dict[str, Expected] = {}
+        self._said: dict[int, frozenset[str]] = {}
+        self._fine: set[tuple[int, int]] = set()
+
+    # ------------------------------------------------------------------ what changes
+
+    def content(self, variable: Variable, before: Any, after: Any) -> None:
+        """Check a change of one variable."""
+        kind = variable[0]
+        if kind == "home":
+            self._home(variable[2], before, after)
+        elif kind == "cell":
+            self._cell("/".join(map(str, variable[2:])), before, after)
+        elif kind == "locations" and before is not None:
+            self._require("monotone", before[:2] < after[:2], f"locations {after[:2]} after {before[:2]}")
+        elif kind == "topic":
+            self._published(after)
+
+    def _home(self, flow: str, before: Any, after: Any) -> None:
+        home: Home = after[0]
+        plans = dict(after[2])
+        if before is not None:
+            old: Home = before[0]
+            what = f"{flow}: {home}, before {old}"
+            self._require("monotone", home.epoch >= old.epoch, what)
+            self._require("monotone", home.number >= old.number or home.number < 0, what)
+            if (home.number, home.plan_id) != (old.number, old.plan_id) and home.epoch == old.epoch:
+                self._require("one writer", home.run_id == old.run_id, what)
+            for number, data in dict(before[2]).items():
+                self._require("plans", plans.get(number, data) == data, f"{flow}: plan {number} has changed")
+        if home.number < 0:
+            return
+        self._require("plans", home.number in plans, f"{flow}: {home}, and its plan is not there")
+        for number, data in sorted(plans.items()):
+            plan = Plan.from_bytes(data)
+            if plan.plan_id in self._plans:
+                continue
+            self._require("plans", plan == plan.with_id(), f"{flow}: plan {number} has the id of another one")
+            earlier = self._plans.get(plan.previous_id)
+            self._plans[plan.plan_id] = plan
+            if earlier is not None:
+                starts = {one.tp: one.start for one in plan.ranges}
+                follows = all(starts.get(one.tp) == one.stop for one in earlier.ranges)
+                self._require("plans", follows, f"{flow}: plan {number} does not follow {earlier.number}")
+            self._expected[plan.plan_id] = self._books.after(plan, self._expected.get(plan.previous_id))
+
+    def _cell(self, name: str, before: Any, after: Any) -> None:
+        header: Header = after[0]
+        old: Header | None = before and before[0]
+        if old is None:
+            return
+        what = f"{name}: {header}, before {old}"
+        self._require("one writer", header.epoch >= old.epoch, what)
+        self._require("monotone", header.number >= old.number, what)
+        if header.number == old.number and old.cursor is not None:
+            ahead = header.cursor is not None and header.cursor >= old.cursor
+            self._require("monotone", ahead, what)
+
+    def _published(self, outputs: Any) -> None:
+        try:
+            said_in(outputs)
+        except ValueError as error:
+            raise Violation("redo", str(error)) from None
+        self.checked["redo"] += 1
+
+    # ------------------------------------------------------------------ a state
+
+    def state(self, state: int) -> None:
+        """Check a durable state that is new."""
+        homes = self._homes(state)
+        reached = [self._check_cells(state, variable[1], home) for variable, home in homes]
+        commits = dict(self._durable.content(state, ("commits", self._flow.name)) or ())
+        ends = [self._expected[plan_id].ends for plan_id in reached if plan_id]
+        if commits and homes:
+            kept = {tp: commit for tp, commit in commits.items() if not self._left_behind(commit, homes)}
+            fits = any(all(commit.offset <= end.get(tp, 0) for tp, commit in kept.items()) for end in ends)
+            at = {tp: commit.offset for tp, commit in commits.items()}
+            self._require("commit", fits, f"commits {at}, all headers have reached {ends}")
+
+    def _left_behind(self, commit: Commit, homes: Sequence[tuple[Variable, Home]]) -> bool:
+        """Whether it was committed by a run that a rebuild has overtaken: of a plan that is not in the history of the flow any more.
+
+        The next commit of the flow corrects it: that of the rebuild, or of the next start.
+        """
+        said = parse_metadata(commit)
+        for _, home in homes:
+            plan = self._plans.get(home.plan_id)
+            while plan is not None and plan.plan_id != said["id"]:
+                plan = self._plans.get(plan.previous_id)
+            if plan is not None or int(str(said["plan"])) >= home.number:
+                return False
+        return True
+
+    def _homes(self, state: int) -> list[tuple[Variable, Home]]:
+        return [
+            (variable, home)
+            for variable in self._durable.variables
+            if variable[0] == "home" and variable[2] == self._flow.name
+            if (home := self._home_in(state, variable)) is not None and home.number >= 0
+        ]
+
+    def _home_in(self, state: int, variable: Variable) -> Home | None:
+        content = self._durable.content(state, variable)
+        return content[0] if content else None
+
+    def _check_cells(self, state: int, port: str, home: Home) -> str:
+        """Check the cells of one store; returns the id of the last plan that all headers have reached."""
+        plan = self._plans[home.plan_id]
+        stored_in = plan.layout.stored_in()
+        lowest: Header | None = None
+        upstream = downstream = None
+        for stage in self._flow.stages:
+            levels = []
+            for cell in self._flow.cells[stage.index]:
+                where = self._store_of(stage, port)
+                variable = "cell", where, stored_in.get(stage.name, ""), stage.name, cell
+                number = self._durable.content_id(state, variable)
+                if not number:
+                    return ""
+                header = self._checked_cell(number, stage, cell, variable)
+                if lowest is None or header.number < lowest.number:
+                    lowest = header
+                levels.append(header)
+                self._check_said(state, header)
+            if stage.name == LETTERS:
+                upstream = max(levels, key=lambda one: one.number + bool(one.begun_id))
+            else:
+                downstream = min(levels, key=lambda one: one.number)
+        if upstream is not None and downstream is not None:
+            behind = upstream.number + bool(upstream.begun_id) > downstream.number
+            self._require(
+                "order", not behind, f"the first stage is at {upstream}, the second at {downstream}"
+            )
+        return lowest.plan_id if lowest else ""
+
+    def _store_of(self, stage: StageNode, port: str) -> str:
+        return f"store {stage.store}" if stage.store else port
+
+    def _checked_cell(self, number: int, stage: StageNode, cell: int, variable: Variable) -> Header:
+        _, (header, rows) = self._durable.contents[number]
+        if (number, -1) in self._fine:
+            return header  # type: ignore[no-any-return]
+        where = f"{stage.name}/{cell} of {variable[2]} at {header}"
+        expected = self._expected.get(header.plan_id)
+        self._require("order", expected is not None, f"{where}: nobody has sealed that plan")
+        wanted = self._books.cell(expected or Expected(), stage.name, cell)
+        if header.begun_id:
+            self._require("order", header.begun_id in self._expected, f"{where}: nobody has sealed that")
+            then = self._books.cell(self._expected[header.begun_id], stage.name, cell)
+            cursor = header.cursor or b""
+            both = {*wanted, *then}
+            mixed = {key: (then if key <= cursor else wanted).get(key) for key in both}
+            wanted = {key: content for key, content in mixed.items() if content is not None}
+        self._require("prefix", dict(rows) == wanted, f"{where} holds {dict(rows)}, must hold {wanted}")
+        self._fine.add((number, -1))
+        return header  # type: ignore[no-any-return]
+
+    def _check_said(self, state: int, header: Header) -> None:
+        """Check that the outputs of what a cell holds were published."""
+        number = self._durable.content_id(state, ("topic", SAID))
+        plan_id = header.begun_id or header.plan_id
+        words = self._expected[plan_id].words
+        if not words:
+            return
+        if number not in self._said:
+            contents = said_in(self._durable.contents[number][1]).values()
+            self._said[number] = frozenset(word for one in contents for word in one[1])  # type: ignore[index]
+        missing = [word for word in words if word not in self._said[number]]
+        self._require("order", not missing, f"a state is at {header}, and {missing} was not published")
+
+    # ------------------------------------------------------------------ at rest
+
+    def rest(self, state: int, *, slept: bool) -> None:
+        """Check that everything is done, and right.
+
+        Args:
+            state: the durable state.
+            slept: a run has gone on after another one had taken over. Its commit may have been the last: then Kafka's offsets are
+                behind, until the next batch or start.
+        """
+        flow, durable, homes = self._flow, self._durable, self._homes(state)
+        self._require("rest", bool(homes), "the flow has no plan")
+        (_, port, _), home = max(homes, key=lambda one: (one[1].number, one[1].epoch))
+        plan = self._plans[home.plan_id]
+        ends = {tp: end for tp, end in self._expected[plan.plan_id].ends.items() if end}
+        self._require("rest", ends == self._books.ends, f"read up to {ends}, there is {self._books.ends}")
+        commits = dict(durable.content(state, ("commits", flow.name)) or ())
+        at = {tp: commit.offset for tp, commit in commits.items() if commit.offset}
+        behind = slept and all(offset <= ends.get(tp, 0) for tp, offset in at.items())
+        self._require(
+            "rest", behind or at == self._books.ends, f"committed {at}, there is {self._books.ends}"
+        )
+        self._require("rest", self._check_cells(state, port, home) == plan.plan_id, "a header is behind")
+        counted = Counter(self._expected[plan.plan_id].words)
+        self._require("sum", counted == self._books.whole(), f"counted {counted}")
+        said = said_in(durable.content(state, ("topic", SAID))).values()
+        heard = Counter(word for one in said for word in one[1])  # type: ignore[index]
+        self._require("sum", heard == self._books.whole(), f"receivers count {heard}")
+
+    def _require(self, name: str, fulfilled: bool, text: str) -> None:
+        self.checked[name] += 1
+        if not fulfilled:
+            raise Violation(name, text)

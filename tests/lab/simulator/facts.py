@@ -1,0 +1,448 @@
+"""Facts: what origin producers write in a simulated world, and the functions of its flows.
+
+A fact is one line of text, ``id key route kind same units``. It becomes one or more units, each with an id of its
+own, and states are lists of these ids, so that a loss, a duplicate or a wrong order shows and nothing cancels out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple
+
+from google.protobuf.struct_pb2 import Value
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.codecs.codec import Codec
+from sqe_chain.codecs.registry import register
+from sqe_chain.flow.context import Context
+
+KEYS = ("a", "b", "c", "d", "e")
+BEAT = "beat"
+
+SOUND, BEFORE, FIRST, SECOND, LAST, HOP = "-", "p", "f", "s", "l", "h"
+SURROGATE, MUTE, UNSHOWN = "w", "v", "n"
+OPEN, CLOSE, BEATS, BAD_CLOSE = "o", "c", "H", "C"
+EARLIEST, LATEST = "m", "M"
+AHEAD, KEYLESS = "A", "k"
+ROWLESS, HOMELESS, LARGE, UNCOUNTED = "R", "q", "Z", "D"
+"""Kinds of facts: sound; user code fails before the stages, in the first, in the second, after it, in the last hop; with
+an error text that is not Unicode, with an error without a text; a state without JSON; opening and closing a door;
+a heartbeat; a closing whose second unit fails; event times at the ends of 64 bits; an event time ahead of the clock,
+which must not fail; no key for a compacted topic; rows of a table without row key, without partition key, too large; text
+where a declared sum wants a number."""
+
+MAX_ROW_BYTES = 2_000
+_LARGE_TEXT = "z" * 3 * MAX_ROW_BYTES
+
+CHANGED = "!"
+"""Marks an entry of a fold that was changed."""
+NOT_A_NUMBER = "?"
+"""Marks an entry that follows a value without JSON."""
+
+GOOD = frozenset({SOUND, AHEAD})
+AHEAD_MS = 86_400_000
+ODD_TIMES = {EARLIEST: -(2**63), LATEST: 2**63 - 1}
+
+
+class Refused(Exception):
+    """What user code raises."""
+
+
+class Mute(Exception):
+    """An error whose text cannot be read."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@dataclass(slots=True)
+class Text:
+    """What facts and states are in worlds whose payloads are JSON; else they are a `StringValue`.
+
+    Attributes:
+        value: the text.
+    """
+
+    value: str = ""
+
+
+@dataclass(slots=True)
+class OwnText:
+    """What facts and states are in worlds with a codec of their own.
+
+    Attributes:
+        value: the text.
+    """
+
+    value: str = ""
+
+
+OWN_MARK = b"own\n"
+"""How what the codec of these worlds writes begins."""
+
+
+@register
+class OwnCodec(Codec[OwnText]):
+    """The codec of worlds with a codec of their own."""
+
+    name = "simulated"
+
+    @classmethod
+    def takes(cls, python_type: type) -> bool:
+        """See `Codec`."""
+        return python_type is OwnText
+
+    def encode(self, value: OwnText) -> bytes:
+        """See `Codec`."""
+        return OWN_MARK + value.value.encode()
+
+    def decode(self, data: bytes) -> OwnText:
+        """See `Codec`."""
+        if not data.startswith(OWN_MARK):
+            raise ValueError("no text of these worlds")
+        return OwnText(data[len(OWN_MARK) :].decode())
+
+
+Form = Literal["protobuf", "json", "own"]
+"""How payloads and states are encoded."""
+TYPES: Final[Mapping[Form, type[Any]]] = {"protobuf": StringValue, "json": Text, "own": OwnText}
+"""Form -> the type of payloads and states."""
+
+
+class Unit(NamedTuple):
+    """One unit of a fact.
+
+    Attributes:
+        id: its own.
+        key: key of the first stage.
+        route: record key, which decides its partition.
+        kind: see above.
+        same: id that filters compare.
+    """
+
+    id: str
+    key: str
+    route: str
+    kind: str
+    same: str
+
+    @property
+    def group(self) -> str:
+        """Key of the second stage."""
+        return "x" if self.key in "ab" else "y"
+
+
+@lru_cache(100_000)
+def unit_of(text: str) -> Unit:
+    """Parse a payload."""
+    return Unit(*text.split(" "))
+
+
+@lru_cache(100_000)
+def units_of(fact: str) -> tuple[str, ...]:
+    """The payloads of a fact's units."""
+    number, key, route, kind, same, count = fact.split(" ")
+    kinds = [SOUND] * int(count)
+    kinds[-1] = kind  # the units before it are folded already when it fails
+    if kind == BAD_CLOSE:
+        kinds = [CLOSE, FIRST]
+    found = [f"{number}.0 {key} {route} {kinds[0]} {same}"]
+    for index in range(1, len(kinds)):
+        other = KEYS[(KEYS.index(key) + 2 * (index // 2 + (kind == BAD_CLOSE))) % len(KEYS)]
+        found.append(f"{number}.{index} {other} {other if route == key else route} {kinds[index]} {same}")
+    return tuple(found)
+
+
+def is_no_third(value: StringValue) -> bool:
+    """Whether a unit is one of the first two of its fact."""
+    return not unit_of(value.value).id.endswith(".2")
+
+
+def and_a_fourth(value: StringValue) -> list[StringValue]:
+    """A unit; after the third of its fact comes another one."""
+    unit = unit_of(value.value)
+    if not unit.id.endswith(".2"):
+        return [value]
+    more = f"{unit.id.removesuffix('.2')}.3 {KEYS[-1]} {KEYS[-1]} {SOUND} {unit.same}"
+    return [value, type(value)(value=more)]
+
+
+def split(fact: StringValue) -> list[StringValue]:
+    """A fact's units."""
+    return [StringValue(value=text) for text in units_of(fact.value)]
+
+
+def split_json(fact: Text) -> list[Text]:
+    """A fact's units, in worlds with JSON."""
+    return [Text(text) for text in units_of(fact.value)]
+
+
+def split_own(fact: OwnText) -> list[OwnText]:
+    """A fact's units, in worlds with a codec of their own."""
+    return [OwnText(text) for text in units_of(fact.value)]
+
+
+def decode(data: bytes) -> StringValue:
+    """A fact of a raw topic."""
+    return StringValue(value=data.decode())
+
+
+def decode_json(data: bytes) -> Text:
+    """A fact of a raw topic, in worlds with JSON."""
+    return Text(data.decode())
+
+
+def decode_own(data: bytes) -> OwnText:
+    """A fact of a raw topic, in worlds with a codec of their own."""
+    return OwnText(data.decode())
+
+
+def decode_row(data: bytes) -> StringValue:
+    """A fact in a row of a file."""
+    return StringValue(value=json.loads(data)["fact"])
+
+
+def decode_row_json(data: bytes) -> Text:
+    """A fact in a row of a file, in worlds with JSON."""
+    return Text(json.loads(data)["fact"])
+
+
+def decode_row_own(data: bytes) -> OwnText:
+    """A fact in a row of a file, in worlds with a codec of their own."""
+    return OwnText(json.loads(data)["fact"])
+
+
+def route(value: StringValue) -> str:
+    """Record key of a unit."""
+    return unit_of(value.value).route
+
+
+def key(value: StringValue) -> str:
+    """Key of the first stage."""
+    return unit_of(value.value).key
+
+
+def group(value: StringValue) -> str:
+    """Key of the second stage."""
+    return unit_of(value.value).group
+
+
+def nothing(_: StringValue) -> bool:
+    """Whether a unit is in the table of a join: none is."""
+    return False
+
+
+def alone(value: StringValue, said: object) -> StringValue:
+    """What a join makes of a unit, for which the table has nothing."""
+    if said is not None:
+        raise AssertionError(f"the table is empty, and says {said}")
+    return value
+
+
+def filter_id(value: StringValue) -> str:
+    """Id that filters compare."""
+    return unit_of(value.value).same
+
+
+def everything(_: object) -> str:
+    """One key for all."""
+    return "all"
+
+
+def compacted_key(value: StringValue) -> str | None:
+    """Record key in a compacted topic, which refuses records without one."""
+    unit = unit_of(value.value)
+    return None if unit.kind == KEYLESS else unit.key
+
+
+def sequence(value: StringValue) -> int:
+    """A sequence number that rises along each partition of an origin."""
+    return int(unit_of(value.value).id.partition(".")[0])
+
+
+def is_beat(_: StringValue, context: Context) -> bool:
+    """Whether a message is a heartbeat, by its key."""
+    return context.key == BEAT.encode()
+
+
+def refuse_in_hop(value: StringValue) -> StringValue:
+    """The operator of the last hop."""
+    refuse(HOP, value)
+    return value
+
+
+def refuse_before(value: StringValue) -> StringValue:
+    """The operator before all stages."""
+    kind = unit_of(value.value).kind
+    if kind == SURROGATE:
+        raise Refused("no such file: " + b"caf\xe9".decode("utf-8", "surrogateescape"))
+    if kind == MUTE:
+        raise Mute
+    refuse(BEFORE, value)
+    return value
+
+
+def refuse_batch(batch: Any) -> Any:
+    """The same over columns."""
+    for text in batch.column("value").to_pylist():
+        refuse_before(StringValue(value=text))
+    return batch
+
+
+def row_key(value: StringValue) -> str | None:
+    """Partition key of a unit's row in a table."""
+    unit = unit_of(value.value)
+    return None if unit.kind == HOMELESS else unit.key
+
+
+def row_slot(value: StringValue) -> str | None:
+    """Row key of a unit's row, where later rows replace earlier ones."""
+    unit = unit_of(value.value)
+    return None if unit.kind == ROWLESS else slot_of(unit)
+
+
+def row_of_its_own(value: StringValue) -> str | None:
+    """Row key of a unit's row, where each has its own."""
+    unit = unit_of(value.value)
+    return None if unit.kind == ROWLESS else unit.id
+
+
+def slot_of(unit: Unit) -> str:
+    """One of two."""
+    return str(int(unit.id.partition(".")[0]) % 2)
+
+
+def row_id(value: StringValue) -> str:
+    """Id of a unit's row."""
+    return unit_of(value.value).id
+
+
+def row_rest(value: StringValue) -> str:
+    """What else is in a unit's row."""
+    unit = unit_of(value.value)
+    return _LARGE_TEXT if unit.kind == LARGE else unit.same
+
+
+def numbered(value: StringValue) -> dict[str, Any]:
+    """What declared aggregates take of a unit."""
+    unit = unit_of(value.value)
+    number = int(unit.id.partition(".")[0])
+    return {"key": unit.key, "id": unit.id, "number": str(number) if unit.kind == UNCOUNTED else number}
+
+
+def numbered_key(value: dict[str, Any]) -> str:
+    """Key of the stage with declared aggregates."""
+    key: str = value["key"]
+    return key
+
+
+def aggregated(ids: Iterable[str]) -> dict[str, Any]:
+    """What declared aggregates must be after the units with these ids."""
+    known = [*ids]
+    numbers = [int(one.partition(".")[0]) for one in known]
+    return {"units": len(known), "total": sum(numbers), "most": max(numbers), "newest": known[-1]}
+
+
+def refuse_after(value: StringValue) -> StringValue:
+    """The operator after the last stage."""
+    refuse(LAST, value)
+    return value
+
+
+def refuse(kind: str, value: StringValue) -> None:
+    """Raise for units of a kind."""
+    if unit_of(value.value).kind == kind:
+        raise Refused(f"{kind} in {value.value}")
+
+
+def state_entry(unit: Unit, *, changed: bool = False) -> str:
+    """A unit's entry in a state; another one after the fold was changed."""
+    return unit.id + CHANGED * changed + {OPEN: "+", CLOSE: "-", UNSHOWN: NOT_A_NUMBER}.get(unit.kind, "")
+
+
+def open_doors(notes: str) -> int:
+    """Number of open doors in a state."""
+    return notes.count("+") - notes.count("-")
+
+
+def fold_text(
+    stage: str, *, doors: bool = False, changed: bool = False
+) -> Callable[[StringValue, StringValue], list[StringValue]]:
+    """A fold into a list of ids, as text.
+
+    Args:
+        stage: kind of facts that it refuses.
+        doors: whether it refuses to close a door that is not open.
+        changed: the fold after its code was changed.
+    """
+
+    def fold(state: StringValue, value: StringValue) -> list[StringValue]:
+        unit = unit_of(value.value)
+        if doors and unit.kind == CLOSE and open_doors(state.value) < 1:
+            raise Refused(f"{unit.id} closes what is not open")
+        state.value += state_entry(unit, changed=changed) + " "
+        refuse(stage, value)
+        return [value]
+
+    return fold
+
+
+def fold_window(state: StringValue, value: StringValue) -> None:
+    """The same fold, of windows: they give nothing until they close."""
+    fold_text(FIRST)(state, value)
+
+
+def fold_values(state: Value, value: StringValue) -> list[StringValue]:
+    """The same fold into a list of JSON values; a fact without JSON becomes NaN."""
+    unit = unit_of(value.value)
+    if unit.kind == UNSHOWN:
+        state.list_value.values.add(number_value=float("nan"))
+    state.list_value.values.add(string_value=state_entry(unit).removesuffix(NOT_A_NUMBER))
+    refuse(FIRST, value)
+    return [value]
+
+
+def refuse_open_doors(state: StringValue) -> StringValue:
+    """The operator after `changes()`: refuses a state that closes more doors than it opens."""
+    if open_doors(state.value) < 0:
+        raise Refused(f"more was closed than opened: {state.value}")
+    return state
+
+
+def append_heard(state: StringValue, value: StringValue) -> None:
+    """The fold of the service that receives the emissions of the stages."""
+    state.value += unit_of(value.value).id + " "
+
+
+def keep_newest(state: StringValue, value: Any) -> None:
+    """The fold of the service that receives `changes()`: keeps the newest state."""
+    state.value = " ".join(ids_of(value))
+
+
+def ids_of(state: Any) -> list[str]:
+    """The ids that a state lists, in order."""
+    if isinstance(state, StringValue | Text | OwnText):
+        return state.value.split()
+    return [
+        value.string_value for value in state.list_value.values if value.WhichOneof("kind") == "string_value"
+    ]
+
+
+def serialized(notes: Iterable[str], form: Form = "protobuf") -> bytes:
+    """A text state with these entries, serialized."""
+    text = "".join(f"{note} " for note in notes)
+    if form == "json":
+        return json.dumps({"value": text}, separators=(",", ":")).encode()
+    if form == "own":
+        return OWN_MARK + text.encode()
+    return StringValue(value=text).SerializeToString()
+
+
+def parsed(state: bytes, form: Form = "protobuf") -> StringValue | Text | OwnText:
+    """What `serialized` gave."""
+    if form == "own":
+        return OwnText(state.removeprefix(OWN_MARK).decode())
+    return Text(**json.loads(state)) if form == "json" else StringValue.FromString(state)

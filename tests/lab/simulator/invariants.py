@@ -1,0 +1,392 @@
+"""Invariants that must hold after every write, and at rest."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.struct_pb2 import Value
+
+from sqe_chain.envelope.message import read
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.ports import Commit, Header, Home, Output, TopicPartition
+from sqe_chain.protocol.commit_metadata import parse_metadata
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.adapters.memory.store import MemoryStore
+from tests.lab.simulator.expected import ExpectedStates
+from tests.lab.simulator.facts import CHANGED, ids_of, parsed, unit_of
+from tests.lab.simulator.flows import text_type
+from tests.lab.simulator.lanes import lane_position_of
+from tests.lab.simulator.model import Model
+from tests.lab.simulator.table_checks import TableChecks
+from tests.lab.simulator.world import TABLE, World
+
+if TYPE_CHECKING:
+    from tests.lab.simulator.table_audit import TableAudit
+
+INVARIANTS = {
+    "sum": "at rest every state is the fold of all facts, each once",
+    "prefix": "at every moment every state is the fold of a prefix of each lane",
+    "monotone": "epochs, plans, headers and cursors never go back",
+    "order": "outputs come before states, downstream states before upstream ones",
+    "commit": "a group's offset is not beyond the last plan that all headers have reached",
+    "one writer": "after a claim no older run changes anything",
+    "redo": "a lane and position names one content, wherever it is published, and is written once a batch",
+    "whole": "collections are applied as a whole or not at all",
+    "once": "every input is counted, or left out by a plan, once; with one dead letter",
+    "plans": "plans are sealed once, name what they hold, and follow each other",
+    "rest": "when faults stop, lag goes to zero and nothing is left to finish",
+    "sound": "a service stops only for what it is documented to stop for",
+}
+"""Name -> its statement."""
+
+
+class Violation(Exception):
+    """An invariant does not hold.
+
+    Args:
+        name: of the invariant.
+        text: what was found.
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {INVARIANTS[name]}. Found: {text}")
+        self.name = name
+        self.text = text
+
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
+        """Make it picklable: worker processes send it."""
+        return Violation, (self.name, self.text)
+
+
+Content = tuple[Sequence[bytes | None], bytes | None, str, int, int, int]
+"""Content of an output: payloads, key, type, number of siblings, event time, partition."""
+
+
+def _unordered(content: Content, world: World, *, changed: bool) -> object:
+    """A content that is equal for states which list the same ids in another order, folded by the functions of then or of now."""
+    payloads, key, type_name, *rest = content
+
+    def ids(payload: bytes) -> list[str]:
+        if type_name == Value.DESCRIPTOR.full_name:
+            return ids_of(Value.FromString(payload))
+        found = ids_of(parsed(payload, world.form)) if payload else []
+        return [one.replace(CHANGED, "") for one in found] if changed else found
+
+    return [sorted(ids(payload or b"")) for payload in payloads], key, rest
+
+
+class Invariants:
+    """Checks the invariants after every write that took effect.
+
+    Args:
+        world: the world.
+        log: its broker, without injected faults.
+        flow: of the service `totals`.
+        model: the reference model.
+        table: reads the world's table; None: it has none.
+
+    Attributes:
+        checked: invariant -> how often it was checked.
+        table: checks the world's table; None: it has none.
+        outputs_repeat: whether repeated outputs must have equal content; not after a whole store was rolled back.
+    """
+
+    def __init__(
+        self, world: World, log: MemoryLog, flow: CompiledFlow, model: Model, table: TableAudit | None = None
+    ) -> None:
+        self.checked: Counter[str] = Counter()
+        self.outputs_repeat = True
+        self._world = world
+        self._log = log
+        self._flow = flow
+        self._model = model
+        self._text = text_type(world)
+        self._second = next((stage for stage in flow.stages if stage.name == "second"), None)
+        self._expected: dict[str, ExpectedStates] = {}
+        self._plans: dict[str, Plan] = {}
+        self._published_contents: dict[object, Content] = {}
+        self._written: set[object] = set()
+        self._published: dict[str, set[str]] = {}
+        self._dead_letters: dict[object, object] = {}
+        self.table = None
+        if table is not None:
+            parts = world.state_partitions
+            self.table = TableChecks(table, parts, self._plans, self._expected, self._require)
+        self.reset_observations()
+
+    def reset_observations(self) -> None:
+        """Forget headers and claims seen so far, because stores were rolled back."""
+        self._headers: dict[tuple[str, str, int], Header] = {}
+        self._epochs: dict[str, int] = {}
+        if self.table is not None:
+            self.table.reset()
+        self._last: Plan | None = None
+        self._outputs_checked: set[str] = set()
+        self.ordered = False
+
+    def last_header(self, cell: tuple[str, str, int]) -> Header | None:
+        """The last header seen of a cell (flow, stage, cell)."""
+        return self._headers.get(cell)
+
+    def on_write(self, kind: str, what: tuple[Any, ...]) -> None:
+        """Check a write that took effect; see `sqe_chain.testing.faults.Watch`."""
+        if kind == "state":
+            store, flow, stage, part, wanted, stored = what
+            if wanted == stored and flow.split(".")[0] == "totals":
+                self._on_state(store, flow, stage, part, stored)
+        elif kind == "table":
+            if self.table is not None and what[0] in {"commit", "replace"}:
+                self.table.on_commit(what[5] if what[0] == "commit" else {})
+        elif kind == "publish":
+            self._on_output(*what)
+        elif kind == "home":
+            store, flow, stored = what
+            if stored is not None and flow.split(".")[0] == "totals":
+                self._on_home(store, flow, stored)
+        elif what[0] == "totals":
+            self._on_commit(what[1])
+
+    # ------------------------------------------------------------------ plans
+
+    def _on_home(self, store: MemoryStore, flow: str, home: Home) -> None:
+        self._require("monotone", home.epoch >= self._epochs.get(flow, 0), f"{flow}: epoch {home.epoch}")
+        self._epochs[flow] = home.epoch
+        if home.number < 0:
+            return
+        if home.plan_id not in self._plans:
+            self._check_plan(store, flow, home)
+            if self.table is not None and flow == "totals" and home.number > 0:
+                self.table.on_seal(home.epoch)
+        plan = self._plans[home.plan_id]
+        if flow == "totals":
+            if self._last is not None:
+                self._require("monotone", plan.number >= self._last.number, f"plan {plan.number}")
+            moved = self._last is not None and self._last.layout.stored_in() != plan.layout.stored_in()
+            self._last = plan
+            if moved:
+                self.check_states(store)
+
+    def _check_plan(self, store: MemoryStore, flow: str, home: Home) -> None:
+        data = store.plan(flow, home.number)
+        self._require("plans", data is not None, f"{flow} has no plan {home.number}")
+        plan = Plan.from_bytes(data or b"")
+        self._require("plans", plan.plan_id == home.plan_id, f"{flow}: {plan.number} is {plan.plan_id}")
+        self._require("plans", plan == plan.with_id(), f"{flow}: plan {plan.number} does not match its id")
+        before = self._plans.get(plan.previous_id)
+        if plan.previous_id:
+            self._require("plans", before is not None, f"plan {plan.number} follows {plan.previous_id}")
+        if before is not None:
+            removed = set(plan.layout.gone) - set(before.layout.gone)
+            starts = {one.tp: one.start for one in plan.ranges}
+            for one in before.ranges:
+                if one.topic not in removed:
+                    follows = starts.get(one.tp) == one.stop
+                    self._require("plans", follows, f"plan {plan.number}: {one.tp} from {starts.get(one.tp)}")
+        expected = self._model.expected_after(plan, self._expected.get(plan.previous_id))
+        self._plans[plan.plan_id], self._expected[plan.plan_id] = plan, expected
+        out = [(one.topic, one.partition, one.offset) for one in plan.exclusions]
+        agrees = set(out) - expected.may_exclude == expected.excluded - expected.may_exclude and len(
+            set(out)
+        ) == len(out)
+        texts = [(one.topic, one.partition, one.offset, one.error, one.text[:80]) for one in plan.exclusions]
+        self._require(
+            "once", agrees, f"plan {plan.number} leaves out {texts}, must be {sorted(expected.excluded)}"
+        )
+
+    # ------------------------------------------------------------------ states
+
+    def _on_state(self, store: MemoryStore, flow: str, stage: str, part: int, header: Header) -> None:
+        cell = (flow, stage, part)
+        where = f"{flow}/{stage}/{part} at {header}"
+        before = self._headers.get(cell)
+        self._headers[cell] = header
+        if before is not None:
+            self._require("one writer", header.epoch >= before.epoch, f"{where}, before {before}")
+            self._require("monotone", header.number >= before.number, f"{where}, before {before}")
+            if header.number == before.number and before.cursor is not None:
+                ahead = header.cursor is not None and header.cursor >= before.cursor
+                self._require("monotone", ahead, f"{where}, before {before}")
+        if self._stored_in(stage) != flow:
+            return  # about to be deleted, or not switched over to yet
+        self._check_cell(store, flow, stage, part, header)
+        new = before is None or (header.number, header.begun_id) != (before.number, before.begun_id)
+        if new:
+            self._check_write_order(store, stage, header, where)
+
+    def _stored_in(self, stage: str) -> str | None:
+        return self._last.layout.stored_in().get(stage) if self._last else None
+
+    def check_states(self, store: MemoryStore) -> None:
+        """Check all present states."""
+        for stage in self._flow.stages:
+            flow = self._stored_in(stage.name)
+            if flow is None:
+                continue
+            for cell in self._flow.cells[stage.index]:
+                header = store.headers(flow, stage.name, [cell])[0]
+                if header is not None:
+                    self._check_cell(store, flow, stage.name, cell, header)
+
+    def _check_cell(self, store: MemoryStore, flow: str, stage: str, part: int, header: Header) -> None:
+        expected = self._expected.get(header.plan_id)
+        where = f"{flow}/{stage}/{part} at plan {header.number}"
+        self._require("order", expected is not None, f"{where}, which nobody sealed")
+        if self.table is not None and stage == TABLE:
+            self.table.on_header(part, header, where)
+        if expected is None or stage not in {"first", "second", "sums"}:
+            return
+        wanted = expected.cells.get(stage, {}).get(part, {})
+        if header.begun_id:
+            self._require("order", header.begun_id in self._expected, f"{where}: begun {header.begun_id}")
+            then = self._expected[header.begun_id].cells.get(stage, {}).get(part, {})
+            cursor = header.cursor or b""
+            wanted = {
+                key: state
+                for key in {*wanted, *then}
+                if (state := (then if key <= cursor else wanted).get(key)) is not None
+            }
+        found: Mapping[bytes, Any] = store.copy_part(flow, stage, part).states
+        if stage == "sums":
+            found = {key: json.loads(state) for key, state in found.items()}
+        if found != wanted:
+            shown = {key: (found.get(key), wanted.get(key)) for key in {*found, *wanted}}
+            off = {key: both for key, both in sorted(shown.items()) if both[0] != both[1]}
+            self._require("prefix", False, f"{where}: (stored, must be) {off}")  # noqa: FBT003
+        self.checked["prefix"] += 1
+        self.checked["whole"] += 1
+
+    def _check_write_order(self, store: MemoryStore, stage: str, header: Header, where: str) -> None:
+        reached = header.begun_id or header.plan_id
+        if reached not in self._outputs_checked and reached in self._plans:
+            self._outputs_checked.add(reached)
+            plan, expected = self._plans[reached], self._expected[reached]
+            names = ["notes", *(["second.notes"] if self._world.stages > 1 else [])]
+            for name in names if not plan.silent and self.outputs_repeat and expected.emitted else ():
+                missing = set(expected.emitted) - self._published.get(name, set())
+                self._require("order", not missing, f"{where}: {name} of {missing} was not published")
+        if stage == "first" and self._world.stages > 1 and self.ordered:
+            number = header.number + bool(header.begun_id)
+            flow = self._stored_in("second")
+            cells = self._flow.cells[self._second.index] if self._second else range(0)
+            for other in store.headers(flow or "", "second", cells):
+                behind = other is not None and other.number < number
+                self._require("order", not behind, f"{where}: the second stage has {other}")
+
+    # ------------------------------------------------------------------ outputs and commits
+
+    def _on_output(self, output: Output, writer_number: int) -> None:
+        topic, partition, key, value, headers, _ = output
+        if headers and headers[-1][0] == "sqe-text":
+            self._on_dead_letter(topic, dict(headers), (key, value))
+            return
+        envelope = read(value, headers=headers)
+        links = envelope.chain.links
+        way = lane_position_of(links)
+        writer = links[-1].output
+        if not self.outputs_repeat and writer.startswith("totals/"):
+            return
+        time_ms, place = envelope.timestamp_ms, (topic, way.lane, way.position)
+        content: Content = (envelope.payloads, envelope.key, envelope.type, way.of, time_ms, partition)
+        known = self._published_contents.setdefault(place, content)
+        again, changed = topic.endswith(".states") and self._folded_again(), self._model.changed
+        if known != content and not (
+            again
+            and _unordered(known, self._world, changed=changed)
+            == _unordered(content, self._world, changed=changed)
+        ):
+            self._require("redo", False, f"{envelope.chain} on {topic}: {content}, before {known}")  # noqa: FBT003
+        if writer.startswith(
+            "totals/"
+        ):  # republishers pass on replays, also in the batch of what they repeat
+            again_now = (writer_number, place) in self._written
+            self._require("redo", not again_now, f"{envelope.chain} on {topic} twice in a batch: {content}")
+            self._written.add((writer_number, place))
+        self.checked["redo"] += 1
+        if topic == "notes":
+            name = writer.removeprefix("totals/")
+            ids = [unit_of(unit.value).id for unit in envelope.payloads_as(self._text) if unit is not None]
+            self._published.setdefault(name, set()).update(ids)
+
+    def _folded_again(self) -> bool:
+        """Whether states were rebuilt: inputs of different partitions may then be folded in another order."""
+        return self._last is not None and any("." in flow for flow in self._last.layout.stored_in().values())
+
+    def _on_dead_letter(self, topic: str, headers: Mapping[str, bytes | None], content: object) -> None:
+        names = ("sqe-topic-id", "sqe-partition", "sqe-offset", "sqe-error")
+        origin = (topic, *(headers[name] for name in names))
+        known = self._dead_letters.setdefault(origin, content)
+        self._require("once", known == content, f"two dead letters of {origin}: {content}, before {known}")
+
+    def _on_commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
+        for tp, commit in commits.items():
+            found = parse_metadata(commit)
+            plan = self._plans.get(str(found.get("id")))
+            self._require("commit", plan is not None, f"{tp}: commit of {found}, which nobody sealed")
+            if plan is None or not self.ordered:
+                continue
+            after = self._expected[plan.plan_id]
+            end = after.ends.get(tp, -1)
+            needed = after.needed.get(tp, end)
+            waits = any(message.coordinates[:2] == tp for _, message in after.waiting)
+            self._require(
+                "commit",
+                commit.offset <= needed and (waits or commit.offset == end),
+                f"{tp}: {commit.offset} is not the end of plan {plan.number}",
+            )
+            for stage, flow in plan.layout.stored_in().items():
+                for (its, name, part), header in self._headers.items():
+                    if (its, name) == (flow, stage):
+                        behind = header.number < plan.number
+                        self._require(
+                            "commit", not behind, f"plan {plan.number}, but {name}/{part} is at {header}"
+                        )
+
+    # ------------------------------------------------------------------ at rest
+
+    def expected(self) -> ExpectedStates:
+        """The expected states after the last plan."""
+        return self._expected[self._last.plan_id] if self._last else ExpectedStates()
+
+    def check_at_rest(self, store: MemoryStore) -> None:
+        """Check that nothing is left to do; see "rest"."""
+        last = self._last
+        if last is None:
+            return
+        self.check_states(store)
+        ends = self.expected().ends
+        for tp, bound in self._log.bounds(ends).items():
+            self._require("rest", ends[tp] == bound.stable_end, f"{tp}: read to {ends[tp]} of {bound}")
+        for stage in self._flow.stages:
+            flow = last.layout.stored_in()[stage.name]
+            for header in store.headers(flow, stage.name, self._flow.cells[stage.index]):
+                at = header and (header.number, header.plan_id, header.begun_id)
+                self._require(
+                    "rest",
+                    at == (last.number, last.plan_id, ""),
+                    f"{stage.name}: {header}, last {last.number}",
+                )
+        commits = self._log.committed("totals", ends)
+        committed = {tp: commit.offset for tp, commit in commits.items()}
+        # An older run's commit may arrive late: commits inform others, the plan is authoritative.
+        in_bounds = all(offset <= ends[tp] for tp, offset in committed.items())
+        self._require(
+            "rest", in_bounds and committed.keys() == ends.keys(), f"commits are {committed}, ends are {ends}"
+        )
+
+    def check_sum(self, found: list[str], must: set[str], may: set[str], what: str) -> None:
+        """Check that each fact was counted once, none is missing, none is extra."""
+        twice = [name for name, count in Counter(found).items() if count > 1]
+        self._require("sum", not twice, f"{what}: {twice} twice")
+        missing, extra = must - set(found), set(found) - may
+        self._require(
+            "sum", not missing and not extra, f"{what}: missing {sorted(missing)}, extra {sorted(extra)}"
+        )
+
+    def _require(self, name: str, holds: bool, text: str) -> None:  # noqa: FBT001
+        self.checked[name] += 1
+        if not holds:
+            raise Violation(name, text)

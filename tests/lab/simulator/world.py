@@ -1,0 +1,218 @@
+"""Worlds: the services of a simulation, their declarations and layouts, as plain data."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from sqe_chain.flow.nodes import Carrier
+from tests.lab.simulator.facts import Form
+
+DAY_MS = 86_400_000
+WINDOW_MS = 60_000
+COMPACTED = "latest"
+"""The compacted topic."""
+TABLES = "memory://simulation"
+TABLE = "rows"
+"""Where the table lives, and its name."""
+FOLDER = Path(tempfile.gettempdir(), f"sqe-chain-simulation-{os.getpid()}")
+"""Of the files that are an origin. Each process has its own."""
+
+Poison = Literal["stop", "skip", "dead_letter"]
+Doors = Literal["", "fold", "changes"]
+TableAt = Literal["", "beside", "after"]
+StageName = Literal["", "deduplicate", "distinct", "roots", "sequences", "windows", "join"]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Services and topics of a simulation.
+
+    Producers write to the origins `origin` (and `other`); up to two republishers carry facts to `far`, which
+    `totals` reads; `reader` reads what `totals` publishes. Without a hop `far` is an origin itself.
+
+    Attributes:
+        hops: republishers between the origin and `totals`, 0 to 2.
+        twin: another republisher, of `other`, also writes to `far`.
+        raw: origins have no envelopes.
+        partitions: of every topic that `totals` may read.
+        state_partitions: of `totals`; the same number lets the first stage run in place.
+        stages: of `totals`, 1 or 2; the second comes after a shuffle.
+        kind: of the stage before the others: a filter, a join with a table in which nothing is, or windows, and then there is no other;
+            empty: there is none.
+        buckets: of each stage.
+        poison: policy of every flow.
+        recreated: policy of `totals` for old roots through a topic that was created again.
+        view: the states of the first stage are also stored as JSON.
+        misplaced: some keys are not in the partition that murmur2 gives them.
+        doors: what refuses to close a door that is not open: the first fold, or the operator after its `changes()`.
+        limits: topics refuse times far from the clock; the first stage also writes to a compacted topic.
+        beside: another stage, without output, after the same shuffle as the first stage.
+        reader: what reads the outputs of `totals`: an aggregation, a republisher, nothing.
+        block: records that a reader gets at a time.
+        rows: rows that one write of a store takes.
+        records: records of one batch of any service.
+        keep_plans: sealed plans that are kept.
+        carrier: where republishers and `totals` put the chain.
+        table: where rows go into a table: beside the first stage, or after it; empty: there is none.
+        replaced: of few row keys, so that later rows replace earlier ones; else each row has its own.
+        files: the origin is a folder of files.
+        json: payloads and states are JSON, not protobuf.
+        batches: the first operator of `totals` works on columns.
+        declared: another stage has declared aggregates.
+        own: payloads and states are of a codec of the world's own, neither protobuf nor JSON.
+        told: what the stage before the others lets pass and what it drops is published, or the early results of windows; with a join
+            or windows there is another filter, which lets the first unit of each fact pass.
+    """
+
+    hops: int = 2
+    twin: bool = False
+    raw: bool = False
+    partitions: int = 2
+    state_partitions: int = 2
+    stages: int = 2
+    kind: StageName = ""
+    buckets: int = 1
+    poison: Poison = "stop"
+    recreated: Literal["stop", "skip"] = "stop"
+    view: bool = False
+    misplaced: bool = False
+    doors: Doors = ""
+    limits: bool = False
+    beside: bool = False
+    reader: Literal["", "aggregation", "republisher"] = ""
+    block: int = 1_000
+    rows: int = 5_000
+    records: int = 400_000
+    keep_plans: int = 20
+    carrier: Carrier = "value"
+    table: TableAt = ""
+    replaced: bool = False
+    files: bool = False
+    json: bool = False
+    batches: bool = False
+    declared: bool = False
+    own: bool = False
+    told: bool = False
+
+    @property
+    def form(self) -> Form:
+        """How payloads and states are encoded."""
+        return "json" if self.json else "own" if self.own else "protobuf"
+
+    @property
+    def totals_read_raw(self) -> bool:
+        """Whether the totals read what was never in an envelope."""
+        return self.raw and not self.hops
+
+    @property
+    def picks(self) -> bool:
+        """Whether a filter decides by an id, in the order of times, which inputs are folded."""
+        return self.kind in {"deduplicate", "distinct"}
+
+    def origins(self) -> list[str]:
+        """Topics that producers write."""
+        return ["origin" if self.hops else "far", *(["other"] if self.twin else [])]
+
+    def services(self) -> list[str]:
+        """Names of the services, in the order in which facts reach them."""
+        hops = [f"hop{number + 1}" for number in range(self.hops)]
+        return [*hops, *(["twin"] if self.twin else []), "totals", *(["reader"] if self.reader else [])]
+
+
+def chance(draw: random.Random, probability: float) -> bool:
+    """True with this probability."""
+    return draw.random() < probability
+
+
+def random_world(draw: random.Random) -> World:
+    """A small random world; every feature occurs in some of them."""
+    kind: StageName = draw.choice(
+        ["", "", "", "", "deduplicate", "distinct", "roots", "sequences", "windows", "windows"]
+    )
+    hops = draw.choice([0, 0, 1, 1, 2, 2])
+    poison: Poison = draw.choice(("stop", "skip", "skip", "dead_letter"))
+    plain = kind == ""
+    doors: Doors = draw.choice(("fold", "changes")) if plain and chance(draw, 0.3) else ""
+    if doors == "changes" or (doors and poison == "stop"):
+        hops = 0
+    partitions = draw.choice([1, 2, 2, 3])
+    recreated = plain and hops > 1 and chance(draw, 0.3)
+    raw = (hops > 0 and chance(draw, 0.2)) or (plain and hops == 0 and chance(draw, 0.3))
+    return World(
+        hops=hops,
+        twin=hops > 0 and plain and not recreated and chance(draw, 0.25),
+        raw=raw,
+        partitions=partitions,
+        state_partitions=partitions if chance(draw, 0.6) else draw.choice([1, 2, 3]),
+        stages=draw.choice([1, 2]) if kind != "windows" else 1,
+        kind=kind,
+        buckets=draw.choice([1, 1, 1, 2]) if plain else 1,
+        poison=poison,
+        recreated="skip" if recreated else "stop",
+        view=plain and not doors and chance(draw, 0.15),
+        misplaced=bool(doors) or (kind != "roots" and chance(draw, 0.35)),
+        doors=doors,
+        limits=plain and not doors and chance(draw, 0.3),
+        beside=plain and chance(draw, 0.2),
+        reader=draw.choice(["", "", "", "", "aggregation", "republisher"]) if plain else "",
+        block=draw.choice([1, 2, 3, 1_000]),
+        rows=draw.choice([1, 1, 2, 5_000]),
+        records=draw.choice([3, 5, 400_000]) if not doors else 400_000,
+        keep_plans=draw.choice([2, 3, 20]),
+        carrier=draw.choice(["value", "value", "headers"]),
+    )
+
+
+def extended_world(world: World, draw: random.Random) -> World:
+    """The world with what came later: tables, files, JSON, columns, declared aggregates.
+
+    Args:
+        world: from `random_world`.
+        draw: another source of randomness, so that worlds and schedules stay what they were without these.
+    """
+    table: TableAt = ""
+    plain = world.kind == ""
+    if world.kind != "windows" and chance(draw, 0.25 if plain else 0.12):
+        table = draw.choice(("beside", "beside", "after")) if plain else "after"
+    replaced = chance(draw, 0.5)
+    files = world.hops > 0 and world.recreated == "stop" and world.kind in {"", "sequences"}
+    files = files and chance(draw, 0.15)
+    json = not world.view and chance(draw, 0.12)
+    return replace(
+        world,
+        table=table,
+        replaced=replaced and table != "",
+        files=files,
+        raw=world.raw and not files,
+        json=json,
+        batches=chance(draw, 0.08),
+        declared=plain and chance(draw, 0.1),
+    )
+
+
+def newest_world(world: World, draw: random.Random) -> World:
+    """The world with what came last: codecs of its own.
+
+    Args:
+        world: from `extended_world`.
+        draw: a third source of randomness.
+    """
+    own = not (world.json or world.view or world.batches) and chance(draw, 0.1)
+    return replace(world, own=own)
+
+
+def told_world(world: World, draw: random.Random) -> World:
+    """The world with what shows how outputs of one input are kept together: joins, and stages that publish what they let pass.
+
+    Args:
+        world: from `newest_world`.
+        draw: another source of randomness.
+    """
+    if world.kind in {"deduplicate", "distinct", "roots"} and chance(draw, 0.35):
+        world = replace(world, kind="join")
+    return replace(world, told=world.kind != "" and chance(draw, 0.6))
