@@ -104,6 +104,8 @@ PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain.ext.files": ("FileRows", "Row", "FileLoad", "FilesLog", "FileSource"),
     "sqe_chain.errors": (),
     "sqe_chain.adapters": ("open_store", "SCHEMES", "Address", "WithSchema"),
+    "sqe_chain.adapters.kafka": ("KafkaLog", "load_config"),
+    "sqe_chain.adapters.memory": ("MemoryLog",),
     "sqe_chain.ports": (
         *("TopicPartition", "Headers", "Output", "Rows", "ViewKind", "Shown", "NO_LIMIT"),
         "Views",
@@ -124,13 +126,6 @@ PAGES: dict[str, tuple[str, ...]] = {
     ),
 }
 """Module -> public names in the order of the page; () for all names that the module defines."""
-EXTRA = {
-    "sqe_chain.adapters": (
-        ("sqe_chain.adapters.kafka", ("KafkaLog", "load_config")),
-        ("sqe_chain.adapters.memory", ("MemoryLog",)),
-    )
-}
-"""Names that live one module further down."""
 
 _ELSEWHERE = {name for names in PAGES.values() for name in names} | {"Topology", "ChainError"}
 """Base classes whose members are not repeated: they have their own entries, or are not for users."""
@@ -160,9 +155,6 @@ def _module_page(name: str) -> str:
     module = importlib.import_module(name)
     parts = [f"# {name}", NOTE, markdown(inspect.getdoc(module) or "")]
     parts += [_member(found, getattr(module, found), name) for found in PAGES[name] or _defined(module)]
-    for further, names in EXTRA.get(name, ()):
-        below = importlib.import_module(further)
-        parts += [_member(found, getattr(below, found), further) for found in names]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -26,7 +26,7 @@ def test_a_command_alone_is_the_same_as_among_all(name: str) -> None:
 
 @pytest.mark.parametrize("wanted", [None, "--help", "runs", ""])
 def test_otherwise_all_are_there(wanted: str | None) -> None:
-    assert set(typer.main.get_group(application(wanted)).commands) == set(COMMANDS)
+    assert set(typer.main.get_group(application(wanted)).commands) == {*COMMANDS, "dev", "tables"}
 
 
 def test_what_a_service_does_not_need_is_not_loaded() -> None:
