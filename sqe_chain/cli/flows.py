@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from sqe_chain.adapters import open_store
 from sqe_chain.cli.console import ERR, OUT, print_json
 from sqe_chain.cli.options import JsonOption, KafkaIfNeeded, Option, Stores, command
 from sqe_chain.errors import ConfigurationError

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sqe_chain.adapters import WithSchema, open_store
 from sqe_chain.cli.console import OUT
 from sqe_chain.cli.options import Option, command
 from sqe_chain.cli.values import properties

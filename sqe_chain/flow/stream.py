@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from sqe_chain.errors import FlowError
-from sqe_chain.ext.tables.declaring import IngestSteps
 from sqe_chain.flow.aggregates import AggregateSteps
 from sqe_chain.flow.batches import BatchSteps, MapBatchesNode
 from sqe_chain.flow.context import Context
@@ -28,6 +27,7 @@ from sqe_chain.flow.functions import (
     UserFunction,
     Value,
 )
+from sqe_chain.flow.ingesting import IngestSteps
 from sqe_chain.flow.joins import JoinSteps
 from sqe_chain.flow.kinds import check_fit, kind_of
 from sqe_chain.flow.nodes import (
