@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from sqe_chain.adapters import open_store
 from sqe_chain.codecs import Codec
 from sqe_chain.codecs.registry import codec_tagged
+from sqe_chain.envelope.partitioner import cell_of, key_bytes
 from sqe_chain.errors import ConfigurationError, PoisonError, StoreInconsistent, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.envelope.partitioner import cell_of, key_bytes
 from sqe_chain.ports import Location, StateStore
 from sqe_chain.runtime.connecting import open_stores, shared
 from sqe_chain.runtime.neighbours import check_stores
 from sqe_chain.task.states import check_whole
-from sqe_chain.adapters import open_store
 
 if TYPE_CHECKING:
     import pandas as pd

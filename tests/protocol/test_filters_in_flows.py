@@ -9,15 +9,15 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.message import read
+from sqe_chain.envelope.sqe_key import process_id, read_sqe_key
 from sqe_chain.errors import ConfigurationError, FlowError, PoisonError, TooManyLanes
 from sqe_chain.flow import Filter, Stream
 from sqe_chain.flow.context import Context
 from sqe_chain.protocol import republish
 from sqe_chain.protocol.republish import Republisher
-from sqe_chain.envelope.sqe_key import process_id, read_sqe_key
 from sqe_chain.stages import Dropped, Sessions, SqeKey, Tumbling, WindowResult
-from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.testing import Rehearsal
 from tests.support.receiving import received
 from tests.support.typed_results import payloads_of, states_as

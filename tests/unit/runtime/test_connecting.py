@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import pytest
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.runtime import connecting
 from sqe_chain.runtime import states as reading
 from sqe_chain.runtime.states import get, states
-from sqe_chain.adapters.memory.store import MemoryStore
 
 
 class Closing(MemoryStore):
