@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from sqe_chain.engines.java import cache_directory, java
 from sqe_chain.errors import ChainError
 from sqe_chain.ext.dev.jars import KAFKA_VERSION, SLF4J_VERSION, Jars, Report, retrieve
 from sqe_chain.ext.dev.lock import exclusive
-from sqe_chain.ext.dev.packages import cache_directory, java
 
 HERE = Path(__file__).resolve().parent
 JAVA_FILES = HERE / "kafka_streams"

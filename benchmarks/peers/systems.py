@@ -17,9 +17,9 @@ from types import MappingProxyType
 
 from benchmarks.peers.installing import HERE, kafka_streams, pinned, python_of
 from benchmarks.peers.workloads import Workload
+from sqe_chain.engines.java import java
 from sqe_chain.envelope.message import EnvelopeHead
 from sqe_chain.ext.dev.jars import KAFKA_VERSION, Report
-from sqe_chain.ext.dev.packages import java
 
 JSON = "peers.json"
 """Topic of the records as they are."""
