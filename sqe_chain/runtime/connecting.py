@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from sqe_chain.adapters import open_store
 from sqe_chain.engines import MOST_WORKERS
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
@@ -23,7 +24,7 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.runtime.neighbours import check_kafka, check_stores
 from sqe_chain.runtime.stop import ServiceClock, Stop
-from sqe_chain.adapters import open_store
+from sqe_chain.wings import WINGS, load
 
 if TYPE_CHECKING:
     from sqe_chain.adapters.kafka import KafkaLog
@@ -160,12 +161,10 @@ def open_inputs(flow: CompiledFlow, deployment: Deployment) -> Log:
             )
     elif not sources:
         return open_log(deployment.kafka, deployment.kafka_config)
-    try:
-        from sqe_chain.ext.files import FilesLog, NoLog  # noqa: PLC0415 - it needs msgspec
-    except ModuleNotFoundError as error:
-        raise _not_installed(error, "files") from error
-    base = NoLog() if deployment.kafka is None else open_log(deployment.kafka, deployment.kafka_config)
-    return FilesLog(sources, base, skip_bad=flow.poison != "stop", looked=deployment.looked)
+    open_files = load(WINGS, "files", "files")
+    log = None if deployment.kafka is None else open_log(deployment.kafka, deployment.kafka_config)
+    files: Log = open_files(sources, log, skip_bad=flow.poison != "stop", looked=deployment.looked)
+    return files
 
 
 @contextmanager
