@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, Literal, Self, TypeVar
 
+from sqe_chain.envelope.marks import Recreated
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import check_name
 from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
 from sqe_chain.ports.files import FileSource
 from sqe_chain.ports.readers import ALL, Partitions, scope_of
-from sqe_chain.envelope.marks import Recreated
 
 PoisonPolicy = Literal["stop", "dead_letter", "skip"]
 Found = TypeVar("Found")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
+from sqe_chain.envelope.marks import DEFAULT_MAX_LANES, Recreated
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.compiled import CompiledFlow, PoisonPolicy
 from sqe_chain.flow.declaration import (
@@ -17,7 +18,6 @@ from sqe_chain.flow.declaration import (
 )
 from sqe_chain.flow.nodes import NO_TIMES, Node
 from sqe_chain.ports.readers import flow_of
-from sqe_chain.envelope.marks import DEFAULT_MAX_LANES, Recreated
 
 FoundNode = TypeVar("FoundNode", bound=Node)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sqe_chain.envelope.partitioner import key_bytes
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.envelope.partitioner import key_bytes
 
 _KNOWN_KEYS: Final = 200_000
 

@@ -9,10 +9,10 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
-from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.protocol import processing
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling

@@ -12,14 +12,14 @@ from typing import Any
 
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import is_enveloped, read, wrap
+from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.flow import Flow, count, last, max_, mean, sum_
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.adapters.kafka import KafkaLog
-from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.ports import Output, Range, StateStore
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment, Ports

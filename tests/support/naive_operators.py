@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqe_chain.codecs import codec_for
 from sqe_chain.codecs.registry import codec_tagged, tag_of
+from sqe_chain.envelope.partitioner import key_bytes, key_of_each
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context, Origin
@@ -25,12 +26,11 @@ from sqe_chain.flow.nodes import (
 )
 from sqe_chain.flow.stage_kind import Side
 from sqe_chain.flow.units import Push, number
-from sqe_chain.envelope.partitioner import key_bytes, key_of_each
+from sqe_chain.stages.record_work import pack_key_and_id
 from sqe_chain.task.batch_steps import BatchStep
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import IMMUTABLE, Encode, RunFunction, encoding_of
 from sqe_chain.task.operator_text import deleted_type
-from sqe_chain.stages.record_work import pack_key_and_id
 
 
 class NaiveCompiler:

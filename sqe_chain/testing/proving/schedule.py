@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from sqe_chain.codecs import Codec
+from sqe_chain.envelope.partitioner import key_bytes, partition_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.envelope.partitioner import key_bytes, partition_of
 from sqe_chain.ports import Headers
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.testing.proving.contents import shown

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.message import is_enveloped, read
 from sqe_chain.errors import EnvelopeError, Superseded, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.proving.audit import Audit

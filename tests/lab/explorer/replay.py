@@ -27,8 +27,9 @@ from typing import Any, TypeVar
 
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.operations import attempts, moving, rebuild
 from sqe_chain.ports import Header, Log
-from sqe_chain.protocol import aggregation, attempts, moving, rebuild
+from sqe_chain.protocol import aggregation
 from sqe_chain.protocol import claim as claiming
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment
@@ -45,7 +46,7 @@ Way = tuple[tuple[str, int], ...]
 _PARTS = ((aggregation, "stamp"), (claiming, "_stored_in"))
 """Functions that give nothing but what they return."""
 _RETRY = Retry.call
-_CELLS = attempts._CELLS  # noqa: SLF001
+_CELLS = attempts._CELLS
 _FEW_CELLS = 2
 _CLAIMING = aggregation, rebuild, moving
 """Modules that claim."""
@@ -121,7 +122,7 @@ class Replay:
         self._suspended = False
         self._actions: list[int] = []
 
-    def ask(self, call: Call) -> Any:  # noqa: ANN401 - of any call
+    def ask(self, call: Call) -> Any:
         """The answer to a call, if the history has one; else the run is suspended."""
         if self._suspended:
             raise Suspended  # while the stack unwinds
@@ -211,18 +212,18 @@ class Replay:
             way = self._claim if name == "claim" else self._call
             setattr(module, name, partial(way, name, function))
         vars(rebuild)["Aggregation"] = partial(PartwiseAggregation, self)
-        attempts._CELLS = _FEW_CELLS  # noqa: SLF001 - a block of cells that is asked for at a time; there are no more here
+        attempts._CELLS = _FEW_CELLS
         Retry.call = partialmethod(_noted, self)  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
-            attempts._CELLS = _CELLS  # noqa: SLF001
+            attempts._CELLS = _CELLS
             Retry.call = _RETRY  # type: ignore[method-assign]
             vars(rebuild)["Aggregation"] = Aggregation
             for module, name, function in before:
                 setattr(module, name, function)
 
-    def _call(self, name: str, function: Callable[..., T], *args: Any, **named: Any) -> T:  # noqa: ANN401
+    def _call(self, name: str, function: Callable[..., T], *args: Any, **named: Any) -> T:
         result: T = self.part(name, partial(function, *args, **named), pickle.loads, pickle.dumps)
         return result
 
@@ -232,7 +233,7 @@ class Replay:
         """A claim begins again when another run was faster: then it knows no more than at its beginning."""
         began, rounds = self._position, itertools.count()
 
-        def read_again() -> Any:  # noqa: ANN401
+        def read_again() -> Any:
             if next(rounds) and self._merges:
                 self.found = self.path[began]
                 self._suspend()
@@ -248,7 +249,7 @@ def _noted(retry: Retry, replay: Replay, what: str, action: Callable[[], T]) -> 
 class PartwiseEngine(InProcessEngine):
     """An engine whose calls are parts of an execution."""
 
-    def __init__(self, replay: Replay, flow: CompiledFlow, log: Log, stores: Any) -> None:  # noqa: ANN401
+    def __init__(self, replay: Replay, flow: CompiledFlow, log: Log, stores: Any) -> None:
         super().__init__(flow, log, stores)
         self._replay = replay
 
@@ -296,7 +297,7 @@ class PartwiseAggregation(Aggregation):
         fields = {name: getattr(self, name) for name in Aggregation.__slots__ if name != "env"}
         return dump((result, fields), self.env)
 
-    def _restore(self, data: bytes) -> Any:  # noqa: ANN401 - of either
+    def _restore(self, data: bytes) -> Any:
         result, fields = load(data, self.env)
         for name, value in fields.items():
             setattr(self, name, value)
@@ -305,7 +306,7 @@ class PartwiseAggregation(Aggregation):
 
 def _way_to_retry() -> Way:
     """The functions on the stack, up to the innermost `Retry.call`."""
-    found, frame = list[tuple[str, int]](), sys._getframe(2)  # noqa: SLF001 - documented
+    found, frame = list[tuple[str, int]](), sys._getframe(2)
     while frame.f_back is not None and frame.f_code is not _RETRY.__code__:
         found.append((frame.f_code.co_qualname, frame.f_lasti))
         frame = frame.f_back
@@ -337,6 +338,6 @@ def dump(state: object, env: Environment) -> bytes:
     return file.getvalue()
 
 
-def load(data: bytes, env: Environment) -> Any:  # noqa: ANN401 - what was kept
+def load(data: bytes, env: Environment) -> Any:
     """What `dump` has made."""
     return _Unpickler(io.BytesIO(data), env).load()

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.chain import Coordinates
 from sqe_chain.envelope import republish
 from sqe_chain.envelope.message import read, wrap_unchecked
+from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.adapters.memory import MemoryLog
-from sqe_chain.envelope.partitioner import cell_of
 from tests.lab.simulator.lanes import LanePosition, lane_position_of
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _add(states: dict[str, str], key: str, word: str) -> None:
     states[key] = states.get(key, "") + f"{word} "
 
 
-def said_in(outputs: Any) -> dict[object, object]:  # noqa: ANN401 - the content of a topic
+def said_in(outputs: Any) -> dict[object, object]:
     """Lane and position -> key, words, number of siblings and partition, of what was published to a topic.
 
     Raises:

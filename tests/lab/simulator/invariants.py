@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.struct_pb2 import Value
 
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.message import read
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.ports import Commit, Header, Home, Output, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.adapters.memory.store import MemoryStore
 from tests.lab.simulator.expected import ExpectedStates
 from tests.lab.simulator.facts import CHANGED, ids_of, parsed, unit_of
 from tests.lab.simulator.flows import text_type
@@ -386,7 +386,7 @@ class Invariants:
             "sum", not missing and not extra, f"{what}: missing {sorted(missing)}, extra {sorted(extra)}"
         )
 
-    def _require(self, name: str, holds: bool, text: str) -> None:  # noqa: FBT001
+    def _require(self, name: str, holds: bool, text: str) -> None:
         self.checked[name] += 1
         if not holds:
             raise Violation(name, text)
