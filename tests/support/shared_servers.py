@@ -8,8 +8,8 @@ from multiprocessing.connection import Client, Connection, Listener
 from threading import Lock, Thread
 from typing import Final
 
-from sqe_chain.ext.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.adapters import open_store
+from sqe_chain.ext.dev import CassandraServer, KafkaServer, RedisServer
 
 
 def _kafka(run: ExitStack) -> str:

@@ -61,7 +61,9 @@ def test_all_of_them_have_been_judged_and_none_survived() -> None:
 
 def test_the_page_has_the_tables_of_the_ledger() -> None:
     known, page = read_ledger(), PAGE.read_text()
-    assert page_with(page, tables_of(known)) == page, "run make mutants, or python -m tests.lab.mutants --tables"
+    assert page_with(page, tables_of(known)) == page, (
+        "run make mutants, or python -m tests.lab.mutants --tables"
+    )
 
 
 def test_what_was_changed_since_or_survived_has_to_be_judged_again() -> None:
