@@ -1,6 +1,6 @@
 """An HTTP endpoint that takes events and loses none: it answers 202 when an event is on the disk.
 
-    INGEST_KAFKA=localhost:9092 uvicorn --factory services.http_ingest:application
+    INGEST_KAFKA=localhost:9092 python -m services.http_server
 
     POST /events/{key}      one event, as JSON: 202 with its numbers. It will be in Kafka, and count once
     POST /batches/{key}     a JSON list of events: all of them are taken, or none

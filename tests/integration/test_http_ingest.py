@@ -51,8 +51,8 @@ class Endpoint:
             "PYTHONPATH": str(ROOT),
             **more,
         }
-        where = ["--port", str(self.port), "--no-access-log"]
-        command = [sys.executable, "-m", "uvicorn", "--factory", "services.http_ingest:application", *where]
+        where = ["--port", str(self.port)]
+        command = [sys.executable, "-m", "services.http_server", *where]
         self._output = directory / f"{self.port}.txt"
         self.process = spawn(command, log=self._output, detached=False, environment=settings)
 
