@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import traceback as tracebacks
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import indent
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Column, Table
 from rich.text import Text
 
 from sqe_chain.errors import ChainError
@@ -93,6 +94,21 @@ def print_json(value: object) -> None:
     """Print one JSON object on a line, and flush."""
     OUT.file.write(json_line(value) + "\n")
     OUT.file.flush()
+
+
+def print_table(headers: Sequence[str | Column], rows: Iterable[Sequence[object]]) -> int:
+    """Print rows as a table, if there are any. Returns their number.
+
+    Args:
+        headers: of the columns.
+        rows: cells; what is not `Text` is shown as the text that it has, on one line.
+    """
+    table = Table(*headers)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(one_line(str(cell))) for cell in row))
+    if table.row_count:
+        OUT.print(table)
+    return table.row_count
 
 
 def readable(data: bytes) -> str:

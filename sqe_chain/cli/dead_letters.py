@@ -9,10 +9,9 @@ from itertools import islice
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, print_json
+from sqe_chain.cli.console import ERR, OUT, print_json, print_table
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, Kafka, LimitOption, Option, Stores, command
 from sqe_chain.cli.values import topic_name
@@ -23,7 +22,6 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.readers import read_record
 from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.safe_text import one_line
-from sqe_chain.task.exclusion import Exclusion
 
 app = typer.Typer(no_args_is_help=True, help="Inputs that a flow has left out and kept: dead letters.")
 
@@ -99,23 +97,18 @@ def excluded(
         for number, one in islice(found, limit):
             print_json({"plan": number, **asdict(one)})
         return
-    _show(list(islice(found, limit or 100)))
+    print_table(
+        ("plan", "input", "policy", "error", "text"),
+        (
+            (number, f"{one.topic}[{one.partition}]@{one.offset}", one.policy, one.error, one.text)
+            for number, one in islice(found, limit or 100)
+        ),
+    )
     counts = ", ".join(f"{count} {error}" for error, count in by_error.most_common())
     ERR.print(
         f"{by_error.total()} inputs left out in plans {min(plan.number for plan in plans)} to {max(plan.number for plan in plans)}"
         + (f": {counts}" if counts else "")
     )
-
-
-def _show(rows: list[tuple[int, Exclusion]]) -> None:
-    table = Table("plan", "input", "policy", "error", "text")
-    for number, one in rows:
-        coordinates = f"{one.topic}[{one.partition}]@{one.offset}"
-        table.add_row(
-            str(number), *(Text(one_line(cell)) for cell in (coordinates, one.policy, one.error, one.text))
-        )
-    if rows:
-        OUT.print(table)
 
 
 def _plans(flow: str, home: StateStore) -> Iterator[Plan]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, Literal, TypeVar
 
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
@@ -45,6 +46,17 @@ def write_whole(file: Path) -> Iterator[Path]:
         finally:
             with suppress(OSError):
                 partial.unlink()
+
+
+def open_text(file: Path, mode: Literal["r", "w"], *, compressed: bool) -> IO[str]:
+    """Open a file of UTF-8.
+
+    Args:
+        file: the file.
+        mode: to read or to write it.
+        compressed: by gzip.
+    """
+    return gzip.open(file, f"{mode}t", encoding="utf-8") if compressed else file.open(mode, encoding="utf-8")  # type: ignore[return-value]
 
 
 @contextmanager

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from sqe_chain.adapters import open_store
-from sqe_chain.cli.console import ERR, OUT, print_json
+from sqe_chain.cli.console import ERR, print_json, print_table
 from sqe_chain.cli.options import JsonOption, KafkaIfNeeded, Option, Stores, command
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.operations.forget import ForgetFlow, KnownFlow, known_flows
 from sqe_chain.ports import StateStore
-from sqe_chain.runtime.connecting import open_log
+from sqe_chain.runtime.connecting import open_addresses, open_log
 from sqe_chain.runtime.owner import is_dead
 from sqe_chain.safe_text import one_line
 
@@ -36,16 +33,13 @@ def list_flows(*, servers: Stores, json: JsonOption = False) -> None:
             for one in found:
                 print_json(_line(one))
             return
-        table = Table("flow", "plan", "sealed (UTC)", "claimed by", "stages", "reads", "writes")
         for one in found:
             if one.unreadable:
                 ERR.print(Text(one_line(f"flow {one.name!r}: {one.unreadable}")))
-            line = _line(one)
-            named = ("plan", "sealed", "claimed_by", "stages", "reads", "writes")
-            table.add_row(Text(one.name), *(Text(_cell(line[name])) for name in named))
-        if found:
-            OUT.print(table)
-        else:
+        named = ("flow", "plan", "sealed", "claimed_by", "stages", "reads", "writes")
+        headers = ("flow", "plan", "sealed (UTC)", "claimed by", "stages", "reads", "writes")
+        lines = map(_line, found)
+        if not print_table(headers, ([_cell(line[name]) for name in named] for line in lines)):
             ERR.print("there are no flows in the store")
 
 
@@ -82,16 +76,11 @@ def _wait(milliseconds: int) -> None:
     time.sleep(milliseconds / 1_000)
 
 
-@contextmanager
-def _opened(servers: Stores) -> Iterator[dict[str, StateStore]]:
+def _opened(servers: Stores) -> AbstractContextManager[dict[str, StateStore]]:
     urls = servers.urls()
     if "" not in urls:
         raise ConfigurationError("give the flows' home store: --store URL")
-    with ExitStack() as opened:
-        stores = {name: open_store(url) for name, url in urls.items()}
-        for one in stores.values():
-            opened.callback(one.close)
-        yield stores
+    return open_addresses(urls)
 
 
 def _line(one: KnownFlow) -> dict[str, object]:

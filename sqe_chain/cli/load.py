@@ -23,7 +23,7 @@ from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import Batches, FlowArgument, JsonOption, Option, command, settings_in
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.protocol.events import Committed, Event, FilesSeen, TableReplaced
-from sqe_chain.protocol.interfaces import Observer, When
+from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.protocol.overwrite import Mode
 from sqe_chain.runtime.launching import launch
 from sqe_chain.runtime.lines import WARNINGS, Lines
@@ -62,8 +62,8 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:,.0f} rows/s" if task.speed else "", "progress.data.speed")
 
 
-class Loading:
-    """What a load has done so far, and the bar that shows it. Implements `protocol.interfaces.Observer`.
+class Loading(Observer):
+    """What a load has done so far, and the bar that shows it.
 
     Attributes:
         seen: which files there are; None: they were not looked at yet.
@@ -109,9 +109,6 @@ class Loading:
         self._files += 1
         self._size += size
         self._bar.update(self._task, what=f"{self._files:,} files, {self._size / _MEGA:,.1f} MB")
-
-    def step(self, number: int, when: When) -> None:
-        """Ignored: events are enough."""
 
     def event(self, event: Event) -> None:
         """Move the bar."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Annotated, cast
+from typing import Annotated
 
 import typer
 
 from sqe_chain.cli.console import ERR
-from sqe_chain.cli.files import check_new, with_counter, write_whole
+from sqe_chain.cli.files import check_new, open_text, with_counter, write_whole
 from sqe_chain.cli.listening import working_on
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, Servers, TakeoverOption, WeakOption, command, settings_in
@@ -40,7 +39,7 @@ def export_states(
     with (
         working_on(flow, settings, servers) as found,
         write_whole(file) as partial,
-        _open(partial, file.suffix == ".gz", "wt") as out,
+        open_text(partial, "w", compressed=file.suffix == ".gz") as out,
     ):
         for line in with_counter(export_lines(found.env), "states written"):
             out.write(line + "\n")
@@ -62,7 +61,10 @@ def import_states(
     if not file.is_file():
         raise ConfigurationError(f"{file}: no such file")
     settings = settings_in(allow_weak_durability=allow_weak_durability)
-    with working_on(flow, settings, servers) as found, _open(file, file.suffix == ".gz", "rt") as lines:
+    with (
+        working_on(flow, settings, servers) as found,
+        open_text(file, "r", compressed=file.suffix == ".gz") as lines,
+    ):
         plan = import_lines(found.env, with_counter(_readable_lines(file, lines), "states read"))
     ERR.print(f"flow {flow.name!r} is at plan {plan.number} in the new store")
 
@@ -72,11 +74,6 @@ def _flow_with_states(target: str) -> CompiledFlow:
     if not flow.stages:
         raise ConfigurationError(f"flow {flow.name!r} has no stages, hence no states to move")
     return flow
-
-
-def _open(file: Path, compressed: bool, mode: str) -> IO[str]:  # noqa: FBT001 - two ways to open a file
-    opener = gzip.open if compressed else open
-    return cast("IO[str]", opener(file, mode, encoding="utf-8"))
 
 
 def _readable_lines(file: Path, lines: Iterable[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sqe_chain.protocol.events import Event
-from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.runtime.lines import WARNINGS
 from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.safe_text import shown
@@ -73,8 +73,8 @@ def _ago(statistics: Statistics) -> str:
     return f"{max(0.0, statistics.now_s() - statistics.persisted_s):.0f} s ago"
 
 
-class LivePanel:
-    """Implements `protocol.interfaces.Observer`: shows the panel, and important events as lines above it.
+class LivePanel(Observer):
+    """Shows the panel, and important events as lines above it.
 
     Args:
         console: the terminal.
@@ -100,9 +100,6 @@ class LivePanel:
     def __exit__(self, *_: object) -> None:
         """Stop updating; the last figures stay on the terminal."""
         self._live.stop()
-
-    def step(self, number: int, when: When) -> None:
-        """Ignored: the statistics observe steps themselves."""
 
     def event(self, event: Event) -> None:
         """Print a line above the panel for an event worth keeping."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, print_json
+from sqe_chain.cli.console import ERR, print_json, print_table
 from sqe_chain.cli.listening import beating, working_on
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, Operation, Option, Stores, command, settings_in
@@ -38,35 +36,39 @@ def show(target: FlowArgument, *, stores: Stores, json: JsonOption = False) -> N
         )
     if json:
         for line in lines:
-            print_json(line)
+            print_json(line._asdict())
         return
-    table = Table("partitions", "name", "plan", "claimed by", "read up to")
-    for line in lines:
-        offsets = line["offsets"]
-        read = ", ".join(f"{name}@{at}" for name, at in offsets.items()) if isinstance(offsets, dict) else ""
-        cells = (line["partitions"], line["name"], line["plan"], line["claimed_by"] or "-", read)
-        table.add_row(*(Text(str(cell)) for cell in cells))
-    OUT.print(table)
+    print_table(
+        ("partitions", "name", "plan", "claimed by", "read up to"),
+        (
+            (partitions, name, plan, claimed_by or "-", ", ".join(f"{tp}@{at}" for tp, at in offsets.items()))
+            for partitions, name, plan, claimed_by, offsets in lines
+        ),
+    )
     if readers.new:
         ERR.print(
             f"a change to {'; '.join(str(one) for one in readers.new)} has begun and is not finished: run readers change again"
         )
 
 
-def _lines(readers: Readers, home: StateStore) -> list[dict[str, object]]:
+class _Line(NamedTuple):
+    """What is shown of a reader."""
+
+    partitions: str
+    name: str
+    plan: int
+    claimed_by: str | None
+    offsets: dict[str, int]
+
+
+def _lines(readers: Readers, home: StateStore) -> list[_Line]:
     found = []
     for partitions, name in readers.sets.items():
         known = known_flow(home, name)
         ends = known.plan.ends() if known is not None and known.plan is not None else {}
-        found.append(
-            {
-                "partitions": str(partitions),
-                "name": name,
-                "plan": -1 if known is None else known.home.number,
-                "claimed_by": known.home.run_id or None if known is not None else None,
-                "offsets": {f"{topic}[{number}]": one.stop for (topic, number), one in ends.items()},
-            }
-        )
+        offsets = {f"{topic}[{number}]": one.stop for (topic, number), one in ends.items()}
+        plan, claimed_by = (-1, None) if known is None else (known.home.number, known.home.run_id or None)
+        found.append(_Line(str(partitions), name, plan, claimed_by, offsets))
     return found
 
 

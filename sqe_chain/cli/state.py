@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, as_json, print_json, readable
+from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, readable
 from sqe_chain.cli.files import with_counter
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, LimitOption, Option, Stores, command
 from sqe_chain.cli.selection import line_of, selection
 from sqe_chain.cli.state_files import write_states
 from sqe_chain.cli.values import moment_ms
-from sqe_chain.cli.waiting import show_waiting, utc
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.protocol.holding import waiting_in
+from sqe_chain.protocol.event_times import NOTHING
+from sqe_chain.protocol.holding import Waiting, waiting_in
 from sqe_chain.runtime.connecting import open_stores
 from sqe_chain.runtime.states import Rows, States, stage_named, stored_rows
-from sqe_chain.safe_text import one_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def state(
         if choice.waiting:
             if keys or choice.narrows or choice.limit:
                 raise ConfigurationError("--waiting shows no states: leave out keys and all other choices")
-            show_waiting(waiting_in(opened[""], flow, node), as_lines=choice.json)
+            _show_waiting(waiting_in(opened[""], flow, node), as_lines=choice.json)
             return
         wanted = [_key(text) for text in keys or ()]
         if node.codec is not None:
@@ -154,16 +154,14 @@ def _show(node: StageNode, codec: Codec[Any], found: Iterator[StoredState], limi
     whole = Field("state", "other", lambda state: dumps(codec.to_json(state), ensure_ascii=False))
     fields = codec.fields() or (whole,)
     window = ("from", "to", "window") if node.stage_kind.windowed else ()
-    table = Table("key", *window, *(field.name for field in fields))
+    rows: list[list[object]] = []
     for one in sorted(islice(found, limit), key=lambda one: (one.key, one.span)):
-        values = [Text("no state", "dim")]
+        values: list[object] = [Text("no state", "dim")]
         if one.state is not None:
-            values = [Text(one_line(_cell(field, one.state))) for field in fields]
-        span = [*map(utc, one.span), "final" if one.final else "open"] if one.span else []
-        table.add_row(Text(readable(one.key)), *span, *values)
-    if table.row_count:
-        OUT.print(table)
-    else:
+            values = [_cell(field, one.state) for field in fields]
+        span = [*map(_utc, one.span), "final" if one.final else "open"] if one.span else []
+        rows.append([readable(one.key), *span, *values])
+    if not print_table(("key", *window, *(field.name for field in fields)), rows):
         ERR.print(f"stage {node.name!r} has no such states")
     if next(found, None) is not None:
         ERR.print(f"showing the first {limit}; --limit N shows more, --json all")
@@ -174,3 +172,45 @@ def _cell(field: Field, state: object) -> str:
     if isinstance(value, bytes):
         return readable(value)
     return "" if value is None else str(value)
+
+
+def _show_waiting(found: Sequence[Waiting], *, as_lines: bool) -> None:
+    """Print what waits for event time, and who holds it back: a row for each input partition."""
+    if as_lines:
+        for one in found:
+            print_json(_line(one))
+        return
+    headers = ("partition", "waiting", "taken up to", "held back by", "known up to")
+    rows = []
+    for one in found:
+        holder = one.holder
+        by = ("", "") if holder is None else (holder, _moment(holder.watermark_ms))
+        rows.append((f"{one.topic}[{one.partition}]", one.units, _moment(one.taken_to_ms), *by))
+    print_table([Column(name, no_wrap=name in ("partition", "held back by")) for name in headers], rows)
+    ERR.print(f"{sum(one.units for one in found)} records wait for event time, as of the last batch")
+
+
+def _utc(at_ms: int) -> str:
+    """A date and time in UTC; a time outside Python's calendar as a number."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00")
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)
+
+
+def _line(one: Waiting) -> dict[str, object]:
+    holder = one.holder
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "waiting": one.units,
+        "taken_to_ms": one.taken_to_ms,
+        "holder_topic": None if holder is None else holder.topic,
+        "holder_partition": None if holder is None else holder.partition,
+        "writer": None if holder is None else holder.writer or None,
+        "watermark_ms": None if holder is None else holder.watermark_ms,
+    }
+
+
+def _moment(at_ms: int | None) -> str:
+    return "nothing yet" if at_ms is None or at_ms <= NOTHING else _utc(at_ms)

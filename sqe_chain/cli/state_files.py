@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
-from sqe_chain.cli.files import check_new, write_whole
+from sqe_chain.cli.files import check_new, open_text, write_whole
 from sqe_chain.cli.selection import line_of
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import ConfigurationError
@@ -37,28 +36,16 @@ def write_states(
         ConfigurationError: the file exists, its ending is unknown, or pyarrow is missing.
     """
     check_new(file)
-    for ending, write in (
-        (".jsonl", _write_lines),
-        (".jsonl.gz", _write_compressed),
-        (".parquet", _write_parquet),
-    ):
-        if file.name.endswith(ending):
-            with write_whole(file) as partial:
-                return write(partial, states, codec, windows=windows)
+    if file.name.endswith((".jsonl", ".jsonl.gz")):
+        with write_whole(file) as partial, open_text(partial, "w", compressed=file.suffix == ".gz") as out:
+            return _write_lines(out, states, codec)
+    if file.suffix == ".parquet":
+        with write_whole(file) as partial:
+            return _write_parquet(partial, states, codec, windows=windows)
     raise ConfigurationError(f"{file}: the name must end with .jsonl, .jsonl.gz or .parquet")
 
 
-def _write_lines(file: Path, states: Iterable[StoredState], codec: Codec[Any], **_: bool) -> int:
-    with file.open("w", encoding="utf-8") as out:
-        return _lines(out, states, codec)
-
-
-def _write_compressed(file: Path, states: Iterable[StoredState], codec: Codec[Any], **_: bool) -> int:
-    with gzip.open(file, "wt", encoding="utf-8") as out:
-        return _lines(cast("IO[str]", out), states, codec)
-
-
-def _lines(out: IO[str], states: Iterable[StoredState], codec: Codec[Any]) -> int:
+def _write_lines(out: IO[str], states: Iterable[StoredState], codec: Codec[Any]) -> int:
     count = 0
     for count, found in enumerate(states, 1):  # noqa: B007 - the count is what we want
         out.write(json_line(line_of(found, codec)) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -39,24 +40,20 @@ def store_init(
     Run it once, before the first service starts. An existing keyspace keeps its replication.
     """
     wanted = _replication(replication, datacenter_replication or [])
-    store = open_store(url)
-    try:
+    with closing(open_store(url)) as store:
         if not isinstance(store, WithSchema):
             OUT.print("there is nothing to create: a store of this kind has no tables")
             return
         done = store.make_schema(wanted)
         for line in done or ["the tables already exist"]:
             OUT.print(line)
-    finally:
-        store.close()
 
 
 @app.command("check")
 @command
 def store_check(url: UrlArgument) -> None:
     """Report settings that may lose acknowledged states, and whether the tables exist. Exit status 1 if anything is wrong."""
-    store = open_store(url)
-    try:
+    with closing(open_store(url)) as store:
         if isinstance(store, WithSchema):
             found, needed = store.schema_version()
             OUT.print(f"tables: version {found}, the newest is {needed}")
@@ -75,8 +72,6 @@ def store_check(url: UrlArgument) -> None:
         if weak:
             raise typer.Exit(1)
         OUT.print("durable: acknowledged writes are kept")
-    finally:
-        store.close()
 
 
 def _replication(everywhere: int | None, each: list[str]) -> dict[str, int]:

@@ -64,8 +64,9 @@ class Engine(Protocol):
 class Observer(Protocol):
     """Hears what a service does. An error raised here ends the service as a crash would."""
 
-    def step(self, number: int, when: When) -> None:
-        """A numbered step begins or has ended."""
+    def step(self, number: int, when: When) -> None:  # noqa: ARG002 - for those that do not ignore it
+        """A numbered step begins or has ended. Most observers ignore it."""
+        return
 
     def event(self, event: Event) -> None:
         """Something worth a line has happened."""

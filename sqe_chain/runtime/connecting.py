@@ -184,8 +184,18 @@ def open_stores(
         ConfigurationError: an address is wrong, another kind of server answers there, or a store that the flow
             needs is not given.
     """
+    with open_addresses(_stores_for(flow, urls, by_workers=by_workers)) as stores:
+        yield stores
+
+
+@contextmanager
+def open_addresses(urls: Mapping[str, str]) -> Iterator[dict[str, StateStore]]:
+    """Stores by name, as long as the context lasts, whoever's they are; see `open_stores`.
+
+    Raises:
+        ConfigurationError: an address is wrong, or another kind of server answers there.
+    """
     with ExitStack() as opened:
-        urls = _stores_for(flow, urls, by_workers=by_workers)
         stores = {name: open_store(url) for name, url in urls.items()}
         for store in stores.values():
             opened.enter_context(shared(repr(store), store.close))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqe_chain.protocol.events import Event, Recovered, Standby, Stopped
-from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.interfaces import Observer
 
 STUCK_MS = 15 * 60_000
 """A loop that has neither waited nor made progress for this long is stuck. One step of a batch may take minutes."""
@@ -16,8 +16,8 @@ Answer = tuple[bool, str]
 
 
 @dataclass(slots=True)
-class Health:
-    """Implements `protocol.interfaces.Observer`.
+class Health(Observer):
+    """Knows from its events whether a service is alive and ready.
 
     Args:
         quiet_ms: returns for how long the loop has made no progress; 0 while it waits (`ServiceClock.quiet_ms`).
@@ -37,9 +37,6 @@ class Health:
     def ready(self) -> Answer:
         """Whether the flow is claimed and recovered, and this run works on it; a standby is not ready."""
         return self._ready, "at work" if self._ready else self._doing
-
-    def step(self, number: int, when: When) -> None:
-        """Ignored: events are enough."""
 
     def event(self, event: Event) -> None:
         """Note what the service does."""

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import structlog
 
 from sqe_chain.protocol.events import Event, Waiting
-from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.safe_text import json_line, shown, without_secrets
 
 WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
@@ -23,7 +23,7 @@ _FOR_MACHINES = frozenset({"lag_by_partition", "event_time_ms", "offsets"})
 """Fields that lines of text leave out, because they are too long, or not readable for people."""
 
 
-class Lines:
+class Lines(Observer):
     """One line for each event, written at once.
 
     Args:
@@ -42,9 +42,6 @@ class Lines:
         self._common = {"flow": flow} if as_json else {}
         self._as_json = as_json
         self._reason = ""
-
-    def step(self, number: int, when: When) -> None:
-        """Ignored: steps have no lines, their events have."""
 
     def event(self, event: Event) -> None:
         """Write a line."""

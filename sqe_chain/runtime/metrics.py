@@ -26,7 +26,7 @@ from sqe_chain.protocol.events import (
     TableFlushed,
     Waiting,
 )
-from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.runtime.health import Health
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ PATIENCE_S: Final = 5.0
 _BATCH_SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
 
 
-class Metrics:
-    """Implements `protocol.interfaces.Observer`.
+class Metrics(Observer):
+    """Counts what a service does, for Prometheus.
 
     Args:
         flow: label of every metric.
@@ -105,9 +105,6 @@ class Metrics:
         self._plan = Gauge("sqe_chain_plan", "Number of the last plan", ["flow"], registry=registry)
         self._epoch = gauge("epoch", "Epoch of the claim")
         self._persisted = gauge("last_persist_timestamp_seconds", "When states were last written")
-
-    def step(self, number: int, when: When) -> None:
-        """Ignored: steps are not counted."""
 
     def event(self, event: Event) -> None:
         """Count."""

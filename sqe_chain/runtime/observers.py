@@ -39,7 +39,7 @@ OnFlush = Callable[[TableFlushed], object]
 """Called in the service's thread. What it raises ends the service, as a crash at that moment would."""
 
 
-class FlushListener:
+class FlushListener(Observer):
     """Tells a function of the user when the rows of a batch are in a table for good.
 
     Args:
@@ -48,9 +48,6 @@ class FlushListener:
 
     def __init__(self, on_flush: OnFlush) -> None:
         self._on_flush = on_flush
-
-    def step(self, number: int, when: When) -> None:
-        """Ignored."""
 
     def event(self, event: Event) -> None:
         """Pass on."""

@@ -16,7 +16,7 @@ from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.events import CaughtUp, Committed, Event, Recovered, TableFlushed
 from sqe_chain.protocol.file_inputs import new_files
-from sqe_chain.protocol.interfaces import Observer, When
+from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_inputs, open_stores
@@ -322,8 +322,8 @@ def running(  # noqa: PLR0913 - each is an option
     service.stop()
 
 
-class _Bell:
-    """Wakes threads that wait for a service to make progress. Implements `protocol.interfaces.Observer`."""
+class _Bell(Observer):
+    """Wakes threads that wait for a service to make progress."""
 
     def __init__(self, moved: threading.Condition) -> None:
         self._moved = moved
@@ -331,9 +331,6 @@ class _Bell:
         self.held = 0
         self.plan = -1
         self.flushed: dict[str, Mapping[str, int]] = {}
-
-    def step(self, number: int, when: When) -> None:
-        """Ignored: events are enough."""
 
     def event(self, event: Event) -> None:
         """Wake the waiting threads."""

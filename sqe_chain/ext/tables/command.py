@@ -7,10 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table as Columns
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, print_json
+from sqe_chain.cli.console import ERR, OUT, print_json, print_table
 from sqe_chain.cli.options import JsonOption, Option, command
 from sqe_chain.cli.values import properties
 from sqe_chain.errors import ConfigurationError
@@ -47,10 +46,13 @@ def show(address: AddressArgument, *, option: OptionsOption = None, json: JsonOp
     )
     OUT.print(f"partition key {', '.join(found.partition_key)}; row key {', '.join(found.row_key)}")
     OUT.print(Text(", ".join(f"{name} {of}" for name, of in found.columns.items())))
-    table = Columns("state partition", "files", "rows, replaced ones included", "bytes")
-    for number, one in [*found.state_partitions.items(), ("all", total)]:
-        table.add_row(str(number), f"{one.files:,}", f"{one.rows:,}", f"{one.size:,}")
-    OUT.print(table)
+    print_table(
+        ("state partition", "files", "rows, replaced ones included", "bytes"),
+        (
+            (number, f"{one.files:,}", f"{one.rows:,}", f"{one.size:,}")
+            for number, one in [*found.state_partitions.items(), ("all", total)]
+        ),
+    )
 
 
 @app.command("compact")
