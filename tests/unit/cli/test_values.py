@@ -82,15 +82,15 @@ def test_half_a_property_is_refused(texts: list[str]) -> None:
 
 def test_a_flow_with_stages_says_which_store_it_lacks(flows: ModuleType) -> None:
     with pytest.raises(ConfigurationError, match="--store URL"):
-        open_stores(flows.counts, {}).__enter__()
+        open_stores(flows.counts.compile(), {}).__enter__()
     with pytest.raises(ConfigurationError, match="--store slow=URL"):
-        open_stores(flows.two_stores, {"": "memory://a"}).__enter__()
-    with open_stores(flows.two_stores, {"": "memory://a", "slow": "memory://b"}) as stores:
+        open_stores(flows.two_stores.compile(), {"": "memory://a"}).__enter__()
+    with open_stores(flows.two_stores.compile(), {"": "memory://a", "slow": "memory://b"}) as stores:
         assert sorted(stores) == ["", "slow"]
 
 
 def test_a_republisher_needs_no_store_and_opens_none(flows: ModuleType) -> None:
-    with open_stores(flows.copies, {"": "redis://nowhere"}) as stores:
+    with open_stores(flows.copies.compile(), {"": "redis://nowhere"}) as stores:
         assert stores == {}
 
 
