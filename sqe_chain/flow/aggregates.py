@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Never, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, TypedDict, Unpack, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
@@ -24,33 +24,40 @@ from sqe_chain.flow.functions import (
     Value,
 )
 from sqe_chain.flow.kinds import kind_named
-from sqe_chain.flow.stage_kind import STANDARD, StageKind
+from sqe_chain.flow.part import STREAMS, StreamPart
+from sqe_chain.flow.stage_kind import STANDARD
 from sqe_chain.ports import ViewKind
 
 if TYPE_CHECKING:
     from sqe_chain.flow.stream import Stage
 
 
-class AggregateSteps(Generic[Value]):
+class StateOptions(TypedDict, Generic[Value, State], total=False):
+    """What an aggregate may be given besides state and fold."""
+
+    key: KeyOf[Value] | KeyInContext[Value] | None
+    codec: Codec[State] | str | None
+    store: str | None
+    buckets: int
+    view: ViewKind | None
+
+
+class TimedOptions(TypedDict, Generic[Value, State], total=False):
+    """What an aggregate that goes by event time may be given besides state, fold and timers."""
+
+    key: KeyOf[Value] | KeyInContext[Value] | None
+    codec: Codec[State] | str | None
+    expire_after_ms: int | None
+    heartbeat: Condition[Value] | None
+    guard: object
+    store: str | None
+
+
+class AggregateSteps(StreamPart[Value]):
     """The keyed aggregate of a stream."""
 
     __slots__ = ()
 
-    def _aggregated(
-        self,
-        name: str,
-        kind: StageKind,
-        store: str | None,
-        where: str,
-        key: UserFunction | None,
-        buckets: int,
-        view: ViewKind | None,
-    ) -> Stage[Any, Any]:
-        raise NotImplementedError
-
-    def _value_type(self) -> type | None:
-        raise NotImplementedError
-
     @overload
     def aggregate(
         self,
@@ -58,11 +65,7 @@ class AggregateSteps(Generic[Value]):
         *,
         state: type[State],
         fold: Fold[State, Value, Emitted],
-        key: KeyOf[Value] | None = None,
-        codec: Codec[State] | str | None = None,
-        store: str | None = None,
-        buckets: int = 1,
-        view: ViewKind | None = None,
+        **options: Unpack[StateOptions[Value, State]],
     ) -> Stage[State, Emitted]: ...
 
     @overload
@@ -72,39 +75,7 @@ class AggregateSteps(Generic[Value]):
         *,
         state: type[State],
         fold: FoldInContext[State, Value, Emitted],
-        key: KeyOf[Value] | None = None,
-        codec: Codec[State] | str | None = None,
-        store: str | None = None,
-        buckets: int = 1,
-        view: ViewKind | None = None,
-    ) -> Stage[State | None, Emitted]: ...
-
-    @overload
-    def aggregate(
-        self,
-        name: str,
-        *,
-        state: type[State],
-        fold: Fold[State, Value, Emitted],
-        key: KeyInContext[Value],
-        codec: Codec[State] | str | None = None,
-        store: str | None = None,
-        buckets: int = 1,
-        view: ViewKind | None = None,
-    ) -> Stage[State, Emitted]: ...
-
-    @overload
-    def aggregate(
-        self,
-        name: str,
-        *,
-        state: type[State],
-        fold: FoldInContext[State, Value, Emitted],
-        key: KeyInContext[Value],
-        codec: Codec[State] | str | None = None,
-        store: str | None = None,
-        buckets: int = 1,
-        view: ViewKind | None = None,
+        **options: Unpack[StateOptions[Value, State]],
     ) -> Stage[State | None, Emitted]: ...
 
     @overload
@@ -114,29 +85,8 @@ class AggregateSteps(Generic[Value]):
         *,
         state: type[State],
         fold: Fold[State, Value, Emitted] | FoldInContext[State, Value, Emitted],
-        key: KeyOf[Value] | KeyInContext[Value] | None = None,
-        codec: Codec[State] | str | None = None,
-        on_timer: OnTimer[State, Emitted] | OnTimerInContext[State, Emitted],
-        expire_after_ms: int | None = None,
-        heartbeat: Condition[Value] | None = None,
-        guard: object = STANDARD,
-        store: str | None = None,
-    ) -> Stage[State | None, Emitted]: ...
-
-    @overload
-    def aggregate(
-        self,
-        name: str,
-        *,
-        state: type[State],
-        fold: Fold[State, Value, Emitted] | FoldInContext[State, Value, Emitted],
-        key: KeyOf[Value] | KeyInContext[Value] | None = None,
-        codec: Codec[State] | str | None = None,
-        on_timer: None = None,
-        expire_after_ms: int,
-        heartbeat: Condition[Value] | None = None,
-        guard: object = STANDARD,
-        store: str | None = None,
+        on_timer: OnTimer[State, Emitted] | OnTimerInContext[State, Emitted] | None = None,
+        **options: Unpack[TimedOptions[Value, State]],
     ) -> Stage[State | None, Emitted]: ...
 
     @overload
@@ -247,21 +197,24 @@ class AggregateSteps(Generic[Value]):
         if on_timer is None and expire_after_ms is None:
             _check_untimed(heartbeat, guard, where)
             kind = kind_named("aggregate")(fold=folded, states=states)
-            return self._aggregated(name, kind, store, where, key_of, buckets, view)
-        if buckets != 1 or view is not None:
+        elif buckets != 1 or view is not None:
             raise FlowError(
                 f"{where}: buckets and view are for aggregates without timers and expiry; leave out buckets= and view=, or "
                 "on_timer= and expire_after_ms="
             )
-        kind = kind_named("timers")(
-            fold=folded,
-            states=states,
-            on_timer=None if on_timer is None else declared_fold("on_timer", on_timer, states, where, "many"),
-            expire_after_ms=expire_after_ms,
-            beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
-            guard=guard,
-        )
-        return self._aggregated(name, kind, store, where, key_of, buckets, view)
+        else:
+            fires = None if on_timer is None else declared_fold("on_timer", on_timer, states, where, "many")
+            kind = kind_named("timers")(
+                fold=folded,
+                states=states,
+                on_timer=fires,
+                expire_after_ms=expire_after_ms,
+                beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
+                guard=guard,
+            )
+        node = self._stage(name, kind, where, store, key_of, buckets, view)
+        found: Stage[Any, Any] = STREAMS["stage"](self.flow, node)
+        return found
 
 
 def _check_untimed(heartbeat: object, guard: object, where: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.declaration import caller_line, declared
 from sqe_chain.flow.functions import Made, UserFunction, Value
 from sqe_chain.flow.nodes import Node
+from sqe_chain.flow.part import STREAMS, StreamPart
 
 if TYPE_CHECKING:
     from sqe_chain.codecs.arrow_columns import Rows
@@ -76,6 +77,11 @@ class MapBatchesNode(Node):
         """The type of the values that it gives."""
         return self.gives if isinstance(self.gives, type) else dict
 
+    def value_type(self, nodes: Sequence[Node]) -> type:
+        """See `Node`."""
+        del nodes
+        return self.python_type
+
     def rows(self) -> tuple[Rows, Rows]:
         """The columns of the values that it takes, and of those that it gives.
 
@@ -87,19 +93,10 @@ class MapBatchesNode(Node):
         return rows_of(self.takes, self.columns), rows_of(self.gives)
 
 
-class BatchSteps(Generic[Value]):
+class BatchSteps(StreamPart[Value]):
     """Steps of a stream that take whole batches."""
 
     __slots__ = ()
-
-    def _value_type(self) -> type | None:
-        raise NotImplementedError
-
-    def _after_stage(self) -> bool:
-        raise NotImplementedError
-
-    def _batched(self, where: str, **fields: Any) -> Stream[Any]:  # noqa: ANN401 - those of the node
-        raise NotImplementedError
 
     @overload
     def map_batches(
@@ -172,10 +169,10 @@ class BatchSteps(Generic[Value]):
         if not isinstance(schema, type) and not _is_schema(schema):
             raise FlowError(f"{where}: schema={schema!r}; a type, or a pyarrow.Schema")
         takes, names = _taken(columns, self._value_type(), where)
-        node = MapBatchesNode(0, where, (), function, takes, names, schema, index or "")
+        trial = MapBatchesNode(0, where, (), function, takes, names, schema, index or "")
         try:
-            codec_for(node.python_type)
-            _, given = node.rows()
+            codec_for(trial.python_type)
+            _, given = trial.rows()
         except ConfigurationError as error:
             raise FlowError(f"{where}: map_batches: {error}") from error
         if index in {part.name for part in given.parts}:
@@ -183,7 +180,9 @@ class BatchSteps(Generic[Value]):
                 f"{where}: index={index!r} is a field of {given.title}: give the column another name"
             )
         fields = {"function": function, "takes": takes, "columns": names, "gives": schema}
-        return self._batched(where, **fields, row_column=index or "")
+        node = self.flow.add(MapBatchesNode, where, self.node, **fields, row_column=index or "")
+        found: Stream[Any] = STREAMS["stream"](self.flow, node)
+        return found
 
 
 def _taken(columns: object, known: type | None, where: str) -> tuple[Any, tuple[str, ...] | None]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.declaration import state_codec
 from sqe_chain.flow.declared_aggregates import Aggregation, check_aggregations
 from sqe_chain.flow.fields import key_of_field
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.generated_fold import fold_of, merge_states, states_of
-from sqe_chain.flow.nodes import FilterNode, KeyByNode, MergeNode, Node, SourceNode
 from sqe_chain.flow.shapes import check_callable
 
 
@@ -82,24 +80,6 @@ def declared_stage(
         check_callable("key", found, where)
     codec = state_codec(name, python_state, None, where)
     return DeclaredStage(found, codec, DeclaredFunction(fold), partial(merge_states, python_state.parts))
-
-
-def value_type(nodes: Sequence[Node], node: Node) -> type | None:
-    """The type of the values of a node; None if only they know it.
-
-    Args:
-        nodes: all nodes of the flow.
-        node: the node.
-    """
-    if isinstance(node, SourceNode):
-        found = None if node.codec is None else node.codec.python_type
-        return None if found is object else found
-    if isinstance(node, MapBatchesNode):
-        return node.python_type
-    if isinstance(node, FilterNode | KeyByNode | MergeNode):
-        types = {value_type(nodes, nodes[parent]) for parent in node.parents}
-        return types.pop() if len(types) == 1 else None
-    return None
 
 
 def checked_key(key: Any, where: str) -> UserFunction | None:  # noqa: ANN401 - it is checked here

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, check_guard, declared
 from sqe_chain.flow.functions import IdOf, NumberOf, Value
 from sqe_chain.flow.kinds import kind_named
+from sqe_chain.flow.part import STREAMS, StreamPart
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
 
-Filtered = TypeVar("Filtered")
-"""Type of a declared filter: a stream of the same values."""
+if TYPE_CHECKING:
+    from sqe_chain.flow.stream import Filter
 
 DAY_MS = 86_400_000
 MAX_WINDOW: Final = 65_536
 """Of sequence numbers remembered one by one: 8 KiB for each scope."""
 
 
-class FilterSteps(Generic[Value, Filtered]):
+class FilterSteps(StreamPart[Value]):
     """The filters of a stream. Each is a stage: it has a name, states in a store, and is exact through crashes.
 
     Its output are the records that pass, with their keys. `Filter.dropped` has the others.
@@ -25,8 +26,9 @@ class FilterSteps(Generic[Value, Filtered]):
 
     __slots__ = ()
 
-    def _filtered(self, name: str, kind: StageKind, store: str | None, where: str) -> Filtered:
-        raise NotImplementedError
+    def _filtered(self, name: str, kind: StageKind, store: str | None, where: str) -> Filter[Value]:
+        found: Filter[Value] = STREAMS["filter"](self.flow, self._stage(name, kind, where, store))
+        return found
 
     def drop_replays(
         self,
@@ -36,7 +38,7 @@ class FilterSteps(Generic[Value, Filtered]):
         expiry_ms: int = 2 * DAY_MS,
         compat: Literal["sqe", "kuka"] | None = None,
         store: str | None = None,
-    ) -> Filtered:
+    ) -> Filter[Value]:
         """Drop what a producer, or a service on the way, has published before at other offsets.
 
         Args:
@@ -74,7 +76,7 @@ class FilterSteps(Generic[Value, Filtered]):
         window: int = 0,
         compat: Literal["juplo"] | None = None,
         store: str | None = None,
-    ) -> Filtered:
+    ) -> Filter[Value]:
         """Drop what is not beyond the highest sequence number of its scope; see `sqe_chain.stages.sequences`.
 
         Args:
@@ -113,7 +115,7 @@ class FilterSteps(Generic[Value, Filtered]):
         guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
-    ) -> Filtered:
+    ) -> Filter[Value]:
         """Forward the first of the records that have the same key within an interval of event time (KIP-655).
 
         Args:
@@ -144,7 +146,7 @@ class FilterSteps(Generic[Value, Filtered]):
         guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
-    ) -> Filtered:
+    ) -> Filter[Value]:
         """The same for records with the same key and the same id.
 
         Args:
@@ -174,7 +176,7 @@ class FilterSteps(Generic[Value, Filtered]):
         guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
-    ) -> Filtered:
+    ) -> Filter[Value]:
         """Like `deduplicate_by_key`, for records with the same id, whatever their keys.
 
         Args:
@@ -203,7 +205,7 @@ class FilterSteps(Generic[Value, Filtered]):
         late: Literal["drop", "forward", "stop"] = "drop",
         guard: object = STANDARD,
         store: str | None = None,
-    ) -> Filtered:
+    ) -> Filter[Value]:
         """Forward the first record of each key in each window (an alternative that KIP-655 rejected).
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Any, Literal, overload
+from typing import Any, Generic, Literal, TypedDict, Unpack, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
@@ -40,6 +40,27 @@ MAX_SOURCE_NAME = TOPIC_LENGTH - 1 - HASH_DIGITS
 """Characters of a name of files: with a dot and a hash it is a topic."""
 
 
+class TimeOptions(TypedDict, Generic[Payload], total=False):
+    """What gives the values of a source their event times."""
+
+    timestamp: TimeOf[Payload] | None
+    no_timestamp: NoTimestamp
+
+
+class SourceOptions(TimeOptions[Payload], Generic[Payload], total=False):
+    """What a source of topics may be given besides its payloads."""
+
+    raw: bool
+    nulls: Literal["poison", "skip"]
+
+
+class FileOptions(TimeOptions[Payload], Generic[Payload], total=False):
+    """What a source of files may be given besides its payloads and paths."""
+
+    file_format: Format | None
+    csv: Csv | None
+
+
 @dataclass
 class Flow(Topology):
     """A named flow. Names are permanent: a renamed flow or output is another writer.
@@ -65,10 +86,7 @@ class Flow(Topology):
         payload: type[Payload],
         *,
         codec: Codec[Payload] | str | None = None,
-        raw: bool = False,
-        nulls: Literal["poison", "skip"] = "poison",
-        timestamp: TimeOf[Payload] | None = None,
-        no_timestamp: NoTimestamp = "poison",
+        **options: Unpack[SourceOptions[Payload]],
     ) -> Stream[Payload]: ...
 
     @overload
@@ -76,11 +94,7 @@ class Flow(Topology):
         self,
         topics: str | Iterable[str],
         payload: Callable[[bytes], Made],
-        *,
-        raw: bool = False,
-        nulls: Literal["poison", "skip"] = "poison",
-        timestamp: TimeOf[Made] | None = None,
-        no_timestamp: NoTimestamp = "poison",
+        **options: Unpack[SourceOptions[Made]],
     ) -> Stream[Made]: ...
 
     @overload
@@ -88,11 +102,7 @@ class Flow(Topology):
         self,
         topics: str | Iterable[str],
         payload: Callable[[bytes, Context], Made],
-        *,
-        raw: bool = False,
-        nulls: Literal["poison", "skip"] = "poison",
-        timestamp: TimeOf[Made] | None = None,
-        no_timestamp: NoTimestamp = "poison",
+        **options: Unpack[SourceOptions[Made]],
     ) -> Stream[Made]: ...
 
     @overload
@@ -101,10 +111,9 @@ class Flow(Topology):
         topics: str | Iterable[str],
         payload: Callable[[bytes | None], Made] | Callable[[bytes | None, Context], Made],
         *,
-        raw: bool = False,
         nulls: Literal["decode"],
-        timestamp: TimeOf[Made] | None = None,
-        no_timestamp: NoTimestamp = "poison",
+        raw: bool = False,
+        **options: Unpack[TimeOptions[Made]],
     ) -> Stream[Made]: ...
 
     def source(
@@ -173,41 +182,16 @@ class Flow(Topology):
 
     @overload
     def files(
-        self,
-        name: str,
-        payload: type[Payload],
-        paths: FilePaths,
-        *,
-        file_format: Format | None = None,
-        csv: Csv | None = None,
-        timestamp: TimeOf[Payload] | None = None,
-        no_timestamp: NoTimestamp = "poison",
+        self, name: str, payload: type[Payload], paths: FilePaths, **options: Unpack[FileOptions[Payload]]
     ) -> Stream[Payload]: ...
 
     @overload
     def files(
         self,
         name: str,
-        payload: Callable[[bytes], Made],
+        payload: Callable[[bytes], Made] | Callable[[bytes, Context], Made],
         paths: FilePaths,
-        *,
-        file_format: Format | None = None,
-        csv: Csv | None = None,
-        timestamp: TimeOf[Made] | None = None,
-        no_timestamp: NoTimestamp = "poison",
-    ) -> Stream[Made]: ...
-
-    @overload
-    def files(
-        self,
-        name: str,
-        payload: Callable[[bytes, Context], Made],
-        paths: FilePaths,
-        *,
-        file_format: Format | None = None,
-        csv: Csv | None = None,
-        timestamp: TimeOf[Made] | None = None,
-        no_timestamp: NoTimestamp = "poison",
+        **options: Unpack[FileOptions[Made]],
     ) -> Stream[Made]: ...
 
     def files(

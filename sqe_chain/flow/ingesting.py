@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic
+from collections.abc import Mapping, Sequence
 
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.declaration import caller_line, check_name
 from sqe_chain.flow.functions import Value
-from sqe_chain.flow.stage_kind import StageKind
+from sqe_chain.flow.part import StreamPart
 from sqe_chain.wings import WINGS, load
 
 
-class IngestSteps(Generic[Value]):
+class IngestSteps(StreamPart[Value]):
     """The end of a stream in a table."""
 
     __slots__ = ()
-
-    def _value_type(self) -> type | None:
-        raise NotImplementedError
-
-    def _ingested(
-        self, name: str, kind: StageKind, where: str, key: Callable[[Any], bytes], store: str | None
-    ) -> None:
-        raise NotImplementedError
 
     def ingest(  # noqa: PLR0913 - a declaration names what it needs
         self,
@@ -84,4 +75,4 @@ class IngestSteps(Generic[Value]):
             replaces=replaces,
             max_row_bytes=max_row_bytes,
         )
-        self._ingested(name, kind, where, key, store)
+        self._stage(name, kind, where, store, key)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Required, TypedDict, TypeVar, Unpack, overload
 
+from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import LateValues, caller_line, check_bool, declared
 from sqe_chain.flow.functions import Made, Value
 from sqe_chain.flow.kinds import kind_named
+from sqe_chain.flow.part import STREAMS, StreamPart
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
 
 if TYPE_CHECKING:
@@ -18,7 +20,29 @@ How = Literal["inner", "left"]
 """Whether a value that finds no partner is left out, or joined with None."""
 
 
-class JoinSteps(Generic[Value]):
+class TableJoinOptions(TypedDict, Generic[Other], total=False):
+    """What a join with a table may be given besides it."""
+
+    deleted: Callable[[Other], bool] | None
+    history_ms: int
+    late: LateValues
+    static: bool
+    guard: object
+    store: str | None
+
+
+class StreamJoinOptions(TypedDict, total=False):
+    """What a join of two streams is given besides them."""
+
+    before_ms: Required[int]
+    after_ms: Required[int]
+    lateness_ms: int
+    late: LateValues
+    guard: object
+    store: str | None
+
+
+class JoinSteps(StreamPart[Value]):
     """The joins of a stream with another one. Each is a stage: it has a name, states in a store, and is exact through crashes.
 
     Both streams have to be of the same flow, to have keys (`key_by`), and to have passed the same number of stages. What they
@@ -36,8 +60,27 @@ class JoinSteps(Generic[Value]):
         where: str,
         *,
         static: bool = False,
-    ) -> Any:  # noqa: ANN401 - a `Filter`
-        raise NotImplementedError
+    ) -> Filter[Any]:
+        if not isinstance(other, StreamPart) or other.flow is not self.flow:
+            raise FlowError(f"{where}: {kind.method} takes a second stream of the same flow, not {other!r}")
+        if other.node is self.node:
+            raise FlowError(
+                f"{where}: {kind.method} of a stream with itself: put a map() or filter() before one of the two"
+            )
+        depths_of = self.flow.so_far().depths
+        depths = [depths_of[stream.node.index] for stream in (self, other)]
+        if depths[0] != depths[1]:
+            raise FlowError(
+                f"{where}: {kind.method} takes streams that have passed the same number of stages, these have passed "
+                f"{depths[0]} and {depths[1]}: publish one of them, and read it in another flow"
+            )
+        other._check_stage(name, where)  # noqa: SLF001 - of the same class
+        if static:
+            self.flow.leave_out_times(other.node, where)
+        found: Filter[Any] = STREAMS["filter"](
+            self.flow, self._stage(name, kind, where, store, others=(other.node,))
+        )
+        return found
 
     @overload
     def join_table(
@@ -47,12 +90,7 @@ class JoinSteps(Generic[Value]):
         combine: Callable[[Value, Other], Made | None],
         *,
         how: Literal["inner"] = "inner",
-        deleted: Callable[[Other], bool] | None = None,
-        history_ms: int = 0,
-        late: LateValues = "drop",
-        static: bool = False,
-        guard: object = STANDARD,
-        store: str | None = None,
+        **options: Unpack[TableJoinOptions[Other]],
     ) -> Filter[Made]: ...
 
     @overload
@@ -63,12 +101,7 @@ class JoinSteps(Generic[Value]):
         combine: Callable[[Value, Other | None], Made | None],
         *,
         how: Literal["left"],
-        deleted: Callable[[Other], bool] | None = None,
-        history_ms: int = 0,
-        late: LateValues = "drop",
-        static: bool = False,
-        guard: object = STANDARD,
-        store: str | None = None,
+        **options: Unpack[TableJoinOptions[Other]],
     ) -> Filter[Made]: ...
 
     def join_table(  # noqa: PLR0913 - a declaration names what it needs
@@ -123,13 +156,8 @@ class JoinSteps(Generic[Value]):
         other: Stream[Other],
         combine: Callable[[Value, Other], Made | None],
         *,
-        before_ms: int,
-        after_ms: int,
         how: Literal["inner"] = "inner",
-        lateness_ms: int = 0,
-        late: LateValues = "drop",
-        guard: object = STANDARD,
-        store: str | None = None,
+        **options: Unpack[StreamJoinOptions],
     ) -> Filter[Made]: ...
 
     @overload
@@ -139,13 +167,8 @@ class JoinSteps(Generic[Value]):
         other: Stream[Other],
         combine: Callable[[Value, Other | None], Made | None],
         *,
-        before_ms: int,
-        after_ms: int,
         how: Literal["left"],
-        lateness_ms: int = 0,
-        late: LateValues = "drop",
-        guard: object = STANDARD,
-        store: str | None = None,
+        **options: Unpack[StreamJoinOptions],
     ) -> Filter[Made]: ...
 
     def join_stream(  # noqa: PLR0913 - a declaration names what it needs

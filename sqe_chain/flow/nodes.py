@@ -26,6 +26,7 @@ class Node:
         word: the word for it in texts.
         side: which output of its parent it takes: the usual one, or that of `changes()` or `dropped()`.
         keeps_key: whether units keep their key.
+        passes: whether its values are those of its parents.
         index: its index in `Flow.nodes`; parents come before children.
         declared_at: where the user declared it, ``file:line``.
         parents: indexes of the nodes it takes its units from.
@@ -34,6 +35,7 @@ class Node:
     word: ClassVar[str]
     side: ClassVar[Side] = ""
     keeps_key: ClassVar[bool] = True
+    passes: ClassVar[bool] = False
 
     index: int
     declared_at: str
@@ -83,6 +85,15 @@ class Node:
     def label(self) -> tuple[str, str]:
         """Title and detail, in the words of the declaration, as a picture of the flow shows them."""
         return self.word, ""
+
+    def value_type(self, nodes: Sequence[Node]) -> type | None:
+        """The type of its values; None if only they know it.
+
+        Args:
+            nodes: all nodes of the flow.
+        """
+        types = {nodes[parent].value_type(nodes) for parent in self.parents} if self.passes else set[type]()
+        return types.pop() if len(types) == 1 else None
 
     def described(self, nodes: Sequence[Node]) -> str:
         """What its output is called in error texts.
@@ -139,6 +150,12 @@ class SourceNode(Node):
     def name(self) -> str:
         """The first topic, or the name of its files."""
         return self.topics[0]
+
+    def value_type(self, nodes: Sequence[Node]) -> type | None:
+        """See `Node`."""
+        del nodes
+        found = None if self.codec is None else self.codec.python_type
+        return None if found is object else found
 
     def reads(self, topic: str) -> bool:
         """Whether it reads this topic, or the file whose topic it is."""
@@ -220,6 +237,7 @@ class FilterNode(FunctionNode):
     """Only the values for which the function is true."""
 
     word = "filter"
+    passes = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +257,7 @@ class KeyByNode(FunctionNode):
     """The same values under the key that the function gives."""
 
     word = "key_by"
+    passes = True
     keeps_key = False
 
 
@@ -247,6 +266,7 @@ class MergeNode(Node):
     """The units of two streams."""
 
     word = "merge"
+    passes = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, overload
+from typing import Any
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
@@ -18,50 +18,22 @@ from sqe_chain.flow.declaration import (
     output_codec,
 )
 from sqe_chain.flow.functions import OutputKeyInContext, OutputKeyOf, UserFunction, Value
-from sqe_chain.flow.nodes import Carrier, Node, OutputNode
-from sqe_chain.flow.topology import MAX_PARTITIONS, Topology
+from sqe_chain.flow.nodes import Carrier, OutputNode
+from sqe_chain.flow.part import StreamPart
+from sqe_chain.flow.topology import MAX_PARTITIONS
 
 
-class PublishSteps(Generic[Value]):
+class PublishSteps(StreamPart[Value]):
     """The end of a stream in a topic."""
 
     __slots__ = ()
 
-    flow: Topology
-    node: Node
-
-    @overload
     def to(
         self,
         topic: str,
         *,
         partitions: int,
-        key: OutputKeyOf[Value] | None = None,
-        codec: Codec[Any] | str | None = None,
-        carrier: Carrier = "value",
-        name: str | None = None,
-        headers: bool = True,
-    ) -> None: ...
-
-    @overload
-    def to(
-        self,
-        topic: str,
-        *,
-        partitions: int,
-        key: OutputKeyInContext[Value],
-        codec: Codec[Any] | str | None = None,
-        carrier: Carrier = "value",
-        name: str | None = None,
-        headers: bool = True,
-    ) -> None: ...
-
-    def to(
-        self,
-        topic: str,
-        *,
-        partitions: int,
-        key: UserFunction | None = None,
+        key: OutputKeyOf[Value] | OutputKeyInContext[Value] | None = None,
         codec: Codec[Any] | str | None = None,
         carrier: Carrier = "value",
         name: str | None = None,

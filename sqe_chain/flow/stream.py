@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.aggregates import AggregateSteps
-from sqe_chain.flow.batches import BatchSteps, MapBatchesNode
+from sqe_chain.flow.batches import BatchSteps
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
     caller_line,
-    check_choice,
-    check_int,
-    check_name,
     declared,
 )
-from sqe_chain.flow.declared_stage import value_type
 from sqe_chain.flow.filtering import FilterSteps
 from sqe_chain.flow.functions import (
     Emitted,
@@ -29,7 +25,7 @@ from sqe_chain.flow.functions import (
 )
 from sqe_chain.flow.ingesting import IngestSteps
 from sqe_chain.flow.joins import JoinSteps
-from sqe_chain.flow.kinds import check_fit, kind_of
+from sqe_chain.flow.kinds import kind_of
 from sqe_chain.flow.nodes import (
     ChangesNode,
     DroppedNode,
@@ -41,9 +37,8 @@ from sqe_chain.flow.nodes import (
     MergeNode,
     Node,
     SideNode,
-    SourceNode,
-    StageNode,
 )
+from sqe_chain.flow.part import STREAMS
 from sqe_chain.flow.publishing import PublishSteps
 from sqe_chain.flow.shapes import Gives
 from sqe_chain.flow.stage_kind import StageKind
@@ -55,14 +50,13 @@ if TYPE_CHECKING:
     from sqe_chain._proto.dropped_pb2 import Dropped
 
 Changed = TypeVar("Changed")
-MAX_BUCKETS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Stream(
     AggregateSteps[Value],
     BatchSteps[Value],
-    FilterSteps[Value, "Filter[Value]"],
+    FilterSteps[Value],
     WindowSteps[Value],
     JoinSteps[Value],
     IngestSteps[Value],
@@ -125,13 +119,7 @@ class Stream(
         """
         return self._apply(FlatMapNode, function)
 
-    @overload
-    def key_by(self, key: KeyOf[Value]) -> Stream[Value]: ...
-
-    @overload
-    def key_by(self, key: KeyInContext[Value]) -> Stream[Value]: ...
-
-    def key_by(self, key: UserFunction) -> Stream[Value]:
+    def key_by(self, key: KeyOf[Value] | KeyInContext[Value]) -> Stream[Value]:
         """The same values under another key.
 
         Args:
@@ -194,125 +182,6 @@ class Stream(
         where = caller_line()
         found = kind_of(kind, settings, where)
         return CustomStage(self.flow, self._stage(name, found, where, store, key, buckets, view))
-
-    def _filtered(self, name: str, kind: StageKind, store: str | None, where: str) -> Filter[Value]:
-        return Filter(self.flow, self._stage(name, kind, where, store))
-
-    def _windowed(
-        self,
-        name: str,
-        kind: StageKind,
-        store: str | None,
-        where: str,
-        key: UserFunction | None,
-        view: ViewKind | None,
-    ) -> WindowStage[Any]:
-        return WindowStage(self.flow, self._stage(name, kind, where, store, key, view=view))
-
-    def _batched(self, where: str, **fields: Any) -> Stream[Any]:  # noqa: ANN401 - those of the node
-        return Stream(self.flow, self.flow.add(MapBatchesNode, where, self.node, **fields))
-
-    def _after_stage(self) -> bool:
-        return (
-            isinstance(self.node, StageNode) or self.flow.so_far().stage_before[self.node.index] is not None
-        )
-
-    def _value_type(self) -> type | None:
-        return value_type(self.flow.nodes, self.node)
-
-    def _aggregated(
-        self,
-        name: str,
-        kind: StageKind,
-        store: str | None,
-        where: str,
-        key: UserFunction | None,
-        buckets: int,
-        view: ViewKind | None,
-    ) -> Stage[Any, Any]:
-        return Stage(self.flow, self._stage(name, kind, where, store, key, buckets, view))
-
-    def _ingested(self, name: str, kind: StageKind, where: str, key: UserFunction, store: str | None) -> None:
-        self._stage(name, kind, where, store, key)
-
-    def _joined(
-        self,
-        name: str,
-        kind: StageKind,
-        other: object,
-        store: str | None,
-        where: str,
-        *,
-        static: bool = False,
-    ) -> Filter[Any]:
-        if not isinstance(other, Stream) or other.flow is not self.flow:
-            raise FlowError(f"{where}: {kind.method} takes a second stream of the same flow, not {other!r}")
-        if other.node is self.node:
-            raise FlowError(
-                f"{where}: {kind.method} of a stream with itself: put a map() or filter() before one of the two"
-            )
-        found = self.flow.so_far()
-        depths = [found.depths[stream.node.index] for stream in (self, other)]
-        if depths[0] != depths[1]:
-            raise FlowError(
-                f"{where}: {kind.method} takes streams that have passed the same number of stages, these have passed "
-                f"{depths[0]} and {depths[1]}: publish one of them, and read it in another flow"
-            )
-        other._check_stage(name, where)  # noqa: SLF001 - of the same class
-        if static:
-            self.flow.leave_out_times(other.node, where)
-        return Filter(self.flow, self._stage(name, kind, where, store, others=(other.node,)))
-
-    def _stage(
-        self,
-        name: str,
-        kind: StageKind,
-        where: str,
-        store: str | None,
-        key: UserFunction | None = None,
-        buckets: int = 1,
-        view: ViewKind | None = None,
-        others: Sequence[Node] = (),
-    ) -> StageNode:
-        """Declare a stage of any kind."""
-        self._check_stage(name, where)
-        wants = key is not None and declared("key", key, 1, where).takes_context
-        check_int("buckets", buckets, 1, MAX_BUCKETS, where)
-        check_choice("view", view, ("json", "hash", None), where)
-        if store is not None:
-            check_name("store", store, where)
-        letters, inputs = self.flow.poison == "dead_letter", 1 + len(others)
-        check_fit(kind, where, buckets=buckets, view=view, key=key, dead_letters=letters, inputs=inputs)
-        return self.flow.add(
-            StageNode,
-            where,
-            self.node,
-            *others,
-            name=name,
-            key=key,
-            key_takes_context=wants,
-            stage_kind=kind,
-            store=store,
-            buckets=buckets,
-            view=view,
-        )
-
-    def _check_stage(self, name: str, where: str) -> None:
-        check_name("stage", name, where)
-        for other in self.flow.so_far().stages:
-            if other.name == name:
-                raise FlowError(f"{where}: stage {name!r} already exists at {other.declared_at}")
-        if self._follows_changes():
-            raise FlowError(
-                f"{where}: a stage cannot follow changes(): its result would depend on where "
-                "batches end; emit from the fold instead"
-            )
-
-    def _follows_changes(self) -> bool:
-        node = self.node
-        while not isinstance(node, ChangesNode | StageNode | SourceNode):
-            node = self.flow.nodes[node.parents[0]]
-        return isinstance(node, ChangesNode)
 
     def _apply(self, kind: type[FunctionNode], function: UserFunction) -> Stream[Any]:
         where = caller_line()
@@ -388,3 +257,6 @@ class CustomStage(Stream[Any]):
         if side.side not in kind.sides:
             raise FlowError(f"{where}: a stage of kind {kind.name!r} has no {side.word}()")
         return Stream(self.flow, self.flow.add(side, where, self.node))
+
+
+STREAMS.update(stream=Stream, stage=Stage, filter=Filter, windows=WindowStage)

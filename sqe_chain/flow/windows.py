@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, Required, TypedDict, Unpack, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Context
@@ -21,7 +21,8 @@ from sqe_chain.flow.functions import (
     Value,
 )
 from sqe_chain.flow.kinds import kind_named
-from sqe_chain.flow.stage_kind import STANDARD, StageKind
+from sqe_chain.flow.part import STREAMS, StreamPart
+from sqe_chain.flow.stage_kind import STANDARD
 from sqe_chain.ports import ViewKind
 
 if TYPE_CHECKING:
@@ -30,25 +31,27 @@ if TYPE_CHECKING:
     from sqe_chain.flow.stream import WindowStage
 
 
-class WindowSteps(Generic[Value]):
+class WindowOptions(TypedDict, Generic[Value, State], total=False):
+    """What windows with a fold may be given besides their state."""
+
+    fold: Required[Callable[[State, Value], None] | Callable[[State, Value, Context], None]]
+    key: KeyOf[Value] | KeyInContext[Value] | None
+    codec: Codec[State] | str | None
+    merge: Callable[[State, State], None] | None
+    lateness_ms: int
+    late: LateValues
+    retention_ms: int
+    heartbeat: Condition[Value] | None
+    guard: object
+    store: str | None
+    view: ViewKind | None
+
+
+class WindowSteps(StreamPart[Value]):
     """The windowed stage of a stream."""
 
     __slots__ = ()
 
-    def _windowed(
-        self,
-        name: str,
-        kind: StageKind,
-        store: str | None,
-        where: str,
-        key: UserFunction | None,
-        view: ViewKind | None,
-    ) -> Any:  # noqa: ANN401 - a `WindowStage`
-        raise NotImplementedError
-
-    def _value_type(self) -> type | None:
-        raise NotImplementedError
-
     @overload
     def windowed(  # type: ignore[overload-overlap]
         self,
@@ -56,77 +59,7 @@ class WindowSteps(Generic[Value]):
         windows: object,
         *,
         state: type[MessageState],
-        fold: Callable[[MessageState, Value], None],
-        key: KeyOf[Value] | None = None,
-        codec: Codec[MessageState] | str | None = None,
-        merge: Callable[[MessageState, MessageState], None] | None = None,
-        lateness_ms: int = 0,
-        late: LateValues = "drop",
-        retention_ms: int = 0,
-        heartbeat: Condition[Value] | None = None,
-        guard: object = STANDARD,
-        store: str | None = None,
-        view: ViewKind | None = None,
-    ) -> WindowStage[WindowResult]: ...
-
-    @overload
-    def windowed(  # type: ignore[overload-overlap]
-        self,
-        name: str,
-        windows: object,
-        *,
-        state: type[MessageState],
-        fold: Callable[[MessageState, Value, Context], None],
-        key: KeyOf[Value] | None = None,
-        codec: Codec[MessageState] | str | None = None,
-        merge: Callable[[MessageState, MessageState], None] | None = None,
-        lateness_ms: int = 0,
-        late: LateValues = "drop",
-        retention_ms: int = 0,
-        heartbeat: Condition[Value] | None = None,
-        guard: object = STANDARD,
-        store: str | None = None,
-        view: ViewKind | None = None,
-    ) -> WindowStage[WindowResult]: ...
-
-    @overload
-    def windowed(  # type: ignore[overload-overlap]
-        self,
-        name: str,
-        windows: object,
-        *,
-        state: type[MessageState],
-        fold: Callable[[MessageState, Value], None],
-        key: KeyInContext[Value],
-        codec: Codec[MessageState] | str | None = None,
-        merge: Callable[[MessageState, MessageState], None] | None = None,
-        lateness_ms: int = 0,
-        late: LateValues = "drop",
-        retention_ms: int = 0,
-        heartbeat: Condition[Value] | None = None,
-        guard: object = STANDARD,
-        store: str | None = None,
-        view: ViewKind | None = None,
-    ) -> WindowStage[WindowResult]: ...
-
-    @overload
-    def windowed(  # type: ignore[overload-overlap]
-        self,
-        name: str,
-        windows: object,
-        *,
-        state: type[MessageState],
-        fold: Callable[[MessageState, Value, Context], None],
-        key: KeyInContext[Value],
-        codec: Codec[MessageState] | str | None = None,
-        merge: Callable[[MessageState, MessageState], None] | None = None,
-        lateness_ms: int = 0,
-        late: LateValues = "drop",
-        retention_ms: int = 0,
-        heartbeat: Condition[Value] | None = None,
-        guard: object = STANDARD,
-        store: str | None = None,
-        view: ViewKind | None = None,
+        **options: Unpack[WindowOptions[Value, MessageState]],
     ) -> WindowStage[WindowResult]: ...
 
     @overload
@@ -136,77 +69,7 @@ class WindowSteps(Generic[Value]):
         windows: object,
         *,
         state: type[State],
-        fold: Callable[[State, Value], None],
-        key: KeyOf[Value] | None = None,
-        codec: Codec[State] | str | None = None,
-        merge: Callable[[State, State], None] | None = None,
-        lateness_ms: int = 0,
-        late: LateValues = "drop",
-        retention_ms: int = 0,
-        heartbeat: Condition[Value] | None = None,
-        guard: object = STANDARD,
-        store: str | None = None,
-        view: ViewKind | None = None,
-    ) -> WindowStage[Window[State]]: ...
-
-    @overload
-    def windowed(
-        self,
-        name: str,
-        windows: object,
-        *,
-        state: type[State],
-        fold: Callable[[State, Value, Context], None],
-        key: KeyOf[Value] | None = None,
-        codec: Codec[State] | str | None = None,
-        merge: Callable[[State, State], None] | None = None,
-        lateness_ms: int = 0,
-        late: LateValues = "drop",
-        retention_ms: int = 0,
-        heartbeat: Condition[Value] | None = None,
-        guard: object = STANDARD,
-        store: str | None = None,
-        view: ViewKind | None = None,
-    ) -> WindowStage[Window[State]]: ...
-
-    @overload
-    def windowed(
-        self,
-        name: str,
-        windows: object,
-        *,
-        state: type[State],
-        fold: Callable[[State, Value], None],
-        key: KeyInContext[Value],
-        codec: Codec[State] | str | None = None,
-        merge: Callable[[State, State], None] | None = None,
-        lateness_ms: int = 0,
-        late: LateValues = "drop",
-        retention_ms: int = 0,
-        heartbeat: Condition[Value] | None = None,
-        guard: object = STANDARD,
-        store: str | None = None,
-        view: ViewKind | None = None,
-    ) -> WindowStage[Window[State]]: ...
-
-    @overload
-    def windowed(
-        self,
-        name: str,
-        windows: object,
-        *,
-        state: type[State],
-        fold: Callable[[State, Value, Context], None],
-        key: KeyInContext[Value],
-        codec: Codec[State] | str | None = None,
-        merge: Callable[[State, State], None] | None = None,
-        lateness_ms: int = 0,
-        late: LateValues = "drop",
-        retention_ms: int = 0,
-        heartbeat: Condition[Value] | None = None,
-        guard: object = STANDARD,
-        store: str | None = None,
-        view: ViewKind | None = None,
+        **options: Unpack[WindowOptions[Value, State]],
     ) -> WindowStage[Window[State]]: ...
 
     @overload
@@ -317,4 +180,4 @@ class WindowSteps(Generic[Value]):
             guard=guard,
             shown=view is not None,
         )
-        return self._windowed(name, kind, store, where, key_of, view)
+        return STREAMS["windows"](self.flow, self._stage(name, kind, where, store, key_of, view=view))

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
@@ -34,7 +35,7 @@ _LOOK_S = 0.5
 
 
 def run(  # noqa: PLR0913 - each is an option
-    flow: CompiledFlow,
+    flow: Flow | CompiledFlow,
     *,
     kafka: str | None = None,
     store: Stores = None,
@@ -276,7 +277,7 @@ class RunningService:
 
 @contextmanager
 def running(  # noqa: PLR0913 - each is an option
-    flow: CompiledFlow,
+    flow: Flow | CompiledFlow,
     *,
     kafka: str | None = None,
     store: Stores = None,

@@ -57,7 +57,7 @@ def test_kills_at_drawn_calls_lose_nothing_and_double_nothing(kafka: str, tmp_pa
 
     store = f"sqlite://{tmp_path}/states.db"
     flow = listing(topic, key_of_number=KEYS)
-    run(flow.compile(), kafka=kafka, store=store, engine="inprocess", once=True)
+    run(flow, kafka=kafka, store=store, engine="inprocess", once=True)
     with states(flow, "numbers", store) as found:
         lists = {key: state.numbers for key, state in found.to_dict().items()}
     counted = [one for numbers in lists.values() for one in numbers]

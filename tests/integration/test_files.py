@@ -160,7 +160,7 @@ def test_a_service_takes_files_as_they_come(tmp_path: Path) -> None:
     store = f"sqlite://{tmp_path}/states.db"
     rows = [rows_of(0, 20)]
     write(tmp_path / "0.csv", rows[0])
-    with running(flow.compile(), store=store, engine="inprocess", interval="50ms") as service:
+    with running(flow, store=store, engine="inprocess", interval="50ms") as service:
         service.wait_until_caught_up()
         assert service.state("per-robot").to_dict() == by_text(rows)
         rows.append(rows_of(1, 7))
@@ -173,7 +173,7 @@ def test_kafka_is_asked_for_where_it_is_needed(tmp_path: Path) -> None:
     flow = Flow("publish")
     flow.files("rows", Fastening, tmp_path / "*.csv").to("rows", key=lambda one: one.robot, partitions=1)
     with pytest.raises(ConfigurationError, match=r"reads or writes rows: give --kafka"):
-        run(flow.compile(), store=f"sqlite://{tmp_path}/states.db", engine="inprocess", once=True)
+        run(flow, store=f"sqlite://{tmp_path}/states.db", engine="inprocess", once=True)
 
 
 def by_text(rows: list[Rows]) -> dict[str, Total]:

@@ -113,7 +113,7 @@ def counted(kafka: str, topic: str, store: str) -> dict[Any, list[str]]:
     source = flow.source(topic, dict, raw=True)
     once = source.drop_stale("once", sequence=sequence_of, epoch=epoch_of, producer=log_of)
     once.aggregate("events", key=lambda event: event["client"], state=Events, fold=note)
-    run(flow.compile(), kafka=kafka, store=store, engine="inprocess", once=True)
+    run(flow, kafka=kafka, store=store, engine="inprocess", once=True)
     with states(flow, "events", store) as found:
         return {key: state.ids for key, state in found.to_dict().items()}
 

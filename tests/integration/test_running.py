@@ -204,9 +204,7 @@ def test_a_file_that_runs_a_flow_is_exact_through_kill_9(kafka: str, redis_url: 
     output.touch()
     for kill in range(1, 4):
         run_until(committed() + kill)
-    with running(
-        totals(name).compile(), kafka=kafka, store=redis_url, engine="inprocess", interval="50ms"
-    ) as service:
+    with running(totals(name), kafka=kafka, store=redis_url, engine="inprocess", interval="50ms") as service:
         service.wait_until_caught_up()
         found = service.state("per-word").to_dict()
     assert {key: state.value for key, state in found.items()} == {
@@ -295,12 +293,12 @@ def test_a_chain_in_headers_is_read_by_anybody_and_stays_exact(
         producer.produce(f"{name}.raw", json.dumps({"robot": f"r{number % 3}", "screws": number % 2}))
     assert producer.flush(60) == 0
     where: Any = {"kafka": kafka, "store": redis_url, "engine": engine, "log": None, "create_topics": 0}
-    run(clean.compile(), **where, once=True)
+    run(clean, **where, once=True)
     admin = AdminClient({"bootstrap.servers": kafka})
     group = ConsumerGroupTopicPartitions(f"{name}-clean", [TopicPartition(f"{name}.raw", 0, 0)])
     admin.alter_consumer_group_offsets([group])[f"{name}-clean"].result()
-    run(clean.compile(), **where, once=True)  # it publishes everything again
-    run(totals.compile(), **where, once=True)
+    run(clean, **where, once=True)  # it publishes everything again
+    run(totals, **where, once=True)
     with states(totals, "per-robot", redis_url) as found:
         assert found.to_dict() == {f"r{robot}": Totals(50, 50) for robot in range(3)}
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": name, "auto.offset.reset": "earliest"})

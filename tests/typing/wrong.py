@@ -63,13 +63,13 @@ words.filter(lambda word: word.value)  # type: ignore[arg-type, return-value]  #
 words.flat_map(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
 words.map_batches(same_batch, Int64Value, index=0)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 words.map_batches(same_batch, Int64Value).map(lambda number: number.no_such_field)  # type: ignore[attr-defined]  # pyright: ignore
-words.key_by(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
+words.key_by(lambda word: len(word.value))  # type: ignore[arg-type]  # pyright: ignore
 
 words.ingest("t", partition_key=lambda word: word.value, row_key="value")  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("a", state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("b", state=Int64Value, fold=join)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("c", state=str, fold=add)  # type: ignore[arg-type]  # pyright: ignore
-words.aggregate("d", state=Int64Value, fold=add, key=lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
+words.aggregate("d", state=Int64Value, fold=add, key=lambda word: len(word.value))  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("g", state=Int64Value, fold=add, expire_after_ms=1.5)  # type: ignore[call-overload]  # pyright: ignore
 words.aggregate("h", state=Int64Value, fold=add, on_timer=add)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("f", state=Int64Value, fold=add).changes().map(lambda total: total.valeu)  # type: ignore[attr-defined]  # pyright: ignore

@@ -208,20 +208,20 @@ def test_an_overwrite_without_an_end_is_refused_and_changes_nothing(tmp_path: Pa
         "allow_weak_durability": True,
     }
     (tmp_path / "a.csv").write_text("robot,at_ms\nr1,1\n")
-    run(flow.compile(), once=True, **where)
+    run(flow, once=True, **where)
     old = [{"robot": "r1", "at_ms": 1}]
     (tmp_path / "a.csv").write_text("robot,at_ms\nr1,2\n")
     told = r"needs sqe-chain load \(from Python once=True\)"
     with (
         pytest.raises(ConfigurationError, match=told),
-        running(flow.compile(), overwrite=mode, **where) as service,
+        running(flow, overwrite=mode, **where) as service,
     ):
         service.wait_until_caught_up()
     with pytest.raises(ConfigurationError, match=told):
-        run(flow.compile(), overwrite=mode, **where)
+        run(flow, overwrite=mode, **where)
     table = open_table(f"{place}/readings")
     assert table.read().to_pylist() == old
-    run(flow.compile(), once=True, overwrite=mode, **where)
+    run(flow, once=True, overwrite=mode, **where)
     assert table.read().to_pylist() == [{"robot": "r1", "at_ms": 2}]
 
 

@@ -1,0 +1,85 @@
+"""What the parts of a stream share: its place in the flow, and how they declare a stage after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic
+
+from sqe_chain.errors import FlowError
+from sqe_chain.flow.declaration import check_choice, check_int, check_name, declared
+from sqe_chain.flow.functions import UserFunction, Value
+from sqe_chain.flow.kinds import check_fit
+from sqe_chain.flow.nodes import ChangesNode, Node, SourceNode, StageNode
+from sqe_chain.flow.stage_kind import StageKind
+from sqe_chain.flow.topology import Topology
+from sqe_chain.ports import ViewKind
+
+MAX_BUCKETS = 1024
+STREAMS: Final[dict[str, Callable[[Topology, Node], Any]]] = {}
+"""The classes of streams, which consist of these parts."""
+
+
+class StreamPart(Generic[Value]):
+    """Base of the parts of a stream."""
+
+    __slots__ = ()
+
+    flow: Topology
+    node: Node
+
+    def _stage(
+        self,
+        name: str,
+        kind: StageKind,
+        where: str,
+        store: str | None,
+        key: UserFunction | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+        others: Sequence[Node] = (),
+    ) -> StageNode:
+        """Declare a stage of any kind."""
+        self._check_stage(name, where)
+        wants = key is not None and declared("key", key, 1, where).takes_context
+        check_int("buckets", buckets, 1, MAX_BUCKETS, where)
+        check_choice("view", view, ("json", "hash", None), where)
+        if store is not None:
+            check_name("store", store, where)
+        letters, inputs = self.flow.poison == "dead_letter", 1 + len(others)
+        check_fit(kind, where, buckets=buckets, view=view, key=key, dead_letters=letters, inputs=inputs)
+        return self.flow.add(
+            StageNode,
+            where,
+            self.node,
+            *others,
+            name=name,
+            key=key,
+            key_takes_context=wants,
+            stage_kind=kind,
+            store=store,
+            buckets=buckets,
+            view=view,
+        )
+
+    def _check_stage(self, name: str, where: str) -> None:
+        check_name("stage", name, where)
+        for other in self.flow.so_far().stages:
+            if other.name == name:
+                raise FlowError(f"{where}: stage {name!r} already exists at {other.declared_at}")
+        if self._follows_changes():
+            raise FlowError(
+                f"{where}: a stage cannot follow changes(): its result would depend on where "
+                "batches end; emit from the fold instead"
+            )
+
+    def _follows_changes(self) -> bool:
+        node = self.node
+        while not isinstance(node, ChangesNode | StageNode | SourceNode):
+            node = self.flow.nodes[node.parents[0]]
+        return isinstance(node, ChangesNode)
+
+    def _after_stage(self) -> bool:
+        return self.flow.so_far().depths[self.node.index] > 0
+
+    def _value_type(self) -> type | None:
+        return self.node.value_type(self.flow.nodes)
