@@ -202,13 +202,15 @@ def check_caught_up(flow: CompiledFlow, last: Plan) -> None:
     """
     offsets = last.next_offsets()
     limits = silent_limits(offsets, last.silent_until) or silent_limits(offsets, last.published_until)
-    if limits is None and last.unfinished is None and not last.closes.pending:
+    if limits is None and last.unfinished is None and not last.closes.pending and not last.published_until:
         return
     if limits is not None:
         tp, until = next((tp, until) for tp, until in sorted(limits.items()) if until > offsets[tp])
         what = f"{tp[0]}[{tp[1]}] has to be read again up to {until}, it has read up to {offsets[tp]}"
     elif last.closes.pending:
         what = "its windows have to be closed again where they were closed before"
+    elif last.published_until:
+        what = "what waited for event time has to be taken again"
     else:
         what = "a batch that was published in part has to be done again"
     raise NotCaughtUp(

@@ -158,7 +158,7 @@ class Rebuild:
             silent_until = {name: offset for name, offset in published.items() if offset}
         reached = {mark_name(*tp): offset for tp, offset in until.items()}
         heard = {name: offset for name, offset in heard.items() if offset > reached.get(name, offset)}
-        event_time = progress.reached if silent_until else None
+        event_time = progress.reached if silent_until or heard else None
         if event_time is not None and not flow.by_time:  # the new code takes its inputs as they come
             event_time = replace(event_time, frontier=None)
         return RebuildSpec(

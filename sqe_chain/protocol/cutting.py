@@ -84,12 +84,12 @@ def next_part(
         bounds = limit_bounds(bounds, stops)
     if spec is not None:
         return _part(last, cut(offsets, bounds, limit), silent=True)
-    if limits is not None or is_behind(last, last.frontier):
+    if limits is not None or (last.silent_until and is_behind(last, last.frontier)):
         # Up to the limits and no further: receivers have these outputs, and a batch publishes all of its outputs or none.
         return _part(last, cut(offsets, limit_bounds(bounds, limits or offsets), limit), silent=True)
     if rest is None:
         # Not beyond what receivers have: until then they are told no states, which would be older than theirs.
-        behind = silent_limits(offsets, last.published_until)
+        behind = silent_limits(offsets, last.published_until) or (offsets if takes_again(last) else None)
         return _part(last, cut(offsets, limit_bounds(bounds, behind) if behind else bounds, limit))
     begins = {planned.tp: planned.start for planned in rest.ranges}
     if any(offsets[tp] < begin for tp, begin in begins.items()):  # rewound with --republish
@@ -115,6 +115,15 @@ def is_behind(last: Plan, frontier: Frontier | None) -> bool:
     """
     reached = None if last.reached is None else last.reached.frontier
     return reached is not None and (frontier is None or frontier < reached)
+
+
+def takes_again(last: Plan) -> bool:
+    """Whether inputs are published again that receivers have, and are taken as they were then.
+
+    Args:
+        last: a plan since a rewind that publishes again.
+    """
+    return bool(last.published_until) and last.reached is not None
 
 
 def ends_silence(last: Plan, part: Part) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol.closing import closing_part
-from sqe_chain.protocol.cutting import Offsets, Part, ends_silence, is_behind, next_part
+from sqe_chain.protocol.cutting import Offsets, Part, ends_silence, is_behind, next_part, takes_again
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, frontier_at
 from sqe_chain.protocol.file_inputs import leaving_files, without_files
@@ -94,7 +94,8 @@ class NextBatch:
         if not self.env.flow.timed:
             return self._up_to(last, part, last.frontier)
         offsets, known = last.next_offsets(), KnownTimes.after(last)
-        if not part.silent and last.closes.due() is None:
+        again = part.silent or takes_again(last)
+        if not again and last.closes.due() is None:
             found = self._idle.find(known, offsets, bounds, part.clock_ms, last.seen, at_end=at_end)
             return self._taken(last, part, found, bounds, for_good=at_end)
         limits = self._ends(last, part)
@@ -102,7 +103,7 @@ class NextBatch:
         everybody = known.everybody_in(ended, part.clock_ms)
         taken = self._taken(last, part, everybody, bounds, for_good=True)
         gated = {tp for tp in offsets if self.env.flow.declared_topic[tp[0]] in self.env.flow.gated}
-        if part.silent and last.reached is not None and gated <= ended.keys():
+        if again and last.reached is not None and gated <= ended.keys():
             return self._up_to(last, taken, last.reached.frontier)
         return taken
 
@@ -113,7 +114,8 @@ class NextBatch:
         times = KnownTimes.after(last).all_at(part.stops, caught_up, part.clock_ms, for_good=for_good)
         look_ahead(self.env, part, times, bounds)
         frontier = furthest(last.frontier, frontier_at(flow, times))
-        if part.silent and last.reached is not None:  # what had not been taken was not published
+        if (part.silent or takes_again(last)) and last.reached is not None:
+            # What had not been taken was not published.
             limit = last.reached.frontier
             frontier = min(frontier, limit) if frontier and limit else last.frontier
         return self._up_to(last, replace(part, caught_up=caught_up), frontier)
@@ -140,6 +142,8 @@ class NextBatch:
         spec, due = self.env.settings.rebuild, last.closes.due()
         names = {tp: mark_name(*tp) for tp in part.stops}
         limits: Offsets = {}
+        if takes_again(last):
+            limits = {tp: last.published_until.get(name, 0) for tp, name in names.items()}
         if part.silent:
             limits = {tp: last.silent_until.get(name, 0) for tp, name in names.items()}
             if spec is not None:

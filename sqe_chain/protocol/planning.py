@@ -14,7 +14,7 @@ from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import parse_metadata
-from sqe_chain.protocol.cutting import Part, ends_silence
+from sqe_chain.protocol.cutting import Part, ends_silence, is_behind, takes_again
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
 from sqe_chain.protocol.event_times import gated_times, seen_after
 from sqe_chain.protocol.file_inputs import files_in, with_finished
@@ -253,9 +253,17 @@ def batch_plan(
     ranges = tuple(_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges)
     plan = _plan_after(last, claim, part.clock_ms, last.layout, ranges, marks_after(last, report))
     stops = {mark_name(*tp): stop for tp, stop in part.stops.items()}
+    published_until = {
+        name: last.published_until[name]
+        for name, stop in stops.items()
+        if stop < last.published_until.get(name, 0)
+    }
+    if takes_again(last) and is_behind(last, part.frontier):  # read again, and not yet taken again
+        published_until = last.published_until
     times = times_after(last, report) if flow.timed else {}
     found = gated_times(flow, {at_name(name): one for name, one in times.items()})
-    if last.reached is not None and ends_silence(last, part):
+    caught_up = takes_again(last) and not published_until
+    if last.reached is not None and (caught_up or ends_silence(last, part)):
         # So that what is promised from now on is what was promised after it.
         times |= {
             name: replace(one, waiting=times[name].waiting, lanes=times[name].lanes)
@@ -266,7 +274,7 @@ def batch_plan(
         plan,
         exclusions=exclusions,
         times=times,
-        reached=last.reached if part.silent else None,
+        reached=last.reached if part.silent or published_until else None,
         frontier=part.frontier,
         seen=seen_after(last.seen, part.clock_ms, found, idle_ms),
         ticks=part.tick_ms is not None and part.empty,
@@ -278,11 +286,7 @@ def batch_plan(
         closing=part.closing is not None,
         closes=closes_after(last, part),
         attempt=spec.number if spec else -1,
-        published_until={
-            name: last.published_until[name]
-            for name, stop in stops.items()
-            if stop < last.published_until.get(name, 0)
-        },
+        published_until=published_until,
     ).with_id(last)
 
 

@@ -103,10 +103,7 @@ def test_whatever_its_batches_are_receivers_keep_the_newest_state(
             assert world.up.crashes
     world.up.run_until_caught_up()
     assert world.heard() == before
-    if (
-        kind != "windows"
-    ):  # there what had waited for its time is told when it is released, which is all of it
-        assert len(world.up.log.records("states")) == told
+    assert len(world.up.log.records("states")) == told
     world.feed(5, 0)
     world.up.run_until_caught_up()
     assert world.heard()[b"k"]["n"] == 3
