@@ -88,6 +88,14 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["servers"] = stash[_ADDRESS]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where files are not torn apart, those that use Spark stay together, too."""
+    from tests.support.spark_in_one_process import SparkInOneProcess  # noqa: PLC0415 - only with xdist
+
+    return SparkInOneProcess(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop them."""
     if _RUN in config.stash:

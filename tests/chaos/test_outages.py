@@ -91,6 +91,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[KafkaServer, KafkaServer]]:
             second.kill()
 
 
+@pytest.mark.release
 def test_too_few_replicas_in_sync_are_waited_for_and_nothing_is_lost(
     pair: tuple[KafkaServer, KafkaServer], deploy: Deploy
 ) -> None:

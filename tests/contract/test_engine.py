@@ -102,7 +102,7 @@ EVERY_WAY = [(way, declare) for declare in FLOWS for way in ("workers", "small",
 SWOLLEN = [("swollen", declare) for declare in (two_stages, two_stages_in_place)]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("spread", "declare"),
     [*EVERY_WAY, *SWOLLEN],

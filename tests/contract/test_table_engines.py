@@ -101,6 +101,7 @@ def test_every_engine_ingests_the_same_rows(
     store.close()
 
 
+@pytest.mark.release
 def test_spark_reads_a_table(spark: SparkSession, kafka: str, log: KafkaLog, tmp_path: Path) -> None:
     name = f"tables-{uuid.uuid4().hex[:8]}"
     log.create_topic(f"{name}.raw", PARTITIONS)

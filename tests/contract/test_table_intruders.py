@@ -229,7 +229,7 @@ def keyspaces(cassandra_url: str) -> Iterator[Keyspaces]:
     found.cluster.shutdown()
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("act", IN_CASSANDRA)
 def test_in_cassandra(keyspaces: Keyspaces, act: str) -> None:
     statement, expected = IN_CASSANDRA[act]

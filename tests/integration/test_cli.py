@@ -530,6 +530,7 @@ def test_without_a_broker_a_service_waits_and_can_be_stopped(
     assert run.names()[-1] == "stopped"
 
 
+@pytest.mark.release
 def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(
     broker: KafkaServer, deploy: Callable[[str, str], Deployment], redis_url: str
 ) -> None:

@@ -106,9 +106,6 @@ class CheckedPipeline:
             )
             self.standard.feed("raw", fastening, partition=self.random.randrange(2))
 
-    def feed_garbage(self) -> None:
-        self.log.append("mid", self.random.randrange(3), b"rubbish", key=b"robot-1", headers=[("h", b"1")])
-
     def republish(self, crash_at_write: int | None = None) -> None:
         """Republish new input; optionally crash at a write first, so that output is repeated."""
         if crash_at_write is not None:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory._broker import Broker
 from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.errors import Unavailable
 from sqe_chain.ports import Header, Home
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.testing import Crash
@@ -31,14 +29,12 @@ class FaultPoints(FaultScript):
         passed: points passed so far.
         names: of these points.
         actions: number of a point -> the action to run there.
-        actions_by_name: pattern -> the action to run at the next point whose name matches.
         after_write: called after each write, before anything else happens.
     """
 
     passed: int = 0
     names: list[str] = field(default_factory=list)
     actions: dict[int, Action] = field(default_factory=dict)
-    actions_by_name: dict[str, Action] = field(default_factory=dict)
     after_write: Action | None = None
 
     def point(self, name: str) -> None:
@@ -46,8 +42,6 @@ class FaultPoints(FaultScript):
         number, self.passed = self.passed, self.passed + 1
         self.names.append(name)
         action = self.actions.pop(number, None)
-        for pattern in [pattern for pattern in self.actions_by_name if fnmatch(name, pattern)]:
-            action = self.actions_by_name.pop(pattern)
         if action is not None:
             self.names[-1] += " (!)"
             action()
@@ -114,8 +108,3 @@ class FaultPointLog(MemoryLog):
 def crash() -> None:
     """The process dies."""
     raise Crash("at this point")
-
-
-def raise_unavailable() -> None:
-    """Broker or store does not answer; after a write, its reply is lost."""
-    raise Unavailable("no answer at this point")

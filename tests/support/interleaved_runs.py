@@ -10,10 +10,11 @@ import random
 import threading
 
 from sqe_chain.errors import Superseded
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash
 from tests.support.checked_pipeline import CheckedPipeline
 from tests.support.fault_points import FaultPoints
-from tests.support.random_schedules import random_pipeline
+from tests.support.unit_id_flows import unit_id_flow
 
 
 class SteppedRun:
@@ -81,6 +82,17 @@ class PausingFaultPoints(FaultPoints):
         run = self.runs_by_thread.get(threading.current_thread())
         if run is not None:
             run.pause()
+
+
+def random_pipeline(draw: random.Random, seed: int) -> CheckedPipeline:
+    """A pipeline with random layout, chunk size, batch size and poison policy."""
+    stages, parts = draw.choice([1, 2, 2]), draw.choice([1, 2, 3, 3])
+    poison = draw.choice(["stop", "dead_letter", "skip"])
+    settings = Settings(max_records=draw.choice([3, 5, 400_000]), keep_plans=draw.choice([2, 3, 20]))
+    flow = unit_id_flow(stages, parts, poison=poison, buckets=draw.choice([1, 1, 1, 3]))
+    pipeline = CheckedPipeline(flow, seed=seed, max_rows=draw.choice([1, 1, 2, 5_000]), settings=settings)
+    pipeline.service.clock._stop_after = 1 << 60
+    return pipeline
 
 
 def run_interleaved(seed: int, *, actions: int = 40) -> CheckedPipeline:

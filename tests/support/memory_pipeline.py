@@ -155,20 +155,3 @@ def feed_with_replays(pipeline: TotalsPipeline) -> None:
     """Feed one batch and publish it twice."""
     pipeline.feed(12)
     pipeline.republish(2)
-
-
-def crash_once(stages: int, in_place: bool, step: int, when: str, passes: int) -> None:
-    """Three batches with replays, and a crash where a step is passed for the n-th time: totals stay exact."""
-    pipeline = totals_pipeline(stages, in_place)
-    if step > 2:
-        pipeline.totals.crash(step=step, when=when, after_passes=passes)  # type: ignore[arg-type]
-    feed_with_replays(pipeline)
-    pipeline.totals.run_until_caught_up()
-    if step <= 2:
-        pipeline.totals.crash(step=step, when=when)  # type: ignore[arg-type]
-        pipeline.totals.service = None
-    for _ in range(2):
-        feed_with_replays(pipeline)
-        pipeline.totals.run_until_caught_up()
-    assert pipeline.totals.crashes == 1
-    pipeline.check()
