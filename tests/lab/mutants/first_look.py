@@ -12,8 +12,8 @@ from tests.lab.mutants.ledger import BY_SIMULATOR, Judgement
 from tests.lab.mutants.mutant import Mutant
 from tests.support.suites import is_fast
 
-TREE: Final = Path(__file__).resolve().parents[2]
-ROOMS: Final = ("protocol", "segment", "stages", "replays", "stores/memory.py")
+TREE: Final = Path(__file__).resolve().parents[3]
+ROOMS: Final = ("protocol", "task", "stages", "envelope", "adapters/memory/store.py")
 """The core: where it is decided what counts once."""
 
 

@@ -144,7 +144,7 @@ MUTANTS: Final = (
     mutant(
         "in one process units come in the order in which they were made",
         (
-            "segment/serial.py",
+            "task/serial.py",
             "        rows = sorted(units.pop(level, ()))",
             "        rows = units.pop(level, [])",
         ),
@@ -154,7 +154,7 @@ MUTANTS: Final = (
     mutant(
         "units of one input keep what was carried for the one before",
         (
-            "segment/level.py",
+            "task/level.py",
             "            if origin is not last:  # units of one input follow each other: pack it once",
             "            if last is None:",
         ),
@@ -166,7 +166,7 @@ MUTANTS: Final = (
     mutant(
         "units of an offset share their origin whatever partition it is of",
         (
-            "segment/level.py",
+            "task/level.py",
             "        source = stage, topic, partition, offset\n",
             "        source = stage, topic, 0, offset\n",
         ),
@@ -178,7 +178,7 @@ MUTANTS: Final = (
     mutant(
         "units share their origin across stages",
         (
-            "segment/level.py",
+            "task/level.py",
             "        source = stage, topic, partition, offset\n",
             "        source = 0, topic, partition, offset\n",
         ),
@@ -190,7 +190,7 @@ MUTANTS: Final = (
     mutant(
         "what is carried through a shuffle is only what the stage itself needs",
         (
-            "segment/level.py",
+            "task/level.py",
             "        need = max(need, node.needs)\n        pending += flow.children[node.index]\n",
             "        pending += flow.children[node.index]\n",
         ),
@@ -202,7 +202,7 @@ MUTANTS: Final = (
     mutant(
         "units go by the path before the offset",
         (
-            "segment/level.py",
+            "task/level.py",
             "                    tp.partition,\n                    origin.offset,\n                    path,\n",
             "                    tp.partition,\n                    origin.offset >> 1,\n                    path,\n",
         ),
@@ -212,7 +212,7 @@ MUTANTS: Final = (
     mutant(
         "units of the next stage are folded with those of the one before",
         (
-            "segment/level.py",
+            "task/level.py",
             "        if row[0] != part or row[1] != stage or len(pending) >= BLOCK:",
             "        if row[0] != part or len(pending) >= BLOCK:",
         ),
@@ -224,7 +224,7 @@ MUTANTS: Final = (
     mutant(
         "a unit of a key that another state partition owns is not counted as misplaced",
         (
-            "segment/stage_part.py",
+            "task/stage_part.py",
             "        return len(misplaced)\n\n    def resume",
             "        return 0\n\n    def resume",
         ),
