@@ -59,11 +59,13 @@ stages-without-servers:
 	@$(STAGE) "simulator" $(BIN)/python -m tests.lab.simulator --schedules $(SCHEDULES) --seed 0 --jobs 0
 	@$(MAKE) --no-print-directory lint
 	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) --suite $(SUITE) --durations 0 --durations-min 2
-	@$(STAGE) "explorer, fuzzing" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FINDERS)
+	@$(STAGE) "mutants, explorer, fuzzing" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FINDERS)
 
 # Each of them takes one core.
-FINDERS := find-paths find-bytes
+FINDERS := find-mutants find-paths find-bytes
 .PHONY: $(FINDERS)
+find-mutants:
+	$(BIN)/python -m tests.lab.mutants --quick
 find-paths:
 	$(BIN)/python -m tests.lab.explorer small move
 find-bytes:

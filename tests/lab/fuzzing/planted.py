@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.lab.mutants.edits import body, drop, replace
 from tests.lab.mutants.injection import Copy, copied
 from tests.lab.mutants.mutant import Mutant, mutant
 from tests.reliability.ledger import head
@@ -29,80 +30,75 @@ BUGS: Final[dict[str, tuple[Mutant, ...]]] = {
     "envelopes": (
         mutant(
             "columns take a time one bit too long",
-            ("envelope/columns.py", "(digits[:, -1] >= _LAST_OF_TIME)", "(digits[:, -1] > _LAST_OF_TIME)"),
+            ("Columns._time", replace("digits[:, -1] >= _LAST_OF_TIME", "digits[:, -1] > _LAST_OF_TIME")),
         ),
         mutant(
             "columns take positions of 33 links",
-            (
-                "envelope/columns.py",
-                "(links >= 1) & (links <= MAX_LINKS)",
-                "(links >= 1) & (links <= MAX_LINKS + 1)",
-            ),
+            ("Columns._agree", replace("links <= MAX_LINKS", "links <= MAX_LINKS + 1")),
         ),
         mutant(
             "bytes after the checksum are no matter where a chain is in headers",
             (
-                "envelope/carrier.py",
-                "    head = open_head(envelope)\n",
-                '    head = open_head(envelope[: envelope.rfind(b"}") + 5])\n',
+                "open_carried",
+                replace("open_head(envelope)", "open_head(envelope[:envelope.rfind(b'}') + 5])"),
             ),
         ),
         mutant(
             "a position of another length on a lane has the name of another error",
             (
-                "replays/marks.py",
-                ") -> MalformedField:\n        return MalformedField(",
-                ") -> InconsistentEnvelope:\n        return InconsistentEnvelope(",
+                "PartitionMarks._wrong_length",
+                body(
+                    "from sqe_chain.errors import InconsistentEnvelope\nreturn InconsistentEnvelope('of another length')"
+                ),
             ),
-            ("replays/marks.py", "    MalformedField,\n", "    InconsistentEnvelope,\n"),
         ),
         mutant(
             "all lanes of a run are compared with the mark of the first one",
             (
-                "replays/runs.py",
-                "    found = [lanes.get(lane) for lane in sorted_lanes[firsts].tolist()]",
-                "    found = [lanes.get(sorted_lanes[0].item())] * len(firsts)",
+                "_accept_envelopes",
+                replace(
+                    "[lanes.get(lane) for lane in sorted_lanes[firsts].tolist()]",
+                    "[lanes.get(sorted_lanes[0].item())] * len(firsts)",
+                ),
             ),
         ),
         mutant(
             "of several headers `sqe-chain` the first one counts",
-            ("envelope/carrier.py", "if len(found) > 1:", "if len(found) > 2:"),
+            ("chain_header", replace("len(found) > 1", "len(found) > 2")),
         ),
         mutant(
             "runs do not compare `of` of siblings with the mark",
-            (
-                "replays/runs.py",
-                "of_before[firsts] = [mark.of for mark in marks]",
-                "of_before[firsts] = of[firsts]",
-            ),
+            ("_witnesses_agree", replace("[mark.of for mark in marks]", "of[firsts]")),
         ),
         mutant(
             "a source with a decoder takes envelopes without a type",
-            ("envelope/columns.py", "ordinary &= self._texts(name, size)", "del name"),
+            ("Columns.__init__", replace("ordinary &= self._texts(name, size)", "del name")),
         ),
         mutant(
             "a payload that is there may be listed as deleted",
-            ("envelope/head.py", "    if head.deleted:\n", "    if head.deleted and head.size:\n"),
+            ("check_fields", replace("head.deleted", "head.deleted and head.size")),
         ),
         mutant(
             "what protobuf does not know may not be repeated in some encodings",
-            (
-                "envelope/wire.py",
-                "elif not groups and _ONCE.get(number) == kind:",
-                "elif number not in (_MORE, 13):",
-            ),
+            ("check_once", replace("not groups and _ONCE.get(number) == kind", "number not in (_MORE, 13)")),
         ),
     ),
     "frames": (
         mutant(
             "a frame of a write-ahead log may say more than it holds",
-            ("wal/record.py", "    if at != end:\n        return None\n", ""),
+            ("record:decode", drop("if at != end:")),
         ),
     ),
     "texts": (
         mutant(
             "marks nested without end have no name",
-            ("replays/filter.py", "TypeError, AttributeError, RecursionError)", "TypeError, AttributeError)"),
+            (
+                "ReplayFilter.load",
+                replace(
+                    "(ValueError, KeyError, TypeError, AttributeError, RecursionError)",
+                    "(ValueError, KeyError, TypeError, AttributeError)",
+                ),
+            ),
         ),
     ),
 }
@@ -116,7 +112,7 @@ class Found:
 
     Attributes:
         bug: its name.
-        digest: of its texts.
+        digest: of its functions and operations.
         seconds: how long that took, with starting Python; None: it was not found.
         executions: messages read until then.
         said: what was wrong about the input.
@@ -188,7 +184,7 @@ def _sought(copy: Copy, target: str, bug: Mutant) -> Found:
         str(said),
     ]
     environment = os.environ | {"PYTHONPATH": str(copy.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    with copy.injected(bug.replacements):
+    with copy.injected(bug.edits):
         began = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "tests.lab.fuzzing", *options],

@@ -1,15 +1,16 @@
 """Judge mutants: put each into a copy of the tree, and see what kills it. `make mutants`.
 
-    python -m tests.lab.mutants                      all that have changed; writes the ledger and the tables of docs/reliability.md
+    python -m tests.lab.mutants                      all that have changed; writes the ledger, and the table of docs/reliability.md
     python -m tests.lab.mutants --again              all of them, whatever is known
-    python -m tests.lab.mutants --jobs 2             two at once, each in a copy of its own
     python -m tests.lab.mutants --only marks         those whose name or subject has this text
+    python -m tests.lab.mutants --quick              those that `make test` judges each time; writes nothing
+    python -m tests.lab.mutants --jobs 2             two at once, each in a copy of its own
     python -m tests.lab.mutants --only marks --with tests/protocol    look for tests that kill them; writes nothing
 
-It fails when a mutant survives, when a text that it replaces does not stand there once, and when what kills it fails
-without it, too. A judgement is repeated when the mutant, a file that it changes, its tests, or the simulator have changed.
-The ledger is written after each mutant, so a run that was interrupted goes on where it was. The simulator tries the schedule
-that has found a mutant before first; when that one does not find it any more, it begins with seed 0.
+It fails when a mutant survives, when what it names is gone, and when what kills it fails without it, too. A judgement is
+repeated when the mutant, a function that it changes, its tests, or the simulator have changed. The ledger is written after
+each mutant, so a run that was interrupted goes on where it was. The simulator tries the schedule that has found a mutant
+before first; when that one does not find it any more, it begins with seed 0.
 """
 
 from __future__ import annotations
@@ -22,23 +23,21 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from queue import SimpleQueue
 
-from tests.lab.mutants import first_look
-from tests.lab.mutants.catalogue import ALL, CATALOGUE
-from tests.lab.mutants.injection import Copy, Finding, copied, misplaced
+from tests.lab.mutants.catalogue import ALL, CATALOGUE, QUICK
+from tests.lab.mutants.injection import Copy, Finding, code_of, copied, misplaced, path_of
 from tests.lab.mutants.ledger import (
-    BY_SIMULATOR,
     BY_TESTS,
     PAGE,
     Judgement,
     Known,
-    files_of,
     page_with,
     read_ledger,
     table,
+    ways_of,
     write_ledger,
 )
 from tests.lab.mutants.mutant import Mutant
-from tests.support.commit import commit as checked_out
+from tests.support.commit import commit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,25 +47,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 1 when one survives, or could not be judged.
     """
     options, began = _options(arguments), time.perf_counter()
-    if options.tables:
-        write(read_ledger())
-        return 0
     chosen, known = _chosen(options), read_ledger()
-    wrong = [text for one in chosen for text in misplaced(one)]
-    if wrong:
-        sys.stdout.write("\n".join([*wrong, ""]))
+    if options.tables:
+        write(known)
+        return 0
+    if wrong := [text for one in chosen if (text := misplaced(one))]:
+        _tell("\n".join(wrong))
         return 1
     left = [(one, ways) for one in chosen if (ways := _ways(one, options, known))]
-    keeps = not options.tests
+    keeps = not options.quick and not options.tests
     fresh = Known()
     with ExitStack() as stack:
         copies = SimpleQueue[Copy]()
         for _ in range(max(1, min(options.jobs, len(left)))):
             copies.put(stack.enter_context(copied()))
-        copy = copies.get()
-        if not options.tests and not _is_green(copy, [one for one, ways in left if BY_TESTS in ways]):
+        if keeps and not _is_green(copies, [one for one, ways in left if BY_TESTS in ways]):
             return 1
-        copies.put(copy)
         for judged in _judge(copies, left, options, known):
             fresh |= judged
             if keeps:
@@ -76,64 +72,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _summary(chosen, left, fresh, time.perf_counter() - began)
 
 
-def _summary(
-    chosen: Sequence[Mutant], left: Sequence[tuple[Mutant, object]], fresh: Known, seconds: float
-) -> int:
-    """Say what came of it; returns the exit status."""
-    survivors = [f"{name} ({by})" for (name, by), one in fresh.items() if one.killed_by is None]
-    seeds = {one.seed for one in fresh.values() if one.seed is not None}
-    unsound = [seed for seed in sorted(seeds) if not _is_sound(seed)]
-    _tell(
-        f"{len(chosen)} mutants, {len(chosen) - len(left)} of them unchanged since they were judged; {len(left)} in "
-        f"{seconds:.0f} s, {len(survivors)} survived"
-    )
-    for text in [*survivors, *(f"seed {seed} violates an invariant without any mutant" for seed in unsound)]:
-        _tell(f"  {text}")
-    return 1 if survivors or unsound else 0
-
-
 def write(known: Known) -> None:
-    """Write the ledger, and the tables of the page."""
+    """Write the ledger, and the table of the page."""
     write_ledger(known, ALL)
-    PAGE.write_text(page_with(PAGE.read_text(), tables_of(known)))
+    PAGE.write_text(page_with(PAGE.read_text(), {"mutants": table(CATALOGUE, known)}))
 
 
-def tables_of(known: Known) -> dict[str, str]:
-    """The tables of the page, by their names."""
-    tables = {subject: table(own, known) for subject, own in CATALOGUE.items()}
-    return tables | {"first look": first_look.table(ALL, known)}
-
-
-def head() -> str:
-    """The commit that is checked out; "unknown" where there is no repository."""
-    return checked_out()[:12]
+def is_known(one: Mutant, by: str, known: Known) -> bool:
+    """Whether it was found out what kills a mutant in this way, and nothing has changed since that this depends on."""
+    found = known.get((one.name, by))
+    if found is None or found.killed_by is None or found.digest != one.digest:
+        return False
+    return found.code == code_of(one, by_tests=by == BY_TESTS)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.lab.mutants", description=__doc__.splitlines()[0] if __doc__ else ""
+        prog=f"python -m {__package__}", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument(
-        "--only", action="append", default=[], help="those whose name or subject has this text"
-    )
-    parser.add_argument(
-        "--with", dest="tests", nargs="+", default=[], help="run these tests instead of those named"
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="so many at once, each in a copy of the tree")
-    parser.add_argument(
-        "--again", action="store_true", help="also those that are known, with nothing changed"
-    )
-    parser.add_argument(
-        "--from-seed-0",
-        action="store_true",
-        help="the simulator does not begin with the schedule that has found a mutant before",
-    )
-    parser.add_argument("--tables", action="store_true", help="only write the tables of the page again")
-    parser.add_argument("--no-simulator", action="store_true", help="tests alone")
-    parser.add_argument("--no-tests", action="store_true", help="the simulator alone")
-    parser.add_argument(
-        "--no-servers", action="store_true", help="leave out mutants whose tests need real servers"
-    )
+    add = parser.add_argument
+    add("--only", action="append", default=[], help="those whose name or subject has this text")
+    add("--quick", action="store_true", help="those that `make test` judges each time")
+    add("--with", dest="tests", nargs="+", default=[], help="run these tests instead of those named")
+    add("--jobs", type=int, default=1, help="so many at once, each in a copy of the tree")
+    add("--again", action="store_true", help="also those that are known, with nothing changed")
+    add("--tables", action="store_true", help="only write the table of the page again")
+    add("--no-simulator", action="store_true", help="tests alone")
+    add("--no-servers", action="store_true", help="leave out mutants whose tests need real servers")
     return parser.parse_args(arguments)
 
 
@@ -143,40 +108,31 @@ def _chosen(options: argparse.Namespace) -> list[Mutant]:
         for subject, own in CATALOGUE.items()
         for one in own
         if not (one.servers and options.no_servers)
+        and not (options.quick and one.name not in QUICK)
         and (not options.only or any(text in one.name or text == subject for text in options.only))
     ]
 
 
-def _is_green(copy: Copy, chosen: Sequence[Mutant]) -> bool:
+def _is_green(copies: SimpleQueue[Copy], chosen: Sequence[Mutant]) -> bool:
     """Whether all tests that are named pass without any mutant."""
-    tests = list(dict.fromkeys(test for one in chosen for test in one.tests))
+    tests = list(dict.fromkeys(path_of(test) for one in chosen for test in one.tests))
     if not tests:
         return True
+    copy = copies.get()
     finding = copy.tested(tests)
+    copies.put(copy)
     _tell(f"{finding.seconds:6.1f} s  {len(tests)} tests without any mutant: {finding.killed_by or 'green'}")
     if not finding.green:
-        sys.stdout.write(finding.output[-6_000:])
+        _tell(finding.output[-6_000:])
     return finding.green
 
 
 def _ways(one: Mutant, options: argparse.Namespace, known: Known) -> list[str]:
-    """In which ways a mutant is still to be judged."""
-    wanted = [BY_TESTS] if (options.tests or one.tests) and not options.no_tests else []
-    if one.schedules and not options.no_simulator and not options.tests:
-        wanted.append(BY_SIMULATOR)
-    if options.again or options.tests:
-        return wanted
-    return [by for by in wanted if not is_known(one, by, known)]
-
-
-def is_known(one: Mutant, by: str, known: Known) -> bool:
-    """Whether it was found out what kills a mutant in this way, and nothing has changed since that this depends on."""
-    found = known.get((one.name, by))
-    return (
-        found is not None
-        and found.killed_by is not None
-        and (found.digest, found.files) == (one.digest, files_of(one, by))
-    )
+    """In which ways a mutant is still to be judged; `make test` asks its tests alone."""
+    if options.tests:
+        return [BY_TESTS]
+    wanted = [by for by in ways_of(one) if by == BY_TESTS or not (options.no_simulator or options.quick)]
+    return [by for by in wanted if options.again or options.quick or not is_known(one, by, known)]
 
 
 def _judge(
@@ -186,19 +142,19 @@ def _judge(
     known: Known,
 ) -> Iterator[Known]:
     """Judge mutants, as many at once as there are copies; gives what was found out about each."""
-    commit = head()
 
     def judged(one: Mutant, ways: Sequence[str]) -> Known:
         copy, found = copies.get(), Known()
         try:
-            with copy.injected(one.replacements):
+            with copy.injected(one.edits):
                 for by in ways:
-                    if by == BY_TESTS:
-                        finding = copy.tested(options.tests or one.tests)
-                    else:
-                        before = None if options.from_seed_0 else known.get((one.name, by))
-                        finding = _simulated(copy, one, before.seed if before is not None else None)
-                    found[one.name, by] = _judgement(one, by, finding, commit)
+                    before = known.get((one.name, by))
+                    finding = (
+                        copy.tested(options.tests or [path_of(test) for test in one.tests])
+                        if by == BY_TESTS
+                        else _simulated(copy, one, before.seed if before is not None else None)
+                    )
+                    found[one.name, by] = _judgement(one, by, finding)
         finally:
             copies.put(copy)
         return found
@@ -217,24 +173,27 @@ def _simulated(copy: Copy, one: Mutant, hint: int | None) -> Finding:
     return copy.simulated(schedules=one.schedules)
 
 
-def _judgement(one: Mutant, by: str, finding: Finding, commit: str) -> Judgement:
+def _judgement(one: Mutant, by: str, finding: Finding) -> Judgement:
     """What was found out, which is told, too."""
-    killed_by = finding.killed_by
-    if killed_by is None and not finding.green:
-        sys.stdout.write(finding.output[-4_000:])
-    if finding.seed is not None:
-        killed_by = f"{killed_by}, seed {finding.seed}"
-    _tell(f"{finding.seconds:6.1f} s  {one.name}: {killed_by or 'SURVIVED'}")
-    return Judgement(
-        one.name,
-        one.digest,
-        by,
-        killed_by,
-        round(finding.seconds, 1),
-        finding.command,
-        commit,
-        files_of(one, by),
+    if finding.killed_by is None and not finding.green:
+        _tell(finding.output[-4_000:])
+    _tell(f"{finding.seconds:6.1f} s  {one.name}: {finding.killed_by or 'SURVIVED'}")
+    code, seconds = code_of(one, by_tests=by == BY_TESTS), round(finding.seconds, 1)
+    return Judgement(one.name, one.digest, by, finding.killed_by, seconds, commit()[:12], code)
+
+
+def _summary(chosen: Sequence[Mutant], left: Sequence[object], fresh: Known, seconds: float) -> int:
+    """Say what came of it; returns the exit status."""
+    survivors = [f"{name} ({by})" for (name, by), one in fresh.items() if one.killed_by is None]
+    seeds = {one.seed for one in fresh.values() if one.seed is not None}
+    unsound = [seed for seed in sorted(seeds) if not _is_sound(seed)]
+    _tell(
+        f"{len(chosen)} mutants, {len(chosen) - len(left)} of them unchanged since they were judged; {len(left)} in "
+        f"{seconds:.0f} s, {len(survivors)} survived"
     )
+    for text in [*survivors, *(f"seed {seed} violates an invariant without any mutant" for seed in unsound)]:
+        _tell(f"  {text}")
+    return 1 if survivors or unsound else 0
 
 
 def _is_sound(seed: int) -> bool:

@@ -1,17 +1,10 @@
-"""A copy of the tree in which a mutant stands, and what tests and the simulator say there.
-
-    python -m tests.lab.mutants.injection --seed 0 --seconds 120 fix-one.patch fix-two.patch
-
-reverts the diff of each fix, as `git show COMMIT -- sqe_chain` prints it, and measures how long the simulator takes to find
-that. The tree itself never changes.
-"""
+"""A copy of the tree in which a mutant stands, and what tests and the simulator say there. The tree itself never changes."""
 
 from __future__ import annotations
 
-import argparse
+import ast
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -21,14 +14,18 @@ from collections.abc import Iterator, Sequence
 from compileall import compile_dir
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import Final
 
-from tests.lab.mutants.mutant import Mutant, Replacement
+from tests.lab.mutants.edits import Edit, MisplacedError, Package, digest_of
+from tests.lab.mutants.mutant import Mutant
 
 TREE: Final = Path(__file__).resolve().parents[3]
 PACKAGE: Final = TREE / "sqe_chain"
+SIMULATOR: Final = "tests.lab.simulator"
 LIMIT_S: Final = 600.0
 """A mutant that makes something wait for ever is ended after so long."""
 _LEFT_OUT: Final = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist")
@@ -39,15 +36,13 @@ class Finding:
     """What was found out about a mutant.
 
     Attributes:
-        command: that looked for it.
         seconds: how long that took, with starting Python.
-        killed_by: the test that failed, or the invariant that did not hold; None: none was found.
+        killed_by: the test that failed, or the invariant that did not hold and the seed; None: none was found.
         green: nothing failed; if nothing has killed it either, something else went wrong.
         output: of the command.
         seed: of the schedule, where the simulator has found it.
     """
 
-    command: str
     seconds: float
     killed_by: str | None
     green: bool
@@ -65,57 +60,53 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         # Compared by content: of two versions of a file within a second, the bytecode of one would be taken for that of the other.
-        compile_dir(folder / "sqe_chain", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+        compile_dir(folder / PACKAGE.name, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
     @contextmanager
-    def injected(self, replacements: Sequence[Replacement]) -> Iterator[None]:
+    def injected(self, edits: Sequence[Edit]) -> Iterator[None]:
         """In this context the copy has a bug."""
-        files = {one.file: self.folder / "sqe_chain" / one.file for one in replacements}
-        sound = {name: file.read_text() for name, file in files.items()}
+        texts = package().mutated(edits)
+        files = {self.folder / file.relative_to(TREE): text for file, text in texts.items()}
+        sound = {file: file.read_text() for file in files}
         try:
-            for one in replacements:
-                replace(files[one.file], one)
+            for file, text in files.items():
+                file.write_text(text)
             yield
         finally:
-            for name, file in files.items():
-                file.write_text(sound[name])
+            for file, text in sound.items():
+                file.write_text(text)
 
-    def tested(self, tests: Sequence[str], *options: str) -> Finding:
+    def tested(self, tests: Sequence[str]) -> Finding:
         """Run tests until one fails.
 
         Args:
             tests: as pytest names them.
-            options: more of pytest's.
         """
-        command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--durations=0", *options, *tests]
-        done, seconds = self._run(command)
+        done, seconds = self._run(["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests])
         # What fails before a test has begun, such as an import, is no test that has noticed something.
-        found = re.search(r"^FAILED (\S+?\.py::[^\n]*?)(?: - |$)", done.stdout, re.MULTILINE)
-        return Finding(
-            _told(command), seconds, found and found[1], done.returncode == 0, done.stdout + done.stderr
-        )
+        failed = re.search(r"^FAILED \S*?(\w+)\.py::([^\n]*?)(?: - |$)", done.stdout, re.MULTILINE)
+        killed_by = f"{failed[1]}::{failed[2]}" if failed else None
+        return Finding(seconds, killed_by, done.returncode == 0, done.stdout + done.stderr)
 
-    def simulated(
-        self, *, schedules: int = 1_000_000, seed: int = 0, seconds: float = LIMIT_S, jobs: int = 1
-    ) -> Finding:
+    def simulated(self, *, schedules: int, seed: int = 0, jobs: int = 1) -> Finding:
         """Run the simulator until an invariant does not hold.
 
         Args:
             schedules: how many at most.
             seed: of the first.
-            seconds: time limit.
             jobs: processes.
         """
-        options = ["--schedules", str(schedules), "--seed", str(seed), "--jobs", str(jobs)]
+        numbers = {"--schedules": schedules, "--seed": seed, "--jobs": jobs, "--seconds": LIMIT_S}
         # No shrinking: only whether and when it was found matters.
-        command = ["-m", "tests.lab.simulator", *options, "--seconds", str(seconds), "--whole"]
-        done, took = self._run(command)
-        line = violation_line(done.stdout)
-        found = re.search(r"seed (\d+): (\w[\w ]*):", line)
+        done, took = self._run(
+            ["-m", SIMULATOR, *(str(one) for each in numbers.items() for one in each), "--whole"]
+        )
+        violated = re.search(r"violations; seed (\d+): (\w[\w ]*):", done.stdout)
         said = done.stdout + done.stderr
-        if not found:
-            return Finding(_told(command), took, None, done.returncode == 0, said)
-        return Finding(_told(command), took, found[2], green=False, output=said, seed=int(found[1]))
+        if not violated:
+            return Finding(took, None, done.returncode == 0, said)
+        invariant, seed = violated[2], int(violated[1])
+        return Finding(took, f"{invariant}, seed {seed}", green=False, output=said, seed=seed)
 
     def _run(self, command: Sequence[str]) -> tuple[subprocess.CompletedProcess[str], float]:
         began = time.perf_counter()
@@ -142,75 +133,62 @@ def copied(tree: Path = TREE) -> Iterator[Copy]:
         yield Copy(Path(folder))
 
 
-def time_to_detect(
-    defect: Path | tuple[Replacement, ...],
-    *,
-    seed: int = 0,
-    seconds: float = 120.0,
-    jobs: int = 1,
-) -> Finding:
-    """Inject a bug into a copy and run the simulator there.
+@cache
+def package() -> Package:
+    """The package, as it is in this tree."""
+    return Package(PACKAGE)
+
+
+@cache
+def tests() -> Package:
+    """The tests."""
+    return Package(TREE / "tests")
+
+
+def found(test: str) -> tuple[Path, ast.stmt]:
+    """A test: its file, and its tree.
 
     Args:
-        defect: the diff of its fix, or texts to replace.
-        seed: of the first schedule.
-        seconds: time limit.
-        jobs: processes of the simulator.
+        test: as mutants name it; see `Mutant`.
+
+    Raises:
+        MisplacedError: it is not there, or twice.
     """
-    with copied() as copy:
-        if isinstance(defect, Path):
-            subprocess.run(["git", "apply", "--reverse", str(defect.resolve())], cwd=copy.folder, check=True)
-            return copy.simulated(seed=seed, seconds=seconds, jobs=jobs)
-        with copy.injected(defect):
-            return copy.simulated(seed=seed, seconds=seconds, jobs=jobs)
+    stem, _, name = test.partition("[")[0].partition("::")
+    return tests().find(f"{stem}:{name.replace('::', '.')}")
 
 
-def replace(file: Path, one: Replacement) -> None:
-    """Replace a text that stands once in a file."""
-    text = file.read_text()
-    assert text.count(one.new) == 1, f"{one.file}: {one.new!r} stands there {text.count(one.new)} times"
-    file.write_text(text.replace(one.new, one.old))
+def path_of(test: str) -> str:
+    """A test as pytest names it.
+
+    Args:
+        test: as mutants name it; see `Mutant`.
+    """
+    return f"{found(test)[0].relative_to(TREE)}::{test.partition('::')[2]}"
 
 
-def misplaced(mutant: Mutant) -> list[str]:
-    """What of a mutant cannot be put into the package: texts that do not stand there once, and what does not compile then."""
-    files: dict[str, str] = {}
-    found = []
-    for one in mutant.replacements:
-        text = files.get(one.file) or (PACKAGE / one.file).read_text()
-        if text.count(one.new) != 1 or one.new == one.old:
-            found.append(f"{mutant.name}: {one.file}: {one.new!r} stands there {text.count(one.new)} times")
-        files[one.file] = text.replace(one.new, one.old)
-    for file, text in files.items():
-        try:
-            compile(text, file, "exec")
-        except SyntaxError as error:
-            found.append(f"{mutant.name}: {file}: {error}")
-    return found
+def misplaced(one: Mutant) -> str | None:
+    """Why a mutant cannot be judged, and what to do; None if it can."""
+    try:
+        package().mutated(one.edits)
+        for test in one.tests:
+            found(test)
+    except (MisplacedError, SyntaxError) as error:
+        return (
+            f"mutant {one.name!r}: {error}. Expected a function and an operation that breaks this rule, and a test that "
+            "notices. Name where the rule is now, or delete the mutant if there is no such rule any more; then judge it: "
+            f"python -m {__package__} --only {one.name!r}"
+        )
+    return None
 
 
-def violation_line(output: str) -> str:
-    """The line of the simulator's report that tells of a violation; empty if it has none."""
-    lines = [line for line in output.splitlines() if "violations; seed" in line]
-    return lines[0][:160] if lines else ""
-
-
-def _told(command: Sequence[str]) -> str:
-    return shlex.join(["python", *command])
-
-
-def main() -> None:
-    """Judge the diffs of fixes."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("patches", nargs="+", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=120.0)
-    options = parser.parse_args()
-    for patch in options.patches:
-        finding = time_to_detect(patch, seed=options.seed, seconds=options.seconds)
-        after = "not found" if finding.killed_by is None else f"{finding.seconds:6.1f} s"
-        sys.stdout.write(f"{patch.name:40} {after}  {violation_line(finding.output)}\n")
-
-
-if __name__ == "__main__":
-    main()
+def code_of(one: Mutant, *, by_tests: bool) -> str:
+    """Digest of what a judgement depends on most: the functions that the mutant changes, and its tests, or the simulator."""
+    trees = [package().find(place)[1] for place, _ in one.edits]
+    if by_tests:
+        return digest_of(*trees, *(found(test)[1] for test in one.tests))
+    spec = find_spec(SIMULATOR)
+    assert spec is not None, SIMULATOR
+    assert spec.submodule_search_locations is not None, SIMULATOR
+    files = sorted(Path(spec.submodule_search_locations[0]).glob("*.py"))
+    return digest_of(*trees, *(file.read_text() for file in files))

@@ -1,4 +1,4 @@
-"""What was found out about each mutant: a line of JSON for each judgement, and the tables of docs/reliability.md made of them."""
+"""What was found out about each mutant: a line of JSON for each judgement, and the table of docs/reliability.md made of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from tests.lab.mutants.injection import PACKAGE, TREE
+from tests.lab.mutants.injection import TREE
 from tests.lab.mutants.mutant import Mutant
 
 LEDGER: Final = Path(__file__).with_name("ledger.jsonl")
@@ -24,13 +23,12 @@ class Judgement:
 
     Attributes:
         mutant: its name.
-        digest: of its texts.
+        digest: of its functions and operations.
         by: `BY_TESTS` or `BY_SIMULATOR`.
         killed_by: the test that failed; or the invariant that did not hold, and by which seed; None: it survived.
         seconds: how long that took.
-        command: that was run, in a copy of the tree with the mutant in it.
         commit: on which.
-        files: digest of the files that it depends on, as they were when that was found out or confirmed; see `files_of`.
+        code: digest of the code that it depends on, as it was then; see `code_of`.
     """
 
     mutant: str
@@ -38,9 +36,8 @@ class Judgement:
     by: str
     killed_by: str | None
     seconds: float
-    command: str
     commit: str
-    files: str = ""
+    code: str
 
     @property
     def seed(self) -> int | None:
@@ -53,25 +50,6 @@ Known = dict[tuple[str, str], Judgement]
 """Name and way -> judgement."""
 
 
-def files_of(one: Mutant, by: str, tests: Iterable[str] = ()) -> str:
-    """Digest of what a judgement depends on most: the files that the mutant changes, and its tests, or the simulator.
-
-    Args:
-        one: the mutant.
-        by: `BY_TESTS` or `BY_SIMULATOR`.
-        tests: those that are run; by default those that it names.
-    """
-    paths = {PACKAGE / each.file for each in one.replacements}
-    if by == BY_TESTS:
-        paths |= {TREE / test.partition("::")[0] for test in tests or one.tests}
-    else:
-        paths |= set((PACKAGE / "testing" / "simulator").glob("*.py"))
-    digest = blake2b(digest_size=6)
-    for path in sorted(paths):
-        digest.update(path.read_bytes() if path.is_file() else b"")
-    return digest.hexdigest()
-
-
 def read_ledger(file: Path = LEDGER) -> Known:
     """The judgements in the ledger."""
     lines = file.read_text().splitlines() if file.exists() else []
@@ -80,44 +58,38 @@ def read_ledger(file: Path = LEDGER) -> Known:
 
 def write_ledger(known: Mapping[tuple[str, str], Judgement], mutants: Iterable[Mutant]) -> None:
     """Write the judgements of these mutants, in their order; others are forgotten."""
-    lines = [
-        json.dumps(asdict(known[one.name, by]), ensure_ascii=False)
-        for one in mutants
-        for by in (BY_TESTS, BY_SIMULATOR)
-        if (one.name, by) in known
-    ]
-    LEDGER.write_text("".join(f"{line}\n" for line in lines))
+    found = [known[one.name, by] for one in mutants for by in ways_of(one) if (one.name, by) in known]
+    LEDGER.write_text("".join(f"{json.dumps(asdict(one), ensure_ascii=False)}\n" for one in found))
+
+
+def ways_of(one: Mutant) -> list[str]:
+    """In which ways a mutant is judged."""
+    return [by for by, asked in ((BY_TESTS, one.tests), (BY_SIMULATOR, one.schedules)) if asked]
 
 
 def gaps(known: Mapping[tuple[str, str], Judgement], mutants: Iterable[Mutant]) -> list[str]:
     """What the ledger does not show: mutants that were never judged as they are now, or have survived."""
     found = []
     for one in mutants:
-        for by, wanted in ((BY_TESTS, bool(one.tests)), (BY_SIMULATOR, one.schedules > 0)):
+        for by in ways_of(one):
             judged = known.get((one.name, by))
-            if wanted and (judged is None or judged.digest != one.digest):
+            if judged is None or judged.digest != one.digest:
                 found.append(f"{one.name}: not judged by {by} as it is now")
-            elif wanted and judged is not None and judged.killed_by is None:
+            elif judged.killed_by is None:
                 found.append(f"{one.name}: survived {by}")
     return found
 
 
-def table(mutants: Sequence[Mutant], known: Mapping[tuple[str, str], Judgement]) -> str:
-    """A table of mutants, and of what kills them."""
-    rows = ["| mutant | killed by | after | simulator | after |", "|---|---|---|---|---|"]
-    for one in mutants:
-        cells = [one.name]
-        for by in (BY_TESTS, BY_SIMULATOR):
-            judged = known.get((one.name, by))
-            if by == BY_SIMULATOR and not one.schedules:
-                cells += [one.unsimulated, ""]
-            elif judged is None or judged.killed_by is None:
-                cells += ["", ""]
-            else:
-                killer = judged.killed_by
-                cells += [f"`{_short(killer)}`" if by == BY_TESTS else killer, f"{judged.seconds:.1f} s"]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(re.sub(r" +\|", " |", row) for row in rows)
+def table(catalogue: Mapping[str, Sequence[Mutant]], known: Mapping[tuple[str, str], Judgement]) -> str:
+    """How many mutants of each subject are killed by a named test, and how many the simulator finds, too."""
+    rows = ["| bugs in | there are | a named test fails | the simulator finds |", "|---|---|---|---|"]
+    for subject, own in catalogue.items():
+        killed = [
+            sum(1 for one in own if (found := known.get((one.name, by))) and found.killed_by is not None)
+            for by in (BY_TESTS, BY_SIMULATOR)
+        ]
+        rows.append(f"| {subject} | {len(own)} | {killed[0]} | {killed[1]} |")
+    return "\n".join(rows)
 
 
 def page_with(page: str, tables: Mapping[str, str]) -> str:
@@ -128,9 +100,3 @@ def page_with(page: str, tables: Mapping[str, str]) -> str:
         assert found, f"{PAGE}: {begin.strip()} is missing"
         page = f"{before}{begin}\n{text}\n\n{rest[rest.index(end) :]}"
     return page
-
-
-def _short(test: str) -> str:
-    """The name of a test, without its path and without the values of its parameters."""
-    path, _, name = test.partition("::")
-    return f"{Path(path).stem}::{name.partition('[')[0]}"

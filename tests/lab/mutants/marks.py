@@ -1,236 +1,321 @@
-"""Marks and witnesses: whether a message is new, and whether something is missing before it."""
+"""Marks, witnesses and lanes, the shuffle's order, and the bytes that all of them are read from."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from tests.lab.mutants.edits import argument, before, drop, replace
 from tests.lab.mutants.mutant import mutant
 
 MUTANTS: Final = (
     mutant(
         "envelopes that a changed republisher adds are accepted",
         (
-            "envelope/marks.py",
-            "        if siblings and last_of(head.chain) != mark.of:",
-            "        if siblings and position <= mark.position and last_of(head.chain) != mark.of:",
+            "PartitionMarks.accept",
+            replace(
+                "siblings and last_of(head.chain) != mark.of",
+                "siblings and position <= mark.position and (last_of(head.chain) != mark.of)",
+            ),
         ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_a_republisher_that_changed_its_mind_stops_replay_or_not",
-        ),
-        unsimulated="not found by 500 schedules",
+        killed_by="test_marks::test_a_republisher_that_changed_its_mind_stops_replay_or_not",
     ),
     mutant(
         "a lane has any number of excuses where its partition was entered in the middle",
-        (
-            "envelope/marks.py",
-            "        if self.entered_in_middle and not (mark and mark.excused):",
-            "        if self.entered_in_middle:",
-        ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_having_entered_in_the_middle_excuses_one_hole_on_a_lane_and_no_second_one",
-        ),
-        unsimulated="not simulated: no message of a lane is missing there",
+        ("PartitionMarks._check_gap", replace("not (mark and mark.excused)", "True")),
+        killed_by="test_marks::test_having_entered_in_the_middle_excuses_one_hole_on_a_lane_and_no_second_one",
     ),
     mutant(
         "excuses that were used are not kept",
-        ("envelope/marks.py", "        if excused := [", "        if excused := [][:] and ["),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_an_excuse_that_was_used_is_remembered_in_what_is_stored",
+        (
+            "PartitionMarks.to_json",
+            replace(
+                "[f'{lane:016x}' for lane, mark in sorted(self._marks.items()) if mark.excused]",
+                "[][:] and [f'{lane:016x}' for lane, mark in sorted(self._marks.items()) if mark.excused]",
+            ),
         ),
-        unsimulated="not simulated: no message of a lane is missing there",
+        killed_by="test_marks::test_an_excuse_that_was_used_is_remembered_in_what_is_stored",
     ),
     mutant(
         "the first message of a lane is not asked for its predecessor",
-        (
-            "envelope/marks.py",
-            "        if head.previous:\n            self._check_gap(None, head, offset)\n        self._add(head.lane, position, of, offset, chain)\n",
-            "        self._add(head.lane, position, of, offset, chain)\n",
-        ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_an_unknown_lane_that_has_a_history_stops_unless_entered_in_the_middle",
-        ),
+        ("PartitionMarks._accept_first", drop("if head.previous:")),
+        killed_by="test_marks::test_an_unknown_lane_that_has_a_history_stops_unless_entered_in_the_middle",
         schedules=200,
     ),
     mutant(
         "the last root that was counted may come back through a new topic",
         (
-            "envelope/marks.py",
-            "            if position[:ROOT_LENGTH] <= counted.position[:ROOT_LENGTH]:",
-            "            if position[:ROOT_LENGTH] < counted.position[:ROOT_LENGTH]:",
+            "PartitionMarks._accept_first",
+            replace(
+                "position[:ROOT_LENGTH] <= counted.position[:ROOT_LENGTH]",
+                "position[:ROOT_LENGTH] < counted.position[:ROOT_LENGTH]",
+            ),
         ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_a_topic_in_between_created_again_stops_when_it_brings_counted_roots",
-        ),
+        killed_by="test_marks::test_a_topic_in_between_created_again_stops_when_it_brings_counted_roots",
         schedules=200,
     ),
     mutant(
         "of several lanes of a path the one that is behind counts",
         (
-            "envelope/marks.py",
-            "        counted = max(self._path_marks()",
-            "        counted = min(self._path_marks()",
+            "PartitionMarks._accept_first",
+            replace(
+                "max(self._path_marks().get(path, ()), key=lambda mark: mark.position, default=None)",
+                "min(self._path_marks().get(path, ()), key=lambda mark: mark.position, default=None)",
+            ),
         ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_of_several_lanes_of_a_path_the_highest_position_counts",
-        ),
-        unsimulated="not found by 500 schedules",
-    ),
-    mutant(
-        "a lane that is met later does not count for its path",
-        (
-            "envelope/marks.py",
-            "        self._path_marks().setdefault(mark.path, []).append(mark)\n",
-            "        self._path_marks()\n",
-        ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_a_topic_in_between_created_again_stops_when_it_brings_counted_roots",
-        ),
-        unsimulated="not found by 500 schedules",
+        killed_by="test_marks::test_of_several_lanes_of_a_path_the_highest_position_counts",
     ),
     mutant(
         "a lane that goes on after a new topic begins where it is met",
         (
-            "envelope/marks.py",
-            "            self._add(head.lane, counted.position, counted.of, offset, chain)\n",
-            "            self._add(head.lane, position, of, offset, chain)\n",
+            "PartitionMarks._accept_again",
+            replace(
+                "self._add(head.lane, counted.position, counted.of, offset, chain)",
+                "self._add(head.lane, position, of, offset, chain)",
+            ),
         ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_counted_roots_through_a_topic_created_again_are_skipped_on_demand",
-        ),
+        killed_by="test_marks::test_counted_roots_through_a_topic_created_again_are_skipped_on_demand",
         schedules=500,
     ),
     mutant(
         "a mark keeps the `of` of its lane's first message",
-        (
-            "envelope/marks.py",
-            "        mark.head = head  # instead of",
-            "        mark.head = mark.head or head  # instead of",
-        ),
-        tests=("tests/unit/replays/test_marks.py::test_a_mark_may_be_asked_for_its_of_after_many_messages",),
+        ("PartitionMarks.accept", replace("mark.head = head", "mark.head = mark.head or head")),
+        killed_by="test_marks::test_a_mark_may_be_asked_for_its_of_after_many_messages",
         schedules=200,
     ),
     mutant(
         "a run of messages keeps the `of` of the message before it",
-        ("envelope/runs.py", "        mark.head = block.head(last)\n", ""),
-        tests=("tests/unit/segment/test_blocks.py::test_all_ways_give_the_same",),
-        unsimulated="not found by 500 schedules",
+        ("_accept_envelopes", drop("mark.head = block.head(last)")),
+        killed_by="test_blocks::test_all_ways_give_the_same",
     ),
     mutant(
         "a run of messages may repeat a position",
-        (
-            "envelope/runs.py",
-            "    if not (positions > before).all():",
-            "    if not (positions >= before).all():",
-        ),
-        tests=(
-            "tests/unit/segment/test_blocks.py::test_all_ways_see_one_strange_message_wherever_a_block_ends",
-        ),
-        unsimulated="not found by 500 schedules",
+        ("_accept_envelopes", replace("positions > before", "positions >= before")),
+        killed_by="test_blocks::test_all_ways_see_one_strange_message_wherever_a_block_ends",
     ),
     mutant(
         "in a run of messages the first of a lane is not compared with the siblings before it",
-        (
-            "envelope/runs.py",
-            "    of_before[firsts] = [mark.of for mark in marks]\n",
-            "    of_before[firsts] = of[firsts]\n",
-        ),
-        tests=(
-            "tests/unit/segment/test_blocks.py::test_all_ways_see_one_strange_message_wherever_a_block_ends",
-        ),
-        unsimulated="not simulated: republishers keep their code there until a plan is finished",
-    ),
-    mutant(
-        "a run of messages may say that something is missing before it",
-        (
-            "envelope/runs.py",
-            '    if ((stated > 0) & (columns.rows(columns.previous[order], size, "S") > before)).any():\n        return False\n',
-            "",
-        ),
-        tests=(
-            "tests/unit/segment/test_blocks.py::test_all_ways_see_one_strange_message_wherever_a_block_ends",
-        ),
-        unsimulated="not found by 500 schedules",
+        ("_witnesses_agree", replace("[mark.of for mark in marks]", "of[firsts]")),
+        killed_by="test_blocks::test_all_ways_see_one_strange_message_wherever_a_block_ends",
     ),
     mutant(
         "a record that cannot be read excuses no gap",
         (
-            "envelope/marks.py",
-            "        if self.compacted or (mark.offset if mark else -1) < self.undecodable_offset:",
-            "        if self.compacted:",
+            "PartitionMarks._check_gap",
+            replace("(mark.offset if mark else -1) < self.undecodable_offset", "False"),
         ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_an_unknown_lane_that_has_a_history_stops_unless_entered_in_the_middle",
-        ),
+        killed_by="test_marks::test_an_unknown_lane_that_has_a_history_stops_unless_entered_in_the_middle",
         schedules=200,
     ),
     mutant(
         "a record that cannot be read excuses gaps for ever",
         (
-            "envelope/marks.py",
-            "        if self.compacted or (mark.offset if mark else -1) < self.undecodable_offset:",
-            "        if self.compacted or self.undecodable_offset >= 0:",
+            "PartitionMarks._check_gap",
+            replace(
+                "(mark.offset if mark else -1) < self.undecodable_offset", "self.undecodable_offset >= 0"
+            ),
         ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_an_undecodable_record_excuses_a_hole_until_the_lane_is_beyond_it",
-        ),
+        killed_by="test_marks::test_an_undecodable_record_excuses_a_hole_until_the_lane_is_beyond_it",
         schedules=200,
     ),
     mutant(
-        "one lane more than allowed is accepted",
-        (
-            "envelope/marks.py",
-            "        if len(self._marks) >= self.max_lanes:",
-            "        if len(self._marks) > self.max_lanes:",
-        ),
-        tests=("tests/unit/replays/test_marks.py::test_too_many_lanes_stop_and_known_ones_go_on",),
-        unsimulated="not simulated: limits are not reached there",
-    ),
-    mutant(
         "a replay moves the mark's offset",
-        (
-            "envelope/marks.py",
-            "        if position <= mark.position:\n            return False\n        previous",
-            "        if position <= mark.position:\n            mark.offset = offset\n            return False\n        previous",
-        ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_a_replay_after_an_undecodable_record_does_not_use_up_what_that_excuses",
-        ),
+        ("PartitionMarks.accept", before("return False", "mark.offset = offset")),
+        killed_by="test_marks::test_a_replay_after_an_undecodable_record_does_not_use_up_what_that_excuses",
         schedules=300,
     ),
     mutant(
         "raw messages ignore their leader epoch",
         (
-            "envelope/marks.py",
-            "        position = root_position(leader_epoch, offset)\n        mark = self._marks.get(0)",
-            "        position = root_position(0, offset)\n        mark = self._marks.get(0)",
+            "PartitionMarks.accept_raw",
+            replace("root_position(leader_epoch, offset)", "root_position(0, offset)"),
         ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_messages_wrapped_at_the_origin_and_raw_ones_are_their_own_roots",
-        ),
+        killed_by="test_marks::test_messages_wrapped_at_the_origin_and_raw_ones_are_their_own_roots",
         schedules=200,
-    ),
-    mutant(
-        "a filter without a flow takes every partition as read from its beginning",
-        (
-            "envelope/replay_filter.py",
-            "                entered_in_middle=offset > 0,",
-            "                entered_in_middle=False,",
-        ),
-        tests=(
-            "tests/unit/replays/test_filter.py::test_a_partition_first_met_behind_its_start_was_entered_in_the_middle",
-        ),
-        unsimulated="not simulated: a flow reads there",
     ),
     mutant(
         "a lane that goes on after a new topic has one excuse more",
         (
-            "envelope/marks.py",
-            "self._add(head.lane, position, of, offset, chain).excused = excused",
-            "self._add(head.lane, position, of, offset, chain)",
+            "PartitionMarks._accept_again",
+            replace(
+                "self._add(head.lane, position, of, offset, chain).excused = excused",
+                "self._add(head.lane, position, of, offset, chain)",
+            ),
         ),
-        tests=(
-            "tests/unit/replays/test_marks.py::test_a_hole_before_a_lane_that_goes_on_after_a_new_topic_uses_up_its_excuse",
+        killed_by="test_marks::test_a_hole_before_a_lane_that_goes_on_after_a_new_topic_uses_up_its_excuse",
+    ),
+    mutant(
+        "positions of another length are compared as they are",
+        ("PartitionMarks.accept", replace("if head.lane or position:", "return position > mark.position")),
+        ("PartitionMarks.accept", drop("return self.accept_raw(offset, leader_epoch)")),
+        killed_by="test_marks::test_messages_wrapped_at_the_origin_and_raw_ones_are_their_own_roots",
+        schedules=200,
+    ),
+    mutant(
+        "a previous position that equals the mark is a gap",
+        ("PartitionMarks.accept", replace("previous > mark.position", "previous >= mark.position")),
+        killed_by="test_marks::test_a_writer_in_good_order_passes",
+        schedules=200,
+    ),
+    mutant(
+        "a copy of marks shares its lanes",
+        ("PartitionMarks.copy", replace("mark.settled()", "mark")),
+        killed_by="test_marks::test_a_copy_moves_on_its_own_and_keeps_the_settings",
+        schedules=200,
+    ),
+    mutant(
+        "marks that are loaded forget what they could not read",
+        ("PartitionMarks.from_json", argument("undecodable_offset", "")),
+        killed_by="test_marks::test_marks_survive_json_exactly",
+        schedules=200,
+    ),
+    mutant(
+        "the number of siblings is not compared where a lane goes on",
+        (
+            "PartitionMarks._accept_again",
+            drop("if position[:-ORDINAL_LENGTH] == counted.position[:-ORDINAL_LENGTH] and of != counted.of:"),
         ),
-        unsimulated="not found by 1,500 schedules",
+        killed_by="test_marks::test_a_republisher_that_changed_its_mind_stops_on_the_new_lane_too",
+    ),
+    mutant(
+        "a message that is met in the middle counts as met at the beginning",
+        ("ReplayFilter._marks_of", argument("entered_in_middle", "offset > 1")),
+        killed_by="test_filter::test_a_partition_first_met_behind_its_start_was_entered_in_the_middle",
+    ),
+    mutant(
+        "marks of a topic that was created again are loaded",
+        ("ReplayFilter.load", replace("now != marks.topic_id", "now == b''")),
+        killed_by="test_filter::test_marks_of_a_topic_created_again_are_refused",
+    ),
+    mutant(
+        "the partition that a message is read from does not belong to its lane",
+        ("read_lane", replace("_UINT32.pack(partition)", "_UINT32.pack(0)")),
+        killed_by="test_chain::test_whatever_names_a_writer_or_a_place_of_order_makes_another_lane",
+        schedules=100,
+    ),
+    mutant(
+        "a topic that is created again goes on with its lanes",
+        (
+            "read_lane",
+            replace(
+                "b64(lane.to_bytes(8, 'little'), topic.encode(), topic_id, _UINT32.pack(partition))",
+                "b64(lane.to_bytes(8, 'little'), topic.encode(), bytes(16), _UINT32.pack(partition))",
+            ),
+        ),
+        killed_by="test_chain::test_whatever_names_a_writer_or_a_place_of_order_makes_another_lane",
+        schedules=200,
+    ),
+    mutant(
+        "the id of a topic in between belongs to the path",
+        ("path_hash", replace("b'' if index else link.topic_id", "link.topic_id")),
+        killed_by="test_chain::test_a_path_forgets_topic_ids_except_the_root_s",
+        schedules=500,
+    ),
+    mutant(
+        "the id of the root's topic does not belong to the path",
+        ("path_hash", replace("b'' if index else link.topic_id", "b''")),
+        killed_by="test_chain::test_a_path_forgets_topic_ids_except_the_root_s",
+        schedules=200,
+    ),
+    mutant(
+        "the position of a first message is not checked against its chain",
+        (
+            "check_consistent",
+            replace("chain.position() != head.position", "len(chain.position()) != len(head.position)"),
+        ),
+        killed_by="test_envelope::test_a_chain_out_of_bounds_or_against_lane_and_position_is_found_by_the_strict_check",
+    ),
+    mutant(
+        "an output writes one lane for all state partitions",
+        ("Target.writing", argument("shard", "self._shard and 0")),
+        killed_by="test_lanes::test_emissions_beside_changes_into_one_topic",
+        schedules=100,
+    ),
+    mutant(
+        "a replay that is passed on moves back what was written last",
+        ("Gatherer._encode", replace("own > before", "own != before")),
+        killed_by="test_run_outputs::test_a_run_gives_the_records_of_its_inputs",
+    ),
+    mutant(
+        "what was written last is forgotten in the order in which it was written",
+        ("_forget", replace("reversed(undo)", "undo")),
+        killed_by="test_run_outputs::test_a_run_gives_the_records_of_its_inputs",
+        schedules=1500,
+    ),
+    mutant(
+        "units that are packed apart are not brought into order",
+        ("UnitPacker._flush", drop("units.sort()")),
+        killed_by="test_order_of_units::test_a_packer_brings_units_into_order_that_come_in_another_one",
+    ),
+    mutant(
+        "what is held of blobs that overlap is given twice",
+        ("merged", drop("del held[:final]")),
+        killed_by="test_spark_rows::test_units_of_many_tasks_come_in_the_order_of_tuples",
+    ),
+    mutant(
+        "in one process units come in the order in which they were made",
+        ("run_serially", replace("sorted(units.pop(level, ()))", "units.pop(level, [])")),
+        killed_by="test_lanes::test_one_root_through_two_partitions_of_the_topic_in_between",
+    ),
+    mutant(
+        "units go by the path before the offset",
+        ("Shuffle.rows", replace("origin.offset", "origin.offset >> 1")),
+        killed_by="test_lanes::test_emissions_beside_changes_into_one_topic",
+        schedules=100,
+    ),
+    mutant(
+        "units of the next stage are folded with those of the one before",
+        ("run_level", replace("row[1] != stage", "False")),
+        killed_by="test_carried::test_a_stage_that_needs_little_does_not_decide_what_the_next_one_is_given",
+        schedules=100,
+    ),
+    mutant(
+        "units of an input that failed before the stage are folded",
+        (
+            "SourcePartition._work_through",
+            replace("[unit for unit in units if unit[4] not in records.failures]", "list(units)"),
+        ),
+        killed_by="test_poison::test_an_input_that_fails_anywhere_is_left_out_of_everything",
+        schedules=200,
+    ),
+    mutant(
+        "outputs of an input that come after the others of it are published",
+        ("Target.told_before", replace("before >= offset", "before > offset")),
+        killed_by="test_one_position::test_outputs_that_are_gathered_apart_are_not_published",
+    ),
+    mutant(
+        "the position before may have another length",
+        ("head:check_values", replace("previous and len(previous) != len(position)", "False")),
+        killed_by="test_envelope::test_what_contradicts_itself_is_refused_wherever_it_is_read",
+    ),
+    mutant(
+        "a field that is there twice goes unnoticed",
+        ("open_head", drop("if head.crc32 or head.ByteSize() != len(body):")),
+        killed_by="test_envelope::test_what_contradicts_itself_is_refused_wherever_it_is_read",
+    ),
+    mutant(
+        "an ordinal of a link may equal its number of siblings",
+        ("check_link", replace("link.of - 1", "link.of")),
+        killed_by="test_chain::test_beyond_a_bound_the_error_names_the_field",
+    ),
+    mutant(
+        "columns take a lane without a position for ordinary",
+        ("Columns._agree", replace("(self.lane != 0) == republished", "(self.lane != 0) >= republished")),
+        killed_by="test_one_rule::test_what_is_ordinary_is_sound_and_has_what_protobuf_finds",
+    ),
+    mutant(
+        "a chain of 33 links is accepted",
+        ("Chain.__post_init__", replace("len(self.links) > MAX_LINKS", "len(self.links) > MAX_LINKS + 1")),
+        killed_by="test_chain::test_a_chain_of_33_links_is_refused_and_one_of_32_is_not",
+    ),
+    mutant(
+        "a run takes positions of several lengths for those of one",
+        (
+            "frames",
+            replace(
+                "(block.chain_sizes[indexes] << 16) + (block.position_sizes[indexes] << 8)",
+                "block.chain_sizes[indexes] << 16",
+            ),
+        ),
+        killed_by="test_run_outputs::test_chains_of_one_size_and_positions_of_several_stand_in_one_run",
     ),
 )

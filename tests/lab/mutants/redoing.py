@@ -1,168 +1,214 @@
-"""Redo: what is done again is what was done."""
+"""What a start finds and redoes, and what is left out."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from tests.lab.mutants.edits import argument, before, drop, replace
 from tests.lab.mutants.mutant import mutant
 
 MUTANTS: Final = (
     mutant(
-        "a redo leaves out nothing",
+        "a start does not commit what the run before has persisted",
+        ("Recovery.run", drop("owned.applier.commit(last)")),
+        killed_by="test_commits_again::test_a_start_commits_what_the_run_before_has_persisted",
+    ),
+    mutant(
+        "a header that has begun another plan proves that this one was published",
+        ("redo_of", replace("header.begun_id == plan.plan_id", "header.begun_id != ''")),
+        killed_by="test_recover::test_a_header_that_has_begun_another_plan_proves_nothing",
+    ),
+    mutant(
+        "a downstream header that has begun a plan counts as at it",
         (
-            "protocol/recovery.py",
-            "            report = self.processor.attempt(batch, plan.exclusions)\n",
-            "            report = self.processor.attempt(batch, ())\n",
+            "_check_order",
+            replace(
+                "(header.number for header in downstream)",
+                "(header.number + (1 if header.begun_id else 0) for header in downstream)",
+            ),
         ),
-        tests=("tests/protocol/test_poison.py::test_dead_letters_come_once_for_each_input_through_crashes",),
+        killed_by="test_recover::test_no_upstream_header_is_beyond_a_downstream_one",
+    ),
+    mutant(
+        "headers of upstream and downstream stages are not compared",
+        ("to_redo", drop("_check_order(headers, level_of)")),
+        killed_by="test_recover::test_no_upstream_header_is_beyond_a_downstream_one",
+        schedules=500,
+    ),
+    mutant(
+        "a header may have begun a plan that was never sealed",
+        ("_check_known", replace("begun.plan_id != header.begun_id", "False")),
+        killed_by="test_recover::test_a_single_header_of_no_plan_or_of_another_history_stops",
+    ),
+    mutant(
+        "a begun plan is published again",
+        ("redo_of", replace("header.number == before.number and header.begun_id == plan.plan_id", "False")),
+        killed_by="test_recover::test_how_far_a_plan_has_come_says_what_is_still_to_do",
+    ),
+    mutant(
+        "a redo publishes nothing",
+        ("redo_of", replace("not reached", "False")),
+        killed_by="test_recover::test_how_far_a_plan_has_come_says_what_is_still_to_do",
+        schedules=100,
+    ),
+    mutant(
+        "a redo runs only the first unfinished level",
+        (
+            "redo_of",
+            replace(
+                "max(unfinished) if reached and unfinished else 1 << 30",
+                "min(unfinished) if unfinished else 1 << 30",
+            ),
+        ),
+        killed_by="test_recover::test_how_far_a_plan_has_come_says_what_is_still_to_do",
+        schedules=200,
+    ),
+    mutant(
+        "of an unfinished plan the key at the cursor is folded again",
+        ("CellStates.settled", replace("key <= self.cursor", "key < self.cursor")),
+        killed_by="test_states::test_a_key_is_settled_up_to_the_cursor_and_with_it",
+        schedules=200,
+    ),
+    mutant(
+        "the cursor of a begun plan is not read",
+        ("CellStates._check", replace("found.cursor if found.begun_id else None", "None")),
+        killed_by="test_states::test_a_key_is_settled_up_to_the_cursor_and_with_it",
+        schedules=200,
+    ),
+    mutant(
+        "a header that moves while states are read is no matter",
+        ("CellStates._check", replace("found != self._first", "found.number < self._first.number")),
+        killed_by="test_states::test_a_header_that_moves_between_two_reads_is_noticed",
+    ),
+    mutant(
+        "a chunk notes its first key as the cursor",
+        ("persist", argument("cursor", "chunk[0][0]")),
+        killed_by="test_states::test_only_the_last_chunk_moves_the_header_to_the_plan",
+        schedules=200,
+    ),
+    mutant(
+        "a chunk that is not the last moves the header to the plan",
+        (
+            "persist",
+            replace(
+                "last if size == len(remaining) else replace(before, begun_id=plan_id, cursor=chunk[-1][0])",
+                "last",
+            ),
+        ),
+        killed_by="test_states::test_only_the_last_chunk_moves_the_header_to_the_plan",
+        schedules=200,
+    ),
+    mutant(
+        "a whole state partition counts as done when one of its buckets is",
+        (
+            "PartitionStates.done",
+            replace(
+                "all((cell.done for cell in self._cells.values()))",
+                "any((cell.done for cell in self._cells.values()))",
+            ),
+        ),
+        killed_by="test_states::test_a_state_partition_is_done_when_all_of_its_buckets_are",
+        schedules=1200,
+    ),
+    mutant(
+        "a redo leaves out nothing",
+        ("Recovery._redo", replace("plan.exclusions", "()")),
+        killed_by="test_poison::test_dead_letters_come_once_for_each_input_through_crashes",
         schedules=1500,
     ),
     mutant(
         "it is not checked where a redo ends",
-        ("protocol/recovery.py", "            check_redone(redo, report)\n", ""),
-        tests=(
-            "tests/protocol/test_redo_says_the_same.py::test_steps_after_changes_that_fail_only_now_stop_the_redo",
-        ),
-        unsimulated="not found by 500 schedules",
+        ("Recovery._redo", drop("check_redone(redo, report)")),
+        killed_by="test_redo_says_the_same::test_steps_after_changes_that_fail_only_now_stop_the_redo",
     ),
     mutant(
         "a redo may end at other marks",
-        ("protocol/verifying.py", "    if marks != plan.marks:\n", "    if plan.number < 0:\n"),
-        tests=(
-            "tests/protocol/test_redo_says_the_same.py::test_a_record_of_another_lane_that_is_gone_since_stops_the_redo",
-        ),
-        unsimulated="not simulated: logs are compacted in no schedule",
+        ("check_redone", replace("marks != plan.marks", "plan.number < 0")),
+        killed_by="test_redo_says_the_same::test_a_record_of_another_lane_that_is_gone_since_stops_the_redo",
     ),
     mutant(
         "a redo goes by the present clock",
-        ("protocol/cutting.py", "        clock_ms=plan.clock_ms,\n", "        clock_ms=1 << 45,\n"),
-        tests=(
-            "tests/protocol/test_redo_is_what_was_sealed.py::test_the_clock_of_a_redo_is_that_of_the_batch",
-        ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        ("of_plan", argument("clock_ms", "1 << 45")),
+        killed_by="test_redo_is_what_was_sealed::test_the_clock_of_a_redo_is_that_of_the_batch",
     ),
     mutant(
         "timers do not fire in a redo",
-        (
-            "protocol/cutting.py",
-            "tick_ms=plan.ticked_ms if plan.ticked_ms > before.ticked_ms else None",
-            "tick_ms=None",
-        ),
-        tests=("tests/protocol/test_clock_timers.py::test_each_timer_fires_once",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
-    ),
-    mutant(
-        "timers fire in the redo of a batch in which none did",
-        (
-            "protocol/cutting.py",
-            "tick_ms=plan.ticked_ms if plan.ticked_ms > before.ticked_ms else None",
-            "tick_ms=plan.clock_ms",
-        ),
-        tests=("tests/protocol/test_clock_timers.py::test_each_timer_fires_once",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        ("of_plan", argument("tick_ms", "None")),
+        killed_by="test_clock_timers::test_each_timer_fires_once",
     ),
     mutant(
         "in a redo of several plans headers stay where they were",
         (
-            "protocol/recovery.py",
-            "            headers = {cell: h if h.number >= number else done for cell, h in headers.items()}\n",
-            "",
+            "Recovery.run",
+            drop("headers = {cell: h if h.number >= number else done for cell, h in headers.items()}"),
         ),
-        tests=("tests/protocol/test_rollbacks.py::test_states_that_went_back_are_redone_from_the_plan_log",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        killed_by="test_rollbacks::test_states_that_went_back_are_redone_from_the_plan_log",
     ),
     mutant(
         "what the next batch reads is not compared with the last one of the plan",
-        ("protocol/recovery.py", "        verify_records(env, last, unfinished=needs_inputs)\n", ""),
-        tests=("tests/protocol/test_inputs.py::test_a_log_that_was_truncated_and_written_anew_stops",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        ("Recovery.run", drop("verify_records(env, last, unfinished=needs_inputs)")),
+        killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_anew_stops",
     ),
     mutant(
         "code that has changed may finish a plan",
-        ("protocol/recovery.py", "            check_same_code(env.flow, last)\n", "            pass\n"),
-        tests=(
-            "tests/protocol/test_changed_code.py::test_code_with_more_in_it_waits_for_what_the_code_before_has_begun",
-        ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        ("Recovery.run", drop("check_same_code(env.flow, last)")),
+        killed_by="test_changed_code::test_code_with_more_in_it_waits_for_what_the_code_before_has_begun",
     ),
     mutant(
         "a redo that fails where the batch did not fail is accepted",
-        (
-            "protocol/verifying.py",
-            "    if report.failed or report.excluded:",
-            "    if report.failed and report.excluded:",
-        ),
-        tests=(
-            "tests/protocol/test_redo_is_what_was_sealed.py::test_what_fails_only_in_a_redo_stops_it_and_is_not_left_out",
-        ),
-        unsimulated="not found by 500 schedules",
-    ),
-    mutant(
-        "outputs that fail in a redo alone are accepted",
-        (
-            "protocol/verifying.py",
-            "    if report.broken:\n        raise PlanMismatch(",
-            "    if report.broken and report.failed:\n        raise PlanMismatch(",
-        ),
-        tests=(
-            "tests/protocol/test_redo_says_the_same.py::test_steps_after_changes_that_fail_only_now_stop_the_redo",
-        ),
-        unsimulated="not found by 500 schedules",
-    ),
-    mutant(
-        "a redo measures outputs by the present limits of their topics",
-        (
-            "protocol/processing.py",
-            "                {} if batch.sealed else infos,\n",
-            "                infos,\n",
-        ),
-        tests=(
-            "tests/protocol/test_redo_says_the_same.py::test_a_limit_that_was_lowered_stops_the_redo_until_it_is_raised",
-        ),
-        unsimulated="not found by 500 schedules",
+        ("check_redone", replace("report.failed or report.excluded", "report.failed and report.excluded")),
+        killed_by="test_redo_is_what_was_sealed::test_what_fails_only_in_a_redo_stops_it_and_is_not_left_out",
     ),
     mutant(
         "a redo begins with the marks at its own end",
-        (
-            "protocol/recovery.py",
-            "            before = owned.must_fetch(number - 1)\n",
-            "            before = plan\n",
-        ),
-        tests=(
-            "tests/protocol/test_redo_says_the_same.py::test_a_limit_that_was_lowered_stops_the_redo_until_it_is_raised",
-        ),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        ("Recovery.run", replace("owned.must_fetch(number - 1)", "plan")),
+        killed_by="test_redo_says_the_same::test_a_limit_that_was_lowered_stops_the_redo_until_it_is_raised",
     ),
     mutant(
         "the plans that a store has lost are redone from the last one on",
-        (
-            "protocol/recovery.py",
-            "        for number in numbers:\n            plan",
-            "        for number in reversed(numbers):\n            plan",
-        ),
-        tests=("tests/protocol/test_rollbacks.py::test_states_that_went_back_are_redone_from_the_plan_log",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        ("Recovery.run", replace("for number in numbers:", "for number in reversed(numbers):")),
+        killed_by="test_rollbacks::test_states_that_went_back_are_redone_from_the_plan_log",
     ),
     mutant(
-        "a redo publishes again what one header proves to be published",
+        "what was left out before the first stage goes into no plan",
         (
-            "protocol/recover.py",
-            "    return Redo(plan, before, not reached,",
-            "    return Redo(plan, before, True,",
+            "Processor.run",
+            replace("(*suspects.known.values(), *report.excluded)", "(*suspects.known.values(),)"),
         ),
-        tests=("tests/protocol/test_recover.py::test_how_far_a_plan_has_come_says_what_is_still_to_do",),
-        unsimulated="not asked: a test of the module alone shows it in seconds",
+        killed_by="test_poison::test_an_input_that_fails_anywhere_is_left_out_of_everything",
+        schedules=100,
     ),
     mutant(
-        "what a part of a redo would emit counts once more",
+        "an attempt is the last one though a suspect was let go",
+        ("Suspects.judge", replace("not innocent", "True")),
+        killed_by="test_blame::test_a_bad_input_takes_no_good_one_with_it",
+    ),
+    mutant(
+        "an input that was left out does not move its mark",
         (
-            "task/stage_part.py",
-            "                task = replace(task, emit=None, drop=None, counts=Counter())\n",
-            "                pass\n",
+            "Deciding._decide_closely",
+            before(
+                "if node.raw or (value is None and (not chained) and (node.nulls == 'decode')):",
+                "if offset in self._skipped and (not self._trial) and (not node.raw):\n    records.failures[number] = self._skipped[offset]\n    return 0",
+            ),
         ),
-        tests=(
-            "tests/protocol/test_filters_in_flows.py::test_steps_behind_a_filter_see_nothing_in_a_redo_that_they_did_not_see_before",
+        killed_by="test_poison::test_dead_letters_come_once_for_each_input_through_crashes",
+        schedules=1500,
+    ),
+    mutant(
+        "the brake forgets what earlier batches left out",
+        (
+            "Brake.check",
+            replace(
+                "excluded, inputs = (self.excluded + len(exclusions), self.inputs + inputs)",
+                "excluded = len(exclusions)",
+            ),
         ),
-        unsimulated="not found by 500 schedules",
+        killed_by="test_brake::test_small_batches_are_no_way_around_it",
+    ),
+    mutant(
+        "a dead letter may be too large by what its batch adds",
+        ("SourcePartition._leave_out", replace("limit - RECORD_OVERHEAD", "limit")),
+        killed_by="test_outputs_refused::test_a_dead_letter_has_room_for_the_header_of_its_batch",
     ),
 )

@@ -1,142 +1,264 @@
-"""The order of the steps: seal, publish, persist, commit."""
+"""The order of steps, plans and claims: what happens when, and in whose name."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from tests.lab.mutants.edits import argument, before, drop, replace, swap
 from tests.lab.mutants.mutant import mutant
 
 MUTANTS: Final = (
     mutant(
         "an idle service never commits again",
         (
-            "protocol/applying.py",
-            "if now or self.env.clock.now_ms() - self._committed_ms > COMMIT_AGAIN_MS:",
-            "if now:",
+            "Applier.commit_again",
+            replace("self.env.clock.now_ms() - self._committed_ms > COMMIT_AGAIN_MS", "False"),
         ),
-        tests=(
-            "tests/protocol/test_commits_again.py::test_an_idle_service_commits_again_but_not_each_time_that_it_looks",
-        ),
-        unsimulated="not found by 500 schedules",
+        killed_by="test_commits_again::test_an_idle_service_commits_again_but_not_each_time_that_it_looks",
     ),
     mutant(
         "a batch is committed before its states are persisted",
         (
-            "protocol/applying.py",
-            "        # The last stage first: events between stages exist only",
-            "        with env.step(COMMIT):\n            self.commit(plan)\n        # The last stage first: events between stages exist only",
+            "Applier.finish",
+            swap("for level in ...:", "with env.step(COMMIT):"),
         ),
-        (
-            "protocol/applying.py",
-            "                tell_replaced(env, plan, env.flow.levels[level - 1])\n        with env.step(COMMIT):\n            self.commit(plan)\n",
-            "                tell_replaced(env, plan, env.flow.levels[level - 1])\n",
-        ),
-        tests=(
-            "tests/protocol/test_order_of_steps.py::test_a_batch_is_sealed_published_persisted_from_the_last_stage_on_and_committed",
-        ),
+        killed_by="test_order_of_steps::test_a_batch_is_sealed_published_persisted_from_the_last_stage_on_and_committed",
         schedules=100,
     ),
     mutant(
         "the first stage is persisted first",
         (
-            "protocol/applying.py",
-            "for level in range(min(top_level, len(env.flow.levels)), 0, -1):",
-            "for level in range(1, min(top_level, len(env.flow.levels)) + 1):",
+            "Applier.finish",
+            replace("range(...)", "reversed(...)"),
         ),
-        tests=("tests/protocol/test_persist_order.py::test_the_last_stage_first_survives",),
+        killed_by="test_persist_order::test_the_last_stage_first_survives",
         schedules=100,
     ),
     mutant(
         "states are persisted before outputs are published",
         (
-            "protocol/applying.py",
-            "        publish = publish and not plan.silent\n",
-            "        publish = publish and not plan.silent\n        for level in range(min(top_level, len(env.flow.levels)), 0, -1):\n            with env.step(PERSIST):\n                rows = self._persist(plan, level, headers, report)\n                env.emit(Persisted(plan.number, level, rows))\n                if not plan.empty:\n                    tell_flushed(env, plan, env.flow.levels[level - 1])\n                tell_replaced(env, plan, env.flow.levels[level - 1])\n",
+            "Applier.finish",
+            swap("with env.step(PUBLISH):", "for level in ...:"),
         ),
-        (
-            "protocol/applying.py",
-            "        for level in range(min(top_level, len(env.flow.levels)), 0, -1):\n            with env.step(PERSIST):\n                rows = self._persist(plan, level, headers, report)\n                env.emit(Persisted(plan.number, level, rows))\n                if not plan.empty:\n                    tell_flushed(env, plan, env.flow.levels[level - 1])\n                tell_replaced(env, plan, env.flow.levels[level - 1])\n        with env.step(COMMIT)",
-            "        with env.step(COMMIT)",
-        ),
-        tests=("tests/protocol/test_persist_order.py::test_the_last_stage_first_survives",),
+        killed_by="test_persist_order::test_the_last_stage_first_survives",
         schedules=100,
     ),
     mutant(
         "a batch is published before it is sealed",
         (
-            "protocol/aggregation.py",
-            "        with env.step(SEAL):\n            owned.seal(plan)  # before",
-            '        if report.outputs and not plan.silent:\n            env.retry.call("publish", env.engine.publish)\n        with env.step(SEAL):\n            owned.seal(plan)  # before',
+            "Aggregation._batch",
+            before(
+                "with env.step(SEAL):",
+                "if report.outputs and (not plan.silent):\n    env.retry.call('publish', env.engine.publish)",
+            ),
         ),
-        tests=("tests/protocol/test_interleaved.py::test_random_interleavings_of_three_live_runs",),
+        killed_by="test_interleaved::test_random_interleavings_of_three_live_runs",
         schedules=200,
     ),
     mutant(
         "a batch is sealed before the commit of the one before is acknowledged",
-        (
-            "protocol/owned_flow.py",
-            "        self.env.commits.settle()\n        self.plans.write(plan)\n",
-            "        self.plans.write(plan)\n",
-        ),
-        tests=(
-            "tests/protocol/test_order_of_steps.py::test_the_next_batch_is_sealed_when_the_commit_of_the_one_before_is_acknowledged",
-        ),
-        unsimulated="not simulated: a service with stages waits for each commit there",
+        ("OwnedFlow.seal", drop("self.env.commits.settle()")),
+        killed_by="test_order_of_steps::test_the_next_batch_is_sealed_when_the_commit_of_the_one_before_is_acknowledged",
     ),
     mutant(
         "outputs of silent batches are published",
-        (
-            "protocol/applying.py",
-            "publish = publish and not plan.silent\n",
-            "publish = publish or plan.silent\n",
-        ),
-        tests=("tests/protocol/test_rebuild.py::test_what_a_store_has_lost_is_folded_again",),
+        ("Applier.finish", replace("publish and (not plan.silent)", "publish or plan.silent")),
+        killed_by="test_rebuild::test_what_a_store_has_lost_is_folded_again",
         schedules=600,
     ),
     mutant(
-        "headers of state partitions that a batch did not touch stay behind",
-        (
-            "protocol/applying.py",
-            "            if stage.index not in mine or (stage.index, part) in touched:\n                continue\n",
-            "            if stage.index not in mine or touched:\n                continue\n",
-        ),
-        tests=(
-            "tests/protocol/test_order_of_steps.py::test_after_a_batch_every_header_is_at_its_plan_whatever_it_touched",
-        ),
-        schedules=100,
-    ),
-    mutant(
         "a commit ends at the last record that was read, not at the end of the range",
-        (
-            "protocol/applying.py",
-            "Commit(needed[planned.tp], self._metadata",
-            "Commit(planned.last_offset + 1, self._metadata",
-        ),
-        tests=("tests/protocol/test_inputs.py::test_aborted_and_open_transactions_are_not_read",),
+        ("Applier.commit", replace("needed[planned.tp]", "planned.last_offset + 1")),
+        killed_by="protocol/test_inputs::test_aborted_and_open_transactions_are_not_read",
         schedules=100,
     ),
     mutant(
         "a batch whose states are persisted counts as open until the next one",
-        (
-            "protocol/owned_flow.py",
-            "        if self.open_plan == number:  # the next one may be open already\n            self.open_plan = None\n",
-            "        if self.open_plan != number:\n            self.open_plan = None\n",
-        ),
-        tests=(
-            "tests/protocol/test_commits_in_background.py::test_a_plan_is_open_until_its_commit_is_acknowledged",
-        ),
-        unsimulated="not simulated: only the status with which a process ends depends on it",
+        ("OwnedFlow._no_longer_open", replace("self.open_plan == number", "self.open_plan != number")),
+        killed_by="test_commits_in_background::test_a_plan_is_open_until_its_commit_is_acknowledged",
     ),
     mutant(
         "states announced are published after the header of the plan",
         (
-            "protocol/applying.py",
-            "            for part in announcer.parts(plan) if publish else ():",
-            "            for part in announcer.parts(plan) if publish and not plan.empty else ():",
+            "Applier.finish",
+            replace(
+                "announcer.parts(plan) if publish else ()",
+                "announcer.parts(plan) if publish and (not plan.empty) else ()",
+            ),
         ),
-        tests=(
-            "tests/protocol/test_announcement.py::test_each_key_is_told_once_after_a_rebuild_with_other_results",
+        killed_by="test_announcement::test_each_key_is_told_once_after_a_rebuild_with_other_results",
+    ),
+    mutant(
+        "one plan fewer is kept than is asked for",
+        (
+            "PlanLog.write",
+            replace("plan.number - env.settings.keep_plans + 1", "plan.number - env.settings.keep_plans + 2"),
         ),
-        unsimulated="not simulated: nothing is announced there",
+        killed_by="test_interleaved::test_random_interleavings_of_three_live_runs",
+        schedules=100,
+    ),
+    mutant(
+        "a plan does not name the last records that it has read",
+        (
+            "batch_plan",
+            replace(
+                "tuple((_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges))",
+                "part.ranges",
+            ),
+        ),
+        killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_anew_stops",
+        schedules=200,
+    ),
+    mutant(
+        "a range without a record forgets the last record before it",
+        ("_with_witness", replace("return planned", "return replace(planned, last_offset=-1, last_crc=-1)")),
+        killed_by="test_plans_after_plans::test_an_idle_partition_keeps_its_last_record",
+    ),
+    mutant(
+        "a plan drops the marks of partitions of which it has read nothing",
+        (
+            "marks_after",
+            replace(
+                "before.marks | {mark_name(end.topic, end.partition): end.marks for end in report.ends}",
+                "{mark_name(end.topic, end.partition): end.marks for end in report.ends}",
+            ),
+        ),
+        killed_by="protocol/test_inputs::test_topics_that_grow_while_a_republisher_is_dead_before_its_commit",
+        schedules=200,
+    ),
+    mutant(
+        "a plan names only what failed before the first stage",
+        ("batch_plan", argument("exclusions", "tuple(report.excluded)")),
+        killed_by="test_poison::test_an_input_that_fails_anywhere_is_left_out_of_everything",
+        schedules=100,
+    ),
+    mutant(
+        "a commit of another plan with the number of the last one is accepted",
+        ("check_commits", replace("number > last.number or other", "number > last.number")),
+        killed_by="test_rollbacks::test_another_plan_of_the_number_that_kafka_has_committed_stops",
+    ),
+    mutant(
+        "a plan does not go on with the time of the timers before",
+        ("batch_plan", argument("ticked_ms", "part.tick_ms or 0")),
+        killed_by="test_plans_after_plans::test_a_silent_batch_keeps_what_comes_after_the_silence",
+    ),
+    mutant(
+        "the digest of a plan leaves out the plan before",
+        ("Plan.with_id", replace("{'plan_id': '\"\"'}", "{'plan_id': '\"\"', 'previous_id': '\"\"'}")),
+        killed_by="test_plan_json::test_a_plan_is_stored_under_the_names_that_it_always_had",
+    ),
+    mutant(
+        "a plan that another run sealed in between counts as a store that went back",
+        ("PlanLog.write", replace("stored.epoch >= before.epoch", "stored.epoch > before.epoch + 1")),
+        killed_by="test_interleaved::test_random_interleavings_of_three_live_runs",
+        schedules=200,
+    ),
+    mutant(
+        "headers are not stamped",
+        (
+            "stamp",
+            replace(
+                "replace(header, epoch=mine.epoch, run_id=mine.run_id) if header else first",
+                "header or first",
+            ),
+        ),
+        killed_by="test_persist_order::test_the_last_stage_first_survives",
+        schedules=200,
+    ),
+    mutant(
+        "a run with the same epoch and another name counts as the owner",
+        ("check_owner", replace("header.epoch == claim.epoch and header.run_id != claim.run_id", "False")),
+        killed_by="test_states::test_what_another_run_has_stamped_is_not_read",
+    ),
+    mutant(
+        "an older stamp than this run's is accepted",
+        ("check_owner", replace("header.epoch < claim.epoch", "header.epoch < 0")),
+        killed_by="test_states::test_what_the_plan_before_has_not_left_is_not_read",
+    ),
+    mutant(
+        "epochs in the group's commits do not count for a new claim",
+        (
+            "claim",
+            drop(
+                "epochs += [int(str(parse_metadata(commit).get('epoch', 0))) for commit in commits.values()]"
+            ),
+        ),
+        killed_by="test_claims::test_a_new_epoch_is_beyond_all_that_was_ever_stamped_anywhere",
+    ),
+    mutant(
+        "epochs in headers do not count for a new claim",
+        (
+            "claim",
+            drop(
+                "epochs += [header.epoch for header in _headers(env, _stored_in(env, home)).values() if header]"
+            ),
+        ),
+        killed_by="test_claims::test_a_new_epoch_is_beyond_all_that_was_ever_stamped_anywhere",
+    ),
+    mutant(
+        "a standby waits six seconds in all, however alive the other run is",
+        ("_stand_by", replace("home, last_beat, waited = (now, beat, 0)", "home, last_beat = (now, beat)")),
+        killed_by="test_standby::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still",
+        schedules=200,
+    ),
+    mutant(
+        "a standby claims with the home record that it saw first",
+        ("_stand_by", replace("home, last_beat, waited = (now, beat, 0)", "last_beat, waited = (beat, 0)")),
+        killed_by="test_standby::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still",
+        schedules=200,
+    ),
+    mutant(
+        "a run that ends gives back whoever's claim there is",
+        ("release", replace("(home.epoch, home.run_id) == (mine.epoch, mine.run_id)", "True")),
+        killed_by="test_claims::test_a_run_that_was_taken_over_gives_nothing_back",
+    ),
+    mutant(
+        "a run that ends forgets the plan with the claim",
+        (
+            "release",
+            replace(
+                "replace(home, run_id='', owner='')",
+                "replace(home, run_id='', owner='', number=-1, plan_id='')",
+            ),
+        ),
+        killed_by="test_standby::test_a_standby_takes_over_at_once_when_the_claim_is_given_back",
+        schedules=100,
+    ),
+    mutant(
+        "a header that is created with the last plan is at it already",
+        (
+            "stamp",
+            replace(
+                "(last.number - 1, last.previous_id) if last.previous_id else (last.number, last.plan_id)",
+                "(last.number, last.plan_id)",
+            ),
+        ),
+        killed_by="test_layout::test_a_change_enters_whatever_crashes_meanwhile",
+    ),
+    mutant(
+        "the home record is read before the commits",
+        ("claim", swap("commits = read_commits()", "home, _ = env.home.home(name)")),
+        killed_by="test_claims::test_commits_are_read_before_the_home_record",
+    ),
+    mutant(
+        "a heartbeat beats for a run that has lost the claim",
+        (
+            "Aggregation.beat",
+            replace(
+                "mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id)",
+                "mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id) or True",
+            ),
+        ),
+        killed_by="test_standby::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still",
+    ),
+    mutant(
+        "a run that was given the same epoch once more counts as a store that went back",
+        ("PlanLog.write", replace("stored.epoch >= before.epoch", "stored.epoch > before.epoch")),
+        killed_by="test_claims::test_a_run_that_has_another_ones_epoch_seals_nothing_and_says_that_it_was_superseded",
+    ),
+    mutant(
+        "a claim is given back while a commit is under way",
+        ("Aggregation.leave", drop("self.env.commits.leave()")),
+        killed_by="test_commits_in_background::test_a_run_that_ends_gives_its_claim_back_when_its_commit_is_acknowledged",
     ),
 )

@@ -1,170 +1,309 @@
-"""The compare-and-set of each store."""
+"""Stores of states, tables and files, and the write-ahead log."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from tests.lab.mutants.edits import argument, before, drop, replace, text
 from tests.lab.mutants.mutant import mutant
 
 MUTANTS: Final = (
     mutant(
         "memory compares epochs alone when a home record is set",
         (
-            "adapters/memory/store.py",
-            "            if found.home == before:\n                found.home = after",
-            "            if (found.home and found.home.epoch) == (before and before.epoch):\n                found.home = after",
+            "MemoryStore.set_home",
+            replace("found.home == before", "(found.home and found.home.epoch) == (before and before.epoch)"),
         ),
-        tests=(
-            "tests/contract/test_state_store.py::test_a_home_that_differs_in_any_field_is_not_replaced[memory-run_id]",
-        ),
-        unsimulated="not found by 500 schedules",
+        killed_by="test_state_store::test_a_home_that_differs_in_any_field_is_not_replaced[memory-run_id]",
     ),
     mutant(
         "memory compares no run ids of headers",
         (
-            "adapters/memory/store.py",
-            "            if found.header == before:\n                for",
-            "            if found.header == before or (\n                found.header and before and found.header.plan_id == before.plan_id and found.header.cursor == before.cursor\n            ):\n                for",
+            "MemoryStore.write",
+            replace(
+                "found.header == before",
+                "found.header == before or (found.header and before and (found.header.plan_id == before.plan_id) and (found.header.cursor == before.cursor))",
+            ),
         ),
-        tests=(
-            "tests/contract/test_state_store.py::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
-        ),
+        killed_by="test_state_store::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
         schedules=200,
     ),
     mutant(
         "memory writes rows before it compares",
         (
-            "adapters/memory/store.py",
-            "            if found.header == before:\n                for",
-            "            if found.header != before:\n                found.states.update((key, state) for key, state in rows if state is not None)\n            if found.header == before:\n                for",
+            "MemoryStore.write",
+            before(
+                "if found.header == before:",
+                "if found.header != before:\n    found.states.update(((key, state) for key, state in rows if state is not None))",
+            ),
         ),
-        tests=(
-            "tests/contract/test_state_store.py::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
-        ),
+        killed_by="test_state_store::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
         schedules=200,
     ),
     mutant(
         "memory drops the oldest plan that is to be kept",
-        ("adapters/memory/store.py", "if number < drop_below]:", "if number <= drop_below]:"),
-        tests=(
-            "tests/contract/test_state_store.py::test_plans_are_dropped_by_number_and_not_by_text[memory]",
-        ),
+        ("MemoryStore.set_home", replace("number < drop_below", "number <= drop_below")),
+        killed_by="test_state_store::test_plans_are_dropped_by_number_and_not_by_text[memory]",
         schedules=200,
     ),
     mutant(
-        "memory beats for a claim that was given back",
-        (
-            "adapters/memory/store.py",
-            "            if home is None or not run_id or (home.epoch, home.run_id) != (epoch, run_id):",
-            "            if home is None or (home.epoch, home.run_id) != (epoch, run_id):",
-        ),
-        tests=("tests/contract/test_state_store.py::test_nobody_holds_a_released_claim[memory]",),
-        unsimulated="not simulated: runs do not beat there",
-    ),
-    mutant(
         "memory replaces locations by equally old ones",
-        (
-            "adapters/memory/store.py",
-            "            if current is None or current.age < after.age:",
-            "            if current is None or current.age <= after.age:",
-        ),
-        tests=("tests/contract/test_state_store.py::test_locations_never_go_back[memory]",),
-        unsimulated="not simulated: nobody outside reads states there",
-    ),
-    mutant(
-        "memory keeps the view of a state that was deleted",
-        ("adapters/memory/store.py", "                        found.views.pop(key, None)\n", ""),
-        tests=(
-            "tests/contract/test_state_store.py::test_views_are_written_and_deleted_with_their_states[memory]",
-        ),
-        unsimulated="not simulated: no states with a view are deleted there",
+        ("MemoryStore.set_locations", replace("current.age < after.age", "current.age <= after.age")),
+        killed_by="test_state_store::test_locations_never_go_back[memory]",
     ),
     mutant(
         "SQLite compares before it has the write lock",
         (
-            "adapters/sqlite/file.py",
-            '"BEGIN IMMEDIATE" if write else "BEGIN")',
-            '"BEGIN" if write else "BEGIN")',
+            "SqliteFile.transaction",
+            replace("'BEGIN IMMEDIATE' if write else 'BEGIN'", "'BEGIN' if write else 'BEGIN'"),
         ),
-        tests=("tests/contract/test_state_store.py::test_competitors_never_win_together[sqlite]",),
-        unsimulated="not simulated: SQLite itself",
+        killed_by="test_state_store::test_competitors_never_win_together[sqlite]",
     ),
     mutant(
         "SQLite acknowledges what is not on disk",
         (
-            "adapters/sqlite/file.py",
-            '    connection.execute("PRAGMA synchronous = FULL")',
-            '    connection.execute("PRAGMA synchronous = NORMAL")',
+            "_prepare",
+            replace(
+                "connection.execute('PRAGMA synchronous = FULL')",
+                "connection.execute('PRAGMA synchronous = NORMAL')",
+            ),
         ),
-        tests=("tests/unit/stores/test_sqlite_store.py::test_its_settings_survive_a_power_failure",),
-        unsimulated="not simulated: SQLite itself",
+        killed_by="test_sqlite_store::test_its_settings_survive_a_power_failure",
     ),
     mutant(
         "SQLite writes states of a header that has changed",
         (
-            "adapters/sqlite/store.py",
-            "            current = _header(connection, cell)\n            if current != before:\n                return current\n            connection.executemany",
-            "            current = _header(connection, cell)\n            if current != before and (current is None or before is None or current.epoch != before.epoch):\n                return current\n            connection.executemany",
+            "SqliteStore.write",
+            replace(
+                "current != before",
+                "current != before and (current is None or before is None or current.epoch != before.epoch)",
+            ),
         ),
-        tests=(
-            "tests/contract/test_state_store.py::test_a_header_that_differs_in_any_field_refuses_rows[sqlite-None-run_id]",
-        ),
-        unsimulated="not simulated: SQLite itself",
-    ),
-    mutant(
-        "SQLite beats for a claim that was given back",
-        ("adapters/sqlite/store.py", " AND run_id = ? AND run_id <> ''\",", ' AND run_id = ?",'),
-        tests=("tests/contract/test_state_store.py::test_nobody_holds_a_released_claim[sqlite]",),
-        unsimulated="not simulated: SQLite itself",
+        killed_by="test_state_store::test_a_header_that_differs_in_any_field_refuses_rows[sqlite-None-run_id]",
     ),
     mutant(
         "SQLite drops the oldest plan that is to be kept",
-        ("adapters/sqlite/store.py", 'flow = ? AND number < ?"', 'flow = ? AND number <= ?"'),
-        tests=(
-            "tests/contract/test_state_store.py::test_plans_are_dropped_by_number_and_not_by_text[sqlite]",
-        ),
-        unsimulated="not simulated: SQLite itself",
+        ("SqliteStore.set_home", text("AND number <", "AND number <=")),
+        killed_by="test_state_store::test_plans_are_dropped_by_number_and_not_by_text[sqlite]",
     ),
     mutant(
         "SQLite sets the heartbeat back with the home record",
         (
-            "adapters/sqlite/store.py",
-            "after.number, after.plan_id, beat),",
-            "after.number, after.plan_id, 0),",
+            "SqliteStore.set_home",
+            replace(
+                "(flow, after.epoch, after.run_id, after.owner, after.number, after.plan_id, beat)",
+                "(flow, after.epoch, after.run_id, after.owner, after.number, after.plan_id, 0)",
+            ),
         ),
-        tests=("tests/contract/test_state_store.py::test_a_new_claim_keeps_the_heartbeat_counter[sqlite]",),
-        unsimulated="not simulated: SQLite itself",
+        killed_by="test_state_store::test_a_new_claim_keeps_the_heartbeat_counter[sqlite]",
     ),
     mutant(
-        "SQLite keeps the view of the state before",
+        "Redis reads the header before the states alone",
         (
-            "adapters/sqlite/store.py",
-            'DO UPDATE SET state = excluded.state, shown = excluded.shown"',
-            'DO UPDATE SET state = excluded.state"',
+            "RedisStore.read",
+            replace(
+                "(told if before == after else before, states, told)",
+                "(told if before == after else before, states, before)",
+            ),
         ),
-        tests=("tests/contract/test_state_store.py::test_rows_without_a_view_show_nothing[sqlite]",),
-        unsimulated="not simulated: SQLite itself",
+        killed_by="test_redis_store::test_a_write_between_two_round_trips_of_a_read_is_seen",
+        servers=True,
     ),
     mutant(
-        "SQLite replaces locations by equally old ones",
+        "Redis replaces the header before the rows",
         (
-            "adapters/sqlite/store.py",
-            "            if current is not None and current.age >= after.age:",
-            "            if current is not None and current.age > after.age:",
+            "scripts:_ROWS",
+            text("return fields\nend\nlocal", "return fields\nend\nreplace(KEYS[1], 7)\nlocal"),
         ),
-        tests=("tests/contract/test_state_store.py::test_locations_never_go_back[sqlite]",),
-        unsimulated="not simulated: SQLite itself",
+        killed_by="test_redis_store::test_keys_of_another_program_are_not_overwritten",
+        servers=True,
     ),
     mutant(
-        "SQLite forgets a home record with its heartbeat, not its plans",
+        "Redis compares all fields of a record but the last",
         (
-            "adapters/sqlite/store.py",
-            '            for table in ("homes", "plans"):',
-            '            for table in ("homes",):',
+            "scripts:_record",
+            text("record, first)\n  for i = 1, #fields do", "record, first)\n  for i = 1, #fields - 1 do"),
         ),
-        tests=(
-            "tests/contract/test_state_store.py::test_what_was_forgotten_is_as_if_it_had_never_been[sqlite]",
+        killed_by="test_state_store::test_a_header_that_differs_in_any_field_refuses_rows[redis-None-cursor]",
+        servers=True,
+    ),
+    mutant(
+        "Redis drops the oldest plan that is to be kept",
+        ("SET_HOME", text(" if number <", " if number <=")),
+        killed_by="test_state_store::test_plans_are_dropped_by_number_and_not_by_text[redis]",
+        servers=True,
+    ),
+    mutant(
+        "Redis sets a home before it compares",
+        (
+            "SET_HOME",
+            text(
+                "-- The home is replaced last: it is the only record that a retry compares, so it must not be ahead of the plans.\nlocal current = read_record(KEYS[1]",
+                "local current = read_record(KEYS[1])\nreplace(KEYS[1], 6",
+            ),
         ),
-        unsimulated="not simulated: SQLite itself",
+        killed_by="test_state_store::test_a_home_that_differs_in_any_field_is_not_replaced[redis-run_id]",
+        servers=True,
+    ),
+    mutant(
+        "Cassandra believes that a write without an answer was done",
+        ("CassandraStore.write", replace("current = self._header(flow, stage, part)", "return after")),
+        ("CassandraStore.write", drop("if current == before != after:", "return current")),
+        killed_by="test_cassandra_store::test_a_lost_request_was_not_done_and_may_be_sent_again",
+        servers=True,
+    ),
+    mutant(
+        "Cassandra takes a write without an answer for one that was not done",
+        ("CassandraStore.write", replace("current = self._header(flow, stage, part)", "raise")),
+        ("CassandraStore.write", drop("if current == before != after:", "return current")),
+        killed_by="test_cassandra_store::test_a_lost_answer_is_resolved_by_a_serial_read",
+        servers=True,
+    ),
+    mutant(
+        "Cassandra reads headers at quorum",
+        ("CassandraStore.headers", argument("serial", "")),
+        killed_by="test_cassandra_store::test_what_decides_is_read_and_written_at_serial_consistency",
+        servers=True,
+    ),
+    mutant(
+        "Cassandra reads the header once",
+        (
+            "CassandraStore.read",
+            replace(
+                "(first, [found.get(key) for key in keys], self._header(flow, stage, part))",
+                "(first, [found.get(key) for key in keys], first)",
+            ),
+        ),
+        killed_by="test_cassandra_store::test_a_write_between_the_reads_of_a_header_is_seen",
+        servers=True,
+    ),
+    mutant(
+        "Cassandra drops the oldest plan that is to be kept",
+        (
+            "Statements.__init__",
+            replace(
+                "f'DELETE FROM {flows} WHERE {_FLOW} AND plan_number < ?'",
+                "f'DELETE FROM {flows} WHERE {_FLOW} AND plan_number <= ?'",
+            ),
+        ),
+        killed_by="test_state_store::test_plans_are_dropped_by_number_and_not_by_text[cassandra]",
+        servers=True,
+    ),
+    mutant(
+        "the header of a table's state partition is written before its rows",
+        (
+            "flush",
+            replace(
+                "added, remembered = sink.flush(given)",
+                "persist(store, transition, plan_id, stage, part, [], before)\nadded, remembered = sink.flush(given)\ndel remembered",
+            ),
+        ),
+        ("flush", drop("persist(store, transition, plan_id, stage, part, [(FLUSHED, remembered)], before)")),
+        killed_by="protocol/test_tables::test_two_crashes_in_a_row",
+        schedules=500,
+    ),
+    mutant(
+        "a redo does not ask the table whether it has the rows of the plan",
+        ("TableSink.flush", replace("head.number is not None and head.number >= flush.number", "False")),
+        (
+            "TableSink._check_number",
+            replace("expected is not None and (number is None or number < expected)", "False"),
+        ),
+        killed_by="test_sink::test_a_flush_is_added_once",
+        schedules=500,
+    ),
+    mutant(
+        "a run that claims a flow does not shut older runs out of its table",
+        (
+            "TableSink.claim",
+            replace(
+                "{part: replace(head, epoch=claim.epoch, run=mine) for part, head in heads.items()}", "heads"
+            ),
+        ),
+        ("TableSink._check_owner", replace("epoch < flush.epoch", "False")),
+        killed_by="test_sink::test_an_older_run_adds_nothing",
+        schedules=500,
+    ),
+    mutant(
+        "a table that went back in time is written on",
+        (
+            "TableSink._check_number",
+            replace("expected is not None and (number is None or number < expected)", "False"),
+        ),
+        killed_by="test_sink::test_a_table_that_went_back_in_time_stops",
+        schedules=500,
+    ),
+    mutant(
+        "of two compactions at once both succeed",
+        (
+            "ParquetStorage.replace",
+            replace("markers = _other_files(snapshot, [part])", "markers: dict[str, int] = {}"),
+        ),
+        killed_by="test_table_storage::test_of_two_compactions_at_once_one_begins_again[delta]",
+        schedules=1500,
+    ),
+    mutant(
+        "an overwrite stays the last thing done though rows were read since",
+        ("Overwrite.after", replace("self.step == 'given_up' or reads", "self.step == 'given_up'")),
+        killed_by="test_overwrites_that_stop::test_the_same_command_again_replaces_nothing_and_after_another_load_it_does",
+    ),
+    mutant(
+        "rows that are read after an overwrite was decided are staged",
+        ("Overwrite.under_way", replace("('begun', 'staged')", "('begun', 'staged', 'decided')")),
+        killed_by="test_overwrites_that_stop::test_the_same_command_again_replaces_nothing_and_after_another_load_it_does",
+    ),
+    mutant(
+        "a chunk of other content is skipped",
+        (
+            "ChunkInfo.says_the_same",
+            replace("(self.crc32, self.content_hash) == (other.crc32, other.content_hash)", "True"),
+        ),
+        killed_by="test_chunk::test_another_chunk_is_not",
+    ),
+    mutant(
+        "a vacuum deletes before it says so",
+        (
+            "ChunkTable._vacuum",
+            before("done = head.vacuumed is not None and head.vacuumed >= below", "self._drop(part, below)"),
+        ),
+        killed_by="test_table_storage::test_a_vacuum_deletes_what_a_compaction_has_replaced[chunks]",
+    ),
+    mutant(
+        "a file that was written to while it was looked at is taken as it is",
+        ("FirstLook.finish", replace("after != self._before or self._size != after[2]", "False")),
+        killed_by="logs/test_files::test_a_file_that_is_written_to_while_it_is_looked_at_is_refused",
+    ),
+    mutant(
+        "of contents that are read the last one is forgotten",
+        ("_hashes", replace("len(text)", "len(text) - HASH_DIGITS")),
+        killed_by="protocol/test_files::test_each_row_counts_once_and_a_second_load_adds_nothing",
+    ),
+    mutant(
+        "what a kill left in memory is published without being synced",
+        ("_find_ends", drop("files.sync(segments[-1].name)")),
+        killed_by="wal/test_crashes::test_what_a_kill_left_in_memory_is_durable_before_anything_is_built_on_it",
+    ),
+    mutant(
+        "one record that is missing between segments is not missed",
+        ("_losses", replace("segment.base > expected", "segment.base > expected + 1")),
+        killed_by="test_strange_files::test_a_single_record_that_is_missing_between_two_segments_is_missed",
+    ),
+    mutant(
+        "a group is acknowledged before it is synced",
+        ("Tail.append", drop("self._files.sync(segment.name)")),
+        killed_by="wal/test_crashes::test_a_crash_at_every_call",
+    ),
+    mutant(
+        "a wrong checksum at the head of a group is a torn tail",
+        (
+            "_judge",
+            replace("damaged(files, segment, at, 'the head of a group has a wrong checksum')", "TornTail"),
+        ),
+        killed_by="wal/test_log::test_a_changed_bit_anywhere_is_an_error_and_nothing_is_skipped",
+    ),
+    mutant(
+        "what was published is not saved before segments are deleted",
+        ("WriteAheadLog.trim", drop("self.save()")),
+        killed_by="wal/test_log::test_a_full_log_says_so_and_has_room_again_after_publishing",
     ),
 )

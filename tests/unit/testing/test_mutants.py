@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import ast
+import re
+from dataclasses import replace as changed
 from pathlib import Path
 
 import pytest
 
-from tests.lab.mutants.__main__ import is_known, main, tables_of
-from tests.lab.mutants.catalogue import ALL
-from tests.lab.mutants.injection import TREE, misplaced
+from tests.lab.mutants.__main__ import is_known, main
+from tests.lab.mutants.catalogue import ALL, CATALOGUE, QUICK
+from tests.lab.mutants.edits import (
+    MisplacedError,
+    Operation,
+    Package,
+    argument,
+    before,
+    body,
+    drop,
+    negate,
+    replace,
+    swap,
+    text,
+    unguard,
+)
+from tests.lab.mutants.injection import PACKAGE, code_of, copied, misplaced
 from tests.lab.mutants.ledger import (
     BY_SIMULATOR,
     BY_TESTS,
     PAGE,
     Judgement,
-    files_of,
     gaps,
     page_with,
     read_ledger,
@@ -23,112 +38,164 @@ from tests.lab.mutants.ledger import (
 )
 from tests.lab.mutants.mutant import Mutant, mutant
 
-KILLS = "tests/unit/test_chain.py::test_epochs_are_stored_plus_one"
+KILLS = "test_chain::test_epochs_are_stored_plus_one"
+SOURCE = '''
+class Marks:
+    @property
+    def size(self) -> int:
+        return 1
+
+    def accept(self, lane: int, *, strict: bool = False) -> bool:
+        """Take it."""
+        if lane < 0 and not strict:
+            raise ValueError(f"lane {lane} of {self.size}")
+        self.add(lane, at=self.size)
+        self.count += 1  # counted
+        return True
+
+LIMIT = 32
+'''
 
 
-def judged(
-    one: Mutant, killed_by: str | None = "tests/unit/test_x.py::test_y", seconds: float = 1.0
-) -> Judgement:
-    return Judgement(one.name, one.digest, BY_TESTS, killed_by, seconds, "python -m pytest", "abc")
+def judged(one: Mutant, killed_by: str | None = KILLS) -> Judgement:
+    return Judgement(one.name, one.digest, BY_TESTS, killed_by, 1.0, "abc", "")
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
-def test_every_text_stands_where_it_is_replaced_and_what_comes_of_it_compiles(one: Mutant) -> None:
-    assert misplaced(one) == []
+def test_every_mutant_can_be_put_into_the_package() -> None:
+    """Otherwise the text says what to do."""
+    assert "\n".join(text for one in ALL if (text := misplaced(one))) == ""
 
 
 def test_every_mutant_has_a_name_of_its_own_and_says_what_kills_it() -> None:
     assert len({one.name for one in ALL}) == len(ALL)
-    assert [one.name for one in ALL if not one.tests and not one.schedules] == []
-    named = {test for one in ALL for test in one.tests}
-    assert [test for test in sorted(named) if "::" not in test] == [], "single tests, not files"
-
-
-def test_the_tests_that_are_named_are_there() -> None:
-    texts: dict[str, str] = {}
-    missing = []
-    for test in {test for one in ALL for test in one.tests}:
-        file, _, name = test.partition("::")
-        text = texts.setdefault(file, Path(TREE, file).read_text())
-        if f"def {name.partition('[')[0].rpartition('::')[2]}(" not in text:
-            missing.append(test)
-    assert sorted(missing) == []
+    assert [one.name for one in ALL if not one.tests] == []
+    assert QUICK - {one.name for one in ALL if not one.servers} == set()
 
 
 def test_all_of_them_have_been_judged_and_none_survived() -> None:
     assert gaps(read_ledger(), ALL) == [], "run make mutants"
 
 
-def test_the_page_has_the_tables_of_the_ledger() -> None:
-    known, page = read_ledger(), PAGE.read_text()
-    assert page_with(page, tables_of(known)) == page, (
-        "run make mutants, or python -m tests.lab.mutants --tables"
-    )
+def test_the_page_has_the_table_of_the_ledger() -> None:
+    page = PAGE.read_text()
+    assert page_with(page, {"mutants": table(CATALOGUE, read_ledger())}) == page, "run make mutants"
+
+
+@pytest.mark.parametrize(
+    ("operation", "gone", "there"),
+    [
+        (replace("lane<0", "lane <= 0"), "lane < 0", "if lane <= 0 and (not strict):"),
+        (
+            replace("self.count += 1", "self.count = 1"),
+            "self.count += 1",
+            "self.count = 1\n        return True",
+        ),
+        (replace("if lane < 0 and not strict:", "if lane:"), "strict:\n", "if lane:\n            raise"),
+        (argument("at", "0"), "at=self.size", "self.add(lane, at=0)"),
+        (argument("at", ""), "at=self.size", "self.add(lane)"),
+        (replace("self.add(...)", "min(..., 0)"), "'''", "min(self.add(lane, at=self.size), 0)"),
+        (drop("if ...:"), "raise", "self.add("),
+        (drop("if lane < 0 and not strict:", "return True"), "raise", "self.count += 1\n"),
+        (
+            before("return True", "self.add(0)"),
+            "'''",
+            "self.count += 1\n        self.add(0)\n        return True",
+        ),
+        (swap("self.count += 1", "return True"), "'''", "return True\n        self.count += 1"),
+        (negate("lane < 0"), "if lane", "if not lane < 0 and"),
+        (unguard("if lane < 0 and not strict:"), "if lane", '"""\n        raise'),
+        (body("return False"), "return True", "bool:\n        return False"),
+        (text("lane ", "way "), "'lane ", "f'way {lane} of"),
+    ],
+    ids=lambda one: one.text if isinstance(one, Operation) else "",
+)
+def test_an_operation_changes_a_function_and_nothing_else(
+    operation: Operation, gone: str, there: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "marks.py"
+    file.write_text(SOURCE)
+    (found,) = Package(tmp_path).mutated([("Marks.accept", operation)]).values()
+    assert there in found
+    assert gone not in found
+    ast.parse(found)
+    assert found.startswith(SOURCE.partition("    def accept")[0])
+    assert found.endswith("\nLIMIT = 32\n")
+
+
+@pytest.mark.parametrize(
+    ("place", "operation", "said"),
+    [
+        ("Marks.gone", body("pass"), "Marks.gone is not in the package"),
+        ("LIMIT", replace("32", "33"), "LIMIT is in a.py, b.py"),
+        ("c:LIMIT", replace("32", "33"), "c:LIMIT is not in the package"),
+        ("Marks.accept", replace("lane", "0"), "Marks.accept: `lane` stands there 3 times"),
+        ("Marks.accept", drop("self.count -= 1"), "`self.count -= 1` stands there 0 times"),
+        ("Marks.accept", replace("True", "True"), "nothing changes there"),
+    ],
+)
+def test_what_is_gone_or_ambiguous_is_said(
+    place: str, operation: Operation, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text(SOURCE)
+    (tmp_path / "b.py").write_text("LIMIT = 32\n")
+    with pytest.raises(MisplacedError, match=re.escape(said)):
+        Package(tmp_path).mutated([(place, operation)])
+    assert "LIMIT = 33" in next(iter(Package(tmp_path).mutated([("b:LIMIT", replace("32", "33"))]).values()))
 
 
 def test_what_was_changed_since_or_survived_has_to_be_judged_again() -> None:
-    one = mutant("one", ("chain.py", "new", "old"), tests=("tests/x.py::test_y",))
-    other = mutant("one", ("chain.py", "new", "other"), tests=("tests/x.py::test_y",))
-    assert gaps({("one", BY_TESTS): judged(one)}, [one]) == []
-    assert gaps({("one", BY_TESTS): judged(one)}, [other]) == ["one: not judged by tests as it is now"]
+    one = mutant("one", ("MAX_LINKS", replace("32", "31")), killed_by=KILLS)
+    moved = mutant("one", ("chain:MAX_LINKS", replace("32", "31")), killed_by=KILLS)
+    other = mutant("one", ("MAX_LINKS", replace("32", "30")), killed_by=KILLS)
+    known = {("one", BY_TESTS): changed(judged(one), code=code_of(one, by_tests=True))}
+    assert gaps(known, [one]) == gaps(known, [moved]) == []
+    assert gaps(known, [other]) == gaps({}, [one]) == ["one: not judged by tests as it is now"]
     assert gaps({("one", BY_TESTS): judged(one, None)}, [one]) == ["one: survived tests"]
-    assert gaps({}, [one]) == ["one: not judged by tests as it is now"]
+    assert is_known(one, BY_TESTS, known)
+    assert is_known(moved, BY_TESTS, known)
+    assert not is_known(other, BY_TESTS, known)
+    assert not is_known(one, BY_TESTS, {("one", BY_TESTS): judged(one)}), "the code has changed"
 
 
+@pytest.mark.release
 def test_a_survivor_fails_the_build_and_one_that_a_test_kills_does_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = "return 0 if leader_epoch is None or leader_epoch < 0 else leader_epoch + 1"
-    killed = mutant("no epoch is one", ("chain.py", text, "return leader_epoch or 0"), tests=(KILLS,))
-    kept = mutant(
-        "other words", ("chain.py", "As error texts name it.", "As errors name it."), tests=(KILLS,)
-    )
+    killed = mutant("no epoch is one", ("stored_epoch", body("return leader_epoch or 0")), killed_by=KILLS)
+    kept = mutant("more links", ("MAX_LINKS", replace("32", "33")), killed_by=KILLS)
+    gone = mutant("gone", ("stored_epoch", drop("pass")), killed_by="test_chain::test_gone")
     monkeypatch.setattr("tests.lab.mutants.__main__.CATALOGUE", {"some": (killed, kept)})
     monkeypatch.setattr("tests.lab.mutants.__main__.write", lambda _: None)
     monkeypatch.setattr("tests.lab.mutants.__main__.write_ledger", lambda *_: None)
     assert main([]) == 1
     told = capsys.readouterr().out
     assert f"no epoch is one: {KILLS}" in told
-    assert "other words: SURVIVED" in told
-    assert told.endswith("1 survived\n  other words (tests)\n")
-
-
-def test_a_text_that_is_gone_fails_the_build(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    gone = mutant("a text that is gone", ("chain.py", "no such text", ""), tests=(KILLS,))
+    assert "more links: SURVIVED" in told
+    assert told.endswith("1 survived\n  more links (tests)\n")
     monkeypatch.setattr("tests.lab.mutants.__main__.CATALOGUE", {"some": (gone,)})
     assert main([]) == 1
-    assert "stands there 0 times" in capsys.readouterr().out
+    assert "mutant 'gone': stored_epoch: `pass` stands there 0 times" in capsys.readouterr().out
 
 
-def test_every_mutant_is_simulated_or_says_why_not() -> None:
-    assert [one.name for one in ALL if one.schedules and one.unsimulated] == []
-    assert [one.name for one in ALL if not one.schedules and not one.unsimulated] == []
-    one = mutant("x", ("chain.py", "a", "b"), tests=(KILLS,), unsimulated="not simulated: Redis itself")
-    assert "not simulated: Redis itself" in table([one], {})
+@pytest.mark.release
+def test_the_simulator_finds_a_bug_in_a_copy_and_several_processes_tell_the_same() -> None:
+    """The first violation by seed, and the counts of all schedules up to it."""
+    (one,) = (one for one in ALL if one.name == "the first stage is persisted first")
+    before = {file: file.read_text() for file in PACKAGE.rglob("applying.py")}
+    with copied() as copy, copy.injected(one.edits):
+        alone, together = (copy.simulated(schedules=1_000, jobs=jobs) for jobs in (1, 2))
+    assert "downstream states before upstream ones" in alone.output
+    assert alone.seed is not None
+    told = [re.sub(r" in [\d.]+ s: \d+ a second", "", found.output) for found in (alone, together)]
+    assert told[0] == told[1]
+    assert {file: file.read_text() for file in before} == before
 
 
-def test_a_judgement_holds_as_long_as_the_mutant_its_files_and_its_tests_stay_as_they_are() -> None:
-    one = mutant("x", ("chain.py", "MAX_LINKS = 32\n", "MAX_LINKS = 31\n"), tests=(KILLS,), schedules=1)
-    known = {
-        (one.name, by): replace(judged(one), by=by, files=files_of(one, by))
-        for by in (BY_TESTS, BY_SIMULATOR)
-    }
-    for (name, by), judgement in known.items():
-        assert is_known(one, by, known)
-        changes = (
-            replace(judgement, digest="x"),
-            replace(judgement, files="x"),
-            replace(judgement, killed_by=None),
-        )
-        assert not any(is_known(one, by, {(name, by): changed}) for changed in changes)
-    assert not is_known(one, BY_TESTS, {})
-    assert files_of(one, BY_TESTS) != files_of(one, BY_TESTS, ["tests/unit/test_imports.py::test_x"])
-
-
-def test_the_seed_of_a_judgement_is_that_of_the_schedule_that_found_it() -> None:
-    one = mutant("x", ("chain.py", "a", "b"))
-    assert judged(one, "once, seed 82").seed == 82
-    assert judged(one, None).seed is None
+def test_a_judgement_by_the_simulator_names_the_seed() -> None:
+    one = mutant("x", ("MAX_LINKS", replace("32", "31")), killed_by=KILLS, schedules=10)
+    found = changed(judged(one, "once, seed 82"), by=BY_SIMULATOR)
+    assert found.seed == 82
     assert judged(one).seed is None
+    assert "| some | 1 | 1 | 1 |" in table(
+        {"some": [one]}, {("x", BY_SIMULATOR): found, ("x", BY_TESTS): judged(one)}
+    )

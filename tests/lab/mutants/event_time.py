@@ -1,0 +1,163 @@
+"""Event time: what waits for it, what it lets pass, and which windows it closes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.lab.mutants.edits import argument, drop, replace
+from tests.lab.mutants.mutant import mutant
+
+MUTANTS: Final = (
+    mutant(
+        "what a writer states elsewhere is believed of a partition that is not read to its end",
+        ("KnownTimes.at", replace("if writer not in before.writers:", "if True:")),
+        ("KnownTimes.at", replace("found.unsure = True", "found.hear(writer, stated)")),
+        killed_by="test_event_time_worlds::test_small_worlds_give_what_their_facts_give",
+    ),
+    mutant(
+        "a writer is idle though its republishers are behind",
+        ("IdleWriters._is_behind", replace("bool(commits)", "False")),
+        killed_by="test_event_time_worlds::test_small_worlds_give_what_their_facts_give",
+    ),
+    mutant(
+        "a silent writer is taken to be as far as all others are now",
+        ("IdleWriters.find", replace("passed_ms - idle_ms", "passed_ms")),
+        killed_by="test_event_time_worlds::test_small_worlds_give_what_their_facts_give",
+    ),
+    mutant(
+        "a batch takes all that is at the frontier, of whatever partition",
+        (
+            "Frontier.limit_ms",
+            replace("self.at_ms if (topic, partition) <= self[1:] else self.at_ms - 1", "self.at_ms"),
+        ),
+        killed_by="test_event_time_worlds::test_small_worlds_give_what_their_facts_give",
+    ),
+    mutant(
+        "what comes on a lane after one that waits is taken before it",
+        ("Gate.take", replace("before_ms is None", "True")),
+        killed_by="test_gate::test_what_comes_after_one_that_waits_waits_with_it",
+    ),
+    mutant(
+        "a group commits what waits",
+        ("Plan.needed_offsets", replace("known[name].offset", "planned.stop")),
+        killed_by="test_held::test_the_group_has_committed_no_more_than_what_was_taken",
+    ),
+    mutant(
+        "a rebuild takes in silence what had not been taken",
+        (
+            "NextBatch._taken",
+            replace(
+                "min(frontier, limit) if frontier and limit else last.frontier",
+                "min(frontier, limit) if frontier and limit else frontier",
+            ),
+        ),
+        killed_by="test_event_time_order::test_live_is_a_naive_fold",
+    ),
+    mutant(
+        "a plan does not say how far it took inputs",
+        ("batch_plan", argument("frontier", "last.frontier")),
+        killed_by="test_plans_after_plans::test_a_plan_keeps_what_its_redo_needs_to_know",
+    ),
+    mutant(
+        "a late input waits for the frontier to move on",
+        ("Gate.__post_init__", replace("self.before.at_ms - 1", "self.before.at_ms")),
+        killed_by="test_static_tables::test_what_was_said_last_holds_at_all_times",
+    ),
+    mutant(
+        "a time from a clock that ran ahead moves event time at once",
+        ("believe_times", drop("if count < guard.confirmations:")),
+        killed_by="segment/test_event_times::test_a_wrong_clock_moves_nothing_until_others_agree_or_the_clock_has_come_there",
+    ),
+    mutant(
+        "one record too few confirms a jump",
+        ("StreamTime.observe", replace("guard.confirmations", "guard.confirmations - 1")),
+        killed_by="test_stream_time::test_after_a_long_silence_stream_time_follows_those_who_agree",
+    ),
+    mutant(
+        "a heartbeat moves stream time back",
+        ("StreamTime.advance", replace("to_ms > self.now_ms", "to_ms != self.now_ms")),
+        killed_by="test_stream_time::test_from_outside_it_is_moved_forward_only_and_past_the_guard",
+    ),
+    mutant(
+        "the partition that is ahead decides how far event time has come",
+        (
+            "frontier_of",
+            replace(
+                "min((Frontier(one.watermark_ms, *one[:2]) for one in waited_for if one.watermark_ms is not None))",
+                "max((Frontier(one.watermark_ms, *one[:2]) for one in waited_for if one.watermark_ms is not None))",
+            ),
+        ),
+        killed_by="segment/test_event_times::test_the_frontier_is_the_watermark_of_the_partition_that_is_behind",
+    ),
+    mutant(
+        "a writer is idle in a partition that is not read to its end",
+        ("IdleWriters.find", drop("if offset < bounds[tp].stable_end:")),
+        killed_by="test_idle::test_a_partition_that_is_not_read_to_its_end_says_nothing",
+    ),
+    mutant(
+        "only the first republisher has to have passed on what there was",
+        ("IdleWriters._passed", replace("known.hops[1:]", "()")),
+        killed_by="test_idle::test_it_is_waited_for_while_any_republisher_is_behind_in_any_partition",
+    ),
+    mutant(
+        "a window that closes now takes one more record",
+        (
+            "WindowedAggregate._into_all",
+            replace("self._closes(span) > now_ms", "self._closes(span) >= now_ms"),
+        ),
+        killed_by="test_windows::test_a_tumbling_window_closes_with_the_record_that_passes_its_end_and_lateness",
+    ),
+    mutant(
+        "a record is folded before what it closes is closed",
+        ("WindowedAggregate.accept", drop("self._close_due()")),
+        killed_by="test_windows::test_a_tumbling_window_closes_with_the_record_that_passes_its_end_and_lateness",
+    ),
+    mutant(
+        "a session may be joined when it closes",
+        (
+            "WindowedAggregate._into_session",
+            replace("self._closes(span) <= now_ms", "self._closes(span) < now_ms"),
+        ),
+        killed_by="test_windows::test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness",
+    ),
+    mutant(
+        "a window that was extended is not listed again",
+        ("WindowedAggregate._close", drop("self._timetable.remind(row, at_ms)")),
+        killed_by="test_windows::test_a_prolonged_session_closes_behind_those_that_end_before_it",
+    ),
+    mutant(
+        "timers of one moment are counted as without end though records come in between",
+        ("TimedAggregate.accept", drop("key.reached_ms, key.back = (None, 0)")),
+        killed_by="test_timers::test_with_each_record_of_its_key_a_timer_may_go_back_anew",
+    ),
+    mutant(
+        "duplicates exactly an interval apart are forwarded",
+        (
+            "Deduplicate.accept",
+            replace(
+                "abs(sighting.timestamp_ms - record.timestamp_ms) <= self._interval_ms",
+                "abs(sighting.timestamp_ms - record.timestamp_ms) < self._interval_ms",
+            ),
+        ),
+        killed_by="test_deduplicate::test_the_kip_s_timelines",
+    ),
+    mutant(
+        "an older epoch begins again",
+        ("StaleSequences._decide", replace("epoch < seen.epoch", "epoch < seen.epoch - 1")),
+        killed_by="test_sequences::test_a_producers_epoch_is_its_own",
+    ),
+    mutant(
+        "a sibling may come again on its lane",
+        (
+            "SqeReplays._take_sibling",
+            replace("record.spot.position <= passed.position", "record.spot.position < passed.position"),
+        ),
+        killed_by="test_replays::test_siblings_of_one_source_offset_pass_once_each",
+    ),
+    mutant(
+        "roots of topics that were created again are one",
+        ("RootReplays._find", replace("self._exact or mark.topic_id == topic_id", "True")),
+        killed_by="test_root_replays::test_a_root_created_again_starts_fresh_but_not_for_kuka",
+        schedules=300,
+    ),
+)
