@@ -12,9 +12,9 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sqe_chain.runtime.process import ProcessIdentity
-
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_START_TIME_FIELD = 19
+"""Index of the start time in /proc/PID/stat, counted from the state (proc(5): fields 22 and 3)."""
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 
@@ -44,8 +44,8 @@ class Owner:
 def this_process() -> Owner:
     """This process."""
     boot, namespace = _boot()
-    identity = ProcessIdentity.of(os.getpid())
-    return Owner(socket.gethostname(), boot, namespace, os.getpid(), identity.started if identity else 0)
+    found = state_and_start(os.getpid())
+    return Owner(socket.gethostname(), boot, namespace, os.getpid(), found[1] if found else 0)
 
 
 def is_dead(owner: str) -> bool:
@@ -59,14 +59,20 @@ def is_dead(owner: str) -> bool:
     """
     try:
         known = Owner(**json.loads(owner))
-        identity = ProcessIdentity(int(known.pid), int(known.started))
+        pid, started = int(known.pid), int(known.started)
     except (ValueError, TypeError):
         return False
     mine = this_process()
     where = (known.host, known.boot, known.namespace)
-    if not all(where) or not identity.started or where != (mine.host, mine.boot, mine.namespace):
+    if not all(where) or not started or where != (mine.host, mine.boot, mine.namespace):
         return False
-    return not identity.alive()
+    return not is_alive(pid, started)
+
+
+def is_alive(pid: int, started: int) -> bool:
+    """Whether the process with this id and start time is running or paused. A zombie counts as dead."""
+    found = state_and_start(pid)
+    return found is not None and found[1] == started and found[0] not in "ZX"
 
 
 def _boot() -> tuple[str, str]:
@@ -75,3 +81,14 @@ def _boot() -> tuple[str, str]:
         return _BOOT_ID.read_text(encoding="ascii").strip(), os.readlink(_PID_NAMESPACE)  # noqa: PTH115 - no path
     except OSError:
         return "", ""
+
+
+def state_and_start(pid: int) -> tuple[str, int] | None:
+    """State letter and start time of a process; None if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The command's name, in parentheses, may contain spaces and parentheses.
+    fields = text[text.rindex(")") + 2 :].split()
+    return fields[0], int(fields[_START_TIME_FIELD])

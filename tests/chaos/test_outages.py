@@ -14,8 +14,8 @@ import redis
 
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.ext.dev import KafkaServer, RedisServer
+from sqe_chain.ext.dev.process import wait_until
 from sqe_chain.ports import Commit
-from sqe_chain.runtime.process import wait_until
 from tests.support.brokers import Admin, restore_backup_afterwards, second_broker
 from tests.support.service_processes import ServiceProcess
 from tests.support.totals_deployment import TotalsDeployment

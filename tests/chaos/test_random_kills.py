@@ -22,7 +22,7 @@ from services.expected import expected
 from services.reports import reports
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.ext.dev import KafkaServer, RedisServer
-from sqe_chain.runtime.process import wait_until
+from sqe_chain.ext.dev.process import wait_until
 from tests.support.service_processes import KILLED, ROOT, ServiceProcess
 from tests.support.waiting import PATIENCE_S
 

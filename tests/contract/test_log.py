@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import ConfigurationError, OutputRefused, OutputTooLarge, TruncatedInput
+from sqe_chain.ext.dev.process import wait_until
 from sqe_chain.ports import Bounds, Commit, Log, Output, Range
-from sqe_chain.runtime.process import wait_until
 from tests.support.waiting import PATIENCE_S, eventually
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import parse_head
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.ext.dev import KafkaServer, RedisServer
+from sqe_chain.ext.dev.process import wait_until
 from sqe_chain.ports import Range
-from sqe_chain.runtime.process import wait_until
 from tests.support.event_log import EventLog, Line
 from tests.support.loaded_command import COMMAND, finished, start
 from tests.support.ports import own_port

@@ -21,8 +21,8 @@ import pytest
 
 from sqe_chain import Flow, run, states
 from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.ext.dev.process import spawn, wait_until
 from sqe_chain.ext.wal import epoch_of, log_of, sequence_of
-from sqe_chain.runtime.process import spawn, wait_until
 from tests.support.ports import own_port
 from tests.support.service_processes import ROOT
 from tests.support.waiting import PATIENCE_S, eventually

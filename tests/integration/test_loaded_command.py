@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sqe_chain.runtime.process import ProcessIdentity, wait_until
+from sqe_chain.ext.dev.process import ProcessIdentity, wait_until
 from tests.support.loaded_command import COMMAND, finished, start
 from tests.support.service_processes import ROOT
 from tests.support.waiting import PATIENCE_S

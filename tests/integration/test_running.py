@@ -18,7 +18,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow, read, run, running, states, wrap
 from sqe_chain.adapters.kafka import KafkaLog
-from sqe_chain.runtime.process import wait_until
+from sqe_chain.ext.dev.process import wait_until
 from tests.support.waiting import PATIENCE_S
 
 IN_PROCESS, WORKERS, SPARK = 'engine="inprocess"', 'engine="inprocess", workers=2', 'engine="spark"'

@@ -21,7 +21,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain import wrap
 from sqe_chain.adapters.kafka import KafkaLog
-from sqe_chain.runtime.process import ProcessIdentity, wait_until
+from sqe_chain.ext.dev.process import ProcessIdentity, wait_until
 from tests.support.waiting import PATIENCE_S
 
 COMMAND = Path(sys.executable).with_name("sqe-chain")

@@ -12,7 +12,7 @@ import confluent_kafka.admin
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 
 from sqe_chain.ext.dev import KafkaServer, RedisServer
-from sqe_chain.runtime.process import wait_until
+from sqe_chain.ext.dev.process import wait_until
 from tests.support.ports import own_port
 from tests.support.waiting import PATIENCE_S
 

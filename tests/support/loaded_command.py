@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Final
 
-from sqe_chain.runtime.process import ProcessIdentity, wait_until
+from sqe_chain.ext.dev.process import ProcessIdentity, wait_until
 
 COMMAND: Final = Path(sys.executable).with_name("sqe-chain")
 

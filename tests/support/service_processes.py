@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 
 from services.demo.process import members_of_session
 from sqe_chain.adapters.kafka import KafkaLog
-from sqe_chain.runtime.process import wait_until
+from sqe_chain.ext.dev.process import wait_until
 from tests.support.event_log import EventLog, Line
 from tests.support.loaded_command import start
 from tests.support.waiting import PATIENCE_S

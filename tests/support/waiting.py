@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sqe_chain.errors import Unavailable
-from sqe_chain.runtime.process import wait_until
+from sqe_chain.ext.dev.process import wait_until
 
 PATIENT = "timeout_s=300&connect_timeout_s=300"
 """Parameters of a store's address for the same machine."""

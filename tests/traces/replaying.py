@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.ext.dev.process import wait_until
 from sqe_chain.ports import NO_LIMIT, Locations, Range, StateStore
-from sqe_chain.runtime.process import wait_until
 from tests.support.brokers import Admin
 from tests.support.waiting import PATIENCE_S
 from tests.traces.recording import READS, Call, Failure, Recording, Trace, content_of

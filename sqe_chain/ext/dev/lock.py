@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqe_chain.errors import Unavailable
-from sqe_chain.runtime.process import wait_until
+from sqe_chain.ext.dev.process import wait_until
 
 
 @contextmanager

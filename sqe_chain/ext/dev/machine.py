@@ -15,9 +15,9 @@ from sqe_chain.ext.dev.cassandra import CassandraServer
 from sqe_chain.ext.dev.kafka import KafkaServer
 from sqe_chain.ext.dev.lock import exclusive
 from sqe_chain.ext.dev.packages import KINDS
+from sqe_chain.ext.dev.process import ProcessIdentity
 from sqe_chain.ext.dev.redis import RedisServer
 from sqe_chain.ext.dev.server import port_is_free
-from sqe_chain.runtime.process import ProcessIdentity
 
 DEFAULT_KINDS = ("kafka", "redis")
 """What `up` starts by default."""

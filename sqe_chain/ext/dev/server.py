@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from sqe_chain.errors import ConfigurationError, Unavailable
-from sqe_chain.runtime.process import ProcessIdentity, spawn, wait_until
+from sqe_chain.ext.dev.process import ProcessIdentity, spawn, wait_until
 
 HOST = "127.0.0.1"
 

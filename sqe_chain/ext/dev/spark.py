@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from sqe_chain.engines.java import java
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.dev.process import ProcessIdentity
 from sqe_chain.ext.dev.server import HOST, Server
-from sqe_chain.runtime.process import ProcessIdentity
 
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 

@@ -26,9 +26,9 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.cli import rebuild, run
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ChainError
+from sqe_chain.ext.dev.process import wait_until
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.runtime.process import wait_until
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from sqe_chain.cli.panel import LivePanel, panel
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.dev.process import wait_until
 from sqe_chain.protocol.events import (
     CaughtUp,
     Claimed,
@@ -40,7 +41,6 @@ from sqe_chain.runtime.health import STUCK_MS, Health
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.metrics import MOST, Metrics, serve
 from sqe_chain.runtime.observers import Observers, logging_to
-from sqe_chain.runtime.process import wait_until
 from sqe_chain.runtime.statistics import Statistics
 from tests.support.ports import own_port
 

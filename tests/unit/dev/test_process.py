@@ -15,7 +15,7 @@ import pytest
 
 from sqe_chain.errors import Unavailable
 from sqe_chain.ext.dev.lock import exclusive
-from sqe_chain.runtime.process import ProcessIdentity, spawn, wait_until
+from sqe_chain.ext.dev.process import ProcessIdentity, spawn, wait_until
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_process_started_from_a_thread_survives_the_thread(tmp_path: Path) -> 
 @pytest.mark.parametrize("detached", [False, True])
 def test_a_killed_owner_takes_its_processes_along_unless_detached(tmp_path: Path, detached: bool) -> None:
     program = (
-        "import sys, pathlib, time; from sqe_chain.runtime.process import spawn;"
+        "import sys, pathlib, time; from sqe_chain.ext.dev.process import spawn;"
         f"p = spawn(['sleep', '60'], log=pathlib.Path(sys.argv[1]), detached={detached});"
         "print(p.pid, flush=True); time.sleep(60)"
     )

@@ -23,10 +23,10 @@ from sqe_chain.engines.workers.tasks import Done, Outboxes, Parcel
 from sqe_chain.engines.workers.team import MOST_LOSSES
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ChainError, ConfigurationError, EngineLost, GapError, Unavailable
+from sqe_chain.ext.dev.process import ProcessIdentity, wait_until
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Range
 from sqe_chain.runtime.connecting import EngineChoice
-from sqe_chain.runtime.process import ProcessIdentity, wait_until
 from sqe_chain.task.results import Job, Portion, Report
 from sqe_chain.task.states import Claim, Transition
 from tests.support import worker_commands as commands

@@ -67,7 +67,7 @@ def test_a_start_time_that_is_unknown_proves_nothing(ended: Owner) -> None:
 
 
 def _started(pid: int) -> int:
-    from sqe_chain.runtime.process import ProcessIdentity  # noqa: PLC0415 - only here
+    from sqe_chain.ext.dev.process import ProcessIdentity  # noqa: PLC0415 - only here
 
     found = ProcessIdentity.of(pid)
     assert found is not None

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 import pytest
 
 from services.demo.process import Process, members_of_session, tail
-from sqe_chain.runtime.process import wait_until
+from sqe_chain.ext.dev.process import wait_until
 
 PARENT = """
 import os, subprocess, sys, time

@@ -12,11 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqe_chain.runtime.owner import is_alive, state_and_start
+
 POLL_S = 0.02
 """How often a condition is checked."""
-
-_START_TIME_FIELD = 19
-"""Index of the start time in /proc/PID/stat, counted from the state (proc(5): fields 22 and 3)."""
 
 # The kernel sends the death signal when the *thread* that started the child ends. This thread lives as long as
 # the interpreter, so short-lived threads can start servers, too.
@@ -60,13 +59,12 @@ class ProcessIdentity:
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity | None:
         """The identity of the process that has this pid now; None if there is none."""
-        found = _state_and_start(pid)
+        found = state_and_start(pid)
         return cls(pid, found[1]) if found else None
 
     def alive(self) -> bool:
         """Whether this process is running or paused. A zombie counts as dead."""
-        found = _state_and_start(self.pid)
-        return found is not None and found[1] == self.started and found[0] not in "ZX"
+        return is_alive(self.pid, self.started)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the process and its children; does nothing if it is gone."""
@@ -100,7 +98,7 @@ class ProcessIdentity:
         wait_until(lambda: not self.alive(), timeout_s=60)
 
     def _stopped(self) -> bool:
-        found = _state_and_start(self.pid)
+        found = state_and_start(self.pid)
         return found is None or found[0] == "T"
 
 
@@ -131,14 +129,3 @@ def spawn(
     if detached:
         _detached.append(process)
     return process
-
-
-def _state_and_start(pid: int) -> tuple[str, int] | None:
-    """State letter and start time of a process; None if there is none."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The command's name, in parentheses, may contain spaces and parentheses.
-    fields = text[text.rindex(")") + 2 :].split()
-    return fields[0], int(fields[_START_TIME_FIELD])
