@@ -19,12 +19,12 @@ from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
+from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.proving.audit import Audit
 from sqe_chain.testing.proving.outcome import Outcome, outcome_of
 from sqe_chain.testing.proving.schedule import Fault, FedRecord, PassThrough, Point, Schedule, Service
 from sqe_chain.testing.proving.watching import Watch, watched_flow, with_tables_in
 from sqe_chain.testing.rehearsal import Rehearsal
-from tests.lab.simulator.invariants import Violation
 
 HALVES: Final = 2
 """The inputs are fed in two parts: what is done again in the second meets states of the first."""
