@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback as tracebacks
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from textwrap import indent
 
 import typer
@@ -131,3 +132,15 @@ def as_json(data: bytes | None) -> object:
         return None
     text = printable_text(data)
     return {"hex": data.hex()} if text is None else text
+
+
+def utc(at_ms: int, digits: str = "milliseconds") -> str:
+    """A date and time in UTC as ISO 8601 writes it; a time outside Python's calendar as a number of milliseconds.
+
+    >>> utc(0), utc(1_795_168_800_000, "seconds"), utc(10**18)
+    ('1970-01-01T00:00:00.000+00:00', '2026-11-20T10:00:00+00:00', '1000000000000000000 ms')
+    """
+    try:
+        return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec=digits)
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, print_json, print_table
+from sqe_chain.cli.console import ERR, print_json, print_table, utc
 from sqe_chain.cli.options import JsonOption, KafkaIfNeeded, Option, Stores, command
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.operations.forget import ForgetFlow, KnownFlow, known_flows
@@ -85,11 +84,10 @@ def _opened(servers: Stores) -> AbstractContextManager[dict[str, StateStore]]:
 
 def _line(one: KnownFlow) -> dict[str, object]:
     layout = one.plan.layout if one.plan else None
-    sealed = datetime.fromtimestamp(one.plan.clock_ms / 1_000, UTC) if one.plan else None
     return {
         "flow": one.name,
         "plan": one.home.number,
-        "sealed": sealed and sealed.isoformat(timespec="seconds"),
+        "sealed": utc(one.plan.clock_ms, "seconds") if one.plan else None,
         "epoch": one.home.epoch,
         "claimed_by": "being forgotten" if one.forgotten_in_part else one.home.run_id or None,
         "stages": sorted(layout.stages) if layout else [],

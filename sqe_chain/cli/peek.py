@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import islice
 from json import loads
 from typing import Annotated
@@ -17,7 +16,7 @@ from google.protobuf.message import Message as Protobuf
 from rich.text import Text
 
 from sqe_chain.chain import Link
-from sqe_chain.cli.console import OUT, as_json, print_json, readable
+from sqe_chain.cli.console import OUT, as_json, print_json, readable, utc
 from sqe_chain.cli.loading import load_module
 from sqe_chain.cli.options import JsonOption, Kafka, Option, command
 from sqe_chain.cli.values import topic_name
@@ -25,13 +24,15 @@ from sqe_chain.codecs import codec_name
 from sqe_chain.codecs.protobuf_json import numbered
 from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
-from sqe_chain.operations.dead_letters import DeadLetter, parse_dead_letter
+from sqe_chain.operations.dead_letters import parse_dead_letter
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 from sqe_chain.runtime.connecting import open_log
 from sqe_chain.safe_text import one_line
 
 _SHOWN_BYTES = 120
 """Bytes shown of a value that is not an envelope, in text output."""
+_LETTER = ("flow", "topic", "topic_id", "partition", "offset", "lane", "position", "error", "text")
+"""What is shown of a dead letter, besides the message."""
 
 
 @command
@@ -114,7 +115,7 @@ def _as_object(message: Message) -> dict[str, object]:
     }
     letter = parse_dead_letter(message)
     if letter is not None:
-        shown["dead_letter"] = _letter(letter)
+        shown["dead_letter"] = _fields(letter, *_LETTER)
         shown["headers"] = [[name, as_json(value)] for name, value in letter.headers]
     found = _envelope(message)
     if isinstance(found, EnvelopeError):
@@ -134,32 +135,16 @@ def _as_object(message: Message) -> dict[str, object]:
     return {**shown, "envelope": envelope}
 
 
-def _letter(letter: DeadLetter) -> dict[str, object]:
-    return {
-        "flow": letter.flow,
-        "topic": letter.topic,
-        "topic_id": letter.topic_id.hex(),
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "lane": letter.lane,
-        "position": letter.position.hex(),
-        "error": letter.error,
-        "text": letter.text,
-    }
-
-
 def _link(link: Link) -> dict[str, object]:
-    return {
-        "topic": link.topic,
-        "topic_id": link.topic_id.hex(),
-        "partition": link.partition,
-        "offset": link.offset,
-        "leader_epoch": link.leader_epoch - 1 if link.leader_epoch else None,
-        "output": link.output,
-        "shard": link.shard,
-        "ordinal": link.ordinal,
-        "of": link.of,
-    }
+    epoch = link.leader_epoch - 1 if link.leader_epoch else None
+    where = _fields(link, "topic", "topic_id", "partition", "offset")
+    return {**where, "leader_epoch": epoch, **_fields(link, "output", "shard", "ordinal", "of")}
+
+
+def _fields(of: object, *names: str) -> dict[str, object]:
+    """Some fields for JSON; bytes as hexadecimal digits."""
+    values = ((name, getattr(of, name)) for name in names)
+    return {name: value.hex() if isinstance(value, bytes) else value for name, value in values}
 
 
 def _payload(name: str, payload: bytes | None) -> object:
@@ -188,7 +173,7 @@ def _as_text(message: Message) -> Text:
     key = message.key()
     shown = Text.assemble(
         (f"{message.topic()}[{message.partition()}]@{message.offset()}", "bold cyan"),
-        f"  {_moment(message.timestamp()[1])}",
+        f"  {utc(message.timestamp()[1])}",
         "  no key" if key is None else f"  key {readable(key)}",
     )
     letter = parse_dead_letter(message)
@@ -206,7 +191,7 @@ def _as_text(message: Message) -> Text:
             more = f" ... {len(value):,} bytes" if len(value) > _SHOWN_BYTES else ""
             shown.append(f"\n  {readable(value[:_SHOWN_BYTES])}{more}")
         return shown
-    lines = [f"event {found.event_id.hex()}  {_moment(found.timestamp_ms)}  {found.type}"]
+    lines = [f"event {found.event_id.hex()}  {utc(found.timestamp_ms)}  {found.type}"]
     lines += [f"payload {_payload_text(found.type, payload)}" for payload in found.payloads]
     if found.position:
         lines.append(f"lane {found.lane:016x}  position {found.position.hex()}")
@@ -225,11 +210,3 @@ def _payload_text(name: str, payload: bytes | None) -> str:
     if message is None:
         return readable(payload)
     return MessageToJson(message, preserving_proto_field_name=True, indent=None)
-
-
-def _moment(timestamp_ms: int) -> str:
-    """ISO 8601 in UTC; a time outside Python's calendar as a number."""
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1_000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return f"{timestamp_ms} ms"

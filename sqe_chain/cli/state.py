@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from json import dumps
 from pathlib import Path
@@ -14,7 +13,7 @@ import typer
 from rich.table import Column
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, readable
+from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, readable, utc
 from sqe_chain.cli.files import with_counter
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, LimitOption, Option, Stores, command
@@ -191,11 +190,7 @@ def _show_waiting(found: Sequence[Waiting], *, as_lines: bool) -> None:
 
 
 def _utc(at_ms: int) -> str:
-    """A date and time in UTC; a time outside Python's calendar as a number."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00")
-    except (OverflowError, ValueError, OSError):
-        return str(at_ms)
+    return utc(at_ms).replace("T", " ").removesuffix("+00:00")
 
 
 def _line(one: Waiting) -> dict[str, object]:
