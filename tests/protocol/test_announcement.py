@@ -385,11 +385,10 @@ def test_after_a_crash_at_any_call_each_state_is_counted_once(when: When) -> Non
     assert at > 50
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_after_a_crash_at_any_write_the_service_may_go_on(when: When) -> None:
     sealed = 0
-    for at in itertools.count():
+    for at in points(f"announcement, a crash {when} a write"):
         world = World()
         world.up.crash_at_write(at, when)
         try:
@@ -407,7 +406,7 @@ def test_after_a_crash_at_any_write_the_service_may_go_on(when: When) -> None:
             assert heard["a"].count(NEW["a"] + 10) == 2
             continue
         break
-    assert 5 < sealed < at
+    assert 0 < sealed < at
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -423,12 +422,11 @@ def test_an_outage_at_any_call_only_delays_it(of: Literal["broker", "store"], wh
     assert at > 5
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_run_that_slept_tells_nothing_older_than_what_was_told_meanwhile(when: When) -> None:
     """Wherever it is paused: another run takes over and publishes later changes; then it wakes up."""
     superseded = 0
-    for at in itertools.count():
+    for at in points(f"announcement, a run that sleeps {when}"):
         world = World()
         sleeper, other = world.of(), world.up
 
@@ -445,7 +443,7 @@ def test_a_run_that_slept_tells_nothing_older_than_what_was_told_meanwhile(when:
             break
         assert {key: numbers[-1] for key, numbers in world.heard().items()} == world.newest()
         assert other.batch() is False
-    assert superseded > 40
+    assert superseded > 5
 
 
 @pytest.mark.few(1)

@@ -350,7 +350,6 @@ def writes_of_closing(world: World) -> int:
     return len(world.service.script.written) - before
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("partitions", [2, 3])
 @pytest.mark.parametrize("max_rows", [1, 5_000])
 def test_a_crash_at_every_write_and_another_one_in_the_redo(partitions: int, max_rows: int) -> None:
@@ -373,7 +372,6 @@ def test_a_crash_at_every_write_and_another_one_in_the_redo(partitions: int, max
             assert len(world.last_plan().closes) == 2
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("republish", [False, True])
 def test_a_rebuild_after_a_crash_at_every_write(republish: bool) -> None:
     """What was published in part is published again, the same; what was not is published."""

@@ -224,7 +224,6 @@ def rewind(relay: Rehearsal, draw: random.Random) -> None:
         relay.service = None
 
 
-@pytest.mark.few(24)
 @pytest.mark.parametrize("hops", [0, 1, 2])
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("seed", range(8))
@@ -237,7 +236,6 @@ def test_live_is_a_naive_fold(seed: int, kind: str, hops: int) -> None:
     check(found, kind)
 
 
-@pytest.mark.few(16)
 @pytest.mark.parametrize("hops", [1, 2])
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("seed", range(8))

@@ -87,7 +87,6 @@ def check(service: Rehearsal, expected: Counter[tuple[str, int]] | None = None) 
     assert counted(service) == (wanted() if expected is None else expected)
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("max_records", [400_000, 400, 7])
 def test_in_one_batch_or_in_small_ones(max_records: int) -> None:
     log = MemoryLog(f"table-batches-{max_records}")

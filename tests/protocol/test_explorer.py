@@ -135,7 +135,6 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
         yield found
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_a_short_path_which_can_be_taken_again(
     bug: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, patch: pytest.MonkeyPatch

@@ -70,7 +70,6 @@ def test_each_row_counts_once_and_a_second_load_adds_nothing(tmp_path: Path, suf
     assert (len(load.log.records("totals")), last_plan(load).number) == (told, plan)
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_totals_are_exact_after_a_crash_at_every_call(tmp_path: Path, suffix: str, when: str) -> None:

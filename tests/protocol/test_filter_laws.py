@@ -127,7 +127,6 @@ def noted(service: Rehearsal, stage: str) -> dict[str, list[str]]:
     return {key.decode(): state.value.split(";")[:-1] for key, state in states}
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("name", [*FILTERS, *WINDOWS])
 @settings(max_examples=25, deadline=None)
 @given(said=words)
@@ -136,7 +135,6 @@ def test_what_is_said_again_at_its_own_positions_changes_nothing(name: str, said
     assert told(declare, said, kills=True) == told(declare, said, kills=False)
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("name", FILTERS)
 @settings(max_examples=25, deadline=None)
 @given(said=words)
@@ -150,7 +148,6 @@ def test_what_goes_on_is_a_subsequence_and_the_rest_is_told_of(name: str, said: 
     assert sorted(kept + dropped) == list(range(len(said)))
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("name", [*FILTERS, *WINDOWS])
 @settings(max_examples=25, deadline=None)
 @given(said=words, cuts=st.lists(st.booleans(), min_size=25, max_size=25))

@@ -6,7 +6,6 @@ the run that brings the change in dies at each of its points.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pytest
@@ -18,6 +17,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.fault_points import FaultPointLog, FaultPoints, FaultPointStore, crash
+from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word, words_by_letter
 
 WORDS = ["ant", "bee", "cat", "ape", "bat"]
@@ -94,12 +94,11 @@ CHANGES = {
 }
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_enters_whatever_crashes_meanwhile(change: str) -> None:
     declare, declare_anew, also = CHANGES[change]
     results: list[dict[str, dict[str, str]]] = []
-    for number in itertools.count():
+    for number in points(f"a change that enters, {change}"):
         found = rehearsal(declared(declare))
         feed(found)
         found.run_until_caught_up()
@@ -120,14 +119,14 @@ def test_a_change_enters_whatever_crashes_meanwhile(change: str) -> None:
         results.append({stage.name: stored_words(found, stage.name) for stage in found.flow.stages})
         if unreached:
             break
-    assert len(results) > 40
+    assert number > 40
     assert all(result == results[-1] for result in results), "the same as without a crash"
     assert results[-1]["letters"]["b"].endswith("boa")
     assert results[-1].get("beside", {"all": "asp boa"}) == {"all": "asp boa"}, "begins with its birth"
 
 
 def test_a_flow_is_born_whatever_crashes_meanwhile() -> None:
-    for number in itertools.count():
+    for number in points("a birth"):
         found = rehearsal(declared(two_stages))
         feed(found)
         points_of(found).act_at(number, crash)

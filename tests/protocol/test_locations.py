@@ -18,6 +18,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Locations
 from sqe_chain.testing import Crash, Rehearsal, Settings
 from tests.support.rebuilding import rebuild_after_a_crash
+from tests.support.suites import points
 from tests.support.word_flows import first_letter, same_key, word
 
 WORDS = ["ant", "fig", "bee", "ape", "fox", "cow", "auk", "gnu"]
@@ -138,12 +139,11 @@ def test_a_reader_finds_old_states_or_new_ones_after_each_write_of_a_rebuild() -
     assert {one.state_partitions for one in deployment.locations().stages.values()} == {3}
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_rebuild_that_crashed_and_is_done_again_never_shows_half_of_it(when: str, *, resume: bool) -> None:
     """What a second rebuild deletes first may be what the record still leads to: the crash came before it moved."""
-    for at in itertools.count():
+    for at in points(f"half of a rebuild, {when} {resume}"):
         deployment = Deployment()
         deployment.found.rebuild()  # so that the old states are an attempt's, which the second one would delete
         other = deployment.of(flow_of(10))
@@ -183,7 +183,7 @@ def test_the_next_start_leads_readers_to_where_the_flow_stands(when: str) -> Non
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_after_a_crash_at_any_write_of_its_life_a_flow_is_where_it_says(when: str) -> None:
     """Born, grown by a stage, fed: after the next start the record is complete."""
-    for at in itertools.count():
+    for at in points(f"a life, {when}"):
         stores = {name: MemoryStore(f"locations-{next(names)}") for name in ("", "other")}
         found = Rehearsal(flow_of(), store=stores)
         found.crash_at_write(at, when)  # type: ignore[arg-type]

@@ -98,7 +98,7 @@ def test_a_run_that_is_alive_is_fenced_off_and_can_start_again(before: Rehearsal
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_import_that_crashes_is_never_used_and_done_again(before: Rehearsal, when: str) -> None:
     expected, lines = said(before), before.exported()
-    for at in itertools.count():
+    for at in points(f"an import that crashes, {when}"):
         after = elsewhere(before)
         after.crash_at_write(at, when)  # type: ignore[arg-type]
         try:

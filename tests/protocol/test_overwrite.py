@@ -161,7 +161,6 @@ def check_once(found: LoadedTable, mode: str, goal: Found) -> None:
     assert (found.rows, found.last.number, found.table._snapshot().files()) == (goal, plan, files)
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", MODES)
 def test_pairs_of_crashes(tmp_path: Path, mode: str) -> None:
     """The second one while the first is repaired: at calls of the table, where most is at stake."""
@@ -198,7 +197,6 @@ def test_no_answer_at_every_call(
             return
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_zombie_at_every_call_of_the_table_changes_nothing(tmp_path: Path, mode: str, when: When) -> None:
@@ -240,7 +238,6 @@ def test_a_zombie_at_every_call_of_the_table_changes_nothing(tmp_path: Path, mod
         assert found.rows == goal | more, number
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_compaction_at_every_call_of_the_table(tmp_path: Path, kind: str, mode: str) -> None:
     for number in range(0, 60, 1 if kind == "memory" else 4):

@@ -223,7 +223,6 @@ def by_flush(chunks: list[ChunkInfo]) -> list[list[Seen]]:
     return [sorted(found[own]) for own in sorted(found)]
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("seeds", [range(start, start + 10) for start in range(0, 40, 10)], ids=str)
 def test_plain_objects_and_the_readers_of_a_flow_go_by_one_rule(tmp_path: Path, seeds: range) -> None:
     crashes = repeated = 0

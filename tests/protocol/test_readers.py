@@ -40,8 +40,7 @@ def begun(at: Path, *texts: str, **settings: Any) -> ReaderPipeline:
 
 
 def test_a_crash_of_one_after_every_write_while_the_other_goes_on(tmp_path: Path) -> None:
-    number = 0
-    while True:
+    for number in points("a reader that crashes"):
         found = begun(tmp_path / str(number), "0-1", "2-3")
         crashing, other = found.readers
         crashing.service = None
@@ -58,13 +57,11 @@ def test_a_crash_of_one_after_every_write_while_the_other_goes_on(tmp_path: Path
         found.check()
         if beyond:
             break
-        number += 1
     assert number >= 8
 
 
 def test_a_crash_after_every_write_of_the_first_start(tmp_path: Path) -> None:
-    number = 0
-    while True:
+    for number in points("a first start that crashes"):
         found = ReaderPipeline(tmp_path / str(number), "0-1", "2-")
         found.feed()
         crashing, other = found.readers
@@ -78,7 +75,6 @@ def test_a_crash_after_every_write_of_the_first_start(tmp_path: Path) -> None:
         found.check()
         if beyond:
             break
-        number += 1
     assert number >= 12
 
 
@@ -221,7 +217,6 @@ def test_two_readers_that_overlap_and_start_at_the_same_moment(tmp_path: Path) -
     raise AssertionError("more calls than that")
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -235,8 +230,7 @@ def test_two_readers_that_overlap_and_start_at_the_same_moment(tmp_path: Path) -
 def test_sets_change_with_a_crash_after_every_write(
     tmp_path: Path, before: list[str], after: list[str]
 ) -> None:
-    number = 0
-    while True:
+    for number in points(f"a change of sets, {before} {after}"):
         found = begun(tmp_path / str(number), *before)
         found.crash_in_the_middle()
         changing = found.changer()
@@ -255,7 +249,6 @@ def test_sets_change_with_a_crash_after_every_write(
         found.check()
         if not crashed:
             break
-        number += 1 if before == ["0-3"] else 2  # the first one at every write
     assert number >= 2
 
 

@@ -141,8 +141,7 @@ def test_what_a_store_has_lost_is_folded_again(lose: Callable[[Pipeline], None])
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_rebuild_that_crashes_at_any_write_is_simply_done_again(when: str, resume: bool) -> None:
-    at = 0
-    while True:
+    for at in points(f"a rebuild that crashes, {when} {resume}"):
         pipeline = Pipeline()
         pipeline.feed(BEFORE)
         lose_a_cell(pipeline)
@@ -155,7 +154,6 @@ def test_a_rebuild_that_crashes_at_any_write_is_simply_done_again(when: str, res
             pipeline.check()
             pipeline.feed(AFTER)
             pipeline.check()
-            at += 1
             continue
         break
     assert at > 20
@@ -173,7 +171,6 @@ def test_the_run_before_is_fenced_off() -> None:
     pipeline.check()
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("mine", ["rebuild", "resume"])
 @pytest.mark.parametrize("theirs", ["rebuild", "resume", "service"])
 def test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing(mine: str, theirs: str) -> None:
@@ -524,7 +521,6 @@ HISTORIES = (
 )
 
 
-@pytest.mark.few(6)
 @pytest.mark.parametrize("recover", [start_the_service, rebuild_again, resume])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("history", HISTORIES)
@@ -532,8 +528,7 @@ def test_whatever_was_interrupted_where_nothing_but_the_states_is_ever_taken_for
     history: Callable[[SmallPipeline], None], when: str, recover: Callable[[SmallPipeline], None]
 ) -> None:
     """Attempts that are done, given up, or being deleted are not resumed; in the end one copy of the states is left."""
-    at = 0
-    while True:
+    for at in points(f"interrupted, {history.__name__} {when} {recover.__name__}"):
         pipeline = SmallPipeline()
         history(pipeline)
         pipeline.found.crash_at_write(at, when)  # type: ignore[arg-type]
@@ -559,7 +554,6 @@ def test_whatever_was_interrupted_where_nothing_but_the_states_is_ever_taken_for
         )
         if not crashed:
             break
-        at += 1
     assert at >= 15
 
 

@@ -64,7 +64,6 @@ def at_every_point(
     raise AssertionError("numbers end before the calls do")
 
 
-@pytest.mark.few(4)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("kind", "state_partitions", "restart"),
@@ -84,7 +83,6 @@ def test_a_crash_at_every_call(tmp_path: Path, state_partitions: int, when: str,
     assert at_every_point(tmp_path, state_partitions, crash, restart=restart, numbers=numbers) > 20
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_no_answer_at_every_call_of_the_table(tmp_path: Path, when: str) -> None:
     def outage(found: TablePipeline, number: int) -> None:
@@ -93,7 +91,6 @@ def test_no_answer_at_every_call_of_the_table(tmp_path: Path, when: str) -> None
     assert at_every_point(tmp_path, 2, outage, restart=True) >= 12
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_zombie_at_every_call_of_the_table_adds_nothing(tmp_path: Path, when: str) -> None:
     superseded = 0

@@ -1,7 +1,8 @@
 """What `make test` and `make test-fast` run of all tests: the same for every commit. pytest by itself, and `make test-all`, run everything.
 
-- ``@pytest.mark.few(3)``: of the cases of a test, `make test` runs three; with ``of="..."`` of all cases of all tests that say so.
-  They are chosen so that as many values as possible occur, and then as many pairs of values: see `cases_that_differ`.
+- Of the cases of a test without servers, `make test` runs as many as fit into `BUDGET_S` by tests/durations.json, at least `AT_LEAST`. They are chosen so
+  that as many values as possible occur, and then as many pairs of values: see `cases_that_differ`.
+- ``@pytest.mark.few(3)``: the same, but three; with ``of="..."`` of all cases of all tests that say so.
 - ``@pytest.mark.release``: `make test` leaves it out; `make test-all`, before a release, does not.
 - ``for at in points("crashes of an import")`` instead of `itertools.count()`: `make test` takes one in six, at changing distances;
   ``for at in some("kills", EVENTS)`` instead of ``for at in EVENTS`` does the same.
@@ -28,6 +29,9 @@ EVERYTHING, COMMIT, FAST = "everything", "commit", "fast"
 DURATIONS: Final = Path(__file__).resolve().parents[1] / "durations.json"
 SLOW_S: Final = 0.02
 """A case that takes so much time of a processor is not fast."""
+BUDGET_S: Final = 1.0
+"""So much time of a processor the cases of one test may take together in `make test`."""
+AT_LEAST: Final = 2
 WITHOUT_SERVERS: Final = ("tests/unit/", "tests/protocol/")
 TOOLS: Final = "tests/unit/testing/"
 """Tests of the test tools."""
@@ -74,11 +78,18 @@ def left_out(items: list[pytest.Item]) -> set[pytest.Item]:
     families: dict[str, list[pytest.Item]] = defaultdict(list)
     counts: dict[str, int] = {}
     for item in items:
+        if item in without:
+            continue
         mark = item.get_closest_marker("few")
-        if mark is not None and item not in without:
+        if mark is not None:
             family = mark.kwargs.get("of") or function_of(item.nodeid)
-            families[family].append(item)
             counts[family] = mark.args[0]
+        elif item.nodeid.startswith(WITHOUT_SERVERS) and seconds_of(item.nodeid) >= SLOW_S:
+            family = function_of(item.nodeid)
+            counts[family] = max(AT_LEAST, int(BUDGET_S / seconds_of(item.nodeid)))
+        else:
+            continue
+        families[family].append(item)
     for family, members in families.items():
         kept = cases_that_differ([item.nodeid for item in members], counts[family])
         without.update(item for item in members if item.nodeid not in kept)

@@ -102,7 +102,6 @@ def sender(writer: Any, call: str, error: KafkaException) -> tuple[_writer.Sende
 
 
 @pytest.mark.parametrize("call", ["produce", "poll", "flush"])
-@pytest.mark.few(60)
 @pytest.mark.parametrize("name", CODES)
 def test_of_the_producer(writer: Writer, name: str, call: str) -> None:
     sender(writer, call, failing(name))
@@ -112,7 +111,6 @@ def test_of_the_producer(writer: Writer, name: str, call: str) -> None:
     assert "Writing" in str(caught.value) or "An output" in str(caught.value)
 
 
-@pytest.mark.few(60)
 @pytest.mark.parametrize("name", CODES)
 def test_of_a_report_of_delivery(writer: Writer, name: str) -> None:
     found, _ = sender(writer, "", failing(name))
@@ -177,7 +175,6 @@ def test_a_full_buffer_loses_no_record_and_no_order(writer: Any) -> None:
     ]
 
 
-@pytest.mark.few(60)
 @pytest.mark.parametrize("name", CODES)
 def test_of_a_record_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(NOWHERE)
@@ -189,7 +186,6 @@ def test_of_a_record_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("call", ["assign", "seek", "consume", "unassign"])
-@pytest.mark.few(60)
 @pytest.mark.parametrize("name", CODES)
 def test_of_the_consumer(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(NOWHERE)
@@ -210,7 +206,6 @@ def test_of_the_consumer_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -
     blocks.close()  # type: ignore[attr-defined]
 
 
-@pytest.mark.few(60)
 @pytest.mark.parametrize("name", CODES)
 def test_of_the_admin_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confluent_kafka.admin, "AdminClient", idle)
@@ -227,7 +222,6 @@ def test_of_the_admin_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("call", ["commit", "poll", "committed"])
-@pytest.mark.few(60)
 @pytest.mark.parametrize("name", CODES)
 def test_of_the_group(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group(NOWHERE, "g")
@@ -239,7 +233,6 @@ def test_of_the_group(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> 
             group.commit({("t", 0): Commit(1)})
 
 
-@pytest.mark.few(60)
 @pytest.mark.parametrize("name", CODES)
 def test_of_a_commit_that_was_answered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group(NOWHERE, "g")

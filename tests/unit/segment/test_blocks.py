@@ -352,7 +352,6 @@ def test_all_ways_give_the_same(
     compare(script, sizes, worthwhile, changes=changes, how=how)
 
 
-@pytest.mark.few(45)
 @pytest.mark.parametrize("kind", sorted({*BENIGN, *EVIL}))
 @pytest.mark.parametrize("words", [["ant"], ["ant", "bee"], ["bee", "ant", "ant"]], ids=len)
 @pytest.mark.parametrize("how", ["values", "headers", "mixed"])

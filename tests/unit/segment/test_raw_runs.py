@@ -243,7 +243,6 @@ def compare(
             assert outcome(make(), records, sizes, marks) == found
 
 
-@pytest.mark.few(15)
 @pytest.mark.parametrize("key", ["key_by", "key", "own", "both", "outputs", "windows"])
 @pytest.mark.parametrize("source", sorted(Sources))
 def test_runs_give_what_single_records_give(source: str, key: str) -> None:

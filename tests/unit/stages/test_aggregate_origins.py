@@ -19,7 +19,6 @@ def note(state: StringValue, word: StringValue) -> None:
     state.value += word.value
 
 
-@pytest.mark.few(3)
 @pytest.mark.parametrize("recent", [0, 1, 4])
 @pytest.mark.parametrize("block", [1, 2, 1_000])
 @given(st.lists(st.sampled_from("abcdefg"), max_size=25))

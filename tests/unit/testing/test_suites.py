@@ -70,6 +70,18 @@ def test_tests_that_share_a_name_are_one_family_and_what_waits_for_a_release_is_
     assert ran("everything", items) == [item.nodeid.rpartition("::")[2] for item in items]
 
 
+def test_of_a_test_that_takes_long_so_many_cases_run_as_fit_into_its_time() -> None:
+    items = [
+        Item(f"tests/unit/a.py::test_{name}[{number}]") for name in ("slow", "many") for number in range(5)
+    ]
+    assert ran("commit", items) == [
+        "test_slow[0]",
+        "test_slow[1]",
+        *(f"test_many[{number}]" for number in range(5)),
+    ]
+    assert ran("everything", items) == [item.nodeid.rpartition("::")[2] for item in items]
+
+
 def test_the_fast_suite_leaves_out_what_took_long_and_the_tests_of_the_tools() -> None:
     items = [
         Item("tests/unit/a.py::test_slow[1]"),

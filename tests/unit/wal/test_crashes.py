@@ -136,7 +136,6 @@ def test_what_a_kill_left_in_memory_is_durable_before_anything_is_built_on_it() 
             go_on(disk.power_lost(), broker, source)
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("length", [1, 2, 40])
 @pytest.mark.parametrize("fault", ["full", "full half"])
 def test_a_full_disk_is_an_error_and_loses_nothing(fault: Fault, length: int) -> None:
@@ -149,7 +148,6 @@ def test_a_full_disk_is_an_error_and_loses_nothing(fault: Fault, length: int) ->
         assert not refused, f"{fault} call {number}, {call}: refused, and published: {refused}"
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("length", [1, 2, 40])
 @pytest.mark.parametrize("fault", ["refused", "refused half"])
 def test_a_disk_and_a_broker_that_refuse_everything_lose_nothing(fault: Fault, length: int) -> None:
@@ -160,7 +158,6 @@ def test_a_disk_and_a_broker_that_refuse_everything_lose_nothing(fault: Fault, l
         go_on(disk.killed(), broker, source)
 
 
-@pytest.mark.few(3)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_crash_soon_after_a_full_disk(ending: str) -> None:
     for number in range(0, len(CALLS), 2):
