@@ -60,9 +60,7 @@ def apply(
     stage = flow.stage_at(states.stage)
     sink = sinks(stage)
     if sink is not None:
-        return flush(
-            sink, store, job.transition, applied.plan_id, stage.name, states.part, states.rows, before
-        )
+        return flush(sink, store, job, applied.plan_id, stage.name, states.part, states.rows, before)
     return persist(
         store, job.transition, applied.plan_id, stage.name, states.part, states.rows, before, view_of(stage)
     )

@@ -18,12 +18,12 @@ from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, Sta
 from sqe_chain.operations.progress import read_plan
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.announcer import Announcer, origin_of
-from sqe_chain.protocol.cutting import silent_limits
+from sqe_chain.protocol.announcer import Announcer, Announcing, announcement_plan, origin_of
+from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Announced
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.planning import announcement_plan
+from sqe_chain.protocol.rebuilding import Rebuilding, silent_limits
 from sqe_chain.protocol.results import AnnouncementResult
 from sqe_chain.task.states import Claim
 
@@ -175,7 +175,7 @@ class Announcement:
         """The newest announcement of each stage since the last batch."""
         env, found, before = self.env, Digests(), plan
         while before is not None and before.empty:  # bounded by the plans kept
-            for name, digests in before.announced.items():
+            for name, digests in Announcing.of(before).digests.items():
                 found.setdefault(name, digests)
             before = read_plan(env, env.flow.name, before.number - 1)
         return found
@@ -200,16 +200,16 @@ def check_caught_up(flow: CompiledFlow, last: Plan) -> None:
     Raises:
         NotCaughtUp: after a rebuild or a rewind, inputs have to be read again whose outputs receivers have.
     """
-    offsets = last.next_offsets()
-    limits = silent_limits(offsets, last.silent_until) or silent_limits(offsets, last.published_until)
-    if limits is None and last.unfinished is None and not last.closes.pending and not last.published_until:
+    offsets, behind, closes = last.next_offsets(), Rebuilding.of(last), Closes.of(last)
+    limits = silent_limits(offsets, behind.silent_until) or silent_limits(offsets, behind.published_until)
+    if limits is None and behind.unfinished is None and not closes.pending and not behind.published_until:
         return
     if limits is not None:
         tp, until = next((tp, until) for tp, until in sorted(limits.items()) if until > offsets[tp])
         what = f"{tp[0]}[{tp[1]}] has to be read again up to {until}, it has read up to {offsets[tp]}"
-    elif last.closes.pending:
+    elif closes.pending:
         what = "its windows have to be closed again where they were closed before"
-    elif last.published_until:
+    elif behind.published_until:
         what = "what waited for event time has to be taken again"
     else:
         what = "a batch that was published in part has to be done again"

@@ -1,6 +1,6 @@
 """Attempts at folding a flow again: which exist, which can be resumed, and how their states are deleted.
 
-An attempt is a second flow, ``FLOW.again-EPOCH``. Its last plan is marked as that of an attempt (`Plan.attempt`). As long
+An attempt is a second flow, ``FLOW.again-EPOCH``. Its last plan is marked as that of an attempt (`Rebuilding.attempt`). As long
 as this plan is the last one in its home record, and the flow does not keep its states there, it can be resumed. To close
 an attempt is one step: a plan without the mark is written to its home record. That is done
 
@@ -26,6 +26,7 @@ from sqe_chain.protocol.claim import check_claim
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.task.states import Claim, chunk_size
 
 LOOK_BACK = 50
@@ -50,7 +51,7 @@ class Attempt:
     @property
     def open(self) -> bool:
         """Whether it is at work, or was interrupted and can be resumed."""
-        return self.plan.attempt >= 0
+        return Rebuilding.of(self.plan).attempt >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +160,11 @@ class Attempts:
             last,
             number=last.number + 1,
             previous_id=last.plan_id,
-            epoch=home.epoch + 1,
-            run_id=self.mine.run_id,
+            claim=Claim(home.epoch + 1, self.mine.run_id),
             ranges=ranges,
             exclusions=(),
-            attempt=-1,
-        ).with_id()
+        )
+        plan = plan.with_sections(replace(Rebuilding.of(last), attempt=-1)).with_id()
         after = Home(home.epoch + 1, "", "", plan.number, plan.plan_id)
         self._set_home(attempt.name, home, after, plan.to_bytes(), plan.number)
         return Attempt(attempt.name, after, plan)

@@ -24,10 +24,12 @@ from sqe_chain.ports.readers import ALL, Partitions, scope_of, union_of
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.event_times import EventTime
 from sqe_chain.protocol.layout import Layout, StageLayout
-from sqe_chain.protocol.plan import Plan, at_name, mark_name
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import birth_plan
 from sqe_chain.protocol.readers import Readers, Record, Sets, check_exist, read_record, write_record
+from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.task.event_times import Frontier
 from sqe_chain.task.states import Claim
 
@@ -199,7 +201,7 @@ class ChangeReaders:
             service.leave()
             self._service = None
         last = service.last
-        if last is None or last.silent_until or last.unfinished is not None:
+        if last is None or Rebuilding.of(last).silent_until or Rebuilding.of(last).unfinished is not None:
             raise NotCaughtUp(
                 f"flow {env.flow.name!r}: reader {name!r} was folded again or rewound, and has not caught up; start it until it has"
             )
@@ -264,21 +266,23 @@ def first_plan(
     """
     plan = birth_plan(flow, Claim(0, ""), clock_ms, infos, starts)
     own = {
-        mark_name(*planned.tp): (before, planned)
+        planned.tp: (before, planned)
         for before in known
         for planned in before.ranges
         if flow.reads_partition(planned.partition)
     }
     ranges = [*plan.ranges, *(replace(planned, start=planned.stop, again=-1) for _, planned in own.values())]
-    return replace(
+    taken = {tp: EventTime.of(before).times for tp, (before, _) in own.items()}
+    times = {tp: known_times[tp] for tp, known_times in taken.items() if tp in known_times}
+    found = replace(
         plan,
         number=number,
         layout=_layout(plan.layout, known, number, flow),
         ranges=tuple(sorted(ranges, key=lambda planned: planned.tp)),
-        marks=plan.marks | {name: before.marks[name] for name, (before, _) in own.items()},
-        times={name: before.times[name] for name, (before, _) in own.items() if name in before.times},
-        frontier=_least([before.frontier for before in known]),
-    ).with_id()
+        marks=plan.marks | {tp: before.marks[tp] for tp, (before, _) in own.items()},
+    )
+    frontier = _least([EventTime.of(before).frontier for before in known])
+    return found.with_sections(EventTime(times, frontier)).with_id()
 
 
 def _least(frontiers: Sequence[Frontier | None]) -> Frontier | None:
@@ -301,11 +305,7 @@ def _layout(fresh: Layout, known: Sequence[Plan], number: int, flow: CompiledFlo
     )
     for plan in known:
         outputs |= plan.layout.outputs
-        starts |= {
-            name: offset
-            for name, offset in plan.layout.starts.items()
-            if flow.reads_partition(at_name(name)[1])
-        }
+        starts |= {tp: offset for tp, offset in plan.layout.starts.items() if flow.reads_partition(tp[1])}
         gone |= set(plan.layout.gone)
     stages = {name: StageLayout(number, stage.buckets, flow.name) for name, stage in found.stages.items()}
     return replace(

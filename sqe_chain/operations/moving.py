@@ -9,27 +9,34 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import check_claim, check_has_run, claim, never_run, release
+from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.event_times import EventTime
+from sqe_chain.protocol.file_inputs import Files
+from sqe_chain.protocol.layout import Layout, by_partition
 from sqe_chain.protocol.locations import locations_of, write_locations
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.planning import check_commits, check_layout
+from sqe_chain.protocol.ticking import Timers
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.task.states import Claim, check_whole, chunk_size
 from sqe_chain.task.views import view_of
 
-FORMAT = 1
+FORMAT = 2
+"""Format of exports: that of the plan in them. The one before can be imported, as it is how a flow goes over to this version."""
 Row = tuple[str, int, bytes, bytes]
 """Stage, cell, key, state."""
 
@@ -100,7 +107,7 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
         lines: of the export.
 
     Returns:
-        The plan that was exported, which is the flow's last plan now.
+        The flow's last plan now: the one that was exported, or an empty one after it where that has an older format.
 
     Raises:
         ConfigurationError: this is no export of this flow, lines are missing or changed, or the store already knows
@@ -209,17 +216,51 @@ def _verify_lines(lines: Iterable[str]) -> Iterator[str]:
 def _plan_of(env: Environment, line: str) -> Plan:
     try:
         head: Any = json.loads(line)
-        known = head["sqe-chain"] == "export" and head["format"] == FORMAT
+        known = head["sqe-chain"] == "export" and head["format"] in (1, FORMAT)
     except (ValueError, KeyError, TypeError):
         known, head = False, {}
     if not known:
-        raise ConfigurationError(f"this is no export of format {FORMAT}, by its first line")
+        raise ConfigurationError(f"this is no export of format 1 or {FORMAT}, by its first line")
     if head["flow"] != env.flow.name:
         raise ConfigurationError(f"this is an export of flow {head['flow']!r}, not of {env.flow.name!r}")
+    if head["format"] == 1:
+        return _after_format_1(json.loads(head["plan"]))
     plan = Plan.from_bytes(head["plan"].encode())
     if plan.with_id().plan_id != plan.plan_id:
         raise StoreInconsistent("the export's plan does not have the id that it names: it was changed")
     return plan
+
+
+def _after_format_1(raw: Mapping[str, Any]) -> Plan:
+    """An empty plan after one of format 1, in which each feature had members of its own.
+
+    Raises:
+        ConfigurationError: something is still to be done, which only the version that has begun it can do.
+    """
+    overwrite = raw.get("overwrite") or {}
+    pending = [name for name in ("quiet", "unfinished", "reached", "published_until") if raw.get(name)]
+    if pending or overwrite.get("step") in ("begun", "staged"):
+        raise ConfigurationError(
+            f"the export is of plan {raw['number']}, after a rebuild, a rewind or in an overwrite that is not finished "
+            f"({', '.join(pending) or 'overwrite'}). Run the version that has written it until it has nothing left to do, then export again"
+        )
+    ranges = [PlannedRange(**one) for one in raw["ranges"]]
+    plan = Plan(
+        raw["number"] + 1,
+        "",
+        raw["plan_id"],
+        Claim(raw["epoch"], raw["run_id"]),
+        raw["clock_ms"],
+        Layout.from_json({"ways": {}, "types": {}, **raw["layout"]}),
+        tuple(replace(one, start=one.stop, again=-1) for one in ranges),
+        {tp: PartitionMarks.from_json(one) for tp, one in by_partition(raw["marks"]).items()},
+    )
+    return plan.with_sections(
+        EventTime.from_json(raw),
+        Timers.from_json([raw.get("ticked_ms", 0), raw.get("timers", {})]),
+        Closes.from_json(raw.get("closes") or [(), {}, 0, 0]),
+        Files.from_json([raw.get("files", {}), raw.get("finished", {})]),
+    ).with_id()
 
 
 def _row(line: str) -> Row:

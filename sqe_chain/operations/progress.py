@@ -11,8 +11,11 @@ from sqe_chain.protocol.claim import never_run
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.event_times import EventTime
 from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan, Reached, Unfinished, mark_name
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.rebuilding import Reached, Rebuilding, Unfinished
+from sqe_chain.protocol.ticking import Timers
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,9 @@ class Progress:
             rewind.
         starts: first offset of each partition that it did not begin at 0.
         unfinished: the batch after `ends`, which may have been published in part.
-        published_until: `Plan.published_until` of its last plan.
+        published_until: see `Rebuilding.published_until`, of its last plan.
         reached: how far event time had come at `ends`.
-        closes: see `Plan.closes`: `done` at `ends`, `published` as far as that is certain.
+        closes: see `Closes`: `done` at `ends`, `published` as far as that is certain.
         recreated: topics that were created again after a part of them had been counted, which cannot be counted again.
     """
 
@@ -39,7 +42,7 @@ class Progress:
     published: dict[TopicPartition, int]
     starts: dict[TopicPartition, int]
     unfinished: Unfinished | None = None
-    published_until: Mapping[str, int] = field(default_factory=dict)
+    published_until: Mapping[TopicPartition, int] = field(default_factory=dict)
     reached: Reached | None = None
     closes: Closes = field(default_factory=Closes)
     recreated: frozenset[str] = frozenset()
@@ -102,8 +105,9 @@ def find_progress(
         )
     # Was everything published that the last plan gives? A silent plan gives nothing. Kafka's commit comes after persisting,
     # and persisting after publishing. If nothing proves it, only the plan before is certain.
+    behind, last_closes = Rebuilding.of(last), Closes.of(last)
     proven = (
-        last.silent or known > last.number or last.plan_id in {meta.get("id") for _, meta in ours.values()}
+        behind.silent or known > last.number or last.plan_id in {meta.get("id") for _, meta in ours.values()}
     )
     base: Plan | None = last
     if not proven and not _is_begun(env, last):
@@ -113,19 +117,27 @@ def find_progress(
             f"flow {name!r}: plan {last.number - 1} is not kept any more, so it is not known what was published of the last "
             f"one; {START_OVER}"
         )
-    unfinished = Unfinished(last.clock_ms, last.ranges, last.exclusions, last.closing, last.frontier)
-    rest = base.unfinished if base is last else unfinished
-    names = {mark_name(*tp): tp for tp in last.ends()}
-    starts = {names[name]: at for name, at in last.layout.starts.items() if name in names}
+    before, times = Closes.of(base), EventTime.of(base)
+    unfinished = Unfinished(
+        last.clock_ms,
+        last.ranges,
+        last.exclusions,
+        last_closes.done > before.done,
+        EventTime.of(last).frontier,
+    )
+    rest = Rebuilding.of(base).unfinished if base is last else unfinished
+    known_ends = last.ends()
+    starts = {tp: at for tp, at in last.layout.starts.items() if tp in known_ends}
     ends = {tp: planned.stop for tp, planned in base.ends().items() if tp[0] in infos}
     ends |= {tp: max(offset, ends.get(tp, 0)) for tp, offset in committed.items()}
-    published = {tp: max(end, base.silent_until.get(mark_name(*tp), 0)) for tp, end in ends.items()}
-    reached = base.reached or (Reached(base.times, base.frontier, base.ticked_ms) if base.times else None)
-    before = base.closes
-    closes = replace(last.closes, done=before.done, published=max(before.done, before.published))
+    published = {tp: max(end, Rebuilding.of(base).silent_until.get(tp, 0)) for tp, end in ends.items()}
+    reached = Rebuilding.of(base).reached
+    if reached is None and times.times:
+        reached = Reached(times.times, times.frontier, Timers.of(base).ticked_ms)
+    closes = replace(last_closes, done=before.done, published=max(before.done, before.published))
     recreated = recreated_since(last, infos) | {*last.layout.gone}
     return Progress(
-        number, last.layout, ends, published, starts, rest, last.published_until, reached, closes, recreated
+        number, last.layout, ends, published, starts, rest, behind.published_until, reached, closes, recreated
     )
 
 

@@ -5,9 +5,9 @@ offsets. It is an ordinary flow, with a claim, plans and headers of its own, but
 plans continue the numbers of the flow's. When it is done, its last plan becomes the flow's, by one compare-and-set of the
 home record. What was stored before is deleted after that, not earlier.
 
-Until the flow has passed the offsets up to which it had published, it stays silent too (`Plan.silent_until`): its
+Until the flow has passed the offsets up to which it had published, it stays silent too (`Rebuilding.silent_until`): its
 receivers have these outputs. A batch of which they may have a part is then repeated as it was sealed
-(`Plan.unfinished`).
+(`Rebuilding.unfinished`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from sqe_chain.protocol.events import Rebuilt
 from sqe_chain.protocol.file_inputs import check_no_files
 from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
 from sqe_chain.protocol.locations import locations_of, repair_locations, write_locations
-from sqe_chain.protocol.plan import Plan, mark_name
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.protocol.sinks import check_no_sinks
 from sqe_chain.protocol.verifying import check_stores
@@ -97,14 +98,16 @@ class Rebuild:
         try:
             infos = inputs.describe(env.flow, env.log)  # again: until the claim another run may have read on
             progress = find_progress(env, home, infos, inputs.group_commits(env.flow, env.log, infos))
-            spec = self._spec(progress, infos)
+            spec, rebuilding, closes = self._spec(progress, infos)
             if progress.layout is not None:
                 repair_locations(env, progress.layout, mine.epoch, progress.number)
             current = set(progress.layout.stored_in().values()) if progress.layout else set[str]()
             attempts = Attempts(env, mine)
             attempts.close(current)  # otherwise they could be resumed once the flow has left them
             if self.resume:
-                second = self._second_environment(self._to_resume(attempts, current, spec), spec)
+                second = self._second_environment(
+                    self._to_resume(attempts, current, rebuilding, closes), spec
+                )
             else:
                 # Without a layout it is not known whether the states there are the flow's own.
                 if progress.layout is not None:
@@ -134,7 +137,9 @@ class Rebuild:
 
     # ------------------------------------------------------------------ what to fold
 
-    def _spec(self, progress: Progress, infos: Mapping[str, TopicInfo]) -> RebuildSpec:
+    def _spec(
+        self, progress: Progress, infos: Mapping[str, TopicInfo]
+    ) -> tuple[RebuildSpec, Rebuilding, Closes]:
         flow = self.env.flow
         self._check_recreated(progress.recreated)
         tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics)
@@ -150,27 +155,25 @@ class Rebuild:
                 )
             until[tp] = max(offset, progress.starts.get(tp, 0))
         until, closes = self._with_closes(until, progress)
-        published = {mark_name(*tp): progress.published.get(tp, 0) for tp in ends}
-        silent_until, heard = dict[str, int](), dict(progress.published_until)
+        published = {tp: progress.published.get(tp, 0) for tp in ends}
+        silent_until, heard = dict[TopicPartition, int](), dict(progress.published_until)
         if self.republish:
-            heard = {name: max(offset, heard.get(name, 0)) for name, offset in published.items()}
+            heard = {tp: max(offset, heard.get(tp, 0)) for tp, offset in published.items()}
         else:
-            silent_until = {name: offset for name, offset in published.items() if offset}
-        reached = {mark_name(*tp): offset for tp, offset in until.items()}
-        heard = {name: offset for name, offset in heard.items() if offset > reached.get(name, offset)}
+            silent_until = {tp: offset for tp, offset in published.items() if offset}
+        heard = {tp: offset for tp, offset in heard.items() if offset > until.get(tp, offset)}
         event_time = progress.reached if silent_until or heard else None
         if event_time is not None and not flow.by_time:  # the new code takes its inputs as they come
             event_time = replace(event_time, frontier=None)
-        return RebuildSpec(
-            progress.number + 1,
-            progress.starts,
-            until,
-            silent_until,
-            progress.unfinished,
-            heard,
-            event_time,
-            closes,
+        rebuilding = Rebuilding(
+            silent_until=silent_until,
+            unfinished=progress.unfinished,
+            attempt=progress.number + 1,
+            published_until=heard,
+            reached=event_time,
         )
+        spec = RebuildSpec(rebuilding.attempt, progress.starts, until, (rebuilding, closes))
+        return spec, rebuilding, closes
 
     def _recreated(self, infos: Mapping[str, TopicInfo]) -> list[str]:
         """The inputs that were created again since they were described."""
@@ -200,12 +203,11 @@ class Rebuild:
         the flow once had.
         """
         known = progress.closes
-        before = min(known.within({mark_name(*tp): offset for tp, offset in until.items()}), known.published)
+        before = min(known.within(until), known.published)
         if before < len(known):
             stops, starts = known.stops_at(before), progress.starts
             until = {
-                tp: min(offset, max(stops.get(mark_name(*tp), 0), starts.get(tp, 0)))
-                for tp, offset in until.items()
+                tp: min(offset, max(stops.get(tp, 0), starts.get(tp, 0))) for tp, offset in until.items()
             }
         return until, replace(known, done=0, published=before if self.republish else known.published)
 
@@ -226,31 +228,32 @@ class Rebuild:
         settings = replace(env.settings, rebuild=spec, takeover=True, accept_rollback=False)
         return replace(env, flow=flow, engine=self.engine(flow), settings=settings)
 
-    def _to_resume(self, attempts: Attempts, current: set[str], spec: RebuildSpec) -> str:
+    def _to_resume(self, attempts: Attempts, current: set[str], wanted: Rebuilding, closes: Closes) -> str:
         """The name of the attempt that was interrupted, if it would end where this one has to end."""
         name = self.env.flow.name
         found = next((one for one in attempts.known() if one.open and one.name not in current), None)
         if found is None:
             raise ConfigurationError(f"flow {name!r}: there is no interrupted attempt to resume")
-        if found.plan.attempt != spec.number:
+        known = Rebuilding.of(found.plan)
+        if known.attempt != wanted.attempt:
             raise ConfigurationError(
-                f"flow {name!r}: the interrupted attempt continues plan {found.plan.attempt - 1}, but the flow has gone on "
-                f"to plan {spec.number - 1} since; start without --resume"
+                f"flow {name!r}: the interrupted attempt continues plan {known.attempt - 1}, but the flow has gone on "
+                f"to plan {wanted.attempt - 1} since; start without --resume"
             )
-        if (found.plan.silent_until, found.plan.unfinished) != (spec.silent_until, spec.unfinished):
+        if (known.silent_until, known.unfinished) != (wanted.silent_until, wanted.unfinished):
             raise ConfigurationError(
                 f"flow {name!r}: the interrupted attempt was begun with other options, or more is known now of what was "
                 "published; start without --resume"
             )
         # Of what receivers have beyond the end, its plans know what was beyond the end that it was begun with.
-        stops = {mark_name(*tp): planned.stop for tp, planned in found.plan.ends().items()}
-        ahead = {at: offset for at, offset in spec.published_until.items() if stops.get(at, 0) < offset}
-        if ahead.items() - found.plan.published_until.items():
+        stops = found.plan.next_offsets()
+        ahead = {tp: offset for tp, offset in wanted.published_until.items() if stops.get(tp, 0) < offset}
+        if ahead.items() - known.published_until.items():
             raise ConfigurationError(
                 f"flow {name!r}: the interrupted attempt was begun to end later than it is to end now, and does not know what "
                 "was published after that; start without --resume"
             )
-        if replace(found.plan.closes, done=0) != spec.closes:
+        if replace(Closes.of(found.plan), done=0) != closes:
             raise ConfigurationError(
                 f"flow {name!r}: the interrupted attempt was begun with other closings of windows; start without --resume"
             )

@@ -22,30 +22,31 @@ from sqe_chain.protocol.described import DescribedTopics
 from sqe_chain.protocol.dropping import Dropping
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.event_times import EventTime, needed_offsets
 from sqe_chain.protocol.events import (
     CaughtUp,
     Committed,
-    FilesSeen,
     Filtered,
     Notice,
     WindowsClosed,
 )
+from sqe_chain.protocol.feature import Features
+from sqe_chain.protocol.features import FEATURES
 from sqe_chain.protocol.file_inputs import (
     leaving_files,
     named_by_file,
     new_files,
-    seen_files,
+    read_files,
     with_files,
 )
 from sqe_chain.protocol.holding import Holding
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
+from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.locations import locations_of, write_locations
 from sqe_chain.protocol.matches import Matches
 from sqe_chain.protocol.next_batch import NextBatch
-from sqe_chain.protocol.overwrite import staging_since
-from sqe_chain.protocol.overwriting import Overwriting, check_overwrites
 from sqe_chain.protocol.owned_flow import OwnedFlow
-from sqe_chain.protocol.plan import Plan, mark_name
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.plan_log import PlanLog
 from sqe_chain.protocol.planning import (
     batch_plan,
@@ -61,6 +62,7 @@ from sqe_chain.protocol.sinks import claim_sinks
 from sqe_chain.protocol.verifying import (
     check_stores,
 )
+from sqe_chain.task.closing import Closing
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim
@@ -75,10 +77,13 @@ class Aggregation:
 
     Attributes:
         claimed: this run's claim; None before it has one, and after it gave it back.
+        ends: it was started for what is done already, or was given up: nothing else is to be done.
     """
 
     env: Environment
     claimed: Claim | None = None
+    ends: bool = False
+    _features: Features = field(init=False)
     _processor: Processor = field(init=False)
     _choice: NextBatch = field(init=False)
     _holding: Holding = field(init=False)
@@ -87,11 +92,11 @@ class Aggregation:
     _topics: DescribedTopics = field(init=False)
     _owned: OwnedFlow | None = None
     _bytes_per_record: float = 100.0
-    _seen: FilesSeen | None = None
     _matches: Matches = field(default_factory=Matches)
 
     def __post_init__(self) -> None:
-        self._processor = Processor(self.env)
+        self._features = Features([kind(self.env) for kind in FEATURES])
+        self._processor = Processor(self.env, self._features)
         self._choice = NextBatch(self.env)
         self._holding = Holding(self.env)
         self._dropping = Dropping(self.env)
@@ -124,8 +129,8 @@ class Aggregation:
             ConfigurationError: a topic or store is missing.
         """
         env = self.env
-        if env.settings.overwrite is not None:
-            check_overwrites(env)
+        for feature in self._features.declared:
+            feature.check_start()
         weak = check_stores(env)
         infos = inputs.describe(env.flow, env.log)
         weak += inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
@@ -179,15 +184,8 @@ class Aggregation:
         check_closes(self.env.flow)
         return self._batch(at_end=True, close=True)
 
-    @property
-    def overwrite_ends(self) -> bool:
-        """Whether this run was started for an overwrite alone, and none is under way: it was given up, or is done already."""
-        settings, last = self.env.settings, self.owned.last
-        wanted = settings.overwrite is not None or settings.drop_overwrite
-        return wanted and staging_since(last.overwrite) is None
-
-    def complete_overwrite(self) -> None:
-        """Replace what tables hold by what was read of all files; nothing, if no overwrite is under way.
+    def complete(self) -> None:
+        """Complete what features have begun and what ends with finite inputs, such as an overwrite; nothing, if nothing is.
 
         Call it when `batch` finds nothing to do any more: what then is in no plan is not in the tables.
 
@@ -196,9 +194,10 @@ class Aggregation:
             Superseded: a newer run owns the flow.
             Unavailable: asked to stop while waiting for the store or a table.
         """
-        plan = Overwriting(self.env, self.owned.claim).decided(self.owned.last)
-        if plan is not None:
-            self.owned.apply_empty(plan)
+        for feature in self._features.of(self.owned.last):
+            plan = feature.complete(self.owned.claim, self.owned.last)
+            if plan is not None:
+                self.owned.apply_empty(plan)
 
     def _batch(self, *, at_end: bool, close: bool = False) -> BatchResult:
         env, spec = self.env, self.env.settings.rebuild
@@ -217,20 +216,20 @@ class Aggregation:
             env.emit(CaughtUp(last.number))
             return BatchResult(worked=False, plan=last.number)
         part, report, exclusions = found
-        idle_ms = env.settings.idle_ms
-        plan = batch_plan(env.flow, last, owned.claim, part, report, exclusions, spec, idle_ms=idle_ms)
+        plan = batch_plan(last, owned.claim, part, report, exclusions, self._features.of(last, part.needs))
         with env.step(SEAL):
             owned.seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so
         owned.finish(plan, owned.headers_at(last), report, publish=True, top_level=len(env.flow.levels))
         env.engine.release()  # outputs and states are stored elsewhere now
+        lags = inputs.lag_by_partition(part.stops, bounds)
+        if env.flow.file_sources:
+            lags = with_files(env.flow, lags, new_files(env.flow, last, infos))
         result = BatchResult.of(
             report,
             exclusions,
             plan=plan.number,
-            outputs=0 if plan.silent else report.outputs,
-            lag_by_partition=with_files(
-                env.flow, inputs.lag_by_partition(part.stops, bounds), new_files(env.flow, last, infos)
-            ),
+            outputs=0 if part.silent else report.outputs,
+            lag_by_partition=lags,
             batch_ms=env.clock.now_ms() - began_ms,
         )
         if env.flow.by_time:
@@ -286,8 +285,9 @@ class Aggregation:
         """Tell what a batch has done, which is committed now."""
         env = self.env
         env.emit(Committed.of(result))
-        if part.closing is not None:
-            env.emit(WindowsClosed(plan.number, result.outputs, part.closing.event_ms))
+        closing = part.sections.find(Closing)
+        if closing is not None:
+            env.emit(WindowsClosed(plan.number, result.outputs, closing.event_ms))
         env.say(self._matches.take(report.dropped))
         self._dropping.add(report.dropped)
         if report.dropped:
@@ -298,7 +298,9 @@ class Aggregation:
         """The result with what waits for event time, and who holds it back."""
         holder = self._holding.look(plan)
         name = None if holder is None else mark_name(holder.topic, holder.partition)
-        return replace(result, held=plan.waiting, holder=name, watermark_ms=holder and holder.watermark_ms)
+        return replace(
+            result, held=EventTime.of(plan).waiting, holder=name, watermark_ms=holder and holder.watermark_ms
+        )
 
     def _look(self, *, anew: bool) -> tuple[dict[str, TopicInfo], dict[TopicPartition, Bounds]]:
         """Describe the topics, bring the layout up to date with them, and read the bounds of the same topics."""
@@ -307,30 +309,17 @@ class Aggregation:
             infos = self._topics.look(anew=anew)
             # A topic that was created again enters as a new root, or stops the service.
             bring_up_to_date(self.owned, infos)
-            self._tell_files(infos)
+            for feature in self._features.of(self.owned.last):
+                feature.looked(self.owned.last, infos)
             offsets = self.owned.last.next_offsets()
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
-            read = self.owned.last.read_files()
-            needed = self.owned.last.needed_offsets()
+            read = read_files(self.owned.last)
+            needed = needed_offsets(self.owned.last)
             look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets, read, needed)
             bounds = env.retry.call("look for new records", look)
             if bounds is not None:
                 return infos, bounds
             anew = True
-
-    def _tell_files(self, infos: dict[str, TopicInfo]) -> None:
-        """Tell which files there are, when that has changed."""
-        env = self.env
-        if not env.flow.file_sources:
-            return
-        seen = seen_files(env.flow, self.owned.last, infos)
-        if self._seen is None or (seen.files, seen.files_left, seen.rows) != (
-            self._seen.files,
-            self._seen.files_left,
-            self._seen.rows,
-        ):
-            self._seen = seen
-            env.emit(seen)
 
     def _process(
         self,
@@ -358,7 +347,7 @@ class Aggregation:
                 return None
             transition = self.owned.transition_after(last)
             # One that was sealed has perhaps been published in part, before a rebuild.
-            batch = Batch.of(transition, part, last, infos, len(env.flow.levels))
+            batch = Batch(transition, part, last, infos, len(env.flow.levels), sealed=part.due is not None)
             try:
                 with env.step(PROCESS):
                     return part, *self._processor.run(batch)
@@ -388,7 +377,7 @@ class Aggregation:
         """Offsets that are stable and not yet in a plan."""
         spec = self.env.settings.rebuild
         last = self.owned.last
-        read = last.read_files()
+        read = read_files(last)
         offsets = {tp: offset for tp, offset in last.next_offsets().items() if tp[0] not in read}
         bounds = self.env.ports.log.bounds(offsets)
         return inputs.lag(offsets, inputs.limit_bounds(bounds, spec.until) if spec else bounds)
@@ -403,7 +392,7 @@ class Aggregation:
             if home.number < 0:
                 env.say(weak)
                 plans.write(first_plan(env, mine, infos))
-            self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last())
+            self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last(), self._features)
             # Again: until it was claimed, another run may have read what is there only since it was described.
             infos = inputs.describe(env.flow, env.log)
             check_layout(env.flow, owned.last.layout, env.settings.drop_stages)
@@ -415,8 +404,8 @@ class Aggregation:
             result = Recovery(owned, self._processor).run(headers)
             if env.settings.changes_readers:
                 return result
-            self._enter_overwrite(infos)
-            if env.settings.drop_overwrite:
+            self._enter_features(infos)
+            if self.ends:
                 return result
             bring_up_to_date(owned, infos)
             if env.settings.rebuild is None:  # otherwise nobody should read these states yet
@@ -424,13 +413,16 @@ class Aggregation:
                 write_locations(env, locations_of(env.flow, last.layout, mine.epoch, last.number))
         return result
 
-    def _enter_overwrite(self, infos: dict[str, TopicInfo]) -> None:
-        """Begin an overwrite, go on with one, or give it up; see `Overwriting.enter`."""
+    def _enter_features(self, infos: dict[str, TopicInfo]) -> None:
+        """Begin, go on with or give up what features do beyond a batch; see `Feature.enter`."""
         owned = self.owned
-        found = Overwriting(self.env, owned.claim).enter(owned.last, infos)
-        if found.plan is not None:
-            owned.apply_empty(found.plan, [found.text])
-        elif found.text:
-            self.env.emit(Notice(found.text))
-        if self.overwrite_ends:
-            self._tell_files(infos)
+        for feature in self._features.of(owned.last):
+            found = feature.enter(owned.claim, owned.last, infos)
+            self.ends |= found.ends
+            if found.plan is not None:
+                owned.apply_empty(found.plan, [found.text])
+            elif found.text:
+                self.env.emit(Notice(found.text))
+        if self.ends:
+            for feature in self._features.of(owned.last):
+                feature.looked(owned.last, infos)

@@ -1,4 +1,4 @@
-"""Publishing the newest state of each key once more: what a plan with `Plan.announced` does in its step 5.
+"""Publishing the newest state of each key once more: what a plan with `Announcing` does in its step 5.
 
 Such a plan reads nothing, so states before and after it are the same, and its records follow from the plan before, the
 plan's id and the states alone. It is sealed and finished as every plan is: whoever comes after a crash, or while the run
@@ -8,17 +8,21 @@ replay, and no announced state arrives after a later change of its key that it d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import ClassVar, Final, Self
 
 from sqe_chain.errors import PlanMismatch, StoreInconsistent
 from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import StateStore, TopicInfo
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.feature import Feature
 from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, Section
+from sqe_chain.protocol.planning import plan_after
+from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.task.announced import (
     Given,
     announced_origin,
@@ -35,6 +39,43 @@ ID_DIGITS: Final = 16
 """Hexadecimal digits of a plan's id that make a name of an announcement."""
 
 
+@dataclass(frozen=True, slots=True)
+class Announcing(Section):
+    """What a plan announces.
+
+    Attributes:
+        digests: stage -> for each state partition a digest of what is published of its states, empty for nothing.
+    """
+
+    name: ClassVar[str] = "announced"
+    digests: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, tuple[str, ...]]:
+        """For json.dumps."""
+        return dict(self.digests)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, list[str]]) -> Self:
+        """What `to_json` gave."""
+        return cls({stage: tuple(digests) for stage, digests in raw.items()})
+
+
+def announcement_plan(
+    last: Plan, claim: Claim, clock_ms: int, announced: Mapping[str, tuple[str, ...]]
+) -> Plan:
+    """A plan that reads nothing, and publishes states once more.
+
+    Args:
+        last: the last plan; nothing after it has to be silent, and nothing is unfinished.
+        claim: the run.
+        clock_ms: now.
+        announced: see `Announcing.digests`.
+    """
+    ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
+    plan = plan_after(last, claim, clock_ms, last.layout, ranges, last.marks)
+    return plan.with_sections(Rebuilding(), Announcing(announced)).with_id(last)
+
+
 def origin_of(plan: Plan) -> Origin | None:
     """The origin of what is announced; None while nothing has been read.
 
@@ -47,6 +88,20 @@ def origin_of(plan: Plan) -> Origin | None:
     newest_ms = max(planned.last_timestamp_ms for planned in plan.ranges)
     tp = TopicIdPartition(root.topic, bytes.fromhex(root.topic_id), root.partition)
     return announced_origin(tp, root.last_offset, root.last_epoch, newest_ms)
+
+
+class Announcements(Feature):
+    """What plans announce, in the steps of a run."""
+
+    name = Announcing.name
+
+    def publish(self, claim: Claim, plan: Plan) -> Iterator[Callable[[], int]]:
+        """The newest states of each state partition of which the plan announces something."""
+        announcer, digests = Announcer(self.env, claim), Announcing.of(plan).digests
+        for stage in self.env.flow.stages:
+            for part, digest in enumerate(digests.get(stage.name, ())):
+                if digest:
+                    yield partial(announcer.publish, plan, stage, part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +143,6 @@ class Announcer:
         records = announced_records(flow, part, given, origin, _suffix("0" * ID_DIGITS), topics)
         return digest_of(flow, given), len(records)
 
-    def parts(self, plan: Plan) -> Iterator[tuple[StageNode, int]]:
-        """Stages and state partitions of which a plan announces something."""
-        for stage in self.env.flow.stages:
-            for part, digest in enumerate(plan.announced.get(stage.name, ())):
-                if digest:
-                    yield stage, part
-
     def publish(self, plan: Plan, stage: StageNode, part: int) -> int:
         """Publish what a sealed plan announces of one state partition; acknowledged when this returns.
 
@@ -114,7 +162,7 @@ class Announcer:
         """
         env, origin = self.env, origin_of(plan)
         given = self._given(plan, (plan.number - 1, plan.previous_id), stage, part, origin)
-        if origin is None or digest_of(env.flow, given) != plan.announced[stage.name][part]:
+        if origin is None or digest_of(env.flow, given) != Announcing.of(plan).digests[stage.name][part]:
             raise PlanMismatch(
                 f"flow {env.flow.name!r}: plan {plan.number} was sealed to announce the states of stage {stage.name!r}, and of "
                 f"state partition {part} the operators after changes() give something else now: run the code that sealed it until "

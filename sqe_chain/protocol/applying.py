@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -12,12 +12,12 @@ from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Commit, Header, Rows
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.announcer import Announcer
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.event_times import needed_offsets
 from sqe_chain.protocol.events import Persisted, Published
+from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH
-from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
-from sqe_chain.protocol.sinks import settle_overwrite, tell_flushed, tell_replaced
+from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim, Transition, persist
 
@@ -35,10 +35,12 @@ class Applier:
     Args:
         env: the flow and its ports.
         claim: this run.
+        features: of the run.
     """
 
     env: Environment
     claim: Claim
+    features: Features = field(default_factory=Features)
     _committed_ms: int = 0
 
     def finish(
@@ -60,17 +62,17 @@ class Applier:
             top_level: the highest level that has something to write.
         """
         env = self.env
-        publish = publish and not plan.silent
+        features = self.features.of(plan)
+        publish = publish and all(feature.publishes(plan) for feature in features)
         with env.step(PUBLISH):
             outputs = 0
             if publish and report.outputs:
                 # Repeated as one: its tasks write many records, and what was published before is a replay.
                 env.retry.call("publish", partial(self._publish, env.engine.publish))
                 outputs = report.outputs
-            announcer = Announcer(env, self.claim)
-            for part in announcer.parts(plan) if publish else ():
-                announce = partial(announcer.publish, plan, *part)
-                outputs += env.retry.call("announce states", partial(self._publish, announce))
+            for feature in features if publish else ():
+                for action in feature.publish(self.claim, plan):
+                    outputs += env.retry.call("publish states", partial(self._publish, action))
             env.emit(Published(plan=plan.number, outputs=outputs))
         # The last stage first: events between stages exist only while inputs are folded. Were the first stage written and
         # the second not, a redo would find the first one done, fold nothing, and the second would never get its events.
@@ -78,9 +80,8 @@ class Applier:
             with env.step(PERSIST):
                 rows = self._persist(plan, level, headers, report)
                 env.emit(Persisted(plan.number, level, rows))
-                if not plan.empty:
-                    tell_flushed(env, plan, env.flow.levels[level - 1])
-                tell_replaced(env, plan, env.flow.levels[level - 1])
+                for feature in features:
+                    feature.persisted(plan, level)
         with env.step(COMMIT):
             self.commit(plan)
 
@@ -105,7 +106,9 @@ class Applier:
         transition = Transition(
             flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in()
         )
-        told = self._settle_overwrite(plan, level, headers)
+        told = dict[tuple[int, int], Rows]()
+        for feature in self.features.of(plan):
+            told |= feature.persist(self.claim, plan, level, headers)
         for stage, part in env.flow.all_cells:
             if stage.index not in mine or (stage.index, part) in touched:
                 continue
@@ -122,24 +125,6 @@ class Applier:
             env.retry.call("persist a header", write)
         return rows
 
-    def _settle_overwrite(
-        self, plan: Plan, level: int, headers: dict[tuple[int, int], Header]
-    ) -> dict[tuple[int, int], Rows]:
-        """The tables of a plan that has decided an overwrite; and what it writes with the headers of their stages."""
-        env = self.env
-        found: dict[tuple[int, int], Rows] = {}
-        if plan.overwrite is None or not plan.overwrite.changes_tables:
-            return found
-        for stage in env.flow.levels[level - 1]:
-            cells = [headers.get((stage.index, cell)) for cell in env.flow.cells[stage.index]]
-            open_cells = [one for one in cells if one is not None and one.number < plan.number]
-            if stage.name in plan.layout.stages and open_cells:
-                # Repeated as one: the table says whether it is done.
-                settle = partial(settle_overwrite, env, self.claim, plan, stage)
-                rows = env.retry.call("replace a table", settle)
-                found |= {(stage.index, cell): own for cell, own in rows.items()}
-        return found
-
     def _create_header(self, stage: StageNode, part: int, plan: Plan) -> Header:
         """Create the header of a stage that is created with this plan."""
         mine = self.claim
@@ -155,7 +140,7 @@ class Applier:
         env = self.env
         if env.settings.rebuild is not None:  # a rebuild has no group; the flow commits after the switch
             return
-        needed = plan.needed_offsets()
+        needed = needed_offsets(plan)
         commits = {
             planned.tp: Commit(needed[planned.tp], self._metadata(plan, planned)) for planned in plan.ranges
         }
@@ -172,9 +157,9 @@ class Applier:
             "epoch": self.claim.epoch,
             "topic_id": planned.topic_id,
         }
-        if plan.closes:
-            known["closes"] = len(plan.closes)
-        start = plan.layout.starts.get(mark_name(*planned.tp), 0)
+        for feature in self.features.of(plan):
+            known |= feature.commit(plan)
+        start = plan.layout.starts.get(planned.tp, 0)
         return json.dumps(known | {"start": start} if start else known)
 
     def commit_again(self, last: Plan, *, now: bool = False) -> None:

@@ -12,12 +12,38 @@ from dataclasses import replace
 from sqe_chain.errors import START_OVER, ConfigurationError, NotCaughtUp, ServiceStopped
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.protocol.closes import MAX_CLOSES
-from sqe_chain.protocol.cutting import Part, silent_limits
-from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, progress_of
-from sqe_chain.protocol.plan import Plan, mark_name
+from sqe_chain.protocol.closes import MAX_CLOSES, Closes
+from sqe_chain.protocol.cutting import Part
+from sqe_chain.protocol.event_times import CaughtUp, EventTime, KnownTimes, progress_of
+from sqe_chain.protocol.feature import Feature
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.rebuilding import Rebuilding, silent_limits
 from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import Progress
+from sqe_chain.task.results import Report, Sections
+
+
+class ClosingWindows(Feature):
+    """Windows that were closed at the end of finite input, in the steps of a run."""
+
+    name = Closes.name
+
+    @property
+    def declared(self) -> bool:
+        """The flow has windows."""
+        return any(stage.stage_kind.windowed for stage in self.env.flow.stages)
+
+    def after(self, last: Plan, part: Part, report: Report) -> Closes | None:  # noqa: ARG002 - no task says anything of it
+        """Each time that all windows were closed."""
+        closing, before = part.sections.find(Closing), Closes.of(last)
+        if closing is None:
+            return None
+        return before.with_done() if before.pending else before.with_new(closing.event_ms, part.stops)
+
+    def commit(self, plan: Plan) -> Mapping[str, object]:
+        """How many times: a rebuild that has lost the plans cannot know where."""
+        closes = Closes.of(plan)
+        return {"closes": len(closes)} if closes else {}
 
 
 def check_closes(flow: CompiledFlow) -> None:
@@ -54,31 +80,37 @@ def closing_part(
         NotCaughtUp: more is expected: from a republisher that is behind, because new records have come, or after a rebuild.
         ServiceStopped: they have been closed too often.
     """
-    offsets = last.next_offsets()
-    if silent_limits(offsets, last.silent_until) is not None or last.unfinished or last.closes.pending:
+    offsets, behind, closes = last.next_offsets(), Rebuilding.of(last), Closes.of(last)
+    if silent_limits(offsets, behind.silent_until) is not None or behind.unfinished or closes.pending:
         raise NotCaughtUp(
             f"flow {flow.name!r}: its windows cannot be closed, because after a rebuild not all is read again that it had read "
             "before; nothing was closed. Start it until it has caught up"
         )
     found = progress_of(KnownTimes.after(last).all_at(offsets, caught_up, clock_ms, for_good=True))
     expected = next((one for one in found if one.waited_for), None)
-    if expected is not None or not part.empty or last.waiting:
+    if expected is not None or not part.empty or EventTime.of(last).waiting:
         raise NotCaughtUp(
             f"flow {flow.name!r}: its windows cannot be closed, because {_why(expected, offsets, bounds)}; nothing was closed. Start it "
             "again when all is there"
         )
     times_ms = [one.latest_ms for one in found if one.latest_ms is not None]
-    if not times_ms or last.closes.known({mark_name(*tp): offset for tp, offset in offsets.items()}):
+    if not times_ms or closes.known(offsets):
         return None
-    if last.closes.full:
+    if closes.full:
         raise ServiceStopped(
             f"flow {flow.name!r}: its windows were closed {MAX_CLOSES} times; each plan lists them, so that a rebuild can repeat "
             "them, and holds no more. Nothing was closed. Run it without --close-windows from now on, and close windows by "
             f"heartbeats; or {START_OVER}"
         )
     ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
-    closing = Closing(last.closes.done + 1, max(times_ms))
-    return Part(ranges, offsets, frontier=last.frontier, caught_up=caught_up, closing=closing)
+    closing = Closing(closes.done + 1, max(times_ms))
+    return Part(
+        ranges,
+        offsets,
+        frontier=EventTime.of(last).frontier,
+        caught_up=caught_up,
+        sections=Sections.of(closing),
+    )
 
 
 def _why(

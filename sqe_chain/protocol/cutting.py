@@ -1,25 +1,30 @@
 """What the next batch reads, and whether it is published. Pure.
 
 A batch publishes all of its outputs or none. So after a rebuild, as long as any partition still has inputs whose outputs
-were published before, only such inputs are read, silently (`Plan.silent_until`). A batch that was published in part is
-cut exactly as it was sealed (`Plan.unfinished`): cut otherwise, `changes()` would give other envelopes for the same
-inputs. Where all windows were closed before (`Plan.closes`), batches end, and they are closed again.
+were published before, only such inputs are read, silently (`Rebuilding.silent_until`). A batch that was published in part is
+cut exactly as it was sealed (`Rebuilding.unfinished`): cut otherwise, `changes()` would give other envelopes for the same
+inputs. Where all windows were closed before (`Closes`), batches end, and they are closed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from sqe_chain.ports import Bounds, TopicPartition
+from sqe_chain.protocol.closes import Closes
+from sqe_chain.protocol.event_times import CaughtUp, EventTime
 from sqe_chain.protocol.inputs import cut, limit_bounds
-from sqe_chain.protocol.plan import Plan, PlannedRange, Unfinished, mark_name
+from sqe_chain.protocol.plan import Plan, PlannedRange
+from sqe_chain.protocol.rebuilding import Offsets, Rebuilding, Unfinished, silent_limits
 from sqe_chain.protocol.settings import RebuildSpec
+from sqe_chain.protocol.ticking import Timers
 from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import Frontier
 from sqe_chain.task.exclusion import Exclusion
-
-Offsets = dict[TopicPartition, int]
+from sqe_chain.task.results import Sections
+from sqe_chain.task.ticks import Ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +36,22 @@ class Part:
         stops: their ends.
         silent: its outputs are not published.
         due: the batch that was sealed before a rebuild, which this one repeats; None: it is new.
-        frontier: see `Plan.frontier`.
+        clock_ms: the batch's clock.
+        frontier: see `EventTime.frontier`.
         caught_up: where everything is read that was there as it begins; a redo need not know.
         at_end: partitions that it reads to their end; a redo need not know.
-        tick_ms: up to where timers of the batch's clock fire; None: none do.
-        closing: it reads nothing and closes all windows.
-        clock_ms: the batch's clock.
+        sections: what tasks get for features, beside event time; see `Job.sections`.
     """
 
     ranges: tuple[PlannedRange, ...]
     stops: Offsets
     silent: bool = False
     due: Unfinished | None = None
-    frontier: Frontier | None = None
-    caught_up: Mapping[TopicPartition, Mapping[str, int | None]] = field(default_factory=dict)
-    at_end: frozenset[TopicPartition] = frozenset()
-    tick_ms: int | None = None
-    closing: Closing | None = None
     clock_ms: int = 0
+    frontier: Frontier | None = None
+    caught_up: CaughtUp = field(default_factory=dict)
+    at_end: frozenset[TopicPartition] = frozenset()
+    sections: Sections = field(default_factory=Sections)
 
     @property
     def left_out(self) -> tuple[Exclusion, ...]:
@@ -58,7 +61,27 @@ class Part:
     @property
     def empty(self) -> bool:
         """Nothing is new, and nothing is closed."""
-        return self.closing is None and not any(planned.reads for planned in self.ranges)
+        return Closing not in self.sections and not any(planned.reads for planned in self.ranges)
+
+    @property
+    def wakes(self) -> bool:
+        """Whether stages have something to do, though nothing is read: timers fire, or windows are closed."""
+        return Closing in self.sections or (Ticks in self.sections and self.empty)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Features whose sections its plan needs, whatever the plan before has: a redo must not publish what is silent."""
+        return (Rebuilding.name,) if self.silent else ()
+
+    def with_section(self, section: object) -> Part:
+        """The same, with what tasks get for one more feature; None: with no more."""
+        return (
+            self if section is None else replace(self, sections=Sections.of(*self.sections.values(), section))
+        )
+
+
+_PENDING: Final = frozenset({Rebuilding.name, Closes.name})
+"""Sections that may say what the next batch reads."""
 
 
 def next_part(
@@ -72,25 +95,34 @@ def next_part(
         limit: records, over all partitions.
         spec: what is rebuilt, silently and as far as asked for; None: the flow goes on.
     """
+    if spec is None and _PENDING.isdisjoint(last.sections):
+        return _part(last, cut(last.next_offsets(), bounds, limit))
+    return _pending_part(last, bounds, limit, spec)
+
+
+def _pending_part(
+    last: Plan, bounds: Mapping[TopicPartition, Bounds], limit: int, spec: RebuildSpec | None
+) -> Part:
+    """The same after a rebuild, in one, or where windows were closed."""
     offsets = last.next_offsets()
-    limits, rest = silent_limits(offsets, last.silent_until), last.unfinished
-    due = last.closes.due()
-    if due is not None and (spec is None or last.closes.silent):
-        stops = {tp: max(offset, due.get(mark_name(*tp), 0)) for tp, offset in offsets.items()}
+    behind, closes = Rebuilding.of(last), Closes.of(last)
+    limits, rest, due = silent_limits(offsets, behind.silent_until), behind.unfinished, closes.due()
+    if due is not None and (spec is None or closes.silent):
+        stops = {tp: max(offset, due.get(tp, 0)) for tp, offset in offsets.items()}
         if stops == offsets:
-            again = rest if rest is not None and rest.closing and not last.closes.silent else None
-            part = _part(last, offsets, silent=spec is not None or last.closes.silent, due=again)
-            return replace(part, closing=last.closes.again())
+            again = rest if rest is not None and rest.closing and not closes.silent else None
+            part = _part(last, offsets, silent=spec is not None or closes.silent, due=again)
+            return part.with_section(closes.again())
         bounds = limit_bounds(bounds, stops)
     if spec is not None:
         return _part(last, cut(offsets, bounds, limit), silent=True)
-    if limits is not None or (last.silent_until and is_behind(last, last.frontier)):
+    if limits is not None or (behind.silent_until and is_behind(last, EventTime.of(last).frontier)):
         # Up to the limits and no further: receivers have these outputs, and a batch publishes all of its outputs or none.
         return _part(last, cut(offsets, limit_bounds(bounds, limits or offsets), limit), silent=True)
     if rest is None:
         # Not beyond what receivers have: until then they are told no states, which would be older than theirs.
-        behind = silent_limits(offsets, last.published_until) or (offsets if takes_again(last) else None)
-        return _part(last, cut(offsets, limit_bounds(bounds, behind) if behind else bounds, limit))
+        heard = silent_limits(offsets, behind.published_until) or (offsets if behind.takes_again else None)
+        return _part(last, cut(offsets, limit_bounds(bounds, heard) if heard else bounds, limit))
     begins = {planned.tp: planned.start for planned in rest.ranges}
     if any(offsets[tp] < begin for tp, begin in begins.items()):  # rewound with --republish
         return _part(last, cut(offsets, limit_bounds(bounds, offsets | begins), limit))
@@ -103,7 +135,9 @@ def _part(last: Plan, stops: Offsets, *, silent: bool = False, due: Unfinished |
         replace(planned, start=planned.stop, stop=stops[planned.tp], again=again.get(planned.tp, -1))
         for planned in last.ranges
     )
-    return Part(ranges, stops, silent, due, frontier=last.frontier if due is None else due.frontier)
+    return Part(
+        ranges, stops, silent, due, frontier=EventTime.of(last).frontier if due is None else due.frontier
+    )
 
 
 def is_behind(last: Plan, frontier: Frontier | None) -> bool:
@@ -113,17 +147,22 @@ def is_behind(last: Plan, frontier: Frontier | None) -> bool:
         last: a plan since the rebuild.
         frontier: up to where inputs are taken.
     """
-    reached = None if last.reached is None else last.reached.frontier
+    known = Rebuilding.of(last).reached if Rebuilding.name in last.sections else None
+    reached = None if known is None else known.frontier
     return reached is not None and (frontier is None or frontier < reached)
 
 
-def takes_again(last: Plan) -> bool:
-    """Whether inputs are published again that receivers have, and are taken as they were then.
+def heard_after(last: Plan, part: Part) -> Mapping[TopicPartition, int]:
+    """Up to where receivers have outputs after a batch, where it has not passed that yet; see `Rebuilding.published_until`.
 
     Args:
-        last: a plan since a rewind that publishes again.
+        last: the plan before.
+        part: what the batch reads and takes.
     """
-    return bool(last.published_until) and last.reached is not None
+    before = Rebuilding.of(last)
+    if before.takes_again and is_behind(last, part.frontier):  # read again, and not yet taken again
+        return before.published_until
+    return {tp: until for tp, until in before.published_until.items() if part.stops.get(tp, until) < until}
 
 
 def ends_silence(last: Plan, part: Part) -> bool:
@@ -133,7 +172,7 @@ def ends_silence(last: Plan, part: Part) -> bool:
         last: the plan before it.
         part: what it reads and takes.
     """
-    silent = part.silent and silent_limits(part.stops, last.silent_until) is None
+    silent = part.silent and silent_limits(part.stops, Rebuilding.of(last).silent_until) is None
     return silent and not is_behind(last, part.frontier)
 
 
@@ -144,23 +183,14 @@ def of_plan(plan: Plan, before: Plan) -> Part:
         plan: of the batch.
         before: the plan before it.
     """
+    ticked_ms, timers, closes = Timers.of(plan).ticked_ms, Timers.of(before), Closes.of(plan)
+    ticks = Ticks(ticked_ms, timers.due) if ticked_ms > timers.ticked_ms else None
+    closing = closes.last() if closes.done > Closes.of(before).done else None
     return Part(
         plan.ranges,
         plan.next_offsets(),
-        plan.silent,
-        frontier=plan.frontier,
-        tick_ms=plan.ticked_ms if plan.ticked_ms > before.ticked_ms else None,
-        closing=plan.closes.last() if plan.closing else None,
+        Rebuilding.of(plan).silent,
         clock_ms=plan.clock_ms,
+        frontier=EventTime.of(plan).frontier,
+        sections=Sections.of(ticks, closing),
     )
-
-
-def silent_limits(offsets: Mapping[TopicPartition, int], silent_until: Mapping[str, int]) -> Offsets | None:
-    """How far a silent batch may read each partition; None when everything up to there has been read.
-
-    Args:
-        offsets: next offset of each partition.
-        silent_until: a plan's.
-    """
-    limits = {tp: max(offset, silent_until.get(mark_name(*tp), 0)) for tp, offset in offsets.items()}
-    return limits if limits != offsets else None

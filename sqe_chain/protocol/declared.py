@@ -76,7 +76,7 @@ def check_types(flow: CompiledFlow, known: Layout) -> None:
 
     Args:
         flow: the flow.
-        known: the layout of its last plan; what an older version has not noted is not compared.
+        known: the layout of its last plan.
 
     Raises:
         ChangedType: something would be read wrongly; the text names both types.
@@ -119,17 +119,8 @@ def check_same_code(flow: CompiledFlow, last: Plan) -> None:
     Raises:
         PlanMismatch: it has other stages, sources or outputs; the text names them.
     """
-    layout, now = last.layout, ways_of(flow)
-    if layout.ways:
-        was = layout.ways
-    else:  # written by an older version, which noted less
-        was = {f"stage/{name}": "" for name in layout.stages} | {
-            f"output/{name}": "" for name in layout.outputs
-        }
-        now = dict.fromkeys(now, "")
-        was = {way: "" for way in was if way in now or way.startswith("stage/")}
-    was |= {f"source/{topic}": "" for topic in layout.sources}
-    now |= {f"source/{topic}": "" for topic in flow.input_names}
+    was = last.layout.ways | {f"source/{topic}": "" for topic in last.layout.sources}
+    now = ways_of(flow) | {f"source/{topic}": "" for topic in flow.input_names}
     news = [f"{way} is new" for way in now if way not in was]
     news += [f"{way} is gone" for way in was if way not in now]
     news += [

@@ -10,17 +10,13 @@ from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.committed import enter, tell_entered
 from sqe_chain.protocol.declared import news_of
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.file_inputs import (
-    abandoned_files,
-    abandonment_text,
-    entering_files,
-    gone_files,
-    leaving_files,
-)
+from sqe_chain.protocol.event_times import EventTime
+from sqe_chain.protocol.file_inputs import abandonment_text, entered_files, file_news
 from sqe_chain.protocol.owned_flow import OwnedFlow
-from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
+from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.planning import birth_plan, layout_of, layout_plan
 from sqe_chain.protocol.readers import notice_unread
+from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.verifying import check_new_stages
 from sqe_chain.task.states import Claim
 
@@ -84,19 +80,19 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
         for planned in last.ranges
         if same_inputs.is_new_root(env.flow, planned.topic, planned.topic_id, infos.get(planned.topic))
     ]
-    read, leaving = last.read_files(), leaving_files(env.flow, last)
-    abandoned, missed = abandoned_files(last, env.settings.abandon) - read, gone_files(last, infos)
-    # An unfinished batch needs its inputs as they were, and so does a flow that has to read again what it had published: then
-    # nothing may be gone.
-    behind = [one for one in gone if one.stop < last.silent_until.get(mark_name(*one.tp), 0)]
-    kept = [one for one in last.ranges if last.unfinished or one not in gone or one in behind]
-    kept = [planned for planned in kept if planned.topic not in leaving | abandoned | missed]
+    files, kept = file_news(env.flow, last, infos, env.settings), list(last.ranges)
+    if gone:
+        # An unfinished batch needs its inputs as they were, and so does a flow that has to read again what it had published: then
+        # nothing may be gone.
+        behind = Rebuilding.of(last)
+        missing = [one for one in gone if one.stop < behind.silent_until.get(one.tp, 0)]
+        kept = [one for one in kept if behind.unfinished or one not in gone or one in missing]
+    kept = [planned for planned in kept if planned.topic not in files.left]
     for planned in kept:
-        if planned.topic not in read:
-            same_inputs.check_same(planned, infos.get(planned.topic), last.files)
+        if planned.topic not in files.read:
+            same_inputs.check_same(planned, infos.get(planned.topic), entered_files(last))
     layout = layout_of(env.flow, infos, last.number + 1, last.layout)
-    files = entering_files(env.flow, last, infos, env.settings)
-    if layout == last.layout and not files and not abandoned and not missed:
+    if layout == last.layout and not files.changed:
         return
     check_new_stages(env, last)
     known = {planned.tp for planned in kept}
@@ -106,18 +102,18 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     if sources:
         bounds = env.log.bounds(sources)
         starts.update(inputs.first_offsets(env.flow, bounds, env.settings.start))
-    starts |= {(info.name, 0): (0, False) for info in files}
+    starts |= {(info.name, 0): (0, False) for info in files.entering}
     spec = env.settings.rebuild
     plan = layout_plan(last, kept, owned.claim, env.clock.now_ms(), layout, infos, starts, spec)
     notice_unread(env, infos)
     news = [*news_of(env.flow, last, plan, infos), *_lost(last, gone)]
-    owned.apply_empty(plan, [*news, abandonment_text(last, abandoned)] if abandoned else news)
+    owned.apply_empty(plan, [*news, abandonment_text(last, files.abandoned)] if files.abandoned else news)
 
 
 def _lost(last: Plan, gone: Sequence[PlannedRange]) -> Iterator[str]:
     """What waited for event time in topics that were created again: it was in Kafka alone, and was never taken."""
     for planned in gone:
-        times = last.times.get(mark_name(*planned.tp))
+        times = EventTime.of(last).times.get(planned.tp)
         if times is not None and times.waiting is not None:
             yield (
                 f"{planned.topic}[{planned.partition}] was created again while {times.waiting.inputs} of its records waited for "

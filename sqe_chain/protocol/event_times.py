@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicPartition
-from sqe_chain.protocol.plan import Plan, at_name, mark_name
+from sqe_chain.protocol.layout import by_name, by_partition
+from sqe_chain.protocol.plan import Plan, Section, left_by
 from sqe_chain.task.event_times import (
     EventTimes,
     Frontier,
     Progress,
     Stated,
+    TimesRecord,
     frontier_of,
     latest_of,
 )
+from sqe_chain.task.results import Report
 from sqe_chain.task.routes import with_route
 
 CaughtUp = Mapping[TopicPartition, Mapping[str, int | None]]
@@ -29,21 +32,91 @@ _SEEN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
+class EventTime(Section):
+    """How far event time has come, where the flow goes by it.
+
+    Attributes:
+        times: event time in each partition at the end of the batch; nobody changes it.
+        frontier: the place in the order of times up to which inputs were taken; it never goes back. None: none were.
+        seen: clocks of batches, and the latest event time that was known by then, as far back as idle writers make it matter.
+    """
+
+    name: ClassVar[str] = "event-time"
+    times: Mapping[TopicPartition, EventTimes] = field(default_factory=dict)
+    frontier: Frontier | None = None
+    seen: Seen = ()
+
+    @property
+    def waiting(self) -> int:
+        """How many inputs wait for event time."""
+        return sum(one.waiting.inputs for one in self.times.values() if one.waiting is not None)
+
+    def carried(self, last: Plan, plan: Plan) -> EventTime:
+        """All of it, without partitions that another topic has now."""
+        gone = left_by(plan, last)
+        return (
+            replace(self, times={tp: one for tp, one in self.times.items() if tp not in gone})
+            if gone
+            else self
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For json.dumps."""
+        found = {"times": plain_times(self.times), "frontier": self.frontier, "seen": self.seen}
+        return {name: one for name, one in found.items() if one}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """What `to_json` gave."""
+        frontier, seen = raw.get("frontier"), raw.get("seen", ())
+        return cls(
+            times_from(raw.get("times", {})),
+            Frontier(*frontier) if frontier else None,
+            tuple((clock_ms, latest_ms) for clock_ms, latest_ms in seen),
+        )
+
+
+def plain_times(times: Mapping[TopicPartition, EventTimes]) -> dict[str, TimesRecord]:
+    """For json.dumps."""
+    return {name: one.to_json() for name, one in by_name(times).items()}
+
+
+def times_from(raw: Mapping[str, TimesRecord]) -> dict[TopicPartition, EventTimes]:
+    """What `plain_times` gave."""
+    return {tp: EventTimes.from_json(one) for tp, one in by_partition(raw).items()}
+
+
+def times_after(before: Plan, report: Report) -> dict[TopicPartition, EventTimes]:
+    """Event time at the end of a batch."""
+    known = EventTime.of(before).times
+    entered = {one.tp: EventTimes(before.clock_ms) for one in before.ranges if one.tp not in known}
+    ended = {(end.topic, end.partition): end.times.settled() for end in report.ends if end.times is not None}
+    return {**known, **entered, **ended}
+
+
+def needed_offsets(plan: Plan) -> dict[TopicPartition, int]:
+    """The first offset of each partition that is still to be read after a plan, for the first time or again."""
+    times = EventTime.of(plan).times
+    waiting = {tp: one.waiting.offset for tp, one in times.items() if one.waiting is not None}
+    return {tp: waiting.get(tp, stop) for tp, stop in plan.next_offsets().items()}
+
+
+@dataclass(frozen=True, slots=True)
 class KnownTimes:
     """Event time in all input partitions at the end of a batch.
 
     Args:
-        times: "topic/partition" -> event time there; see `Plan.times`.
+        times: event time in each partition; see `EventTime.times`.
         since_ms: since when partitions of which nothing is known have been looked at.
     """
 
-    times: Mapping[str, EventTimes]
+    times: Mapping[TopicPartition, EventTimes]
     since_ms: int
     _stated: dict[str, dict[str, Stated]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, times in self.times.items():
-            stated = self._stated.setdefault(at_name(name)[0], {})
+        for (topic, _), times in self.times.items():
+            stated = self._stated.setdefault(topic, {})
             for writer, one in times.writers.items():
                 if one.stated_ms is not None:
                     before = stated.get(writer, Stated(0, 0, one.hops))
@@ -55,7 +128,7 @@ class KnownTimes:
     @classmethod
     def after(cls, plan: Plan) -> KnownTimes:
         """What is known after a plan."""
-        return cls(plan.times, plan.clock_ms)
+        return cls(EventTime.of(plan).times, plan.clock_ms)
 
     def at(
         self, tp: TopicPartition, caught_up: CaughtUp, clock_ms: int, *, for_good: bool = False
@@ -71,7 +144,7 @@ class KnownTimes:
             clock_ms: the batch's clock.
             for_good: nothing more will come there.
         """
-        before = self.times.get(mark_name(*tp)) or EventTimes(self.since_ms)
+        before = self.times.get(tp) or EventTimes(self.since_ms)
         found = before.copy(clock_ms=clock_ms)
         if tp in caught_up:
             found.settle(for_good=for_good)

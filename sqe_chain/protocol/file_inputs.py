@@ -8,31 +8,98 @@ and keep them, because event time is looked up in all partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any, ClassVar, Self
 
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicInfo
 from sqe_chain.ports.files import HASH_DIGITS
 from sqe_chain.protocol.cutting import Part
+from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import FilesSeen
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.feature import Feature, Infos
+from sqe_chain.protocol.plan import Plan, Section
 from sqe_chain.protocol.settings import Settings
 
-Infos = Mapping[str, TopicInfo]
 _ALL = "files"
 """Where a partition's number stands for topics: the lag of a source's files is told as one number."""
 
 
+@dataclass(frozen=True, slots=True)
+class Files(Section):
+    """Which files a flow reads, and has read.
+
+    Attributes:
+        entered: topic -> path and number of rows, of the files among the ranges.
+        finished: source of files -> the contents that were read to their ends and are not among the ranges any more: their
+            hashes of 32 digits, one after the other.
+    """
+
+    name: ClassVar[str] = "files"
+    entered: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    finished: Mapping[str, str] = field(default_factory=dict)
+
+    def carried(self, last: Plan, plan: Plan) -> Files:
+        """All of them; those that are not among the ranges any more are finished, if any row was read."""
+        left = self.entered.keys() - {one.topic for one in plan.ranges}
+        if not left:
+            return self
+        begun = {one.topic for one in last.ranges if one.stop > 0}
+        entered = {topic: known for topic, known in self.entered.items() if topic not in left}
+        return Files(entered, with_finished(self.finished, left & begun))
+
+    def to_json(self) -> list[Any]:
+        """For json.dumps."""
+        return [self.entered, self.finished] if self.entered or self.finished else []
+
+    @classmethod
+    def from_json(cls, raw: list[Any]) -> Self:
+        """What `to_json` gave."""
+        entered, finished = raw
+        return cls({topic: (path, rows) for topic, (path, rows) in entered.items()}, finished)
+
+
+class FileInputs(Feature):
+    """Files as inputs, in the steps of a run."""
+
+    name = Files.name
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(env)
+        self._seen: FilesSeen | None = None
+
+    @property
+    def declared(self) -> bool:
+        """The flow reads files."""
+        return bool(self.env.flow.file_sources)
+
+    def unneeded(self, last: Plan, infos: Infos) -> Collection[str]:  # noqa: ARG002 - it is known from the plan
+        """Files of which nothing was read, or all, and those of which the rest is not to be read."""
+        return unneeded_files(last) | abandoned_files(last, self.env.settings.abandon)
+
+    def looked(self, last: Plan, infos: Infos) -> None:
+        """Tell which files there are, when that has changed."""
+        seen = seen_files(self.env.flow, last, infos)
+        told = self._seen
+        if told is None or (seen.files, seen.files_left, seen.rows) != (
+            told.files,
+            told.files_left,
+            told.rows,
+        ):
+            self._seen = seen
+            self.env.emit(seen)
+
+
 def files_in(infos: Iterable[TopicInfo]) -> dict[str, tuple[str, int]]:
-    """What a plan keeps of files; see `Plan.files`."""
+    """What a plan keeps of files; see `Files.entered`."""
     return {info.name: (info.label, info.records) for info in infos if info.records >= 0}
 
 
 def with_finished(finished: Mapping[str, str], topics: Iterable[str]) -> dict[str, str]:
-    """The contents that are read to their ends, with more of them; see `Plan.finished`."""
+    """The contents that are read to their ends, with more of them; see `Files.finished`."""
     found = dict(finished)
     for topic in sorted(topics):
         name, _, digits = topic.rpartition(".")
@@ -41,8 +108,23 @@ def with_finished(finished: Mapping[str, str], topics: Iterable[str]) -> dict[st
 
 
 def finished_topics(finished: Mapping[str, str]) -> frozenset[str]:
-    """The topics of contents; see `Plan.finished`."""
+    """The topics of contents; see `Files.finished`."""
     return frozenset(f"{name}.{digits}" for name, text in finished.items() for digits in _hashes(text))
+
+
+def entered_files(plan: Plan) -> Mapping[str, tuple[str, int]]:
+    """The files among the ranges of a plan; see `Files.entered`."""
+    return Files.of(plan).entered if Files.name in plan.sections else {}
+
+
+def read_files(plan: Plan) -> frozenset[str]:
+    """Topics of the files among the ranges that are read to their ends."""
+    entered = entered_files(plan)
+    return frozenset(
+        planned.topic
+        for planned in plan.ranges
+        if planned.topic in entered and planned.stop >= entered[planned.topic][1]
+    )
 
 
 def new_files(flow: CompiledFlow, last: Plan, infos: Infos) -> list[TopicInfo]:
@@ -53,7 +135,11 @@ def new_files(flow: CompiledFlow, last: Plan, infos: Infos) -> list[TopicInfo]:
         last: the last plan.
         infos: the flow's topics.
     """
-    known = last.files.keys() | finished_topics(last.finished) if flow.file_sources else set[str]()
+    known = (
+        Files.of(last).entered.keys() | finished_topics(Files.of(last).finished)
+        if flow.file_sources
+        else set[str]()
+    )
     return [info for topic, info in infos.items() if info.records > 0 and topic not in known]
 
 
@@ -67,9 +153,11 @@ def seen_files(flow: CompiledFlow, last: Plan, infos: Infos) -> FilesSeen:
     """
     there = [info for info in infos.values() if info.records > 0]
     new = new_files(flow, last, infos)
-    read = last.read_files()
-    begun = [planned for planned in last.ranges if planned.topic in last.files.keys() - read]
-    rows_left = sum(info.records for info in new) + sum(last.files[one.topic][1] - one.stop for one in begun)
+    read = read_files(last)
+    begun = [planned for planned in last.ranges if planned.topic in Files.of(last).entered.keys() - read]
+    rows_left = sum(info.records for info in new) + sum(
+        Files.of(last).entered[one.topic][1] - one.stop for one in begun
+    )
     return FilesSeen(len(there), len(new) + len(begun), sum(info.records for info in there), rows_left)
 
 
@@ -87,14 +175,51 @@ def entering_files(flow: CompiledFlow, last: Plan, infos: Infos, settings: Setti
         found = [info for info in found if not info.topic_id.hex().startswith(settings.abandon)]
     if flow.by_time:
         return found
-    begun = len(last.files) - len(last.read_files() | gone_files(last, infos))
+    begun = len(Files.of(last).entered) - len(read_files(last) | gone_files(last, infos))
     # Each time takes a plan of its own, so not for every file that is done.
     return found[: most - begun] if begun <= most // 2 else []
 
 
+@dataclass(frozen=True, slots=True)
+class FileNews:
+    """What becomes of files with the next empty plan.
+
+    Attributes:
+        read: topics of those among the ranges that are read to their ends.
+        left: topics of those that leave, whatever the reason.
+        abandoned: topics of those of which the rest is not to be read.
+        changed: some leave or enter with that plan.
+        entering: those that enter.
+    """
+
+    read: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
+    abandoned: frozenset[str] = frozenset()
+    changed: bool = False
+    entering: Sequence[TopicInfo] = ()
+
+
+def file_news(flow: CompiledFlow, last: Plan, infos: Infos, settings: Settings) -> FileNews:
+    """What becomes of files after a plan.
+
+    Args:
+        flow: the flow.
+        last: the last plan.
+        infos: the flow's topics.
+        settings: how many files are read at the same time, and which are not read at all.
+    """
+    if not flow.file_sources:
+        return FileNews()
+    read = read_files(last)
+    abandoned, missed = abandoned_files(last, settings.abandon) - read, gone_files(last, infos)
+    entering = entering_files(flow, last, infos, settings)
+    left = leaving_files(flow, last) | abandoned | missed
+    return FileNews(read, left, abandoned, bool(entering or abandoned or missed), entering)
+
+
 def leaving_files(flow: CompiledFlow, last: Plan) -> frozenset[str]:
     """The files that plans after this one do not list any more: topics."""
-    return frozenset() if flow.by_time else last.read_files()
+    return frozenset() if flow.by_time else read_files(last)
 
 
 def gone_files(last: Plan, infos: Infos) -> frozenset[str]:
@@ -102,13 +227,15 @@ def gone_files(last: Plan, infos: Infos) -> frozenset[str]:
     return frozenset(
         planned.topic
         for planned in last.ranges
-        if planned.topic in last.files and planned.stop == 0 and planned.topic not in infos
+        if planned.topic in Files.of(last).entered and planned.stop == 0 and planned.topic not in infos
     )
 
 
 def unneeded_files(last: Plan) -> frozenset[str]:
     """The files that may be gone after a plan, once it is finished: nothing of them was read, or all. Topics."""
-    return last.read_files() | {one.topic for one in last.ranges if one.topic in last.files and one.stop == 0}
+    return read_files(last) | {
+        one.topic for one in last.ranges if one.topic in Files.of(last).entered and one.stop == 0
+    }
 
 
 def abandoned_files(last: Plan, abandon: Sequence[str]) -> frozenset[str]:
@@ -120,7 +247,7 @@ def abandoned_files(last: Plan, abandon: Sequence[str]) -> frozenset[str]:
     """
     wanted = tuple(abandon)
     return (
-        frozenset(topic for topic in last.files if topic.rpartition(".")[2].startswith(wanted))
+        frozenset(topic for topic in Files.of(last).entered if topic.rpartition(".")[2].startswith(wanted))
         if wanted
         else frozenset()
     )
@@ -130,7 +257,7 @@ def abandonment_text(last: Plan, topics: Iterable[str]) -> str:
     """The text of the notice that files are abandoned."""
     stops = {planned.topic: planned.stop for planned in last.ranges}
     found = [
-        f"{last.files[topic][0]} ({topic.rpartition('.')[2]}) after {stops[topic]:,} of {last.files[topic][1]:,} rows"
+        f"{Files.of(last).entered[topic][0]} ({topic.rpartition('.')[2]}) after {stops[topic]:,} of {Files.of(last).entered[topic][1]:,} rows"
         for topic in sorted(topics)
     ]
     return f"abandoned: {', '.join(found)}. What was read of them stays counted, the rest of these contents is never read"
@@ -151,7 +278,7 @@ def check_no_files(flow: CompiledFlow) -> None:
 
 def named_by_file(error: PoisonError, last: Plan) -> PoisonError:
     """An error about a row, with the path of its file and the row's number; any other one as it is."""
-    known = last.files.get(error.topic or "")
+    known = Files.of(last).entered.get(error.topic or "")
     if known is None or error.offset is None:
         return error
     named = type(error)(f"{known[0]}, row {error.offset}: {error}")

@@ -10,9 +10,9 @@ from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import KnownTimes
+from sqe_chain.protocol.event_times import EventTime, KnownTimes
 from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.plan import Plan, mark_name
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.event_times import ORIGIN
 
 NOTICE_MS: Final = 60_000
@@ -60,7 +60,7 @@ class Waiting(NamedTuple):
 
 def holder_of(flow: CompiledFlow, plan: Plan) -> Holder | None:
     """Who holds back what waits after a plan: the partition that is behind all others; None when nothing waits."""
-    if not plan.waiting:
+    if not EventTime.of(plan).waiting:
         return None
     found, times_after = list[Holder](), KnownTimes.after(plan)
     for planned in plan.ranges:
@@ -83,13 +83,13 @@ def waiting_of(flow: CompiledFlow, stage: StageNode, plan: Plan) -> list[Waiting
         stage: one of its stages.
         plan: its last plan.
     """
-    topics, holder = flow.topics_before[stage.index], holder_of(flow, plan)
+    topics, holder, time = flow.topics_before[stage.index], holder_of(flow, plan), EventTime.of(plan)
     found = []
     for planned in plan.ranges:
         if flow.declared_topic[planned.topic] in topics:
-            times = plan.times.get(mark_name(*planned.tp))
+            times = time.times.get(planned.tp)
             count = 0 if times is None or times.waiting is None else times.waiting.inputs
-            taken_ms = plan.frontier and plan.frontier.at_ms
+            taken_ms = time.frontier and time.frontier.at_ms
             found.append(Waiting(*planned.tp, count, taken_ms, holder if count else None))
     return found
 
@@ -145,7 +145,7 @@ class Holding:
             )
             self.env.emit(
                 Notice(
-                    f"{plan.waiting} records wait for event time: {holder} {what} for {(now_ms - self._since_ms) // 1_000} s; {hint}"
+                    f"{EventTime.of(plan).waiting} records wait for event time: {holder} {what} for {(now_ms - self._since_ms) // 1_000} s; {hint}"
                 )
             )
             self._next_ms = now_ms + 2 * (now_ms - self._since_ms)

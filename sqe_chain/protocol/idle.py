@@ -10,7 +10,7 @@ after everything else of its time. A writer is idle in a partition if
   what its topic held when the one before it had;
 * and after that there was still nothing to read.
 
-What follows from it is sealed with the batch (`Plan.frontier`), so that a redo repeats it whatever time it is then. Whoever
+What follows from it is sealed with the batch (`EventTime.frontier`), so that a redo repeats it whatever time it is then. Whoever
 comes back with something older may be late: stages say so, count it, and give it to `dropped()`.
 """
 

@@ -18,7 +18,8 @@ from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.ports import Bounds, Message, Range, TopicPartition
 from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan, PlannedRange, at_name
+from sqe_chain.protocol.event_times import EventTime
+from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.task.event_times import EventTimes, guard_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.source_times import SourceTimes
@@ -74,8 +75,8 @@ def without_far_ahead(
         limit: records of a batch.
     """
     far = {
-        at_name(name)
-        for name, times in last.times.items()
+        tp
+        for tp, times in EventTime.of(last).times.items()
         if times.waiting is not None and times.waiting.inputs >= limit
     }
     others = [

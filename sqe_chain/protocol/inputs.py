@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Protocol
 
 from sqe_chain.envelope.marks import PartitionMarks
@@ -21,13 +20,10 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Commit, Log, TopicInfo, TopicPartition
-from sqe_chain.protocol.plan import mark_name
+from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.retrying import RetryingLog
 
 Topics = Mapping[str, TopicInfo]
-Files = Mapping[str, tuple[str, int]]
-"""See `Plan.files`."""
-_NO_FILES: Files = MappingProxyType({})
 Found = dict[TopicPartition, Bounds] | None
 
 

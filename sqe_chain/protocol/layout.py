@@ -4,7 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
+
+from sqe_chain.ports import TopicPartition
+
+_Known = TypeVar("_Known")
+
+
+def mark_name(topic: str, partition: int) -> str:
+    """The name of a partition in what is stored and told: "topic/partition"; also of a state partition: "stage/partition"."""
+    return f"{topic}/{partition}"
+
+
+def by_name(known: Mapping[TopicPartition, _Known]) -> dict[str, _Known]:
+    """What is known of partitions, by their names."""
+    return {mark_name(*at): one for at, one in known.items()}
+
+
+def by_partition(known: Mapping[str, _Known]) -> dict[TopicPartition, _Known]:
+    """What `by_name` was given.
+
+    Raises:
+        ValueError: a name is none of `mark_name`.
+    """
+    parts = {name: name.rpartition("/") for name in known}
+    return {(first, int(number)): known[name] for name, (first, _, number) in parts.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +70,27 @@ class Layout:
         stages: stage name -> where and how its states are stored.
         outputs: output name -> [topic, partitions].
         sources: topic -> [topic id (hexadecimal), known partitions].
-        starts: "topic/partition" -> where the flow once began to read it, where that was not offset 0.
+        starts: where the flow once began to read a partition, where that was not offset 0.
         gone: topics of which something was read and that were created again since, so that it cannot be read again.
-        ways: "stage/NAME" or "output/NAME" -> where its units come from; empty in plans of older versions.
-        types: "stage/NAME" or "source/TOPIC" -> what is stored or read there; empty in plans of older versions.
+        ways: "stage/NAME" or "output/NAME" -> where its units come from.
+        types: "stage/NAME" or "source/TOPIC" -> what is stored or read there.
     """
 
     state_partitions: int
     stages: dict[str, StageLayout] = field(default_factory=dict)
     outputs: dict[str, tuple[str, int]] = field(default_factory=dict)
     sources: dict[str, tuple[str, int]] = field(default_factory=dict)
-    starts: dict[str, int] = field(default_factory=dict)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
     ways: dict[str, str] = field(default_factory=dict)
     types: dict[str, TypeLayout] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The layout as JSON. What came later is left out when empty, so that older plans keep their ids."""
+        """The layout as JSON."""
         plain = _members(self, _LAYOUT)
         plain["stages"] = {name: _members(stage, _STAGE) for name, stage in self.stages.items()}
         plain["types"] = {name: _members(one, _TYPE) for name, one in self.types.items()}
-        for name in [name for name in ("ways", "types") if not plain[name]]:
-            del plain[name]
+        plain["starts"] = by_name(self.starts)
         return plain
 
     @classmethod
@@ -78,10 +101,10 @@ class Layout:
             {name: StageLayout(**stage) for name, stage in raw["stages"].items()},
             {name: (topic, number) for name, (topic, number) in raw["outputs"].items()},
             {topic: (topic_id, number) for topic, (topic_id, number) in raw["sources"].items()},
-            raw["starts"],
+            by_partition(raw["starts"]),
             tuple(raw["gone"]),
-            raw.get("ways", {}),
-            {holder: TypeLayout(**known) for holder, known in raw.get("types", {}).items()},
+            raw["ways"],
+            {holder: TypeLayout(**known) for holder, known in raw["types"].items()},
         )
 
     def stored_in(self) -> dict[str, str]:

@@ -40,7 +40,7 @@ def locations_of(flow: CompiledFlow, layout: Layout, epoch: int, number: int) ->
         stored = layout.stages.get(stage.name)
         if stored is None:
             continue
-        # A plan of an older version does not know the types; the next start notes them.
+        # After an import of an older format the types are not known; the next start notes them.
         declared = TypeLayout(stage.kind)
         known = layout.types.get(f"stage/{stage.name}", declared)
         found[stage.name] = Location(

@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.ports import Bounds, TopicPartition
+from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.closing import closing_part
-from sqe_chain.protocol.cutting import Offsets, Part, ends_silence, is_behind, next_part, takes_again
+from sqe_chain.protocol.cutting import Part, ends_silence, is_behind, next_part
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, frontier_at
+from sqe_chain.protocol.event_times import CaughtUp, EventTime, KnownTimes, frontier_at
 from sqe_chain.protocol.file_inputs import leaving_files, without_files
 from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.in_step import keep_in_step, look_ahead, without_far_ahead
-from sqe_chain.protocol.plan import Plan, mark_name
-from sqe_chain.protocol.ticking import is_timer_due, tick_of
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.rebuilding import Offsets, Rebuilding
+from sqe_chain.protocol.ticking import is_timer_due, ticks_of
 from sqe_chain.protocol.verifying import verify_rest
+from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import Frontier, furthest
+from sqe_chain.task.results import Sections
 
 AllBounds = dict[TopicPartition, Bounds]
 
@@ -52,25 +56,27 @@ class NextBatch:
         elif part.due is not None:
             verify_rest(env, part.due, bounds)
             found = replace(part, clock_ms=part.due.clock_ms)
-        elif part.closing is not None:
+        elif Closing in part.sections:
             found = self._closing_again(last, part, bounds)
         else:
             found = self._new(last, part, bounds, limit, at_end=at_end)
         if found is None:
             return None
         ends = ends_silence(last, found)
-        tick_ms = tick_of(env.flow, last, found.clock_ms, silent=found.silent, last_silent=ends)
+        ticks = ticks_of(env.flow, last, found.clock_ms, silent=found.silent, last_silent=ends)
         at_ends = frozenset(tp for tp, stop in found.stops.items() if stop >= bounds[tp].stable_end)
-        return replace(found, tick_ms=tick_ms, at_end=at_ends)
+        return replace(found, at_end=at_ends).with_section(ticks)
 
     def _new(self, last: Plan, part: Part, bounds: AllBounds, limit: int, *, at_end: bool) -> Part | None:
         """What was not sealed before; None when it would do nothing."""
         flow, timer_due = self.env.flow, not part.silent and is_timer_due(self.env.flow, last, part.clock_ms)
-        if part.empty and not (timer_due or last.waiting or is_behind(last, last.frontier)):
+        if part.empty and not (
+            timer_due or EventTime.of(last).waiting or is_behind(last, EventTime.of(last).frontier)
+        ):
             return None
         part = keep_in_step(self.env, without_far_ahead(flow, last, part, bounds, limit), bounds)
         part = self._taking(last, part, bounds, at_end=at_end)
-        catches_up = is_behind(last, last.frontier) and not is_behind(last, part.frontier)
+        catches_up = is_behind(last, EventTime.of(last).frontier) and not is_behind(last, part.frontier)
         if part.empty and not timer_due and not catches_up:
             return None
         return part
@@ -79,32 +85,37 @@ class NextBatch:
         """What a batch does that closes all windows; None when nothing was read since they were closed last."""
         offsets, known = last.next_offsets(), KnownTimes.after(last)
         # Looked at anew: what was passed on some time ago proves nothing of what republishers have to read now.
-        idle = IdleWriters(self.env).find(known, offsets, bounds, part.clock_ms, last.seen, at_end=True)
+        idle = IdleWriters(self.env).find(
+            known, offsets, bounds, part.clock_ms, EventTime.of(last).seen, at_end=True
+        )
         return closing_part(self.env.flow, last, part, bounds, idle, part.clock_ms)
 
     def _closing_again(self, last: Plan, part: Part, bounds: AllBounds) -> Part:
         """The same in a rebuild: where it was done first, nobody was waited for, and nothing waited."""
-        if not last.waiting:
+        if not EventTime.of(last).waiting:
             return part
         everybody = KnownTimes.after(last).everybody_in(part.stops, part.clock_ms)
-        return self._taken(last, replace(part, closing=None), everybody, bounds, for_good=True)
+        return self._taken(last, replace(part, sections=Sections()), everybody, bounds, for_good=True)
 
     def _taking(self, last: Plan, part: Part, bounds: AllBounds, *, at_end: bool) -> Part:
         """The part, with how far it takes inputs, and what it reads again of those that have waited."""
         if not self.env.flow.timed:
-            return self._up_to(last, part, last.frontier)
+            return self._up_to(last, part, EventTime.of(last).frontier)
         offsets, known = last.next_offsets(), KnownTimes.after(last)
-        again = part.silent or takes_again(last)
-        if not again and last.closes.due() is None:
-            found = self._idle.find(known, offsets, bounds, part.clock_ms, last.seen, at_end=at_end)
+        behind = Rebuilding.of(last)
+        again = part.silent or behind.takes_again
+        if not again and Closes.of(last).due() is None:
+            found = self._idle.find(
+                known, offsets, bounds, part.clock_ms, EventTime.of(last).seen, at_end=at_end
+            )
             return self._taken(last, part, found, bounds, for_good=at_end)
         limits = self._ends(last, part)
         ended = {tp: offset for tp, offset in offsets.items() if offset >= limits.get(tp, 0)}
         everybody = known.everybody_in(ended, part.clock_ms)
         taken = self._taken(last, part, everybody, bounds, for_good=True)
         gated = {tp for tp in offsets if self.env.flow.declared_topic[tp[0]] in self.env.flow.gated}
-        if again and last.reached is not None and gated <= ended.keys():
-            return self._up_to(last, taken, last.reached.frontier)
+        if again and behind.reached is not None and gated <= ended.keys():
+            return self._up_to(last, taken, behind.reached.frontier)
         return taken
 
     def _taken(
@@ -113,18 +124,19 @@ class NextBatch:
         flow = self.env.flow
         times = KnownTimes.after(last).all_at(part.stops, caught_up, part.clock_ms, for_good=for_good)
         look_ahead(self.env, part, times, bounds)
-        frontier = furthest(last.frontier, frontier_at(flow, times))
-        if (part.silent or takes_again(last)) and last.reached is not None:
+        frontier = furthest(EventTime.of(last).frontier, frontier_at(flow, times))
+        behind = Rebuilding.of(last)
+        if (part.silent or behind.takes_again) and behind.reached is not None:
             # What had not been taken was not published.
-            limit = last.reached.frontier
-            frontier = min(frontier, limit) if frontier and limit else last.frontier
+            limit = behind.reached.frontier
+            frontier = min(frontier, limit) if frontier and limit else EventTime.of(last).frontier
         return self._up_to(last, replace(part, caught_up=caught_up), frontier)
 
     def _up_to(self, last: Plan, part: Part, frontier: Frontier | None) -> Part:
         """The part that takes inputs up to a frontier."""
-        ranges, flow = [], self.env.flow
+        ranges, flow, known = [], self.env.flow, EventTime.of(last).times
         for planned in part.ranges:
-            times = last.times.get(mark_name(*planned.tp))
+            times = known.get(planned.tp)
             waiting, again = times and times.waiting, -1
             # Of a topic that no stage takes in this order any more, nothing waits any longer.
             waits = flow.declared_topic[planned.topic] in flow.gated
@@ -139,20 +151,19 @@ class NextBatch:
         That is as far as the flow had read it once, or had read it when all windows were closed. Where the rebuild ends
         earlier, the flow goes on.
         """
-        spec, due = self.env.settings.rebuild, last.closes.due()
-        names = {tp: mark_name(*tp) for tp in part.stops}
+        spec, due = self.env.settings.rebuild, Closes.of(last).due()
         limits: Offsets = {}
-        if takes_again(last):
-            limits = {tp: last.published_until.get(name, 0) for tp, name in names.items()}
+        behind = Rebuilding.of(last)
+        if behind.takes_again:
+            limits = {tp: behind.published_until.get(tp, 0) for tp in part.stops}
         if part.silent:
-            limits = {tp: last.silent_until.get(name, 0) for tp, name in names.items()}
+            limits = {tp: behind.silent_until.get(tp, 0) for tp in part.stops}
             if spec is not None:
-                heard = last.published_until
+                heard = behind.published_until
                 limits = {
-                    tp: max(limits[tp], spec.until.get(tp, 0), heard.get(name, 0))
-                    for tp, name in names.items()
+                    tp: max(limit, spec.until.get(tp, 0), heard.get(tp, 0)) for tp, limit in limits.items()
                 }
         if due is not None:
-            closed = {tp: due.get(name, 0) for tp, name in names.items()}
+            closed = {tp: due.get(tp, 0) for tp in part.stops}
             limits = {tp: min(limits.get(tp, end), end) for tp, end in closed.items()}
         return limits

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
+
+from sqe_chain.protocol.plan import Plan, Section
 
 Mode = Literal["table", "partitions"]
 """What is replaced: all rows, or those whose partition keys are in the files."""
-Step = Literal["begun", "staged", "decided", "given_up", "done"]
+Step = Literal["none", "begun", "staged", "decided", "given_up", "done"]
 
 
 @dataclass(frozen=True, slots=True)
-class Overwrite:
+class Overwrite(Section):
     """Where a plan stands in an overwrite.
 
     Attributes:
         mode: what is replaced.
         since: number of the plan that has begun it.
-        step: what the plan does: `begun`, from here on rows are staged, which nobody sees; `staged`, its rows are; `decided`, the tables
+        step: what the plan does: `none`, there is no overwrite; `begun`, from here on rows are staged, which nobody sees; `staged`, its rows are; `decided`, the tables
             change, by one commit each; `given_up`, what was staged is forgotten; `done`, nothing was read since it was decided.
         before: while it is under way, how far files were read before it, for `overwriting`.
         contents: when it is decided, source of files -> hashes of the contents that it has read, of 32 digits, one after the other.
     """
 
-    mode: Mode
-    since: int
-    step: Step
+    name: ClassVar[str] = "overwrite"
+    mode: Mode = "table"
+    since: int = -1
+    step: Step = "none"
     before: Mapping[str, Any] = field(default_factory=dict)
     contents: Mapping[str, str] = field(default_factory=dict)
 
@@ -36,24 +39,27 @@ class Overwrite:
         return self.step in ("begun", "staged")
 
     @property
+    def staged_since(self) -> int | None:
+        """The plan that has begun the overwrite for which rows are staged after this plan; None: they go into their tables."""
+        return self.since if self.under_way else None
+
+    @property
     def changes_tables(self) -> bool:
         """Whether the plan does something to what is staged, beside adding to it."""
         return self.step in ("begun", "decided", "given_up")
 
-    def after(self, *, reads: bool) -> Overwrite | None:
-        """What the next plan says of it.
-
-        Args:
-            reads: whether that one reads rows.
-        """
+    def carried(self, last: Plan, plan: Plan) -> Overwrite:  # noqa: ARG002 - it is known from this one
+        """What the next plan says of it, if it decides nothing."""
         if self.under_way:
             return Overwrite(self.mode, self.since, "staged", before=self.before)
-        if self.step == "given_up" or reads:
-            return None
+        if self.step in ("none", "given_up") or any(one.start < one.stop for one in plan.ranges):
+            return Overwrite()
         return Overwrite(self.mode, self.since, "done", contents=self.contents)
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """For json.dumps."""
+        if self.step == "none":
+            return {}
         found = {"mode": self.mode, "since": self.since, "step": self.step}
         rest = {"before": dict(self.before), "contents": dict(self.contents)}
         return found | {name: one for name, one in rest.items() if one}
@@ -62,8 +68,3 @@ class Overwrite:
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """What `to_json` gave."""
         return cls(**raw)
-
-
-def staging_since(overwrite: Overwrite | None) -> int | None:
-    """The plan that has begun the overwrite for which rows are staged after a plan; None: they go into their tables."""
-    return overwrite.since if overwrite is not None and overwrite.under_way else None

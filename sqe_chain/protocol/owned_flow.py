@@ -11,8 +11,8 @@ from sqe_chain.ports import Header
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice, Sealed
+from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.interfaces import SEAL
-from sqe_chain.protocol.overwrite import staging_since
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.plan_log import PlanLog
 from sqe_chain.task.results import Report
@@ -30,6 +30,7 @@ class OwnedFlow:
         claim: this run's.
         plans: the sealed plans.
         last: the last of them.
+        features: of the run.
 
     Attributes:
         open_plan: number of a plan that this run has sealed and not yet finished; None when there is none.
@@ -40,11 +41,12 @@ class OwnedFlow:
     claim: Claim
     plans: PlanLog
     last: Plan
+    features: Features
     open_plan: int | None = None
     applier: Applier = field(init=False)
 
     def __post_init__(self) -> None:
-        self.applier = Applier(self.env, self.claim)
+        self.applier = Applier(self.env, self.claim, self.features)
 
     def fetch(self, number: int) -> Plan | None:
         """A plan by its number; None when it is no longer kept."""
@@ -65,8 +67,8 @@ class OwnedFlow:
 
     def transition_after(self, before: Plan) -> Transition:
         """The transition from a plan to the next one, as states are written."""
-        stored_in, staging = before.layout.stored_in(), staging_since(before.overwrite)
-        return Transition(self.env.flow.name, self.claim, before.number, before.plan_id, stored_in, staging)
+        stored_in = before.layout.stored_in()
+        return Transition(self.env.flow.name, self.claim, before.number, before.plan_id, stored_in)
 
     def headers_at(self, plan: Plan) -> Headers:
         """The headers of all stages that a plan knows, when it is finished."""

@@ -7,19 +7,21 @@ id is a digest over its content and the id of the plan before. It is computed on
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
-from typing import Any, Final
+from json.encoder import encode_basestring_ascii as _quoted
+from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import START_OVER, StoreInconsistent
 from sqe_chain.ports import Range, TopicPartition
-from sqe_chain.protocol.closes import Closes
-from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.overwrite import Overwrite
-from sqe_chain.task.event_times import EventTimes, Frontier, TimesRecord, waiting_inputs
+from sqe_chain.protocol.layout import Layout, by_name, by_partition
 from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.states import Claim
+
+FORMAT: Final = 2
+"""Format of plans. Plans of others are refused."""
 
 FILES: Final = "files"
 """In place of a topic's id: it is a source of files."""
@@ -38,7 +40,7 @@ class PlannedRange:
         last_offset: offset of the last record read so far in this partition; -1 none.
         last_epoch: that record's leader epoch plus one; 0 none.
         last_timestamp_ms: that record's timestamp; -1 none.
-        last_crc: checksum of that record's key and value; -1 none, or in plans of older versions.
+        last_crc: checksum of that record's key and value; -1 none.
         again: first offset that the batch reads again, because inputs from there on have waited for event time; -1: it reads none.
     """
 
@@ -69,41 +71,68 @@ class PlannedRange:
         return self.topic, self.partition
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """A batch that was sealed, and perhaps published in part, when the flow was folded again from its inputs.
+class Section:
+    """What one feature keeps in plans. A plan has it only if there is something to keep.
 
-    It is the first batch to be published afterwards, exactly as it was sealed, so that receivers of a part of it get the
-    same envelopes again, which they ignore.
+    A subclass is a frozen dataclass, and without arguments it is what holds where a plan has no such section.
 
     Attributes:
-        clock_ms: the batch's clock.
-        ranges: of the input partitions.
-        exclusions: inputs left out.
-        closing: see `Plan.closing`.
-        frontier: see `Plan.frontier`.
+        name: its name in plans.
+        kinds: name -> what has it.
     """
 
-    clock_ms: int
-    ranges: tuple[PlannedRange, ...]
-    exclusions: tuple[Exclusion, ...] = ()
-    closing: bool = False
-    frontier: Frontier | None = None
+    __slots__ = ()
+    name: ClassVar[str]
+    kinds: ClassVar[dict[str, type[Section]]] = {}
 
+    def __init_subclass__(cls) -> None:
+        """Make it known by its name."""
+        Section.kinds[cls.name] = cls
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """How far event time has come.
+    def carried(self, last: Plan, plan: Plan) -> Section | None:  # noqa: ARG002 - others need them
+        """What the plan after another one keeps, whatever that one does; None: nothing.
 
-    Attributes:
-        times: see `Plan.times`.
-        frontier: see `Plan.frontier`.
-        ticked_ms: see `Plan.ticked_ms`.
-    """
+        Args:
+            last: the plan that has this section.
+            plan: the one after it, still without sections.
+        """
+        return None
 
-    times: dict[str, EventTimes]
-    frontier: Frontier | None = None
-    ticked_ms: int = 0
+    def to_json(self) -> Any:  # noqa: ANN401 - each feature's own
+        """For json.dumps; empty or None: there is nothing to keep."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_json(cls, raw: Any) -> Self:  # noqa: ANN401 - each feature's own
+        """What `to_json` gave.
+
+        Raises:
+            ValueError, LookupError, TypeError, AttributeError: something else has written it.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """What a plan says.
+
+        Raises:
+            StoreInconsistent: something else has written the section.
+        """
+        found = plan._known.get(cls.name)  # noqa: SLF001 - decoded once for each plan
+        if not isinstance(found, cls):
+            found = cls._read(plan)
+            plan._known[cls.name] = found  # noqa: SLF001
+        return found
+
+    @classmethod
+    def _read(cls, plan: Plan) -> Self:
+        text = plan.sections.get(cls.name)
+        if text is None:
+            return cls()
+        try:
+            return cls.from_json(json.loads(text))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise _unreadable(f"section {cls.name!r} of stored plan {plan.number}", error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,87 +143,54 @@ class Plan:
         number: 0 for the birth plan, then 1, 2, ...
         plan_id: digest over everything else here.
         previous_id: id of the plan before; empty for the birth plan.
-        epoch: epoch of the run that sealed it.
-        run_id: name of that run.
+        claim: the run that sealed it.
         clock_ms: the batch's clock, milliseconds since 1970.
         layout: what the flow is bound to.
         ranges: every known partition, idle ones empty.
-        marks: "topic/partition" -> marks at the end of the batch; nobody changes them.
+        marks: marks of each partition at the end of the batch; nobody changes them.
         exclusions: inputs left out.
-        silent: this plan's outputs are not published, because they were, before the flow was folded again or rewound.
-        silent_until: "topic/partition" -> offset up to which the plans *after* this one have to be silent; empty as soon
-            as one is published. In JSON: `quiet`.
-        unfinished: the batch that has to be published first, exactly as it was sealed before the flow was folded again.
-        attempt: number of the first plan of the attempt at folding again that sealed this plan: as long as it is the
-            last plan in the attempt's home record, the attempt can be resumed; -1: the flow itself sealed it.
-        published_until: "topic/partition" -> offset up to which receivers have outputs, where the flow was rewound to publish them
-            again and has not passed it yet: its states are older than what they have.
-        announced: stage -> for each state partition a digest of what is published of its states, empty for nothing: the
-            plan reads nothing, and publishes the newest state of each key once more.
-        times: "topic/partition" -> event time at the end of the batch, where the flow goes by it; nobody changes it.
-        frontier: the place in the order of times up to which inputs were taken; it never goes back. None: none were.
-        seen: clocks of batches, and the latest event time that was known by then, as far back as idle writers make it matter.
-        reached: how far event time had come where the plans *after* this one may cease to be silent: what had been released
-            there was published, and what had not must be.
-        ticked_ms: up to where timers of the batch's clock have fired; it never goes back, whatever the clock does. 0: none.
-        ticks: it reads nothing, but timers of the batch's clock fire.
-        timers: "stage/state partition" -> when the batch's clock reaches the next of its timers.
-        closing: it reads nothing and closes all windows, the last of `closes` that are done.
-        closes: each time that all windows were closed.
-        files: topic -> path and number of rows, of the files among the ranges.
-        finished: source of files -> the contents that were read to their ends and are not among the ranges any more: their
-            hashes of 32 digits, one after the other.
-        overwrite: the load that replaces what tables hold, which is under way, decided, or the last that was done; None: there is none.
+        wakes: stages have something to do, even where it reads nothing: timers fire, or windows are closed.
+        sections: name -> what a feature keeps, as canonical JSON; see `Section`.
     """
 
     number: int
     plan_id: str
     previous_id: str
-    epoch: int
-    run_id: str
+    claim: Claim
     clock_ms: int
     layout: Layout
     ranges: tuple[PlannedRange, ...]
-    marks: dict[str, PartitionMarks]
+    marks: dict[TopicPartition, PartitionMarks]
     exclusions: tuple[Exclusion, ...] = ()
-    silent: bool = False
-    silent_until: dict[str, int] = field(default_factory=dict)
-    unfinished: Unfinished | None = None
-    attempt: int = -1
-    published_until: dict[str, int] = field(default_factory=dict)
-    announced: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    times: dict[str, EventTimes] = field(default_factory=dict)
-    frontier: Frontier | None = None
-    seen: tuple[tuple[int, int], ...] = ()
-    reached: Reached | None = None
-    ticked_ms: int = 0
-    ticks: bool = False
-    timers: dict[str, int] = field(default_factory=dict)
-    closing: bool = False
-    closes: Closes = field(default_factory=Closes)
-    files: dict[str, tuple[str, int]] = field(default_factory=dict)
-    finished: dict[str, str] = field(default_factory=dict)
-    overwrite: Overwrite | None = None
+    wakes: bool = False
+    sections: Mapping[str, str] = field(default_factory=dict)
+    _known: dict[str, Section] = field(init=False, default_factory=dict, repr=False, compare=False)
     _encoded: bytes = field(init=False, default=b"", repr=False, compare=False)
-    _marks_encoded: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _marks_encoded: dict[TopicPartition, str] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def empty(self) -> bool:
         """Whether it does nothing to states and marks: it reads and closes nothing, and no timer fires."""
-        return not (self.ticks or self.closing or any(planned.reads for planned in self.ranges))
+        return not (self.wakes or any(planned.reads for planned in self.ranges))
 
-    @property
-    def waiting(self) -> int:
-        """How many inputs wait for event time after it."""
-        return waiting_inputs(self.times)
+    def with_sections(self, *sections: Section) -> Plan:
+        """The same plan without an id, with these sections instead of those that it had by their names."""
+        encoded = {one.name: one.to_json() for one in sections}
+        kept = {name: text for name, text in self.sections.items() if name not in encoded}
+        found = replace(self, sections=kept | {name: _dump(raw) for name, raw in encoded.items() if raw})
+        found._known.update({one.name: one for one in sections})  # noqa: SLF001 - of this class
+        return found
 
-    def needed_offsets(self) -> dict[TopicPartition, int]:
-        """The first offset of each partition that is still to be read, for the first time or again."""
-        known = {name: one.waiting for name, one in self.times.items() if one.waiting is not None}
-        return {
-            planned.tp: known[name].offset if (name := mark_name(*planned.tp)) in known else planned.stop
-            for planned in self.ranges
-        }
+    def carried_from(self, last: Plan) -> Plan:
+        """The same plan without an id, with what its sections keep of those of the plan before.
+
+        Raises:
+            StoreInconsistent: that one has a section that is not known here.
+        """
+        found = [Section.kinds[name].of(last).carried(last, self) for name in last.sections]
+        return self.with_sections(*(one for one in found if one is not None))
 
     def with_id(self, before: Plan | None = None) -> Plan:
         """The same plan, with its id computed.
@@ -203,122 +199,78 @@ class Plan:
             before: the plan before. Marks that it has, too, are not encoded again: of many partitions few move in a batch.
         """
         marks = self._encode_marks(before)
-        members = self._members(marks) | {"plan_id": '""'}
-        plan_id = blake2b(_object_of(members), digest_size=16).hexdigest()
+        text = self._encode(marks, "")
+        plan_id = blake2b(text, digest_size=16).hexdigest()
         found = replace(self, plan_id=plan_id)
-        # What is sealed differs from what the digest was made of in the id alone: marks of many lanes take long to encode.
-        object.__setattr__(found, "_encoded", _object_of(members | {"plan_id": f'"{plan_id}"'}))
+        found._known.update(self._known)  # noqa: SLF001 - of this class
+        # What is sealed differs from what the digest was made of in the id alone, at its end: marks of many lanes take long to encode.
+        object.__setattr__(found, "_encoded", text[:-2] + f'{plan_id}"}}'.encode())
         object.__setattr__(found, "_marks_encoded", marks)
         return found
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON. Fields that came later are left out when empty, so that older plans keep their ids."""
-        return self._encoded or _object_of(self._members(self._encode_marks(None)))
+        """JSON, always the same."""
+        return self._encoded or self._encode(self._encode_marks(None), self.plan_id)
 
-    def _encode_marks(self, before: Plan | None) -> dict[str, str]:
+    def _encode_marks(self, before: Plan | None) -> dict[TopicPartition, str]:
         """The marks of each partition as JSON; of those that are the very object of the plan before, its text."""
         known = before._marks_encoded if before is not None else {}  # noqa: SLF001 - of this class
         return {
-            name: known[name]
-            if before is not None and name in known and before.marks[name] is marks
+            tp: known[tp]
+            if before is not None and tp in known and before.marks[tp] is marks
             else _dump(marks.to_json())
-            for name, marks in self.marks.items()
+            for tp, marks in self.marks.items()
         }
 
-    def _members(self, marks: Mapping[str, str]) -> dict[str, str]:
-        """Each member of the JSON object, encoded.
+    def _encode(self, marks: Mapping[TopicPartition, str], plan_id: str) -> bytes:
+        """The plan as JSON, its id last.
 
         Args:
             marks: from `_encode_marks`.
+            plan_id: the id.
         """
-        plain = _plain(self)
-        del plain["marks"]
-        plain["layout"] = self.layout.to_json()
-        plain["quiet"] = plain.pop("silent_until")  # its name in what is stored
-        plain["times"] = _plain_times(self.times)
-        if self.reached is not None:
-            plain["reached"] = [_plain_times(self.reached.times), self.reached.frontier]
-            plain["reached"] += [self.reached.ticked_ms] if self.reached.ticked_ms else []
-        plain["ranges"] = [_plain_range(one) for one in self.ranges]
-        plain["exclusions"] = [_plain(one) for one in self.exclusions]
-        if self.unfinished is None:
-            del plain["unfinished"]
-        else:
-            plain["unfinished"] = rest = _plain(self.unfinished)
-            rest["ranges"] = [_plain_range(one) for one in self.unfinished.ranges]
-            rest["exclusions"] = [_plain(one) for one in self.unfinished.exclusions]
-            for name in [name for name in ("frontier", "closing") if not rest[name]]:
-                del rest[name]
-        if self.attempt < 0:
-            del plain["attempt"]
-        plain["closes"] = self.closes.to_json() if self.closes else None
-        plain["overwrite"] = self.overwrite.to_json() if self.overwrite is not None else None
-        for name in _LEFT_OUT:
-            if not plain[name]:
-                del plain[name]
-        encoded = {name: _dump(one) for name, one in plain.items()}
-        encoded["marks"] = (
-            "{" + ",".join(f"{_dump(name)}:{text}" for name, text in sorted(marks.items())) + "}"
-        )
-        return encoded
+        plain = {
+            "format": FORMAT,
+            "number": self.number,
+            "previous_id": self.previous_id,
+            "epoch": self.claim.epoch,
+            "run_id": self.claim.run_id,
+            "clock_ms": self.clock_ms,
+            "layout": self.layout.to_json(),
+            "ranges": plain_ranges(self.ranges),
+            "exclusions": plain_exclusions(self.exclusions),
+            "wakes": self.wakes,
+        }
+        rest = {"marks": _object_of(by_name(marks)), "sections": _object_of(self.sections)}
+        members = "".join(f',"{name}":{text}' for name, text in rest.items())
+        return f'{_dump(plain)[:-1]}{members},"plan_id":{_dump(plan_id)}}}'.encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Plan:
         """A plan from what `to_bytes` gave.
 
         Raises:
-            StoreInconsistent: something else, or a newer version, has written this.
+            StoreInconsistent: something else, or another version, has written this.
         """
         try:
             raw = json.loads(data)
-            if older := {"waiting", "caught_up", "shuffled"} & raw.keys():
-                raise StoreInconsistent(
-                    f"a stored plan has {', '.join(sorted(older))}: an older version of sqe-chain has written it, which kept what waits "
-                    "for event time among the states. This one cannot go on from there: run the older one with --once "
-                    f"--close-windows, export its states, and import them into a new flow; or {START_OVER}"
-                )
-            return cls._from_json(raw)
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise StoreInconsistent(
-                f"a stored plan cannot be read ({type(error).__name__}: {error}): something else, or a newer version of "
-                "sqe-chain, has written it"
-            ) from error
-
-    @classmethod
-    def _from_json(cls, raw: dict[str, Any]) -> Plan:
-        raw["layout"] = Layout.from_json(raw["layout"])
-        raw["silent_until"] = raw.pop("quiet", {})
-        raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
-        raw["files"] = {topic: (path, rows) for topic, (path, rows) in raw.get("files", {}).items()}
-        raw["marks"] = {name: PartitionMarks.from_json(marks) for name, marks in raw["marks"].items()}
-        raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
-        raw["announced"] = {name: tuple(digests) for name, digests in raw.get("announced", {}).items()}
-        raw["times"] = _times_from(raw.get("times", {}))
-        raw["frontier"] = _frontier_from(raw.get("frontier"))
-        raw["seen"] = tuple((clock_ms, latest_ms) for clock_ms, latest_ms in raw.get("seen", ()))
-        if reached := raw.get("reached"):
-            raw["reached"] = Reached(_times_from(reached[0]), _frontier_from(reached[1]), *reached[2:])
-        if closes := raw.get("closes"):
-            raw["closes"] = Closes.from_json(closes)
-        if overwrite := raw.get("overwrite"):
-            raw["overwrite"] = Overwrite.from_json(overwrite)
-        if rest := raw.get("unfinished"):
-            raw["unfinished"] = Unfinished(
-                rest["clock_ms"],
-                tuple(PlannedRange(**one) for one in rest["ranges"]),
-                tuple(Exclusion(**one) for one in rest["exclusions"]),
-                rest.get("closing", False),
-                _frontier_from(rest.get("frontier")),
+            if raw.get("format", 1) != FORMAT:
+                raise StoreInconsistent(_other_format(raw["number"], raw.get("format", 1)))
+            return cls(
+                raw["number"],
+                raw["plan_id"],
+                raw["previous_id"],
+                Claim(raw["epoch"], raw["run_id"]),
+                raw["clock_ms"],
+                Layout.from_json(raw["layout"]),
+                tuple(PlannedRange(**one) for one in raw["ranges"]),
+                {tp: PartitionMarks.from_json(one) for tp, one in by_partition(raw["marks"]).items()},
+                tuple(Exclusion(**one) for one in raw["exclusions"]),
+                raw["wakes"],
+                {name: _dump(one) for name, one in raw["sections"].items()},
             )
-        return cls(**raw)
-
-    def read_files(self) -> frozenset[str]:
-        """Topics of the files among the ranges that are read to their ends."""
-        return frozenset(
-            planned.topic
-            for planned in self.ranges
-            if planned.topic in self.files and planned.stop >= self.files[planned.topic][1]
-        )
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise _unreadable("a stored plan", error) from error
 
     def ends(self) -> dict[TopicPartition, PlannedRange]:
         """The range of each partition; its `stop` is where the next batch begins."""
@@ -329,35 +281,31 @@ class Plan:
         return {planned.tp: planned.stop for planned in self.ranges}
 
 
-_LEFT_OUT = (
-    "published_until",
-    "announced",
-    "times",
-    "frontier",
-    "seen",
-    "reached",
-    "ticked_ms",
-    "ticks",
-    "timers",
-    "closing",
-    "closes",
-    "files",
-    "finished",
-    "overwrite",
-)
-"""Members that came later, which are left out when they are empty."""
-_NAMES = {
-    cls: tuple(one.name for one in fields(cls) if one.init)
-    for cls in (Plan, PlannedRange, Exclusion, Unfinished)
-}
+def left_by(plan: Plan, last: Plan) -> set[TopicPartition]:
+    """Partitions of the plan before that a plan has not: they are gone, or their topic was created again."""
+    kept = {(one.tp, one.topic_id) for one in plan.ranges}
+    return {one.tp for one in last.ranges if (one.tp, one.topic_id) not in kept}
 
 
-def _plain(one: Plan | PlannedRange | Exclusion | Unfinished) -> dict[str, Any]:
-    """Its fields as they are: `dataclasses.asdict` copies all they hold, which took most of a small batch's time."""
-    return {name: getattr(one, name) for name in _NAMES[type(one)]}
+def _other_format(number: int, found: object) -> str:
+    """What to do about a plan of another format."""
+    if isinstance(found, int) and found > FORMAT:
+        return f"stored plan {number} has format {found}, this version of sqe-chain reads {FORMAT}: a newer one has written it; run that one"
+    return (
+        f"stored plan {number} has format {found}, this version of sqe-chain reads {FORMAT}: an older one has written it. Run the older "
+        "one until it has nothing left to do, export the flow's states with it (sqe-chain export), and import them with this one into "
+        f"an empty store (sqe-chain import); or {START_OVER}"
+    )
+
+
+def _unreadable(what: str, error: Exception) -> StoreInconsistent:
+    return StoreInconsistent(
+        f"{what} cannot be read ({type(error).__name__}: {error}): something else, or a newer version of sqe-chain, has written it"
+    )
 
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_RANGE, _EXCLUSION = (tuple(one.name for one in fields(cls)) for cls in (PlannedRange, Exclusion))
 
 
 def _dump(one: object) -> str:
@@ -365,39 +313,22 @@ def _dump(one: object) -> str:
     return _ENCODER.encode(one)
 
 
-def _object_of(members: dict[str, str]) -> bytes:
+def _object_of(members: Mapping[str, str]) -> str:
     """The JSON object of members that are encoded already, in the order of their names."""
-    return ("{" + ",".join(f'"{name}":{members[name]}' for name in sorted(members)) + "}").encode()
+    return "{" + ",".join([f"{_quoted(name)}:{members[name]}" for name in sorted(members)]) + "}"
 
 
-def _plain_times(times: Mapping[str, EventTimes]) -> dict[str, TimesRecord]:
-    return {name: one.to_json() for name, one in times.items()}
+def plain_ranges(ranges: Iterable[PlannedRange]) -> list[dict[str, Any]]:
+    """For json.dumps. `dataclasses.asdict` copies all that they hold, which took most of a small batch's time."""
+    return [
+        {name: value for name in _RANGE if (value := getattr(one, name)) != -1 or name != "again"}
+        for one in ranges
+    ]
 
 
-def _times_from(raw: Mapping[str, TimesRecord]) -> dict[str, EventTimes]:
-    return {name: EventTimes.from_json(one) for name, one in raw.items()}
-
-
-def _frontier_from(raw: Sequence[Any] | None) -> Frontier | None:
-    return Frontier(*raw) if raw else None
-
-
-def _plain_range(one: PlannedRange) -> dict[str, Any]:
-    plain = _plain(one)
-    for name in [name for name in ("last_crc", "again") if plain[name] < 0]:
-        del plain[name]
-    return plain
-
-
-def mark_name(topic: str, partition: int) -> str:
-    """The name under which a plan keeps a partition's marks."""
-    return f"{topic}/{partition}"
-
-
-def at_name(name: str) -> tuple[str, int]:
-    """What `mark_name` made a name of."""
-    first, _, number = name.rpartition("/")
-    return first, int(number)
+def plain_exclusions(exclusions: Iterable[Exclusion]) -> list[dict[str, Any]]:
+    """For json.dumps."""
+    return [{name: getattr(one, name) for name in _EXCLUSION} for one in exclusions]
 
 
 def as_range(planned: PlannedRange, leader_epoch: int) -> Range:

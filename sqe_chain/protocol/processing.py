@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import PoisonError
-from sqe_chain.ports import TopicInfo, TopicPartition
+from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, progress_of, watermarks_of
+from sqe_chain.protocol.event_times import EventTime, KnownTimes, progress_of, watermarks_of
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
-from sqe_chain.protocol.file_inputs import unneeded_files
-from sqe_chain.protocol.plan import Plan, PlannedRange, at_name
+from sqe_chain.protocol.feature import Features
+from sqe_chain.protocol.file_inputs import entered_files, unneeded_files
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import portions_of
 from sqe_chain.task.brake import Brake
-from sqe_chain.task.closing import Closing
-from sqe_chain.task.event_times import Frontier
+from sqe_chain.task.event_times import Taking
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.results import Job, Report
+from sqe_chain.task.results import Job, Report, Sections
 from sqe_chain.task.states import Transition
 
 MAX_EXCLUSIONS = 2_000
@@ -46,62 +46,19 @@ class Batch:
 
     Attributes:
         transition: from the plan before to the batch's, and who applies it.
-        ranges: of the input partitions.
+        part: what it reads and does.
         before: the plan before.
-        clock_ms: the batch's clock, the same in every attempt.
         infos: input topic -> what the broker says of it.
         top_level: the last level whose stages are wanted.
-        exclusions: inputs that were left out when the batch was sealed, and are left out again.
         sealed: its plan is sealed: it publishes what it published then, so what its topics accept now is not asked.
-        frontier: see `Plan.frontier`.
-        caught_up: see `Part.caught_up`.
-        at_end: see `Part.at_end`.
-        tick_ms: see `Job.tick_ms`.
-        closing: see `Job.closing`.
     """
 
     transition: Transition
-    ranges: Sequence[PlannedRange]
+    part: Part
     before: Plan
-    clock_ms: int
     infos: Mapping[str, TopicInfo]
     top_level: int
-    exclusions: Sequence[Exclusion] = ()
     sealed: bool = False
-    frontier: Frontier | None = None
-    caught_up: CaughtUp = field(default_factory=dict)
-    at_end: frozenset[TopicPartition] = frozenset()
-    tick_ms: int | None = None
-    closing: Closing | None = None
-
-    @classmethod
-    def of(
-        cls, transition: Transition, part: Part, before: Plan, infos: Mapping[str, TopicInfo], top_level: int
-    ) -> Batch:
-        """What a part says is to be processed.
-
-        Args:
-            transition: from the plan before to the batch's.
-            part: what the batch reads and takes.
-            before: the plan before.
-            infos: see `Batch`.
-            top_level: see `Batch`.
-        """
-        return cls(
-            transition,
-            part.ranges,
-            before,
-            part.clock_ms,
-            infos,
-            top_level,
-            part.left_out,
-            sealed=part.due is not None,
-            frontier=part.frontier,
-            caught_up=part.caught_up,
-            at_end=part.at_end,
-            tick_ms=part.tick_ms,
-            closing=part.closing,
-        )
 
 
 class Suspects:
@@ -149,10 +106,12 @@ class Processor:
 
     Args:
         env: the flow and its ports.
+        features: of the run.
     """
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, features: Features) -> None:
         self._env = env
+        self._features = features
         self._in_place = env.settings.in_place
         self._brake = Brake(env.settings.max_excluded, env.settings.max_excluded_share)
         self._leaves_out = env.flow.poison != "stop"
@@ -180,7 +139,7 @@ class Processor:
         # Bounded by the inputs of the batch: each attempt but the last finds one more that fails, or acquits one for good.
         while True:
             left_out = tuple(suspects.known.values())
-            report = self.attempt(batch, batch.exclusions, suspects=left_out)
+            report = self.attempt(batch, batch.part.left_out, suspects=left_out)
             if suspects.judge(report.failed):
                 break
             if report.failed:
@@ -192,19 +151,19 @@ class Processor:
         exclusions = (*suspects.known.values(), *report.excluded)
         read = sum(end.records - end.replays for end in report.ends)
         self._brake.check(env.flow.name, exclusions, read)
-        if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.ranges)):
+        if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.part.ranges)):
             raise TooManyForOnePlan
         self._brake = self._brake.after(len(exclusions), read)
         self._careful_batches = CAREFUL_BATCHES if suspects.known else max(0, self._careful_batches - 1)
         # Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
-        unneeded, files = unneeded_files(batch.before), batch.before.files
-        ranges = [one for one in batch.ranges if one.reads or one.topic not in unneeded]
+        unneeded, files = unneeded_files(batch.before), entered_files(batch.before)
+        ranges = [one for one in batch.part.ranges if one.reads or one.topic not in unneeded]
         now = env.log.topic_ids({planned.topic for planned in ranges})
         for planned in ranges:
             same_inputs.check_same_id(planned, now.get(planned.topic), files)
         for text in report.notices:
             env.emit(Notice(text))
-        return report, (*batch.exclusions, *exclusions)
+        return report, (*batch.part.left_out, *exclusions)
 
     def attempt(
         self, batch: Batch, exclusions: Sequence[Exclusion], *, suspects: Sequence[Exclusion] = ()
@@ -221,30 +180,27 @@ class Processor:
         """
         env, infos = self._env, batch.infos
         every = (*exclusions, *suspects)
-        before, known = batch.before, [planned.tp for planned in batch.ranges] if env.flow.timed else []
-        times = KnownTimes.after(before).all_at(known, batch.caught_up, batch.clock_ms)
-        wakes = batch.closing is not None or batch.tick_ms is not None
-        portions = portions_of(batch.ranges, before, every, times, batch.at_end, wakes=wakes)
+        before, known = batch.before, [planned.tp for planned in batch.part.ranges] if env.flow.timed else []
+        part = batch.part
+        times = KnownTimes.after(before).all_at(known, part.caught_up, part.clock_ms)
+        portions = portions_of(part, before, every, times)
+        frontier = EventTime.of(before).frontier
+        taking = Taking(watermarks_of(env.flow, progress_of(times), frontier), part.frontier, frontier)
+        begun = [feature.begin(before) for feature in self._features.of(before)]
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
         careful = self._always_careful or bool(suspects) or self._careful_batches > 0
         in_place = self._in_place and self._fits_in_place(infos)
         while True:  # at most three times: with care, and not in place
             job = Job(
                 batch.transition,
-                batch.clock_ms,
+                batch.part.clock_ms,
                 in_place,
                 batch.top_level,
                 {} if batch.sealed else infos,
                 inputs.compacted_topics(infos),
                 tried,
-                frontier=batch.frontier,
-                before=before.frontier,
-                watermarks=watermarks_of(env.flow, progress_of(times), before.frontier),
-                tick_ms=batch.tick_ms,
-                timers={at_name(name): due_ms for name, due_ms in before.timers.items()},
-                closing=batch.closing,
-                with_care=careful,
-                behind=bool(before.published_until),
+                careful,
+                Sections.of(taking, *begun, *part.sections.values()),
             )
             try:
                 # Repeated as one: its tasks read records and states with many calls, and write nothing.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqe_chain.ports import Header
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.announcer import Announcing
 from sqe_chain.protocol.cutting import of_plan
 from sqe_chain.protocol.declared import check_same_code
 from sqe_chain.protocol.events import Notice, Recovered
@@ -13,7 +14,6 @@ from sqe_chain.protocol.owned_flow import Headers, OwnedFlow
 from sqe_chain.protocol.processing import Batch, Processor
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.results import StartResult
-from sqe_chain.protocol.sinks import tell_flushed
 from sqe_chain.protocol.verifying import check_redone, verify_records
 from sqe_chain.task.results import Report
 
@@ -43,10 +43,10 @@ class Recovery:
         owned, env, last = self.owned, self.owned.env, self.owned.last
         level_of = {stage.index: env.flow.depths[stage.index] for stage in env.flow.stages}
         numbers = to_redo(last, headers, level_of, owned.fetch)
-        if numbers and (last.announced or not last.empty):
+        if numbers and (Announcing.name in last.sections or not last.empty):
             check_same_code(env.flow, last)
         needs_inputs = bool(numbers) and not (last.empty and numbers == [last.number])
-        verify_records(env, last, unfinished=needs_inputs)
+        verify_records(env, last, owned.features, unfinished=needs_inputs)
         for number in numbers:
             plan = last if number == last.number else owned.must_fetch(number)
             before = owned.must_fetch(number - 1)
@@ -61,7 +61,8 @@ class Recovery:
             )
         result = StartResult(len(last.ranges), last.number, tuple(numbers))
         env.emit(Recovered.of(result))
-        tell_flushed(env, last, env.flow.stages)
+        for feature in owned.features.of(last):
+            feature.recovered(last)
         if not numbers and (last.number > 0 or env.settings.accept_rollback):
             owned.applier.commit(last)
         return result
@@ -73,7 +74,7 @@ class Recovery:
         if not plan.empty:  # an empty one brings in a layout, or announces states
             part = of_plan(plan, redo.before)
             transition = owned.transition_after(redo.before)
-            batch = replace(Batch.of(transition, part, redo.before, infos, redo.top_level), sealed=True)
+            batch = Batch(transition, part, redo.before, infos, redo.top_level, sealed=True)
             report = self.processor.attempt(batch, plan.exclusions)
             check_redone(redo, report)
         owned.finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)

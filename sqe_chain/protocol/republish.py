@@ -26,11 +26,11 @@ from sqe_chain.protocol.event_times import KnownTimes, Seen, progress_of, seen_a
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
 from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
-from sqe_chain.protocol.plan import mark_name
 from sqe_chain.protocol.readers import check_exist
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.task.brake import Brake
-from sqe_chain.task.results import Job, Portion, Report
+from sqe_chain.task.event_times import Taking
+from sqe_chain.task.results import Job, Portion, Report, Sections
 from sqe_chain.task.states import Claim, Transition
 
 RENEW_MS = 5_000
@@ -142,7 +142,7 @@ class Republisher:
             env.emit(CaughtUp())
             return BatchResult(worked=False)
         started_ms = env.clock.now_ms()
-        times = {mark_name(*tp): one.times for tp, one in self._inputs.items() if one.times is not None}
+        times = {tp: one.times for tp, one in self._inputs.items() if one.times is not None}
         known = KnownTimes(times, self._started_ms)
         # Where the batch begins, not where it ends: what it reads belongs before what others have stated meanwhile.
         idle = self._idle.find(known, offsets, bounds, started_ms, self._seen)
@@ -287,8 +287,7 @@ class Republisher:
             clock_ms,
             topics=infos,
             compacted=inputs.compacted_topics(infos),
-            brake=self._brake,
-            watermarks=watermarks,
+            sections=Sections.of(self._brake, Taking(watermarks)),
         )
         # Repeated as one: its tasks read and write many times, and what was published before is a replay.
         report = env.retry.call("publish", partial(self._republish, job, portions))

@@ -15,7 +15,7 @@ from sqe_chain.protocol.retrying import RetryingLog
 from sqe_chain.task.exclusion import record_crc
 
 Files = Mapping[str, tuple[str, int]]
-"""See `Plan.files`."""
+"""See `Files.entered`."""
 _NO_FILES: Files = MappingProxyType({})
 
 
@@ -25,7 +25,7 @@ def check_same(known: PlannedRange, info: TopicInfo | None, files: Files = _NO_F
     Args:
         known: what was read.
         info: its topic now; None: it is gone.
-        files: see `Plan.files`.
+        files: see `Files.entered`.
 
     Raises:
         RecreatedTopic: it has another id, or is gone.
@@ -45,7 +45,7 @@ def check_same_id(known: PlannedRange, topic_id: bytes | None, files: Files = _N
     Args:
         known: what was read.
         topic_id: the id now.
-        files: see `Plan.files`.
+        files: see `Files.entered`.
 
     Raises:
         RecreatedTopic: it has another id, or is gone.
@@ -128,7 +128,7 @@ def check_last_records(
         log: Kafka.
         ranges: as planned.
         bounds: of their partitions.
-        files: see `Plan.files`.
+        files: see `Files.entered`.
 
     Returns:
         The ranges whose last record retention has deleted, so that nothing could be compared.

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicPartition
 from sqe_chain.ports.files import is_hash
-from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.overwrite import Mode
-from sqe_chain.protocol.plan import Reached, Unfinished
+from sqe_chain.protocol.plan import Section
 
 _LEAST = {
     "interval_ms": 0,
@@ -37,22 +36,13 @@ class RebuildSpec:
         number: of its birth plan: greater than that of every plan of the flow, whose history it continues.
         starts: first offset of each partition that the flow did not begin at 0.
         until: offset of each partition at which the rebuild ends.
-        silent_until: "topic/partition" -> offset up to which the flow stays silent after the rebuild: what comes before
-            was published already.
-        unfinished: the batch that was sealed and perhaps published in part; it is the first one to be published again.
-        published_until: see `Plan.published_until`.
-        reached: see `Plan.reached`.
-        closes: see `Plan.closes`; none of them is done yet.
+        sections: what features keep in its birth plan.
     """
 
     number: int
     starts: Mapping[TopicPartition, int]
     until: Mapping[TopicPartition, int]
-    silent_until: Mapping[str, int]
-    unfinished: Unfinished | None = None
-    published_until: Mapping[str, int] = field(default_factory=dict)
-    reached: Reached | None = None
-    closes: Closes = field(default_factory=Closes)
+    sections: tuple[Section, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

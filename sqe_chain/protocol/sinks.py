@@ -1,4 +1,4 @@
-"""Step 1 for sinks: a run claims them after it has stamped all headers, and before it reads anything. And step 6 of overwrites."""
+"""Step 1 for sinks: a run claims them after it has stamped all headers, and before it reads anything."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from functools import partial
 from sqe_chain.errors import ConfigurationError, Superseded
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Replacement, Rows, SinkClaim, replacing
+from sqe_chain.ports import SinkClaim
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import TableFlushed, TableReplaced
-from sqe_chain.protocol.file_inputs import finished_topics
-from sqe_chain.protocol.plan import Plan, mark_name
-from sqe_chain.task.flushing import FLUSHED, STAGED, staged_key
+from sqe_chain.protocol.events import TableFlushed
+from sqe_chain.protocol.feature import Feature
+from sqe_chain.protocol.layout import mark_name
+from sqe_chain.protocol.overwrite import Overwrite
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.task.flushing import FLUSHED
 from sqe_chain.task.states import Claim
 
 
@@ -52,15 +54,28 @@ def sink_epochs(env: Environment) -> list[int]:
     return found
 
 
-def tell_flushed(env: Environment, plan: Plan, stages: Iterable[StageNode]) -> None:
-    """Tell that the rows of a plan are in the sinks of these stages.
+class Tables(Feature):
+    """Stages that write their rows into sinks, in the steps of a run."""
 
-    Args:
-        env: the flow and its ports.
-        plan: its headers are persisted.
-        stages: of the flow; those without a sink are passed over.
-    """
-    if plan.overwrite is not None and plan.overwrite.under_way:
+    name = "tables"
+
+    @property
+    def declared(self) -> bool:
+        """A stage writes its rows into a sink."""
+        return any(stage.stage_kind.sink is not None for stage in self.env.flow.stages)
+
+    def recovered(self, last: Plan) -> None:
+        """Tell that the rows of the last plan are in the sinks."""
+        _tell_flushed(self.env, last, self.env.flow.stages)
+
+    def persisted(self, plan: Plan, level: int) -> None:
+        """Tell that the rows of a plan are in the sinks of a level's stages."""
+        if not plan.empty:
+            _tell_flushed(self.env, plan, self.env.flow.levels[level - 1])
+
+
+def _tell_flushed(env: Environment, plan: Plan, stages: Iterable[StageNode]) -> None:
+    if Overwrite.of(plan).under_way:
         return  # they are staged
     for stage in stages:
         if stage.stage_kind.sink is None:
@@ -72,78 +87,6 @@ def tell_flushed(env: Environment, plan: Plan, stages: Iterable[StageNode]) -> N
             if env.flow.declared_topic[planned.topic] in topics
         }
         env.emit(TableFlushed(plan.number, stage.name, offsets))
-
-
-def staged_in(env: Environment, mine: Claim, plan: Plan, stage: StageNode) -> Replacement:
-    """What the store knows of the overwrite that a plan speaks of. Bare: for whoever repeats calls.
-
-    Args:
-        env: the flow and its ports.
-        mine: this run.
-        plan: the plan.
-        stage: one with a sink.
-
-    Raises:
-        Unavailable: the store does not answer.
-    """
-    flow, store = plan.layout.stored_in().get(stage.name, env.flow.name), env.ports.store(stage)
-    since = -1 if plan.overwrite is None else plan.overwrite.since
-    whole = plan.overwrite is not None and plan.overwrite.mode == "table"
-    known: dict[int, bytes | None] = {}
-    staged: dict[int, list[bytes]] = {}
-    for cell in env.flow.cells[stage.index]:
-        known[cell] = store.read(flow, stage.name, cell, [FLUSHED])[1][0]
-        rows = sorted(store.scan(flow, stage.name, cell))
-        staged[cell] = [told for key, told in rows if key > staged_key(since) and key.startswith(STAGED)]
-    return Replacement(
-        flow, stage.name, mine.epoch, mine.run_id, plan.number, plan.plan_id, since, whole, known, staged
-    )
-
-
-def settle_overwrite(env: Environment, mine: Claim, plan: Plan, stage: StageNode) -> dict[int, Rows]:
-    """Step 6 of a plan that begins, decides or gives up an overwrite, for one stage: its table, if it has decided.
-
-    Args:
-        env: the flow and its ports.
-        mine: this run.
-        plan: the sealed plan.
-        stage: of the flow.
-
-    Returns:
-        Cell -> what is to be written with its header, in the order of keys: what was staged is forgotten.
-
-    Raises:
-        ChainError: as `Sink.replace`.
-    """
-    sink, store, overwrite = env.ports.sink(stage), env.ports.store(stage), plan.overwrite
-    if sink is None or overwrite is None or not overwrite.changes_tables:
-        return {}
-    told: list[tuple[bytes, bytes | None]] = []
-    if overwrite.step == "decided":
-        told.append((FLUSHED, replacing(sink, stage.name).replace(staged_in(env, mine, plan, stage))))
-    flow = plan.layout.stored_in().get(stage.name, env.flow.name)
-    found: dict[int, Rows] = {}
-    for cell in env.flow.cells[stage.index]:
-        keys = sorted(key for key, _ in store.scan(flow, stage.name, cell) if key.startswith(STAGED))
-        found[cell] = [*told, *((key, None) for key in keys)]
-    return found
-
-
-def tell_replaced(env: Environment, plan: Plan, stages: Iterable[StageNode]) -> None:
-    """Tell that the rows of an overwrite are in the sinks of these stages.
-
-    Args:
-        env: the flow and its ports.
-        plan: its headers are persisted.
-        stages: of the flow; those without a sink are passed over.
-    """
-    overwrite = plan.overwrite
-    if overwrite is None or overwrite.step != "decided":
-        return
-    files = len(finished_topics(overwrite.contents))
-    for stage in stages:
-        if stage.stage_kind.sink is not None:
-            env.emit(TableReplaced(plan.number, stage.name, overwrite.mode, files))
 
 
 def check_no_sinks(flow: CompiledFlow, what: str) -> None:

@@ -2,14 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.plan import Plan, at_name, mark_name
+from sqe_chain.protocol.layout import by_name, by_partition
+from sqe_chain.protocol.plan import Plan, Section
+from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.task.results import Report
+from sqe_chain.task.ticks import TIMERS, Ticks
 
 
-def tick_of(
+@dataclass(frozen=True, slots=True)
+class Timers(Section):
+    """When timers of the batch's clock are due.
+
+    Attributes:
+        ticked_ms: up to where they have fired; it never goes back, whatever the clock does. 0: none have.
+        due: stage and state partition -> when the batch's clock reaches the next of its timers.
+    """
+
+    name: ClassVar[str] = TIMERS
+    ticked_ms: int = 0
+    due: Mapping[tuple[str, int], int] = field(default_factory=dict)
+
+    def carried(self, last: Plan, plan: Plan) -> Timers:  # noqa: ARG002 - nothing depends on them
+        """All of them."""
+        return self
+
+    def after(self, ticks: Ticks | None, report: Report) -> Timers:
+        """What holds after a batch.
+
+        Args:
+            ticks: up to where they have fired in it; None: none have.
+            report: of the batch.
+        """
+        due = {**self.due, **report.sections.get(TIMERS, {})}
+        return Timers(
+            self.ticked_ms if ticks is None else ticks.tick_ms,
+            {at: due_ms for at, due_ms in due.items() if due_ms >= 0},
+        )
+
+    def to_json(self) -> list[Any]:
+        """For json.dumps."""
+        return [self.ticked_ms, by_name(self.due)] if self.ticked_ms or self.due else []
+
+    @classmethod
+    def from_json(cls, raw: list[Any]) -> Self:
+        """What `to_json` gave."""
+        ticked_ms, due = raw
+        return cls(ticked_ms, by_partition(due))
+
+
+def ticks_of(
     flow: CompiledFlow, before: Plan, clock_ms: int, *, silent: bool, last_silent: bool
-) -> int | None:
+) -> Ticks | None:
     """Up to where timers of the batch's clock fire in a batch; None: none do.
 
     It rises with each batch, even if the clock goes back, for it is the position of what they give. After a batch none is left
@@ -25,10 +73,12 @@ def tick_of(
     """
     if not flow.ticking:
         return None
+    timers = Timers.of(before)
     if silent:
-        reached_ms = 0 if before.reached is None else before.reached.ticked_ms
-        return reached_ms if last_silent and reached_ms > before.ticked_ms else None
-    return max(clock_ms, before.ticked_ms + 1)
+        reached = Rebuilding.of(before).reached
+        reached_ms = 0 if reached is None else reached.ticked_ms
+        return Ticks(reached_ms, timers.due) if last_silent and reached_ms > timers.ticked_ms else None
+    return Ticks(max(clock_ms, timers.ticked_ms + 1), timers.due)
 
 
 def is_timer_due(flow: CompiledFlow, last: Plan, clock_ms: int) -> bool:
@@ -40,11 +90,5 @@ def is_timer_due(flow: CompiledFlow, last: Plan, clock_ms: int) -> bool:
         clock_ms: the batch's clock.
     """
     return any(
-        due_ms <= clock_ms and at_name(name)[0] in flow.ticking for name, due_ms in last.timers.items()
+        due_ms <= clock_ms and stage in flow.ticking for (stage, _), due_ms in Timers.of(last).due.items()
     )
-
-
-def timers_after(before: Plan, report: Report) -> dict[str, int]:
-    """When the next timers are due, after a batch."""
-    timers = before.timers | {mark_name(*at): due_ms for at, due_ms in report.timers.items()}
-    return {name: due_ms for name, due_ms in timers.items() if due_ms >= 0}

@@ -8,10 +8,14 @@ from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped, W
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.event_times import needed_offsets
 from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.file_inputs import abandoned_files, unneeded_files
-from sqe_chain.protocol.plan import Plan, Unfinished, at_name
+from sqe_chain.protocol.feature import Features
+from sqe_chain.protocol.file_inputs import entered_files
+from sqe_chain.protocol.layout import mark_name
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import marks_after
+from sqe_chain.protocol.rebuilding import Unfinished
 from sqe_chain.protocol.recover import Redo
 from sqe_chain.task.results import Report
 
@@ -96,21 +100,21 @@ def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
     )
 
 
-def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
+def verify_records(env: Environment, last: Plan, features: Features, *, unfinished: bool) -> None:
     """Check that the inputs are still what the last plan has read: read the last record of each range again.
 
     Args:
         env: the flow and its ports.
         last: the last plan.
+        features: of the run.
         unfinished: the plan has to be redone, so all of its records are needed.
 
     Raises:
         RecreatedTopic, TruncatedInput, LostOffsets, PartitionsMismatch, ChangedFile: they are not.
     """
-    infos = env.log.describe({planned.topic for planned in last.ranges})
-    ranges, unneeded = [], unneeded_files(last) | abandoned_files(last, env.settings.abandon)
-    if env.settings.overwrite is not None or env.settings.drop_overwrite:
-        unneeded |= last.files.keys() - infos.keys()  # an overwrite begins again without what is gone
+    infos, files = env.log.describe({planned.topic for planned in last.ranges}), entered_files(last)
+    unneeded = {topic for feature in features.of(last) for topic in feature.unneeded(last, infos)}
+    ranges = []
     for planned in last.ranges:
         if planned.topic in unneeded and not (unfinished and planned.reads):
             continue
@@ -118,15 +122,15 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
             env.flow, planned.topic, planned.topic_id, infos.get(planned.topic)
         ):
             continue
-        same_inputs.check_same(planned, infos.get(planned.topic), last.files)
+        same_inputs.check_same(planned, infos.get(planned.topic), files)
         ranges.append(planned)
-    bounds, needed = env.log.bounds([planned.tp for planned in ranges]), last.needed_offsets()
+    bounds, needed = env.log.bounds([planned.tp for planned in ranges]), needed_offsets(last)
     for planned in ranges:
         first = planned.begin if unfinished else needed[planned.tp]
         inputs.check_bounds(planned.tp, first, bounds[planned.tp])
     compacted = inputs.compacted_topics(infos)
     kept = [planned for planned in ranges if planned.topic not in compacted]
-    for planned in same_inputs.check_last_records(env.log, kept, bounds, last.files):
+    for planned in same_inputs.check_last_records(env.log, kept, bounds, files):
         where = f"{planned.topic}[{planned.partition}]"
         env.emit(Notice(f"{where}: the last record read has aged out, it could not be compared"))
 
@@ -168,14 +172,8 @@ def check_redone(redo: Redo, report: Report) -> None:
             "that sealed it until it has finished"
         )
     marks = marks_after(redo.before, report)
-    # Files that the plan before has read to their ends are not in this one any more.
-    marks = {
-        name: one
-        for name, one in marks.items()
-        if name in plan.marks or at_name(name)[0] not in redo.before.files
-    }
-    if marks != plan.marks:
-        off = [name for name in plan.marks if marks.get(name) != plan.marks[name]]
+    off = [mark_name(*tp) for tp, one in plan.marks.items() if marks.get(tp) != one]
+    if off:
         raise PlanMismatch(
             f"plan {plan.number}: its redo ends at other marks in {', '.join(off)}: the input or the code changed; run the code "
             "that sealed it, or restore the input"

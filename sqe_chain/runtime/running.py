@@ -16,7 +16,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.events import CaughtUp, Committed, Event, Recovered, TableFlushed
-from sqe_chain.protocol.file_inputs import new_files
+from sqe_chain.protocol.file_inputs import Files, new_files, read_files
 from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
@@ -269,7 +269,7 @@ class RunningService:
             Plan.from_bytes(data),
             self._log.describe([one.name for one in self.flow.file_sources]),
         )
-        return bool(plan.files.keys() - plan.read_files() or new_files(self.flow, plan, infos))
+        return bool(Files.of(plan).entered.keys() - read_files(plan) or new_files(self.flow, plan, infos))
 
     def _begin(self) -> None:
         self._thread.start()

@@ -67,7 +67,7 @@ class Service:
                 service.start()
                 if warm is not None:
                     self._wait_until_warm(warm)
-                if isinstance(service, Aggregation) and service.overwrite_ends:
+                if isinstance(service, Aggregation) and service.ends:
                     self.stop.request("once")
                 # With stages a batch takes much longer than its commit, and "committed" has to be told when it is true.
                 with nullcontext() if stateful else self.env.commits.in_background():
@@ -95,7 +95,7 @@ class Service:
                 if self.close_windows and isinstance(service, Aggregation):
                     self._at_end(service, service.close_windows)
                 if self.env.settings.overwrite is not None and isinstance(service, Aggregation):
-                    self._at_end(service, service.complete_overwrite)
+                    self._at_end(service, service.complete)
                 self.stop.request("once")
             elif not limited:
                 rest_ms = interval_ms - (self.clock.ticks_ms() - began_ms)

@@ -10,7 +10,7 @@ A partition's watermark is the least of its writers'. A writer that has been sil
 on its way, is *idle*: it is taken to be as far as all others were so long ago (`sqe_chain.protocol.idle`).
 
 The *frontier* is the place up to which a flow has taken its inputs, in the order of their times. It is one for the whole
-flow, is fixed before a batch reads anything, and is sealed with it (`Plan.frontier`). What lies beyond it waits where it
+flow, is fixed before a batch reads anything, and is sealed with it (`EventTime.frontier`). What lies beyond it waits where it
 is, in Kafka (`sqe_chain.task.gate`).
 
 Source: Flink's watermarks of partitions; that a republisher hands its own on, in each record, is ours.
@@ -47,6 +47,21 @@ class Frontier(NamedTuple):
     def limit_ms(self, topic: str, partition: int) -> int:
         """The last time of a partition's inputs that are not beyond it."""
         return self.at_ms if (topic, partition) <= self[1:] else self.at_ms - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Which inputs a batch takes, where the flow goes by event time, and what its outputs promise.
+
+    Attributes:
+        watermarks: output -> what it promises: whatever it writes from now on has this time or a later one.
+        frontier: the place in the order of times up to which inputs are taken; None: none are.
+        before: that of the batch before.
+    """
+
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    frontier: Frontier | None = None
+    before: Frontier | None = None
 
 
 class Progress(NamedTuple):
@@ -434,11 +449,6 @@ def _writer_record(writer: Writer) -> WriterRecord:
 def latest_of(found: Iterable[Progress]) -> int | None:
     """The latest time read or stated in several partitions."""
     return max((one.latest_ms for one in found if one.latest_ms is not None), default=None)
-
-
-def waiting_inputs(times: Mapping[str, EventTimes]) -> int:
-    """How many inputs wait for event time in several partitions."""
-    return sum(one.waiting.inputs for one in times.values() if one.waiting is not None)
 
 
 def guard_of(flow: CompiledFlow) -> JumpGuard | None:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from sqe_chain.ports import Flush, Header, Rows, Sink, StateStore, replacing
-from sqe_chain.task.states import Transition, check_owner, persist
+from sqe_chain.task.results import Job
+from sqe_chain.task.states import check_owner, persist
 
 FLUSHED: Final = b"flushed"
 """The row of such a stage in the store: what the sink has told of the last flush."""
 STAGED: Final = b"staged/"
 """Beginning of the keys of rows that tell what an overwrite has staged, one for each plan. Larger than `FLUSHED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Rows of tables are staged, not added: they replace others later.
+
+    Attributes:
+        since: number of the plan that has begun it.
+    """
+
+    since: int
 
 
 def staged_key(number: int) -> bytes:
@@ -21,7 +34,7 @@ def staged_key(number: int) -> bytes:
 def flush(
     sink: Sink,
     store: StateStore,
-    transition: Transition,
+    job: Job,
     plan_id: str,
     stage: str,
     part: int,
@@ -36,7 +49,7 @@ def flush(
     Args:
         sink: the stage's.
         store: the stage's.
-        transition: the batch's.
+        job: the attempt.
         plan_id: id of its plan.
         stage: stage name.
         part: the state partition.
@@ -49,6 +62,7 @@ def flush(
     Raises:
         ChainError: as `Sink.flush` and `persist`.
     """
+    transition, staging = job.transition, job.sections.find(Staging)
     flow, claim = transition.store_flow(stage), transition.claim
     header, (known,), _ = store.read(flow, stage, part, [FLUSHED])
     number = transition.before_number + 1
@@ -56,11 +70,11 @@ def flush(
     if header.number == number and header.plan_id == plan_id:  # an earlier attempt has done all of it
         return 0
     given = Flush(flow, stage, part, claim.epoch, claim.run_id, number, plan_id, rows, known)
-    if transition.staging is None:
+    if staging is None:
         added, remembered = sink.flush(given)
         persist(store, transition, plan_id, stage, part, [(FLUSHED, remembered)], before)
         return added
-    staged = replacing(sink, stage).stage(given, transition.staging)
+    staged = replacing(sink, stage).stage(given, staging.since)
     told = [(FLUSHED, staged.known), (staged_key(number), staged.told)]
     after = b"" if before.cursor is None else before.cursor
     persist(store, transition, plan_id, stage, part, [one for one in told if one[0] > after], before)

@@ -16,18 +16,19 @@ from sqe_chain.flow.stage_kind import ENVELOPE, StageTask
 from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.stages.user_code import UserCodeError
-from sqe_chain.task.closing import closing_origin
+from sqe_chain.task.closing import Closing, closing_origin
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler, got
+from sqe_chain.task.event_times import Taking
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.fitting import Fitting
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import exclusion_of, place_of
-from sqe_chain.task.results import Block, Job, Report, States, Stores, UnitRow, Units, taken
+from sqe_chain.task.results import Behind, Block, Job, Report, States, Stores, UnitRow, Units, taken
 from sqe_chain.task.stage_part import StagePart, addressing
 from sqe_chain.task.stage_table import PartitionTable
 from sqe_chain.task.states import PartitionStates
-from sqe_chain.task.ticks import is_tick, tick_origin
+from sqe_chain.task.ticks import TIMERS, Ticks, is_tick, tick_origin
 
 BLOCK = 1_000
 """Units folded at a time after a shuffle."""
@@ -102,6 +103,7 @@ class Level:
         self._report = report
         self._job = job
         self._suspects = job.suspects
+        self._closing, self._ticks = job.sections.find(Closing), job.sections.find(Ticks)
         self._collector = Collector(flow)
         self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms, watermarks=job.watermarks)
         self._shuffle = Shuffle(flow)
@@ -139,7 +141,7 @@ class Level:
             number=job.transition.before_number + 1,
             reversible=job.with_care,
             suspects=job.suspects,
-            closing=None if job.closing is None else closing_origin(stage.name, self._part, job.closing),
+            closing=None if self._closing is None else closing_origin(stage.name, self._part, self._closing),
         )
         fitting = self._fitting[stage.index] = Fitting(stage, store)
         ordered = takes_times(stage)
@@ -182,12 +184,12 @@ class Level:
             # First the outputs of the last input: what comes next belongs to no single one.
             self._before_input(None)
             stage = self._flow.stage_at(index)
-            closes = self._job.closing and stage.stage_kind.windowed
-            if closes or self._is_due(stage):
+            closes = self._closing is not None and stage.stage_kind.windowed
+            if closes or (self._ticks is not None and self._ticks.is_due(stage.name, self._part)):
                 work.resume()
             rows = work.changed(self._tick(stage))
             if work.timer_ms is not None:
-                self._report.timers[stage.name, self._part] = work.timer_ms
+                self._report.sections.setdefault(TIMERS, {})[stage.name, self._part] = work.timer_ms
             self._before_input(None)
             self._push_changes(stage, work)
             for cell, changed in sorted(rows.items()):
@@ -200,16 +202,11 @@ class Level:
         if self._job.wakes and self._wanted and self._deeper:
             yield Units(self._level + 1, wake_rows((self._part,)))
 
-    def _is_due(self, stage: StageNode) -> bool:
-        """Whether the batch's clock has reached a timer of an earlier batch."""
-        tick_ms, due_ms = self._job.tick_ms, self._job.timers.get((stage.name, self._part))
-        return tick_ms is not None and due_ms is not None and due_ms <= tick_ms
-
     def _tick(self, stage: StageNode) -> tuple[Origin, int] | None:
-        tick_ms = self._job.tick_ms
-        if tick_ms is None or not stage.stage_kind.ticks:
+        if self._ticks is None or not stage.stage_kind.ticks:
             return None
-        return tick_origin(stage, self._part, tick_ms, self._job.frontier, self._job.watermarks), tick_ms
+        tick_ms = self._ticks.tick_ms
+        return tick_origin(stage, self._part, tick_ms, self._job.sections.find(Taking)), tick_ms
 
     def _push_changes(self, stage: StageNode, work: StagePart) -> None:
         """Give changed states to the operators after `changes()`.
@@ -218,7 +215,7 @@ class Level:
         where these operators may succeed.
         """
         push = self._compiler.after(stage, "changes")
-        if push is None or self._job.behind:
+        if push is None or Behind in self._job.sections:
             return
         self._changing = True
         try:
@@ -269,7 +266,7 @@ class Level:
         if is_tick(origin.tp.topic):
             self._report_broken(f"what timers of the batch's clock gave ({origin})", error)
             return
-        if self._job.closing is not None:
+        if self._closing is not None:
             raised = error.raised if isinstance(error, UserCodeError) else error
             where = place_of(self._flow, raised, stage, key)
             raise PoisonError(

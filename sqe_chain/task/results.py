@@ -5,20 +5,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final, Self, TypeVar
 
 from sqe_chain.chain import stored_epoch
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Message, Output, Range, StateStore, TopicInfo
-from sqe_chain.task.brake import Brake
 from sqe_chain.task.closing import Closing
-from sqe_chain.task.event_times import EventTimes, Frontier
+from sqe_chain.task.event_times import EventTimes, Taking
 from sqe_chain.task.exclusion import Exclusion, record_crc
 from sqe_chain.task.states import Transition
+from sqe_chain.task.ticks import Ticks
 
+Found = TypeVar("Found")
 UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, bytes]
 """A unit on its way through a shuffle: state partition, stage index, topic, partition, offset, path (so
 far the order of units), key, type name, value, what is carried of its input."""
+
+
+class Sections(dict[type, object]):
+    """What tasks get for features, by its class."""
+
+    @classmethod
+    def of(cls, *found: object) -> Self:
+        """These; None is none."""
+        return cls({type(one): one for one in found if one is not None})
+
+    def find(self, kind: type[Found]) -> Found | None:
+        """What tasks get for a feature; None: nothing."""
+        found = self.get(kind)
+        return found if isinstance(found, kind) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +53,9 @@ class Job:
         topics: output topic -> what it accepts; a topic that is absent is not checked.
         compacted: input topics that are compacted.
         suspects: topic, partition and offset of the inputs on trial; empty: exclusions are left out at once.
-        brake: limits what a task leaves out; None: the driver does.
-        frontier: the place in the order of times up to which inputs are taken; None: none are.
-        before: that of the batch before.
-        tick_ms: up to where timers of the batch's clock fire; None: none do.
-        timers: (stage, state partition) -> when the batch's clock reaches the next of its timers.
-        watermarks: output -> what it promises: whatever it writes from now on has this time or a later one.
-        closing: all windows are closed; nothing is read, and nothing waits. None: an ordinary batch.
         with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
             ends the attempt.
-        behind: receivers have newer states: what follows `changes()` is not published.
+        sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `Brake`, `Behind`.
     """
 
     transition: Transition
@@ -56,20 +65,28 @@ class Job:
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     compacted: frozenset[str] = frozenset()
     suspects: frozenset[tuple[str, int, int]] = frozenset()
-    brake: Brake | None = None
-    frontier: Frontier | None = None
-    before: Frontier | None = None
-    watermarks: Mapping[str, int] = field(default_factory=dict)
-    tick_ms: int | None = None
-    timers: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    closing: Closing | None = None
     with_care: bool = False
-    behind: bool = False
+    sections: Sections = field(default_factory=Sections)
+
+    @property
+    def watermarks(self) -> Mapping[str, int]:
+        """Output -> what it promises: whatever it writes from now on has this time or a later one."""
+        taking = self.sections.find(Taking)
+        return {} if taking is None else taking.watermarks
 
     @property
     def wakes(self) -> bool:
         """Whether stages in all state partitions may have something to do, though they get nothing: timers, or windows to close."""
-        return self.closing is not None or self.tick_ms is not None
+        return not WAKING.isdisjoint(self.sections)
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Receivers have newer states: what follows `changes()` is not published."""
+
+
+WAKING: Final = frozenset({Closing, Ticks})
+"""Sections of jobs for which stages may have something to do, though they get nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +164,7 @@ class Report:
         misplaced: keys found in place that belong to another state partition.
         dropped: (stage, reason) -> records that filters have dropped, or counted.
         notices: texts worth a warning.
-        timers: (stage, state partition) -> when the batch's clock reaches the next of its timers; -1: at no time.
+        sections: name of a feature -> what its stages report, by their names and state partitions.
     """
 
     ends: list[PartitionEnd] = field(default_factory=list)
@@ -160,7 +177,7 @@ class Report:
     misplaced: int = 0
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     notices: list[str] = field(default_factory=list)
-    timers: dict[tuple[str, int], int] = field(default_factory=dict)
+    sections: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
 
     def add(self, other: Report) -> None:
         """Take in what another task reports."""
@@ -174,7 +191,8 @@ class Report:
         self.misplaced += other.misplaced
         self.dropped += other.dropped
         self.notices += other.notices
-        self.timers |= other.timers
+        for name, found in other.sections.items():
+            self.sections.setdefault(name, {}).update(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,11 @@ from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.units import Unit, UnitRun
 from sqe_chain.ports import Message, Output
+from sqe_chain.task.brake import Brake
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
 from sqe_chain.task.deciding import Deciding
-from sqe_chain.task.event_times import guard_of
+from sqe_chain.task.event_times import Taking, guard_of
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.gate import Facts, Gate
 from sqe_chain.task.outputs import Gatherer
@@ -85,7 +86,7 @@ class SourcePartition:
         self._topics = job.topics
         decode: Any = self.node.decoder if self.node.codec is None else self.node.codec.decode
         self._decode: Callable[..., Any] = decode
-        self._brake = job.brake
+        self._brake = job.sections.find(Brake)
         self._letters: list[Output] = []
         self.skipped = {one.offset: one for one in portion.exclusions}
         self.lanes: dict[int, int] = {}
@@ -97,8 +98,9 @@ class SourcePartition:
             guard, times = guard_of(flow), portion.times.copy(clock_ms=job.clock_ms)
             since = read.start if portion.since is None else portion.since
             self._times = SourceTimes(times, self.node, guard, since, at_end=portion.at_end)
-            if self.node.topics[0] in flow.gated:
-                self._gate = Gate(read.topic, read.partition, job.before, job.frontier, guard)
+            taking = job.sections.find(Taking)
+            if taking is not None and self.node.topics[0] in flow.gated:
+                self._gate = Gate(read.topic, read.partition, taking.before, taking.frontier, guard)
         self.marks = marks = (
             portion.marks.copy()
         )  # an attempt that fails must leave the plan's marks as they are

@@ -32,7 +32,6 @@ class Transition:
         before_number: number of the plan before.
         before_id: its id.
         stored_in: stage name -> name of the flow under which its states are stored, where that is another name.
-        staging: number of the plan that has begun the overwrite for which rows of tables are staged; None: they are added.
     """
 
     flow: str
@@ -40,7 +39,6 @@ class Transition:
     before_number: int
     before_id: str
     stored_in: Mapping[str, str] = field(default_factory=dict)
-    staging: int | None = None
 
     def store_flow(self, stage: str) -> str:
         """The name of the flow under which a stage's states are stored."""

@@ -9,6 +9,7 @@ name is no part of it, because a rebuild has another one; the name of the output
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
@@ -16,19 +17,33 @@ from sqe_chain.chain import event_id, read_lane, root_position
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.flow.context import Carried, Origin, TopicIdPartition
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.task.event_times import Frontier
+from sqe_chain.task.event_times import Taking
 
+TIMERS: Final = "timers"
+"""Under this name stages report when their timers are due; see `Report.sections`."""
 _PREFIX: Final = "-timers."
 """Topics are hardly named so; in the order of names it comes before them, so that it never waits for another input."""
 
 
-def tick_origin(
-    stage: StageNode,
-    part: int,
-    tick_ms: int,
-    frontier: Frontier | None,
-    promised: Mapping[str, int],
-) -> Origin:
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """Timers of the batch's clock fire.
+
+    Attributes:
+        tick_ms: up to this time.
+        due: stage and state partition -> when the clock reaches the next of its timers.
+    """
+
+    tick_ms: int
+    due: Mapping[tuple[str, int], int]
+
+    def is_due(self, stage: str, part: int) -> bool:
+        """Whether the clock has reached a timer of an earlier batch."""
+        due_ms = self.due.get((stage, part))
+        return due_ms is not None and due_ms <= self.tick_ms
+
+
+def tick_origin(stage: StageNode, part: int, tick_ms: int, taking: Taking | None) -> Origin:
     """The origin of what a stage gives when the batch's clock reaches its timers.
 
     Its event time is as far as event time has come: earlier, it would be late for readers; later, it would wait.
@@ -37,12 +52,16 @@ def tick_origin(
         stage: the stage.
         part: state partition.
         tick_ms: the batch's clock.
-        frontier: up to where the stage has taken its records; None: not known.
-        promised: output -> what it promises; see `Job.watermarks`.
+        taking: which inputs the batch takes, and what its outputs promise; None: not known.
     """
     topic = f"{_PREFIX}{stage.name}"
     tp = TopicIdPartition(topic, blake2b(topic.encode(), digest_size=16).digest(), part)
-    at_ms = min(MAX_TIMESTAMP_MS, max(0 if frontier is None else frontier.at_ms, *promised.values(), 0))
+    known = (
+        ()
+        if taking is None
+        else (*taking.watermarks.values(), taking.frontier.at_ms if taking.frontier else 0)
+    )
+    at_ms = min(MAX_TIMESTAMP_MS, max((0, *known)))
     lane = read_lane(0, topic, tp.topic_id, part)
     position = root_position(0, tick_ms)
     carried = Carried(timestamp_ms=at_ms, event_id=event_id(lane, position))

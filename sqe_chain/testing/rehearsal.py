@@ -308,7 +308,7 @@ class Rehearsal(Arming):
         Raises:
             ChainError: the service stopped for an error that a restart does not fix.
         """
-        self._end_with(Aggregation.complete_overwrite)
+        self._end_with(Aggregation.complete)
 
     def _end_with(self, last: Callable[[Aggregation], object]) -> None:
         """Run until caught up, then do what comes at the end of finite inputs, under a supervisor."""

@@ -30,7 +30,9 @@ from sqe_chain.flow import Flow
 from sqe_chain.operations.announcement import Announcement
 from sqe_chain.ports import Output
 from sqe_chain.protocol import announcer
+from sqe_chain.protocol.announcer import Announcing
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.results import AnnouncementResult
 from sqe_chain.testing import Crash, Rehearsal, Settings
 from sqe_chain.testing.faults import FaultyWriter
@@ -477,7 +479,7 @@ def test_a_rebuild_forgets_an_announcement_that_was_not_finished() -> None:
     world.up.crash(step=5, after_passes=0)
     with pytest.raises(Crash):
         world.up.announce()
-    assert world.last_plan().announced
+    assert Announcing.of(world.last_plan()).digests
     world.up = world.of(100)
     world.up.rebuild()
     world.up.announce()
@@ -554,9 +556,9 @@ def test_a_flow_that_publishes_again_has_to_catch_up_first() -> None:
     world.up.batch()
     with pytest.raises(NotCaughtUp):
         world.up.announce()
-    assert world.last_plan().published_until
+    assert Rebuilding.of(world.last_plan()).published_until
     world.go_on()
-    assert not world.last_plan().published_until
+    assert not Rebuilding.of(world.last_plan()).published_until
     assert world.up.announce().outputs == {"letters": len(OLD), "all": 1}
     assert {key: numbers[-1] for key, numbers in world.heard().items()} == world.newest()
 
@@ -568,7 +570,7 @@ def test_a_batch_that_was_published_in_part_comes_first() -> None:
     world.up.run_until_crash()
     world.up = world.of(10)
     world.up.rebuild()
-    assert world.last_plan().unfinished is not None
+    assert Rebuilding.of(world.last_plan()).unfinished is not None
     with pytest.raises(NotCaughtUp, match="published in part"):
         world.up.announce()
     world.go_on()
@@ -667,7 +669,7 @@ def test_other_code_does_not_finish_what_was_sealed() -> None:
     world.up.crash_at_write(next(writes_before_outputs(world)), "before")
     with pytest.raises(Crash):
         world.up.announce()
-    assert world.last_plan().announced
+    assert Announcing.of(world.last_plan()).digests
     told = world.count("told")
     for other in (world.of(tell=lambda state: word(state.value + "0")), world.of(carrier="headers")):
         with pytest.raises(PlanMismatch, match=r"state partition 0 .*run the code that sealed it"):

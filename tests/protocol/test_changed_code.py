@@ -191,31 +191,12 @@ def test_a_plan_that_only_brings_in_a_stage_may_be_finished_by_code_with_one_mor
     check(found)
 
 
-@pytest.mark.parametrize("what", CHANGES)
-def test_plans_of_versions_that_did_not_note_it_are_compared_by_what_they_know(what: str) -> None:
-    change, said = CHANGES[what]
-    found = crashed(5, "after")
-    forget_layouts(found)
-    found.flow = flow_of(change)
-    if what in ("output", "changes"):  # names of outputs are known, so a new one is
-        said = "output/more is new"
-    with pytest.raises(PlanMismatch, match="run the code that sealed it") as stopped:
-        found.start()
-    assert said in str(stopped.value)
-    found.flow = flow_of()
-    found.run_until_caught_up()
-    check(found)
-    assert last_plan(found).layout.ways != {}
-
-
 def forget_layouts(found: Rehearsal) -> None:
-    """The last plan and the one before it as an older version would have written them, with ids that fit."""
+    """The last plan as an import of an older export leaves it: what was not noted there is not known."""
     store: Any = found.stores[""]
     copy = store.copy_home("sums")
-    last = Plan.from_bytes(copy.plans[copy.home.number])
-    record = json.loads(last.to_bytes())
-    for name in ("ways", "types"):
-        del record["layout"][name]
+    record = json.loads(copy.plans[copy.home.number])
+    record["layout"] |= {"ways": {}, "types": {}}
     # The id stays: nobody computes it again.
     copy.plans[copy.home.number] = json.dumps(record).encode()
     store.restore_home("sums", copy)

@@ -214,11 +214,12 @@ def test_days_are_loaded_one_after_the_other(kind: str, inputs: int, seed: int) 
 def test_nothing_new_closes_nothing() -> None:
     world = World(flow_of())
     world.service.close_windows()
-    assert not world.last_plan().closes, "nothing was read yet"
+    assert not Closes.of(world.last_plan()), "nothing was read yet"
     world.feed(load(random.Random(1), 0))
     world.service.close_windows()
     plan, published = world.last_plan(), len(world.service.log.records("out"))
-    assert plan.closing
+    assert plan.wakes
+    assert Closes.of(plan).done == 1
     for _ in range(3):
         world.service.service = None
         world.service.close_windows()
@@ -369,7 +370,7 @@ def test_a_crash_at_every_write_and_another_one_in_the_redo(partitions: int, max
             )  # while the next run stamps headers, or finishes it
             world.service.close_windows()
             assert world.everything() == expected, (at, when)
-            assert len(world.last_plan().closes) == 2
+            assert len(Closes.of(world.last_plan())) == 2
 
 
 @pytest.mark.parametrize("republish", [False, True])
@@ -413,8 +414,8 @@ def test_a_rebuild_keeps_the_rows_and_the_next_load() -> None:
         world.service.close_windows()
         if again:
             world.service.rebuild()
-            assert world.last_plan().closes.done == 2
-            assert not world.last_plan().closes.pending
+            assert Closes.of(world.last_plan()).done == 2
+            assert not Closes.of(world.last_plan()).pending
         world.feed([{"key": key, "at": DAY_MS + 3 * HOUR_MS} for key in KEYS])
         world.feed(load(random.Random(9), 2))
         world.service.close_windows()
@@ -426,11 +427,11 @@ def test_a_rebuild_to_between_two_closings_ends_at_the_first() -> None:
     world = ready()
     world.service.close_windows()
     calm = world.everything()
-    first, ends = world.last_plan().closes.stops_at(0), world.last_plan().next_offsets()
-    world.service.rebuild({("in", 0): first["in/0"] - 1})
+    first, ends = Closes.of(world.last_plan()).stops_at(0), world.last_plan().next_offsets()
+    world.service.rebuild({("in", 0): first["in", 0] - 1})
     plan = world.last_plan()
-    assert plan.next_offsets() == {("in", 0): first["in/0"] - 1, ("in", 1): first["in/1"]}
-    assert (plan.closes.done, plan.closes.published, len(plan.closes)) == (0, 2, 2)
+    assert plan.next_offsets() == {("in", 0): first["in", 0] - 1, ("in", 1): first["in", 1]}
+    assert (Closes.of(plan).done, Closes.of(plan).published, len(Closes.of(plan))) == (0, 2, 2)
     service = world.service.start()
     assert isinstance(service, Aggregation)
     with pytest.raises(NotCaughtUp, match="after a rebuild"):
@@ -469,7 +470,7 @@ def test_an_export_carries_them() -> None:
     world.store.restore_all()
     world.service.imported(lines)
     world.service.rebuild()
-    assert world.last_plan().closes.done == 2
+    assert Closes.of(world.last_plan()).done == 2
     assert world.everything() == calm
 
 
@@ -576,7 +577,7 @@ def test_there_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         world.service.close_windows()
     world.service.service = None
     world.service.run_until_caught_up()
-    assert len(world.last_plan().closes) == 2
+    assert len(Closes.of(world.last_plan())) == 2
 
 
 @pytest.mark.parametrize("poison", ["stop", "skip"])
@@ -644,17 +645,22 @@ def test_an_uneven_rebuild_releases_nothing_too_early() -> None:
 
 
 def test_closes_in_numbers() -> None:
-    one = Closes().with_new(5, {"t/0": 3}).with_new(9, {"t/0": 4, "t/1": 2}).with_new(11, {"t/1": 7})
+    one = (
+        Closes()
+        .with_new(5, {("t", 0): 3})
+        .with_new(9, {("t", 0): 4, ("t", 1): 2})
+        .with_new(11, {("t", 1): 7})
+    )
     assert [one.stops_at(index) for index in range(3)] == [
-        {"t/0": 3, "t/1": 0},
-        {"t/0": 4, "t/1": 2},
-        {"t/0": 4, "t/1": 7},
+        {("t", 0): 3, ("t", 1): 0},
+        {("t", 0): 4, ("t", 1): 2},
+        {("t", 0): 4, ("t", 1): 7},
     ]
     assert (one.pending, one.silent, one.due(), one.last()) == (False, False, None, Closing(3, 11))
     assert Closes.from_json(one.to_json()) == one
-    assert [one.within({"t/0": at, "t/1": 2}) for at in (2, 3, 4)] == [0, 1, 2]
-    assert one.known({"t/0": 4, "t/1": 7})
-    assert not one.known({"t/0": 4, "t/1": 8})
+    assert [one.within({("t", 0): at, ("t", 1): 2}) for at in (2, 3, 4)] == [0, 1, 2]
+    assert one.known({("t", 0): 4, ("t", 1): 7})
+    assert not one.known({("t", 0): 4, ("t", 1): 8})
     again = Closes(one.times_ms, one.stops, 1, 2)
     assert (again.pending, again.silent, again.due(), again.again()) == (
         True,
@@ -664,8 +670,8 @@ def test_closes_in_numbers() -> None:
     )
     assert (again.with_done().silent, again.with_done().pending) == (False, True)
     assert again.with_done().with_done() == one
-    assert one.without(["t/0"]).stops_at(1) == {"t/1": 2}
-    assert one.without(["u/0"]) is one
+    assert one.without([("t", 0)]).stops_at(1) == {("t", 1): 2}
+    assert one.without([("u", 0)]) is one
 
 
 def test_who_reads_the_results_still_knows_what_their_writer_has_to_read() -> None:

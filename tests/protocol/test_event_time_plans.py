@@ -30,7 +30,7 @@ def known(**stated: int) -> EventTimes:
 
 
 def test_what_a_writer_states_elsewhere_holds_where_everything_has_been_read() -> None:
-    there = {"mid/1": known(a=700)}
+    there = {("mid", 1): known(a=700)}
     read = KnownTimes(there, 0).at(HERE, {HERE: {}}, CLOCK_MS)
     assert read.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=700, latest_ms=700)
     unread = KnownTimes(there, 0).at(HERE, {}, CLOCK_MS)
@@ -38,27 +38,27 @@ def test_what_a_writer_states_elsewhere_holds_where_everything_has_been_read() -
 
 
 def test_a_partition_with_more_to_read_may_hold_messages_of_a_writer_that_is_known_elsewhere_only() -> None:
-    both = {"mid/0": known(a=900), "mid/1": known(b=700)}
+    both = {("mid", 0): known(a=900), ("mid", 1): known(b=700)}
     assert KnownTimes(both, 0).at(HERE, {}, CLOCK_MS).progress(*HERE).watermark_ms is None
     assert KnownTimes(both, 0).at(HERE, {HERE: {}}, CLOCK_MS).progress(*HERE).watermark_ms == 700
-    same = {"mid/0": known(a=900), "mid/1": known(a=950)}
+    same = {("mid", 0): known(a=900), ("mid", 1): known(a=950)}
     assert KnownTimes(same, 0).at(HERE, {}, CLOCK_MS).progress(*HERE).watermark_ms == 900
     assert KnownTimes(same, 0).at(HERE, {HERE: {}}, CLOCK_MS).progress(*HERE).watermark_ms == 950
 
 
 def test_another_topic_says_nothing() -> None:
-    found = KnownTimes({"other/0": known(a=700)}, 0).at(HERE, {HERE: {}}, CLOCK_MS)
+    found = KnownTimes({("other", 0): known(a=700)}, 0).at(HERE, {HERE: {}}, CLOCK_MS)
     assert found.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=None, latest_ms=None)
 
 
 def test_what_is_known_is_not_changed() -> None:
-    before = {"mid/0": known(a=900), "mid/1": known(b=700)}
+    before = {("mid", 0): known(a=900), ("mid", 1): known(b=700)}
     KnownTimes(before, 0).at(HERE, {HERE: {"up/a": None}}, CLOCK_MS)
-    assert before == {"mid/0": known(a=900), "mid/1": known(b=700)}
+    assert before == {("mid", 0): known(a=900), ("mid", 1): known(b=700)}
 
 
 def test_everybody_is_let_go_where_nothing_more_comes() -> None:
-    both = {"mid/0": known(a=900), "mid/1": known(b=700)}
+    both = {("mid", 0): known(a=900), ("mid", 1): known(b=700)}
     ended = KnownTimes(both, 0).everybody_in([HERE, ELSEWHERE], CLOCK_MS)
     assert ended == {HERE: {"up/a": None, "up/b": None}, ELSEWHERE: {"": None}}
     (here,) = progress_of(KnownTimes(both, 0).all_at([HERE], ended, CLOCK_MS))

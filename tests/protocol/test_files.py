@@ -21,6 +21,7 @@ from sqe_chain.errors import (
 from sqe_chain.flow import Csv
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
 from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.file_inputs import Files
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling, Window
@@ -180,7 +181,7 @@ def test_a_file_that_is_gone_before_a_row_of_it_was_read_is_not_missed_and_may_c
     rows = some_files(tmp_path, sizes=(9, 5))
     load = Rehearsal(totals_flow(tmp_path), settings=Settings(max_records=2, open_files=2))
     load.start()
-    assert len(last_plan(load).files) == 2
+    assert len(Files.of(last_plan(load)).entered) == 2
     path = tmp_path / "f1.csv"
     content = path.read_bytes()
     path.unlink()
@@ -198,7 +199,7 @@ def test_the_rest_of_a_file_can_be_abandoned(tmp_path: Path) -> None:
     path = tmp_path / "f0.csv"
     load = Rehearsal(totals_flow(tmp_path), settings=FEW)
     load.batch()
-    digits = next(iter(last_plan(load).files)).rpartition(".")[2]
+    digits = next(iter(Files.of(last_plan(load)).entered)).rpartition(".")[2]
     content = path.read_bytes()
     other = rows_of(3, 2)
     write(path, other)

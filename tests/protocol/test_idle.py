@@ -58,7 +58,7 @@ class Silent:
         times = EventTimes(self.heard_ms)
         if not origin:
             times.writers[WRITER] = Writer(self.heard_ms, None, 1, HOPS)
-        known = KnownTimes({"in/0": times}, 0)
+        known = KnownTimes({("in", 0): times}, 0)
         bounds = {HERE: Bounds(0, end)}
         return self.idle.find(known, {HERE: stop}, bounds, clock_ms, SEEN, at_end=at_end)
 
@@ -174,5 +174,5 @@ def test_a_writer_has_been_silent_since_it_was_heard_of_in_any_partition() -> No
         return times
 
     for first, second in ((50, 100), (100, 50)):
-        known = KnownTimes({"in/0": heard(first), "in/1": heard(second)}, 0)
+        known = KnownTimes({("in", 0): heard(first), ("in", 1): heard(second)}, 0)
         assert known.at(("in", 2), {("in", 2): {}}, 0).silent_since() == {WRITER: 100}

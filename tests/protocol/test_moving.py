@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
@@ -14,6 +16,12 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
+from sqe_chain.protocol.closes import Closes
+from sqe_chain.protocol.event_times import EventTime
+from sqe_chain.protocol.file_inputs import Files
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.ticking import Timers
+from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
@@ -55,6 +63,26 @@ def elsewhere(before: Rehearsal) -> Rehearsal:
     return Rehearsal(before.flow, log=before.log, store=stores())
 
 
+def as_format_1(lines: list[str], **members: object) -> list[str]:
+    """An export as the version before wrote it: each feature had members of its own in plans."""
+    head = json.loads(lines[0])
+    plan = json.loads(head["plan"])
+    for name in ("format", "wakes", "sections"):
+        del plan[name]
+    del plan["layout"]["types"]
+    head |= {"format": 1, "plan": json.dumps(plan | {"silent": False, "quiet": {}} | members)}
+    rest = [json.dumps(head), *lines[1:-1]]
+    digest = blake2b("".join(rest).encode(), digest_size=16).hexdigest()
+    return [*rest, json.dumps({"lines": len(rest), "digest": digest})]
+
+
+def last_plan(found: Rehearsal) -> Plan:
+    home, _ = found.stores[""].home("notes")
+    data = None if home is None else found.stores[""].plan("notes", home.number)
+    assert data is not None
+    return Plan.from_bytes(data)
+
+
 def said(found: Rehearsal) -> tuple[dict[str, str], dict[str, str]]:
     return stored_words(found), stored_words(found, "all")
 
@@ -67,6 +95,57 @@ def test_a_moved_flow_goes_on(before: Rehearsal) -> None:
     feed(after, "auk bat")
     assert stored_words(after)["a"] == "ant ape auk"
     assert stored_words(after, "all")["all"].endswith("auk bat")
+
+
+def test_a_flow_goes_over_from_the_version_before_by_an_export_and_an_import(before: Rehearsal) -> None:
+    expected, lines = said(before), before.exported()
+    after = elsewhere(before)
+    after.imported(as_format_1(lines))
+    plan = last_plan(after)
+    assert (plan.empty, plan.number) == (True, json.loads(json.loads(lines[0])["plan"])["number"] + 1)
+    assert said(after) == expected
+    feed(after, "auk bat")
+    assert stored_words(after)["a"] == "ant ape auk"
+    assert stored_words(after, "all")["all"].endswith("auk bat")
+
+
+def test_what_the_version_before_knew_of_its_features_goes_over_too(before: Rehearsal) -> None:
+    members = {
+        "times": {"words/0": {"since": 5}},
+        "frontier": [7, "words", 0],
+        "seen": [[1, 2]],
+        "ticked_ms": 3,
+        "timers": {"letters/1": 9},
+        "closes": [[5], {"words/0": [1]}, 1, 1],
+        "files": {"f.00": ["a.csv", 3]},
+        "finished": {"f": "11"},
+        "overwrite": {"mode": "table", "since": 2, "step": "done"},
+    }
+    after = elsewhere(before)
+    after.imported(as_format_1(before.exported(), **members))
+    plan = last_plan(after)
+    assert EventTime.of(plan) == EventTime({("words", 0): EventTimes(5)}, Frontier(7, "words", 0), ((1, 2),))
+    assert Timers.of(plan) == Timers(3, {("letters", 1): 9})
+    assert Closes.of(plan) == Closes((5,), {("words", 0): (1,)}, 1, 1)
+    assert Files.of(plan) == Files({"f.00": ("a.csv", 3)}, {"f": "11"})
+    assert "overwrite" not in plan.sections
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"quiet": {"words/0": 3}},
+        {"unfinished": {"clock_ms": 1, "ranges": [], "exclusions": []}},
+        {"published_until": {"words/0": 3}},
+        {"reached": [{}, None]},
+        {"overwrite": {"mode": "table", "since": 2, "step": "staged"}},
+    ],
+)
+def test_what_only_the_version_before_can_finish_is_refused(
+    before: Rehearsal, members: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"Run the version that has written it"):
+        elsewhere(before).imported(as_format_1(before.exported(), **members))
 
 
 def test_the_old_store_is_of_no_use_when_the_flow_has_gone_on(before: Rehearsal) -> None:

@@ -106,7 +106,7 @@ def load_until_crash(found: LoadedTable) -> None:
         while found.load.batch():
             pass
         assert isinstance(service, Aggregation)
-        service.complete_overwrite()
+        service.complete()
     except Crash:
         pass
     found.load.service = None
@@ -226,7 +226,7 @@ def test_a_zombie_at_every_call_of_the_table_changes_nothing(tmp_path: Path, mod
             assert isinstance(service, Aggregation)
             while service.batch().worked:
                 pass
-            service.complete_overwrite()
+            service.complete()
         except Superseded:
             superseded += 1
         beyond = bool(found.load.script.injected)

@@ -134,7 +134,7 @@ def test_one_that_is_given_up_leaves_what_was_there_and_what_was_loaded(loaded: 
     loaded.use(None, drop_overwrite=True)
     service = loaded.load.start()
     assert isinstance(service, Aggregation)
-    assert service.overwrite_ends
+    assert service.ends
     loaded.use(None, drop_overwrite=True)
     loaded.load.start()
     assert "nothing to give up" in notices(loaded)
@@ -333,7 +333,7 @@ def test_staged_files_that_are_deleted_after_it_was_decided_stop_it(on_disk: Loa
     service = on_disk.load.service
     assert isinstance(service, Aggregation)
     with pytest.raises(Crash, match="after step 4"):
-        service.complete_overwrite()
+        service.complete()
     on_disk.use("table")
     delete()
     with pytest.raises(TableInconsistent, match="restore them"):

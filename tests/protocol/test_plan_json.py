@@ -12,22 +12,32 @@ import pytest
 from sqe_chain.envelope.marks import MarksRecord, PartitionMarks
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Commit
+from sqe_chain.protocol.announcer import Announcing
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import decode_marks, parse_metadata
+from sqe_chain.protocol.event_times import EventTime
+from sqe_chain.protocol.file_inputs import Files
 from sqe_chain.protocol.layout import Layout, StageLayout
-from sqe_chain.protocol.plan import Plan, PlannedRange, Unfinished
+from sqe_chain.protocol.overwrite import Overwrite
+from sqe_chain.protocol.plan import Plan, PlannedRange, Section
+from sqe_chain.protocol.rebuilding import Rebuilding, Unfinished
+from sqe_chain.protocol.ticking import Timers
+from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.states import Claim
 
 STORED = (
-    b'{"attempt":3,"clock_ms":9,"epoch":2,"exclusions":[{"error":"ValueError","offset":1,"partition":0,"policy":"skip",'
-    b'"text":"odd","topic":"t"}],"layout":{"gone":[],"outputs":{"o":["u",2]},"sources":{"t":["00",1]},'
-    b'"stages":{"s":{"birth":0,"buckets":1,"flow":"f"}},"starts":{},"state_partitions":8},"marks":{"t/0":'
+    b'{"clock_ms":9,"epoch":2,"exclusions":[{"error":"ValueError","offset":1,"partition":0,"policy":"skip",'
+    b'"text":"odd","topic":"t"}],"format":2,"layout":{"gone":[],"outputs":{"o":["u",2]},"sources":{"t":["00",1]},'
+    b'"stages":{"s":{"birth":0,"buckets":1,"flow":"f"}},"starts":{"t/0":3},"state_partitions":8,"types":{},"ways":{}},'
+    b'"number":4,"previous_id":"ab",'
+    b'"ranges":[{"last_crc":-1,"last_epoch":0,"last_offset":-1,"last_timestamp_ms":-1,"partition":0,"start":0,"stop":2,"topic":"t",'
+    b'"topic_id":"00"}],"run_id":"run","wakes":false,"marks":{"t/0":'
     b'{"entered_in_middle":true,"excused":["0000000000000000"],"lanes":[{"lane":"0000000000000000","of":0,"offset":7,'
     b'"path":"72d9a2cb7af6da13","position":"000000010000000000000007"}],"partition":0,'
     b'"roots":[["t",0,"00000000000000000000000000000000"]],"topic":"t","topic_id":"00000000000000000000000000000000",'
-    b'"undecodable_offset":-1}},"number":4,"plan_id":"cbffa8991e7f7bccdbae6cced498defe","previous_id":"ab","quiet":{"t/0":7},'
-    b'"ranges":[{"last_epoch":0,"last_offset":-1,"last_timestamp_ms":-1,"partition":0,"start":0,"stop":2,"topic":"t",'
-    b'"topic_id":"00"}],"run_id":"run","silent":true,"unfinished":{"clock_ms":8,"exclusions":[],"ranges":[]}}'
+    b'"undecodable_offset":-1}},"sections":{"rebuild":{"attempt":3,"silent":true,"silent_until":{"t/0":7},'
+    b'"unfinished":{"clock_ms":8,"closing":false,"exclusions":[],"frontier":null,"ranges":[]}}},"plan_id":"7934a911567f391b38f916347fbb43f5"}'
 )
 
 
@@ -39,21 +49,19 @@ def test_a_plan_is_stored_under_the_names_that_it_always_had() -> None:
         4,
         "",
         "ab",
-        2,
-        "run",
+        Claim(2, "run"),
         9,
-        Layout(8, {"s": StageLayout(0, 1, "f")}, {"o": ("u", 2)}, {"t": ("00", 1)}),
+        Layout(8, {"s": StageLayout(0, 1, "f")}, {"o": ("u", 2)}, {"t": ("00", 1)}, {("t", 0): 3}),
         (PlannedRange("t", "00", 0, 0, 2),),
-        {"t/0": marks},
+        {("t", 0): marks},
         (Exclusion("t", 0, 1, "skip", "ValueError", "odd"),),
-        silent=True,
-        silent_until={"t/0": 7},
-        unfinished=Unfinished(8, ()),
-        attempt=3,
-    ).with_id()
+    )
+    behind = Rebuilding(silent=True, silent_until={("t", 0): 7}, unfinished=Unfinished(8, ()), attempt=3)
+    plan = plan.with_sections(behind).with_id()
     assert plan.to_bytes() == STORED
     loaded = Plan.from_bytes(STORED)
     assert loaded == plan
+    assert Rebuilding.of(loaded) == behind
     assert loaded.to_bytes() == loaded.with_id().to_bytes() == STORED
 
 
@@ -66,49 +74,70 @@ def test_marks_that_did_not_move_are_not_encoded_again() -> None:
             return super().to_json()
 
     first = replace(
-        Plan.from_bytes(STORED), marks={f"t/{number}": Told("t", bytes(16), number) for number in range(12)}
+        Plan.from_bytes(STORED), marks={("t", number): Told("t", bytes(16), number) for number in range(12)}
     ).with_id()
     assert encoded == list(range(12))
     encoded.clear()
     moved = Told("t", bytes(16), 7)
     moved.accept_raw(0)
-    plan = replace(first, number=5, previous_id=first.plan_id, marks={**first.marks, "t/7": moved})
+    plan = replace(first, number=5, previous_id=first.plan_id, marks={**first.marks, ("t", 7): moved})
     quick = plan.with_id(first)
     assert encoded == [7]
     assert quick.to_bytes() == plan.with_id().to_bytes()
     assert quick.plan_id == plan.with_id().plan_id != first.plan_id
 
 
-def test_a_plan_of_an_older_version_has_no_silence_and_nothing_unfinished() -> None:
-    raw = json.loads(STORED)
-    for name in ("quiet", "silent", "unfinished", "attempt"):
-        del raw[name]
-    plan = Plan.from_bytes(json.dumps(raw).encode())
-    assert (plan.silent, plan.silent_until, plan.unfinished, plan.attempt) == (False, {}, None, -1)
+SECTIONS: list[tuple[Section, str]] = [
+    (Announcing({"s": ("00ff", "")}), '{"announced":{"s":["00ff",""]}}'),
+    (Rebuilding(published_until={("t", 0): 9}), '{"rebuild":{"published_until":{"t/0":9}}}'),
+    (
+        Closes((5, 9), {("t", 0): (1, 2), ("t", 1): (7,)}, done=1, published=2),
+        '{"closes":[[5,9],{"t/0":[1,2],"t/1":[7]},1,2]}',
+    ),
+    (
+        EventTime({("t", 0): EventTimes(5)}, Frontier(7, "t", 0), ((1, 2),)),
+        '{"event-time":{"frontier":[7,"t",0],"seen":[[1,2]],"times":{"t/0":{"since":5}}}}',
+    ),
+    (Files({"f.00": ("a.csv", 3)}, {"f": "00"}), '{"files":[{"f.00":["a.csv",3]},{"f":"00"}]}'),
+    (
+        Overwrite("partitions", 3, "decided", contents={"f": "00"}),
+        '{"overwrite":{"contents":{"f":"00"},"mode":"partitions","since":3,"step":"decided"}}',
+    ),
+    (Timers(5, {("s", 1): 7}), '{"timers":[5,{"s/1":7}]}'),
+]
 
 
-def test_what_few_plans_have_stands_only_in_these() -> None:
-    raw = json.loads(STORED)
-    assert not {"announced", "published_until", "closes", "closing"} & set(raw)
-    raw |= {"announced": {"s": ["00ff", ""]}, "published_until": {"t/0": 9}}
-    plan = Plan.from_bytes(json.dumps(raw).encode())
-    assert (plan.announced, plan.published_until) == ({"s": ("00ff", "")}, {"t/0": 9})
-    assert json.loads(plan.to_bytes()) == raw
+@pytest.mark.parametrize(("section", "text"), SECTIONS, ids=[one.name for one, _ in SECTIONS])
+def test_what_few_plans_have_stands_in_sections_of_these_alone(section: Section, text: str) -> None:
+    plain = Plan.from_bytes(STORED).with_sections(Rebuilding()).with_id()
+    assert json.loads(plain.to_bytes())["sections"] == {}
+    assert type(section).of(plain) == type(section)()
+    plan = plain.with_sections(section).with_id()
+    assert f'"sections":{text},"plan_id"' in plan.to_bytes().decode()
+    loaded = Plan.from_bytes(plan.to_bytes())
+    assert loaded == plan
+    assert type(section).of(loaded) == section
+    assert plan.with_sections(type(section)()).with_id() == plain
+    broken = json.loads(plan.to_bytes()) | {"sections": {section.name: 5}}
+    with pytest.raises(StoreInconsistent, match=f"section '{section.name}' of stored plan 4"):
+        type(section).of(Plan.from_bytes(json.dumps(broken).encode()))
 
 
-def test_closings_of_windows_are_stored_by_partition() -> None:
-    raw = json.loads(STORED)
-    raw |= {"closing": True, "closes": [[5, 9], {"t/0": [1, 2], "t/1": [7]}, 1, 2]}
-    raw["unfinished"]["closing"] = True
-    plan = Plan.from_bytes(json.dumps(raw).encode())
-    assert plan.closing
-    assert not plan.empty
-    assert plan.closes == Closes((5, 9), {"t/0": (1, 2), "t/1": (7,)}, done=1, published=2)
-    assert plan.unfinished is not None
-    assert plan.unfinished.closing
-    assert {key: json.loads(plan.to_bytes())[key] for key in ("closing", "closes", "unfinished")} == {
-        key: raw[key] for key in ("closing", "closes", "unfinished")
-    }
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (None, "plan 4 has format 1, .* an older one has written it.*export.*import"),
+        (1, "plan 4 has format 1, .* an older one has written it"),
+        (3, "plan 4 has format 3, .* a newer one has written it; run that one"),
+        ("2", "plan 4 has format 2, "),
+    ],
+)
+def test_plans_of_other_formats_are_refused_by_name(found: object, text: str) -> None:
+    raw = json.loads(STORED) | {"format": found}
+    if found is None:
+        del raw["format"]
+    with pytest.raises(StoreInconsistent, match=text):
+        Plan.from_bytes(json.dumps(raw).encode())
 
 
 def test_json_nested_without_end_is_no_plan_and_no_metadata_of_ours() -> None:

@@ -20,7 +20,8 @@ from sqe_chain.operations.progress import Progress, find_progress
 from sqe_chain.ports import Commit, Header
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.closes import Closes
-from sqe_chain.protocol.plan import Plan, mark_name
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
@@ -210,7 +211,7 @@ def test_a_batch_that_is_not_published_at_all_needs_no_proof() -> None:
     sealed.found.crash(step=5)
     sealed.found.run_until_crash()
     last = sealed.plan()
-    assert last.silent
+    assert Rebuilding.of(last).silent
     assert last.next_offsets() == {TP: 2}
     progress = sealed.progress()
     assert progress.unfinished is None
@@ -262,10 +263,9 @@ def test_without_plans_nobody_knows_where_windows_were_closed() -> None:
 def test_how_often_windows_were_closed_and_who_has_heard_it_is_known_from_the_plan_that_is_certain() -> None:
     """The last plan closes windows for the second time, and nothing proves that it was published."""
     sealed = Sealed()
-    name = mark_name(*TP)
-    before = replace(sealed.before, closes=Closes((10,), {name: (1,)}, 1, 1)).with_id()
-    closes = Closes((10, 20), {name: (1, 2)}, 2, 2)
-    last = replace(sealed.last, previous_id=before.plan_id, closes=closes, closing=True).with_id()
+    before = sealed.before.with_sections(Closes((10,), {TP: (1,)}, 1, 1)).with_id()
+    closes = Closes((10, 20), {TP: (1, 2)}, 2, 2)
+    last = replace(sealed.last, previous_id=before.plan_id, wakes=True).with_sections(closes).with_id()
     copy = sealed.store.copy_home("notes")
     assert copy.home is not None
     copy.home = replace(copy.home, plan_id=last.plan_id)

@@ -27,6 +27,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.operations.attempts import Attempts
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal
@@ -325,8 +326,8 @@ def test_a_flow_that_is_rewound_twice_remembers_all_that_receivers_have() -> Non
     for back in (1, 2):
         to = {tp: max(0, offset - back) for tp, offset in published.items()}
         pipeline.found.rebuild(to, republish=True)
-    known = {f"{topic}/{partition}": offset for (topic, partition), offset in published.items() if offset}
-    assert pipeline.last_plan().published_until == known
+    known = {tp: offset for tp, offset in published.items() if offset}
+    assert Rebuilding.of(pipeline.last_plan()).published_until == known
 
 
 def test_code_and_layout_may_change_with_it() -> None:
@@ -608,7 +609,7 @@ def attempt_of(pipeline: SmallPipeline, name: str) -> int:
     assert home is not None
     data = pipeline.store.plan(name, home.number)
     assert data is not None
-    return Plan.from_bytes(data).attempt
+    return Rebuilding.of(Plan.from_bytes(data)).attempt
 
 
 def test_the_attempt_that_became_the_flow_is_closed_before_the_flow_leaves_it() -> None:
@@ -793,4 +794,4 @@ def test_an_attempt_that_is_resumed_to_an_earlier_point_knows_what_receivers_hav
     assert home is not None
     data = found.stores[""].plan("sums", home.number)
     assert data is not None
-    assert Plan.from_bytes(data).published_until == {"numbers/0": 6}
+    assert Rebuilding.of(Plan.from_bytes(data)).published_until == {("numbers", 0): 6}

@@ -15,6 +15,7 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import LostOffsets, RecreatedTopic, TruncatedInput
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Crash, Rehearsal
@@ -155,7 +156,7 @@ def test_a_batch_published_in_part_is_finished_as_it_was_cut(way: object) -> Non
         pair.finish()
         assert pair.sums() == {b"low": 10, b"high": 4_010}
         assert pair.heard() == "1001 1 3006 6 4010 10", at
-        assert pair.plan().unfinished is None
+        assert Rebuilding.of(pair.plan()).unfinished is None
         pair.feed(5)
         pair.finish()
         assert pair.heard().endswith("4010 10 5015 15")
@@ -250,7 +251,7 @@ def test_plans_without_it_do_not_speak_of_it() -> None:
     assert b"attempt" not in pair.plan().to_bytes()
     pair.up.rebuild()
     plan = pair.plan()
-    assert plan.unfinished is not None
+    assert Rebuilding.of(plan).unfinished is not None
     assert Plan.from_bytes(plan.to_bytes()) == plan
     assert plan.with_id() == plan
 

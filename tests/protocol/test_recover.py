@@ -27,7 +27,7 @@ LEVELS = {0: 1, 1: 2}
 
 
 def plan(number: int) -> Plan:
-    return Plan(number, f"plan-{number}", "", 1, "run", 0, Layout(1), (), {})
+    return Plan(number, f"plan-{number}", "", Claim(1, "run"), 0, Layout(1), (), {})
 
 
 def header(number: int, *, begun: bool = False) -> Header:

@@ -17,8 +17,8 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.inputs import commit
-from sqe_chain.protocol.plan import Reached
 from sqe_chain.protocol.planning import layout_plan
+from sqe_chain.protocol.rebuilding import Reached, Rebuilding
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal
@@ -360,16 +360,16 @@ def test_what_was_known_of_the_partitions_of_the_old_topic_holds_for_none_of_the
     service = rehearsal.start()
     assert isinstance(service, Aggregation)
     assert service.last is not None
-    times = {"raw/0": EventTimes(1), "other/0": EventTimes(2)}
-    offsets = {"raw/0": 1, "other/0": 2}
-    last = replace(
-        service.last, silent_until=offsets, published_until=offsets, reached=Reached(times, None, 7)
-    )
+    times = {("raw", 0): EventTimes(1), ("other", 0): EventTimes(2)}
+    offsets = {("raw", 0): 1, ("other", 0): 2}
+    behind = Rebuilding(silent_until=offsets, published_until=offsets, reached=Reached(times, None, 7))
+    last = service.last.with_sections(behind)
     rehearsal.log.recreate("raw")
     infos = rehearsal.log.describe(["raw"])
     plan = layout_plan(last, [], Claim(2, "run"), 0, last.layout, infos, {("raw", 0): (0, False)})
-    assert plan.silent_until == plan.published_until == {"other/0": 2}
-    assert plan.reached == Reached({"other/0": EventTimes(2)}, None, 7)
+    found = Rebuilding.of(plan)
+    assert found.silent_until == found.published_until == {("other", 0): 2}
+    assert found.reached == Reached({("other", 0): EventTimes(2)}, None, 7)
 
 
 def test_a_topic_created_again_before_a_rewound_flow_has_read_it_again_stops_it() -> None:

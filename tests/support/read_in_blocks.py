@@ -15,10 +15,10 @@ from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Message, Range
-from sqe_chain.task.event_times import EventTimes, Frontier
+from sqe_chain.task.event_times import EventTimes, Frontier, Taking
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.reading import Reading
-from sqe_chain.task.results import Job, Portion, Report, States
+from sqe_chain.task.results import Job, Portion, Report, Sections, States
 from sqe_chain.task.states import Claim, Transition
 
 TYPE = StringValue.DESCRIPTOR.full_name
@@ -127,7 +127,12 @@ def outcome(
     for number, batch in enumerate(batches):
         if number == len(batches) - 1 and cursor is not None:
             store.header = Header(1, "run", 3, "plan-3", begun_id="plan-4", cursor=cursor)
-        job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True, frontier=EVERYTHING)
+        job = Job(
+            Transition("notes", Claim(1, "run"), 3, "plan-3"),
+            1,
+            in_place=True,
+            sections=Sections.of(Taking(frontier=EVERYTHING)),
+        )
         own = last if last is not None and number == len(batches) - 1 else flow
         reading = Reading(own.compile(), job, lambda _: cast("Any", store))
         found: list[Any] = []

@@ -16,6 +16,7 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.dead_letters import FIRST_REASON
 from sqe_chain.ports import Commit, Header, Home, Output, StateStore, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
+from sqe_chain.protocol.event_times import needed_offsets
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.proving.contents import shown
@@ -141,7 +142,7 @@ class Audit:
     def _on_commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
         for tp, commit in commits.items():
             plan = self._plans.get(str(parse_metadata(commit).get("id")))
-            ends = plan.needed_offsets() if plan else {}
+            ends = needed_offsets(plan) if plan else {}
             self._require(
                 "commit", ends.get(tp) == commit.offset, f"{tp}: {commit.offset} is not the end of a plan"
             )

@@ -20,6 +20,7 @@ from sqe_chain.protocol.commit_metadata import decode_marks, encode_marks, parse
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.states import Claim
 from tests.lab.fuzzing.ways import Difference
 
 _TOPIC_IDS: Final = {"words": b"w" * 16}
@@ -35,8 +36,8 @@ def _marks() -> PartitionMarks:
 
 
 _PLAN: Final = Plan(
-    4, "", "ab", 2, "run", 9, Layout(8, {"s": StageLayout(0, 1, "f")}, {"o": ("u", 2)}, {"words": ("00", 1)}),
-    (PlannedRange("words", "00", 0, 0, 2),), {"words/0": _marks()}, (Exclusion("words", 0, 1, "skip", "ValueError", "odd"),),
+    4, "", "ab", Claim(2, "run"), 9, Layout(8, {"s": StageLayout(0, 1, "f")}, {"o": ("u", 2)}, {"words": ("00", 1)}),
+    (PlannedRange("words", "00", 0, 0, 2),), {("words", 0): _marks()}, (Exclusion("words", 0, 1, "skip", "ValueError", "odd"),),
 ).with_id()  # fmt: skip
 _STORED: Final = _PLAN.to_bytes()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.lab.mutants.edits import argument, drop, replace
+from tests.lab.mutants.edits import drop, replace
 from tests.lab.mutants.mutant import mutant
 
 MUTANTS: Final = (
@@ -39,7 +39,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a group commits what waits",
-        ("Plan.needed_offsets", replace("known[name].offset", "planned.stop")),
+        ("needed_offsets", replace("waiting.get(tp, stop)", "stop")),
         killed_by="test_held::test_the_group_has_committed_no_more_than_what_was_taken",
     ),
     mutant(
@@ -47,7 +47,7 @@ MUTANTS: Final = (
         (
             "NextBatch._taken",
             replace(
-                "min(frontier, limit) if frontier and limit else last.frontier",
+                "min(frontier, limit) if frontier and limit else EventTime.of(last).frontier",
                 "min(frontier, limit) if frontier and limit else frontier",
             ),
         ),
@@ -55,7 +55,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a plan does not say how far it took inputs",
-        ("batch_plan", argument("frontier", "last.frontier")),
+        ("Timing.after", replace("part.frontier", "before.frontier")),
         killed_by="test_plans_after_plans::test_a_plan_keeps_what_its_redo_needs_to_know",
     ),
     mutant(

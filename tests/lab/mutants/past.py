@@ -16,7 +16,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "`rebuild --resume` goes on with an attempt that was retired or cleared",
-        ("Attempt.open", replace("self.plan.attempt >= 0", "True")),
+        ("Attempt.open", replace("Rebuilding.of(self.plan).attempt >= 0", "True")),
         ("Attempts.close", replace("if attempt is not None and attempt.open:", "del attempt")),
         (
             "Attempts.delete",
@@ -25,11 +25,11 @@ MUTANTS: Final = (
                 "self._set_home(attempt.name, home, replace(home, number=-1, plan_id=''), None, plan.number + 1)",
             ),
         ),
-        ("Rebuild._to_resume", replace("found.plan.attempt != spec.number", "False")),
+        ("Rebuild._to_resume", replace("known.attempt != wanted.attempt", "False")),
         (
             "Rebuild._to_resume",
             replace(
-                "(found.plan.silent_until, found.plan.unfinished) != (spec.silent_until, spec.unfinished)",
+                "(known.silent_until, known.unfinished) != (wanted.silent_until, wanted.unfinished)",
                 "found.plan.silent_until != spec.silent_until",
             ),
         ),
@@ -137,7 +137,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "after a rebuild, a batch that was published in part is cut otherwise",
-        ("find_progress", replace("base.unfinished if base is last else unfinished", "None")),
+        ("find_progress", replace("Rebuilding.of(base).unfinished if base is last else unfinished", "None")),
         killed_by="test_rebuild_published_in_part::test_a_batch_published_in_part_is_finished_as_it_was_cut",
         schedules=500,
     ),
@@ -163,8 +163,8 @@ MUTANTS: Final = (
         (
             "Processor.run",
             replace(
-                "self.attempt(batch, batch.exclusions, suspects=left_out)",
-                "self.attempt(batch, (*batch.exclusions, *left_out))",
+                "self.attempt(batch, batch.part.left_out, suspects=left_out)",
+                "self.attempt(batch, (*batch.part.left_out, *left_out))",
             ),
         ),
         killed_by="test_blame::test_a_bad_input_takes_no_good_one_with_it",
@@ -226,7 +226,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a flow that was folded again is silent up to the old offsets in a topic that was created again",
-        ("layout_plan", argument("silent_until", "last.silent_until")),
+        ("Rebuilding.carried", argument("silent_until", "self.silent_until")),
         killed_by="test_recreated_raw_input::test_after_a_rebuild_a_topic_created_again_is_counted_and_published",
     ),
     mutant(
@@ -251,7 +251,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a rebuild that is resumed to an earlier end does not know what receivers have",
-        ("Rebuild._to_resume", replace("ahead.items() - found.plan.published_until.items()", "False")),
+        ("Rebuild._to_resume", replace("ahead.items() - known.published_until.items()", "False")),
         killed_by="test_rebuild::test_an_attempt_that_is_resumed_to_an_earlier_point_knows_what_receivers_have",
     ),
 )

@@ -31,7 +31,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "ranges are read without comparing leader epochs",
-        ("planning:portions_of", replace("known[planned.tp].last_epoch", "0")),
+        ("planning:portions_of", replace("known[tp].last_epoch", "0")),
         killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_anew_stops",
         schedules=200,
     ),
@@ -74,7 +74,7 @@ MUTANTS: Final = (
         (
             "Rebuild._spec",
             replace(
-                "{name: max(offset, heard.get(name, 0)) for name, offset in published.items()}",
+                "{tp: max(offset, heard.get(tp, 0)) for tp, offset in published.items()}",
                 "dict(published)",
             ),
         ),

@@ -62,7 +62,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "outputs of silent batches are published",
-        ("Applier.finish", replace("publish and (not plan.silent)", "publish or plan.silent")),
+        ("Rebuilt.publishes", replace("not Rebuilding.of(plan).silent", "True")),
         killed_by="test_rebuild::test_what_a_store_has_lost_is_folded_again",
         schedules=600,
     ),
@@ -81,10 +81,7 @@ MUTANTS: Final = (
         "states announced are published after the header of the plan",
         (
             "Applier.finish",
-            replace(
-                "announcer.parts(plan) if publish else ()",
-                "announcer.parts(plan) if publish and (not plan.empty) else ()",
-            ),
+            replace("features if publish else ()", "features if publish and (not plan.empty) else ()"),
         ),
         killed_by="test_announcement::test_each_key_is_told_once_after_a_rebuild_with_other_results",
     ),
@@ -119,8 +116,8 @@ MUTANTS: Final = (
         (
             "marks_after",
             replace(
-                "before.marks | {mark_name(end.topic, end.partition): end.marks for end in report.ends}",
-                "{mark_name(end.topic, end.partition): end.marks for end in report.ends}",
+                "before.marks | {(end.topic, end.partition): end.marks for end in report.ends}",
+                "{(end.topic, end.partition): end.marks for end in report.ends}",
             ),
         ),
         killed_by="protocol/test_inputs::test_topics_that_grow_while_a_republisher_is_dead_before_its_commit",
@@ -139,12 +136,20 @@ MUTANTS: Final = (
     ),
     mutant(
         "a plan does not go on with the time of the timers before",
-        ("batch_plan", argument("ticked_ms", "part.tick_ms or 0")),
+        (
+            "Timers.after",
+            replace(
+                "self.ticked_ms if ticks is None else ticks.tick_ms", "0 if ticks is None else ticks.tick_ms"
+            ),
+        ),
         killed_by="test_plans_after_plans::test_a_silent_batch_keeps_what_comes_after_the_silence",
     ),
     mutant(
         "the digest of a plan leaves out the plan before",
-        ("Plan.with_id", replace("{'plan_id': '\"\"'}", "{'plan_id': '\"\"', 'previous_id': '\"\"'}")),
+        (
+            "Plan.with_id",
+            replace("self._encode(marks, '')", "replace(self, previous_id='')._encode(marks, '')"),
+        ),
         killed_by="test_plan_json::test_a_plan_is_stored_under_the_names_that_it_always_had",
     ),
     mutant(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from sqe_chain.adapters.memory import MemoryMessage
+from sqe_chain.protocol.event_times import EventTime
 from sqe_chain.protocol.plan import Plan
 from tests.lab.simulator.expected import Input
 
@@ -43,7 +44,8 @@ def split(
         plan: the plan.
     """
     lanes: dict[tuple[object, ...], int] = {}
-    least_ms = -(1 << 63) if before.frontier is None else before.frontier.at_ms - 1
+    begun, frontier = EventTime.of(before).frontier, EventTime.of(plan).frontier
+    least_ms = -(1 << 63) if begun is None else begun.at_ms - 1
     taken, waiting = list[Placed](), list[Waiting]()
     for one in sorted(found, key=lambda one: one.message.coordinates):
         topic, partition, offset = one.message.coordinates
@@ -54,7 +56,7 @@ def split(
         lane = topic, partition, *decoded.lane_position.lane
         at_ms = one.message.timestamp_ms if decoded.timestamp_ms == -1 else decoded.timestamp_ms
         place_ms = lanes[lane] = max(at_ms, lanes.get(lane, least_ms))
-        if plan.frontier is not None and (place_ms, topic, partition) <= plan.frontier:
+        if frontier is not None and (place_ms, topic, partition) <= frontier:
             taken.append(((place_ms, topic, partition, offset), one))
         else:
             waiting.append(one)

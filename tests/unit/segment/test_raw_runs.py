@@ -25,10 +25,10 @@ from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Headers, Message, Range
 from sqe_chain.stages import Tumbling
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, Taking
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.reading import Reading
-from sqe_chain.task.results import Job, Portion
+from sqe_chain.task.results import Job, Portion, Sections
 from sqe_chain.task.states import Claim, Transition
 from tests.support.block_ways import NEVER, one_by_one, taken_as
 from tests.support.read_in_blocks import EVERYTHING
@@ -143,7 +143,12 @@ def outcome(flow: Flow, records: Sequence[Record], sizes: Sequence[int], marks: 
     """Everything that comes of records read in blocks of these sizes."""
     # Shuffled, units say where they belong in the order of times.
     in_place = all(stage.stage_kind.order == "units" for stage in flow.compile().stages)
-    job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=in_place, frontier=EVERYTHING)
+    job = Job(
+        Transition("notes", Claim(1, "run"), 3, "plan-3"),
+        1,
+        in_place=in_place,
+        sections=Sections.of(Taking(frontier=EVERYTHING)),
+    )
     store: Any = Store()
     reading = Reading(flow.compile(), job, lambda _: store)
     out = tuple(Exclusion("words", 0, one.at, "skip", "ValueError", "no") for one in records if one.out)
