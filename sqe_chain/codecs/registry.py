@@ -181,7 +181,7 @@ def encode_tagged(value: object) -> tuple[str, bytes]:
 def codec_tagged(tag: str) -> Codec[Any]:
     """The codec that `tag_of` named, in any process that can import its type or got it through `make_known`.
 
-    Not remembered here: a notebook may define a class again under its name.
+    The class is looked up each time: a notebook may define it again under its name.
 
     Raises:
         ConfigurationError: the type cannot be found.
@@ -211,7 +211,13 @@ def codec_tagged(tag: str) -> Codec[Any]:
                 f"values of type {module}.{qualname} {_ON_THEIR_WAY}, but this process cannot find that class: "
                 f"{error}. Define it at the top of a module or script, not inside a function. {_RENAMED}"
             ) from error
-    return codec_named(name)(window_of(codec_tagged(state[:-1]).python_type) if of_state else found)
+    return _made(codec_named(name), window_of(codec_tagged(state[:-1]).python_type) if of_state else found)
+
+
+@cache
+def _made(codec: type[Codec[Any]], python_type: type[Any]) -> Codec[Any]:
+    """A codec is made once for each class, since making one takes longer than a small batch."""
+    return codec(python_type)
 
 
 def make_known(python_types: Iterable[type]) -> None:
