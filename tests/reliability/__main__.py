@@ -1,4 +1,4 @@
-"""Record a run in the ledger, and write the tables of docs/reliability.md.
+"""Record a run in the ledger, and write the table of docs/reliability.md.
 
     python -m tests.reliability run fuzz --executions 20000000 --jobs 2 --directory DIR
     python -m tests.reliability run simulator --schedules 250000 --seed 250000 --jobs 2
@@ -6,8 +6,7 @@
     python -m tests.reliability report                                                      `make reliability-report`
 
 A tool takes `--json FILE` and writes one JSON object there: `tool`, `counts` (names -> numbers, which are added up over the
-parts of a run), `violations`, `seed`, `seconds`, and whatever else: of further numbers the largest is shown; `not_reached` is a
-text or a list of them; `part` tells parts of a run apart that have the same command.
+parts of a run), `violations`, `seed`, `seconds`, and whatever else; `part` tells parts of a run apart that have the same command.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, Final
 
 from tests.lab.mutants.ledger import PAGE, page_with
 from tests.reliability.ledger import LEDGER, TREE, append, read_ledger, recorded, tree
-from tests.reliability.report import changes, tables
+from tests.reliability.report import table
 
 MODULES: Final[Mapping[str, str]] = {
     "simulator": "tests.lab.simulator",
@@ -64,7 +63,7 @@ def record(tool: str, module: str, options: Sequence[str], *, ledger: Path = LED
     """
     with tempfile.TemporaryDirectory(prefix="run-") as folder:
         said = Path(folder, "said.json")
-        command, ran = ["-m", module, *options], tree(tool)
+        command, ran = ["-m", module, *options], tree()
         done = subprocess.run([sys.executable, *command, "--json", str(said)], cwd=TREE, check=False)
         if not said.exists():
             sys.stderr.write(
@@ -80,14 +79,8 @@ def record(tool: str, module: str, options: Sequence[str], *, ledger: Path = LED
 
 
 def write() -> None:
-    """Write the tables of the page, and say where the code has changed since a run."""
-    runs = read_ledger()
-    state = changes(runs)
-    PAGE.write_text(page_with(PAGE.read_text(), tables(runs, state)))
-    for tool, text in state.items():
-        sys.stdout.write(
-            f"{tool}: the code is {text}\n" if text.startswith("as") else f"{tool}: the code has {text}\n"
-        )
+    """Write the table of the page."""
+    PAGE.write_text(page_with(PAGE.read_text(), {"recorded runs": table(read_ledger())}))
 
 
 if __name__ == "__main__":

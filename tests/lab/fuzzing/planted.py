@@ -1,6 +1,6 @@
 """Bugs that are put into a copy of the package, and how long the fuzzer takes to find them.
 
-python -m tests.lab.fuzzing.planted               all of them; writes planted.jsonl, of which docs/reliability.md is made
+python -m tests.lab.fuzzing.planted               all of them; writes planted.jsonl
 python -m tests.lab.fuzzing.planted --only TEXT   those whose name has this text
 """
 
@@ -157,16 +157,6 @@ def read() -> list[Found]:
     """What is known."""
     lines = LEDGER.read_text().splitlines() if LEDGER.exists() else []
     return [Found(**json.loads(line)) for line in lines]
-
-
-def table() -> str:
-    """What is known, as a table."""
-    rows = ["| bug | found after | by | what is said |", "|---|---|---|---|"]
-    for one in read():
-        after = "not found" if one.seconds is None else f"{one.seconds:.1f} s"
-        by = f"{one.executions:,} new messages" if one.executions else "the corpus"
-        rows.append(f"| {one.bug} | {after} | {by} | {one.said} |")
-    return "\n".join(rows)
 
 
 def _sought(copy: Copy, target: str, bug: Mutant) -> Found:

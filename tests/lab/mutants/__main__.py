@@ -5,6 +5,7 @@
     python -m tests.lab.mutants --only marks         those whose name or subject has this text
     python -m tests.lab.mutants --quick              those that `make test` judges each time; writes nothing
     python -m tests.lab.mutants --jobs 2             two at once, each in a copy of its own
+    python -m tests.lab.mutants --sweep --only marks --sample 20    20 of those made of each line of the core; writes nothing
     python -m tests.lab.mutants --only marks --with tests/protocol    look for tests that kill them; writes nothing
 
 It fails when a mutant survives, when what it names is gone, and when what kills it fails without it, too. A judgement is
@@ -23,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from queue import SimpleQueue
 
+from tests.lab.mutants import sweep
 from tests.lab.mutants.catalogue import ALL, CATALOGUE, QUICK
 from tests.lab.mutants.injection import Copy, Finding, code_of, copied, misplaced, path_of
 from tests.lab.mutants.ledger import (
@@ -47,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 1 when one survives, or could not be judged.
     """
     options, began = _options(arguments), time.perf_counter()
+    if options.sweep:
+        return _sweep(options)
     chosen, known = _chosen(options), read_ledger()
     if options.tables:
         write(known)
@@ -72,6 +76,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _summary(chosen, left, fresh, time.perf_counter() - began)
 
 
+def _sweep(options: argparse.Namespace) -> int:
+    """Judge mutants that are made of the core; returns the exit status."""
+    chosen, survivors = sweep.made(options.only, options.sample), []
+    with copied() as copy:
+        for one in chosen:
+            finding = sweep.judged(copy, one)
+            # What ends in another way than by a failed test, an import that fails for example, is noticed by all of them.
+            _tell(
+                f"{finding.seconds:6.1f} s  {one.name}: {finding.killed_by or ('SURVIVED' if finding.green else 'killed')}"
+            )
+            if finding.green:
+                survivors.append(one.name)
+    _tell("\n".join([f"{len(chosen)} mutants, {len(survivors)} survived", *survivors]))
+    return 1 if survivors else 0
+
+
 def write(known: Known) -> None:
     """Write the ledger, and the table of the page."""
     write_ledger(known, ALL)
@@ -94,6 +114,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--only", action="append", default=[], help="those whose name or subject has this text")
     add("--quick", action="store_true", help="those that `make test` judges each time")
     add("--with", dest="tests", nargs="+", default=[], help="run these tests instead of those named")
+    add(
+        "--sweep",
+        action="store_true",
+        help="those that are made of each line of the core, in place of those with names",
+    )
+    add("--sample", type=int, default=0, help="so many of a sweep")
     add("--jobs", type=int, default=1, help="so many at once, each in a copy of the tree")
     add("--again", action="store_true", help="also those that are known, with nothing changed")
     add("--tables", action="store_true", help="only write the table of the page again")

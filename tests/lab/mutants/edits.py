@@ -56,12 +56,12 @@ def replace(old: str, new: str) -> Operation:
         wanted, wrong = _expression(old), _expression(new)
         if wanted is not None and wrong is not None:
             owner, where, found = _sole(_expressions(tree, wanted), old)
-            _put(owner, where, _Filled(found).visit(wrong))
+            put(owner, where, _Filled(found).visit(wrong))
         elif _is_head(old) and _is_head(new):
             block, at = _statement_at(tree, old)
             _take_head(block[at], _statement(new))
         else:
-            _put(*_statement_at(tree, old), *_statements(new))
+            put(*_statement_at(tree, old), *_statements(new))
 
     return Operation(f"replace {old!r} {new!r}", change)
 
@@ -92,7 +92,7 @@ def drop(*statements: str) -> Operation:
 
     def change(tree: ast.AST) -> None:
         for text in statements:
-            _put(*_statement_at(tree, text))
+            put(*_statement_at(tree, text))
 
     return Operation(f"drop {statements!r}", change)
 
@@ -384,8 +384,8 @@ def _sole(places: Iterator[T], source: str) -> T:
     return found[0]
 
 
-def _put(owner: object, where: object, *new: ast.AST) -> None:
-    """Put nodes where another one stands."""
+def put(owner: object, where: object, *new: ast.AST) -> None:
+    """Put nodes where another one stands: in a list, or in an attribute."""
     if isinstance(owner, list):
         assert isinstance(where, int)
         owner[where : where + 1] = new

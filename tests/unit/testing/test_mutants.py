@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.mutants import sweep
 from tests.lab.mutants.__main__ import is_known, main
 from tests.lab.mutants.catalogue import ALL, CATALOGUE, QUICK
 from tests.lab.mutants.edits import (
@@ -199,3 +200,20 @@ def test_a_judgement_by_the_simulator_names_the_seed() -> None:
     assert "| some | 1 | 1 | 1 |" in table(
         {"some": [one]}, {("x", BY_SIMULATOR): found, ("x", BY_TESTS): judged(one)}
     )
+
+
+def test_a_sweep_changes_each_line_of_the_core_in_ways_that_compile() -> None:
+    assert len(sweep.core_files()) == len(sweep.CORE), "a file of the core has another name, or two have one"
+    every = sweep.made()
+    assert len({one.name for one in every}) == len(every) > 1_000
+    assert [text for one in sweep.made(count=30) if (text := misplaced(one))] == []
+    few = {one.name.partition(": ")[2] for one in sweep.made(["PartitionMarks.accept_raw"])}
+    assert {"position <= mark.position -> position < mark.position", "mark.offset = offset dropped"} < few
+    assert {"return False -> True", "mark is None -> mark is not None"} < few
+
+
+def test_what_changes_nothing_is_one_of_a_sweep_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = dict(sweep.EQUIVALENT)
+    monkeypatch.setattr(sweep, "EQUIVALENT", {})
+    assert listed.keys() - {one.name for one in sweep.made()} == set()
+    assert all(listed.values())
