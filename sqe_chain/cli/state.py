@@ -107,7 +107,7 @@ def state(
 
 
 def _show_states(node: StageNode, codec: Codec[Any], states: Iterable[StoredState], choice: Choice) -> None:
-    windowed, limit = node.stage_kind.windowed, choice.limit
+    windowed, limit = node.traits.windowed, choice.limit
     if (choice.begin or choice.end) and not windowed:
         raise ConfigurationError(f"stage {node.name!r} has no windows; leave out --from and --to")
     begin_ms, end_ms = _time("--from", choice.begin), _time("--to", choice.end)
@@ -152,7 +152,7 @@ def _show(node: StageNode, codec: Codec[Any], found: Iterator[StoredState], limi
     """A table with one column for each field of the state."""
     whole = Field("state", "other", lambda state: dumps(codec.to_json(state), ensure_ascii=False))
     fields = codec.fields() or (whole,)
-    window = ("from", "to", "window") if node.stage_kind.windowed else ()
+    window = ("from", "to", "window") if node.traits.windowed else ()
     rows: list[list[object]] = []
     for one in sorted(islice(found, limit), key=lambda one: (one.key, one.span)):
         values: list[object] = [Text("no state", "dim")]

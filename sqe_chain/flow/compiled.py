@@ -122,7 +122,7 @@ class CompiledFlow:
             *(found["topics_before"][stage.index] for stage in stages if takes_times(stage))
         )
         depth = max((found["depths"][stage.index] for stage in stages), default=0)
-        kinds = [stage.stage_kind for stage in stages]
+        traits = [stage.traits for stage in stages]
         found |= {
             "levels": tuple(
                 tuple(stage for stage in stages if found["depths"][stage.index] == level)
@@ -143,10 +143,10 @@ class CompiledFlow:
             "dead_letters": self.poison == "dead_letter",
             "writes_sqe": any(output.process_id is not None for output in outputs),
             "keeps_plans": bool(stages or files),
-            "may_run_apart": bool(stages) and not files and all(kind.apart for kind in kinds),
-            "ticking": frozenset(stage.name for stage in stages if stage.stage_kind.ticks),
-            "reversible": all(kind.reversible for kind in kinds),
-            "fits_in_place": bool(stages) and not any(kind.heartbeat for kind in kinds),
+            "may_run_apart": bool(stages) and not files and all(one.apart for one in traits),
+            "ticking": frozenset(stage.name for stage in stages if stage.traits.ticks),
+            "reversible": all(one.reversible for one in traits),
+            "fits_in_place": bool(stages) and not any(one.heartbeat for one in traits),
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
@@ -201,10 +201,10 @@ class CompiledFlow:
                     "them out; spread one service over processes with --workers"
                 )
         for stage in self.stages:
-            if not stage.stage_kind.apart:
+            if not stage.traits.apart:
                 raise FlowError(
                     f"{stage.declared_at}: flow {self.declared_name!r} cannot be read by several readers: stage {stage.name!r} "
-                    f"({stage.stage_kind.called}) keeps states that messages of any input partition may change, and readers know nothing "
+                    f"({stage.traits.called}) keeps states that messages of any input partition may change, and readers know nothing "
                     "of each other. Let readers write tables or publish, and keep states in another flow; or spread one service over "
                     "processes with --workers, or on Spark"
                 )
@@ -267,8 +267,7 @@ class CompiledFlow:
 
 def takes_times(stage: StageNode) -> bool:
     """Whether a stage takes its units in the order of their times, across input partitions."""
-    kind = stage.stage_kind
-    return kind.order == "times" and kind.spread in ("key", "id")
+    return stage.traits.order == "times" and stage.traits.spread in ("key", "id")
 
 
 def _connections(nodes: tuple[Node, ...]) -> dict[str, object]:

@@ -62,16 +62,18 @@ class JoinSteps(StreamPart[Value]):
         static: bool = False,
     ) -> Filter[Any]:
         if not isinstance(other, StreamPart) or other.flow is not self.flow:
-            raise FlowError(f"{where}: {kind.method} takes a second stream of the same flow, not {other!r}")
+            raise FlowError(
+                f"{where}: {kind.traits.method} takes a second stream of the same flow, not {other!r}"
+            )
         if other.node is self.node:
             raise FlowError(
-                f"{where}: {kind.method} of a stream with itself: put a map() or filter() before one of the two"
+                f"{where}: {kind.traits.method} of a stream with itself: put a map() or filter() before one of the two"
             )
         depths_of = self.flow.so_far().depths
         depths = [depths_of[stream.node.index] for stream in (self, other)]
         if depths[0] != depths[1]:
             raise FlowError(
-                f"{where}: {kind.method} takes streams that have passed the same number of stages, these have passed "
+                f"{where}: {kind.traits.method} takes streams that have passed the same number of stages, these have passed "
                 f"{depths[0]} and {depths[1]}: publish one of them, and read it in another flow"
             )
         other._check_stage(name, where)  # noqa: SLF001 - of the same class

@@ -41,6 +41,19 @@ def kind_named(name: str) -> Callable[..., StageKind]:
     return found
 
 
+_NO_SETTINGS: Final = (
+    "gives_outputs",
+    "identity",
+    "needs_key",
+    "needs_root",
+    "order",
+    "sides",
+    "spread",
+    "states_by_key",
+)
+"""Traits that a kind does not have as settings too: nobody would read them beside the others."""
+
+
 def kind_of(kind: object, settings: Mapping[str, Any], where: str) -> StageKind:
     """The kind that a user gave, as an object or as a name with settings.
 
@@ -97,16 +110,23 @@ def check_fit(
     Raises:
         FlowError: it cannot.
     """
-    if not kind.states_by_key and buckets != 1:
-        raise FlowError(f"{where}: buckets are for states by key, and {kind.method} has none; leave them out")
-    if view is not None and not kind.has_views:
-        raise FlowError(f"{where}: a view shows states, and {kind.method} has none to show; leave it out")
-    if (kind.spread == "id") != (kind.identity is not None):
+    traits = kind.traits
+    method = traits.method or kind.name
+    if alone := [name for name in _NO_SETTINGS if hasattr(kind, name)]:
+        raise FlowError(
+            f"{where}: kind {kind.name!r} has the attribute {alone[0]!r}. Expected it among its traits. Give the class traits = "
+            f"StageTraits({alone[0]}=...)"
+        )
+    if not traits.states_by_key and buckets != 1:
+        raise FlowError(f"{where}: buckets are for states by key, and {method} has none; leave them out")
+    if view is not None and not (traits.states_by_key or traits.has_views):
+        raise FlowError(f"{where}: a view shows states, and {method} has none to show; leave it out")
+    if (traits.spread == "id") != (traits.identity is not None):
         raise FlowError(f"{where}: kind {kind.name!r}: spread must be 'id' if and only if identity is set")
-    if inputs != kind.inputs:
-        raise FlowError(f"{where}: {kind.method} takes {kind.inputs} streams, not {inputs}")
-    if key is not None and kind.identity is not None:
-        raise FlowError(f"{where}: {kind.method} uses ids instead of keys; leave out key=")
+    if inputs != traits.inputs:
+        raise FlowError(f"{where}: {method} takes {traits.inputs} streams, not {inputs}")
+    if key is not None and traits.identity is not None:
+        raise FlowError(f"{where}: {method} uses ids instead of keys; leave out key=")
     kind.check(where, dead_letters=dead_letters)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.event_time import NoTimestamp
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
-from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, NOTHING, Side, StageKind
+from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, NOTHING, Side, StageKind, StageTraits
 from sqe_chain.ports import ViewKind
 from sqe_chain.ports.files import FileSource
 
@@ -315,6 +315,7 @@ class StageNode(KeyedNode):
         store: name of its store; None for the service's default.
         buckets: into how many buckets its state partitions are split in the store.
         view: the format in which other programs can read its states; None: there is no view.
+        traits: what its kind says that is done around it.
     """
 
     word = "stage"
@@ -323,6 +324,16 @@ class StageNode(KeyedNode):
     store: str | None
     buckets: int = 1
     view: ViewKind | None = None
+    traits: StageTraits = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        kind, traits = self.stage_kind, self.stage_kind.traits
+        in_context = any(one.takes_context for one in kind.functions)
+        last = traits.may_be_last
+        useful = kind.codec is not None or kind.sink is not None if last is None else last
+        method, needs = traits.method or kind.name, CONTEXT if in_context else traits.needs
+        found = replace(traits, method=method, needs=needs, may_be_last=useful)
+        object.__setattr__(self, "traits", found)
 
     @property
     def kind(self) -> str:
@@ -342,7 +353,7 @@ class StageNode(KeyedNode):
     @property
     def maker(self) -> UserFunction | None:
         """See `Node`."""
-        return self.stage_kind.maker
+        return self.traits.maker
 
     @property
     def maker_name(self) -> str:
@@ -352,29 +363,27 @@ class StageNode(KeyedNode):
     @property
     def needs(self) -> int:
         """See `Node`; includes the functions that are called before a unit enters the stage."""
-        heartbeat = self.stage_kind.heartbeat
-        before = self.key_takes_context or (heartbeat is not None and heartbeat.takes_context)
-        return CONTEXT if before else self.stage_kind.needs
+        return CONTEXT if self.key_takes_context else self.traits.needs
 
     @property
     def may_be_last(self) -> bool:
         """See `Node`."""
-        return self.stage_kind.may_be_last
+        return bool(self.traits.may_be_last)
 
     @property
     def called(self) -> str:
         """See `Node`."""
-        return f"{self.stage_kind.called} {self.name!r}"
+        return f"{self.traits.called} {self.name!r}"
 
     @property
     def label(self) -> tuple[str, str]:
         """See `Node`."""
-        return f"{self.stage_kind.method} {self.name}", self.codec.type_name if self.codec else ""
+        return f"{self.traits.method} {self.name}", self.codec.type_name if self.codec else ""
 
     def described(self, nodes: Sequence[Node]) -> str:
         """See `Node`."""
         del nodes
-        return f"{self.stage_kind.method} {self.name!r}"
+        return f"{self.traits.method} {self.name!r}"
 
 
 @dataclass(frozen=True, slots=True)

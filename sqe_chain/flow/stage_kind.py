@@ -168,11 +168,69 @@ class StageWork(ABC):
         """Pass changed states to the operators after `changes()`; called after `finish`, for kinds with this side."""
 
 
+@dataclass(frozen=True, slots=True)
+class StageTraits:
+    """What the framework does around a kind of stage.
+
+    Attributes:
+        method: the name by which users know it, for pictures and error texts; by default the kind's.
+        called: what such a stage is called in error texts about one of its functions.
+        spread: what decides the state partition of a unit. Rows of different state partitions never meet.
+        identity: where ids decide (spread "id"): the user's function ``value -> bytes | str | None`` that returns them.
+        order: in which order units are processed.
+        inputs: how many streams it takes: 1 or 2. With 2 the path of each unit ends with the number of its stream (`units.number`).
+        needs_key: whether a unit without a key is poison.
+        needs: what `StageWork.apply` needs to know at least of the input that a unit comes from: NOTHING or ENVELOPE. A function of
+            the kind that takes the context needs CONTEXT.
+        heartbeat: the user's function that decides whether a value is a heartbeat, which only moves event time. A heartbeat goes to
+            every state partition, as a unit without value. So such a stage has a shuffle.
+        maker: the user's function that makes the output values; None: they are the input values, or the kind makes them.
+        guard: what keeps one wrong clock from moving event time: a `TimeGuard`, "standard", or None to believe every time.
+        gives_fresh: whether a codec has read what it emits, and nobody else has it: the values that it took, or some that it
+            decoded. What other kinds emit passes its codec before a function takes it.
+        gives_outputs: of a `RecordKind`: whether its `outputs` are forwarded instead of the records.
+        needs_root: of a `RecordKind`: whether it uses `Record.root` and `Record.root_position`.
+        states_by_key: whether each row is named by a unit's key and holds its state, encoded by the kind's codec. Then the stage may
+            have buckets and a view, and its states can be read by key.
+        has_views: whether some of its rows can be shown to other programs (`StageKind.shown_in`), though not by key.
+        apart: whether several readers, each with its own input partitions, can run it without knowing of each other.
+        ticks: whether its work has to do when the batch's clock reaches a moment, though no unit has come; see `StageWork.tick`.
+        windowed: whether a key has a state for each window of event time.
+        reversible: whether it can revert the changes of an input that fails. After a stage that cannot, an input that fails is left
+            out without a trial whether it fails by itself.
+        sides: its side outputs: "changes", "dropped".
+        may_be_last: whether the stage is useful if no node follows it; None: if it has a codec or a sink.
+    """
+
+    method: str = ""
+    called: str = "stage"
+    spread: Spread = "key"
+    identity: DeclaredFunction | None = None
+    order: Order = "units"
+    inputs: int = 1
+    needs_key: bool = False
+    needs: int = ENVELOPE
+    heartbeat: DeclaredFunction | None = None
+    maker: UserFunction | None = None
+    guard: Any = STANDARD
+    gives_fresh: bool = False
+    gives_outputs: bool = False
+    needs_root: bool = False
+    states_by_key: bool = False
+    has_views: bool = False
+    apart: bool = False
+    ticks: bool = False
+    windowed: bool = False
+    reversible: bool = False
+    sides: tuple[Side, ...] = ()
+    may_be_last: bool | None = None
+
+
 class StageKind(ABC):
     """A kind of stage, as a stream declares it: `Stream.stage`. Data that is sent to workers: no open files, no locks.
 
-    All but `name` and `start` have defaults. A property that does not depend on settings may be overridden by a plain
-    class attribute: ``order = "times"``.
+    All but `name` and `start` have defaults. What does not depend on settings may be a class attribute:
+    ``traits = StageTraits(order="times")``.
 
     Attributes:
         name: name of the kind: 1 to 120 of letters, digits, ``.``, ``_``, ``-``. It is stored with the flow: a stage
@@ -182,88 +240,14 @@ class StageKind(ABC):
     name: ClassVar[str]
 
     @property
-    def method(self) -> str:
-        """The name by which users know it, for pictures and error texts."""
-        return self.name
-
-    @property
-    def called(self) -> str:
-        """What such a stage is called in error texts about one of its functions."""
-        return "stage"
-
-    @property
-    def spread(self) -> Spread:
-        """What decides the state partition of a unit. Rows of different state partitions never meet."""
-        return "key"
-
-    @property
-    def order(self) -> Order:
-        """In which order units are processed."""
-        return "units"
-
-    @property
-    def inputs(self) -> int:
-        """How many streams it takes: 1 or 2. With 2 the path of each unit ends with the number of its stream (`units.number`)."""
-        return 1
-
-    @property
-    def needs_key(self) -> bool:
-        """Whether a unit without a key is poison."""
-        return False
-
-    @property
-    def needs(self) -> int:
-        """What `apply` needs to know of the input that a unit comes from: NOTHING, ENVELOPE or CONTEXT."""
-        return ENVELOPE
-
-    @property
-    def identity(self) -> DeclaredFunction | None:
-        """Where ids decide (`spread`): the user's function ``value -> bytes | str | None`` that returns them."""
-        return None
-
-    @property
-    def heartbeat(self) -> DeclaredFunction | None:
-        """The user's function that decides whether a value is a heartbeat, which only moves event time; None: none.
-
-        A heartbeat goes to every state partition, as a unit without value. So such a stage has a shuffle.
-        """
-        return None
+    def traits(self) -> StageTraits:
+        """What the framework does around it."""
+        return StageTraits()
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
         """All functions of the user, so that an error in one can name its stage."""
         return ()
-
-    @property
-    def maker(self) -> UserFunction | None:
-        """The user's function that makes the output values; None: they are the input values, or the kind makes them."""
-        return None
-
-    @property
-    def time_guard(self) -> Any:  # noqa: ANN401 - a `TimeGuard`, "standard" or None
-        """What keeps one wrong clock from moving event time: a guard, "standard", or None to believe every time."""
-        return STANDARD
-
-    @property
-    def gives_fresh(self) -> bool:
-        """Whether a codec has read what it emits, and nobody else has it: the values that it took, or some that it decoded.
-
-        What other kinds emit passes its codec before a function takes it.
-        """
-        return False
-
-    @property
-    def states_by_key(self) -> bool:
-        """Whether each row is named by a unit's key and holds its state, encoded by `codec`.
-
-        Then the stage may have buckets and a view, and its states can be read by key.
-        """
-        return False
-
-    @property
-    def has_views(self) -> bool:
-        """Whether some of its rows can be shown to other programs (`shown_in`), so that the stage may have a view."""
-        return self.states_by_key
 
     @property
     def codec(self) -> Codec[Any] | None:
@@ -277,39 +261,6 @@ class StageKind(ABC):
         Rows may then be of any size, and cannot be read: each batch begins with an empty table of rows.
         """
         return None
-
-    @property
-    def apart(self) -> bool:
-        """Whether several readers, each with its own input partitions, can run it without knowing of each other."""
-        return False
-
-    @property
-    def ticks(self) -> bool:
-        """Whether its work has to do when the batch's clock reaches a moment, though no unit has come; see `StageWork.tick`."""
-        return False
-
-    @property
-    def windowed(self) -> bool:
-        """Whether a key has a state for each window of event time."""
-        return False
-
-    @property
-    def reversible(self) -> bool:
-        """Whether it can revert the changes of an input that fails.
-
-        After a stage that cannot, an input that fails is left out without a trial whether it fails by itself.
-        """
-        return False
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        """Its side outputs: "changes", "dropped"."""
-        return ()
-
-    @property
-    def may_be_last(self) -> bool:
-        """Whether the stage is useful if no node follows it."""
-        return self.codec is not None
 
     def check(self, where: str, *, dead_letters: bool) -> None:  # noqa: B027 - a kind may take anything
         """Check the settings, when a stream declares the stage.

@@ -253,9 +253,9 @@ class CustomStage(Stream[Any]):
         return self._side(DroppedNode)
 
     def _side(self, side: type[SideNode]) -> Stream[Any]:
-        where, kind = caller_line(), self.flow.so_far().stage_at(self.node.index).stage_kind
-        if side.side not in kind.sides:
-            raise FlowError(f"{where}: a stage of kind {kind.name!r} has no {side.word}()")
+        where, node = caller_line(), self.flow.so_far().stage_at(self.node.index)
+        if side.side not in node.traits.sides:
+            raise FlowError(f"{where}: a stage of kind {node.kind!r} has no {side.word}()")
         return Stream(self.flow, self.flow.add(side, where, self.node))
 
 

@@ -60,7 +60,7 @@ def stages_to_announce(flow: CompiledFlow, names: Sequence[str] = ()) -> list[St
 
 def _check(flow: CompiledFlow, stage: StageNode) -> None:
     """Check that what a stage announces follows from its states alone."""
-    if not stage.stage_kind.states_by_key or stage.codec is None:
+    if not stage.traits.states_by_key or stage.codec is None:
         raise ConfigurationError(
             f"{stage.declared_at}: stage {stage.name!r} of kind {stage.kind!r} stores other rows than one state for each key: they "
             "cannot be announced; name the others with --stage"

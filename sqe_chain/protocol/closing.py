@@ -31,7 +31,7 @@ class ClosingWindows(Feature):
     @property
     def declared(self) -> bool:
         """The flow has windows."""
-        return any(stage.stage_kind.windowed for stage in self.env.flow.stages)
+        return any(stage.traits.windowed for stage in self.env.flow.stages)
 
     def after(self, last: Plan, part: Part, report: Report) -> Closes | None:  # noqa: ARG002 - no task says anything of it
         """Each time that all windows were closed."""
@@ -52,7 +52,7 @@ def check_closes(flow: CompiledFlow) -> None:
     Raises:
         ConfigurationError: it has none.
     """
-    if not any(stage.stage_kind.windowed for stage in flow.stages):
+    if not any(stage.traits.windowed for stage in flow.stages):
         raise ConfigurationError(
             f"flow {flow.name!r}: --close-windows (close_windows=True) closes windows, but no stage of the flow has any; leave it out"
         )

@@ -198,7 +198,7 @@ class States(Mapping[Key, Any]):
         """
         from sqe_chain.runtime.tables import arrow_table  # noqa: PLC0415 - only tables need pyarrow
 
-        return arrow_table(self.rows(), self._codec, windows=self._node.stage_kind.windowed)
+        return arrow_table(self.rows(), self._codec, windows=self._node.traits.windowed)
 
     def to_pandas(self) -> pd.DataFrame:
         """As a pandas data frame; see `to_arrow`."""
@@ -215,7 +215,7 @@ class States(Mapping[Key, Any]):
             yield from (one for one in found if not keys or one.key in keys)
 
     def _check_no_windows(self) -> None:
-        if self._node.stage_kind.windowed:
+        if self._node.traits.windowed:
             raise ConfigurationError(
                 f"stage {self._node.name!r} has windows, so a key has several states: use rows(), to_pandas() or to_arrow()"
             )
@@ -260,7 +260,7 @@ def stored_rows(
         Unavailable: the flow was rebuilt while all its rows were read; read them again.
     """
     stage = StoredStage(flow.name, node.name, stores[""], stores[node.store or ""])
-    if keys and node.stage_kind.states_by_key:
+    if keys and node.traits.states_by_key:
         yield from zip(keys, stage.read(keys), strict=True)
     else:
         yield from stage.scan(keys)
@@ -358,7 +358,7 @@ def _opened(url: str) -> StateStore:
 def _declared(where: Location, flow: Flow | CompiledFlow, stage: str) -> Callable[[bytes], Any]:
     """A decoder of states, for a flow whose declaration is given."""
     node = stage_named(flow.compile(), stage)
-    if where.kind not in (node.kind, "") or node.codec is None or not node.stage_kind.states_by_key:
+    if where.kind not in (node.kind, "") or node.codec is None or not node.traits.states_by_key:
         raise _no_single_state(where.kind or node.kind, flow.name, stage)
     return node.codec.decode
 

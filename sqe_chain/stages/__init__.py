@@ -20,7 +20,7 @@ from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.codecs.window import Window
 from sqe_chain.envelope.sqe_key import SqeKey
 from sqe_chain.flow.functions import DeclaredFunction
-from sqe_chain.flow.stage_kind import LiveState, StageKind, StageTable, StageTask, StageWork
+from sqe_chain.flow.stage_kind import LiveState, StageKind, StageTable, StageTask, StageTraits, StageWork
 from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.contents import (
@@ -84,6 +84,7 @@ __all__ = [
     "StageKind",
     "StageTable",
     "StageTask",
+    "StageTraits",
     "StageWork",
     "StaleSequences",
     "StoredState",

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Context, Origin
-from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_values, title_of
 from sqe_chain.flow.stage_kind import (
-    CONTEXT,
     NOTHING,
     LiveState,
     StageKind,
     StageTask,
+    StageTraits,
     StageWork,
 )
 from sqe_chain.flow.stored import unreadable
@@ -39,11 +39,6 @@ class AggregateKind(StageKind):
     """
 
     name = "aggregate"
-    called = "aggregate"
-    needs_key = True
-    states_by_key = True
-    reversible = True
-    sides = ("changes",)
 
     fold: DeclaredFunction
     states: Codec[Any]
@@ -54,19 +49,22 @@ class AggregateKind(StageKind):
         return self.states
 
     @property
-    def needs(self) -> int:
-        """See `StageKind`."""
-        return CONTEXT if self.fold.takes_context else NOTHING
-
-    @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
         """See `StageKind`."""
         return (self.fold,)
 
     @property
-    def maker(self) -> UserFunction | None:
+    def traits(self) -> StageTraits:
         """See `StageKind`."""
-        return self.fold.function
+        return StageTraits(
+            called="aggregate",
+            needs=NOTHING,
+            needs_key=True,
+            maker=self.fold.function,
+            states_by_key=True,
+            reversible=True,
+            sides=("changes",),
+        )
 
     def start(self, task: StageTask) -> Aggregate:
         """See `StageKind`."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import check_choice, check_duration, check_int, check_windows
 from sqe_chain.flow.filtering import MAX_WINDOW, guard_setting
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
-from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD, Spread
+from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.deduplicate import Deduplicate
 from sqe_chain.stages.distinct import Distinct
 from sqe_chain.stages.identity import by_key, by_key_and
-from sqe_chain.stages.record_work import RecordFunctions, RecordKind, id_of
+from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind, id_of
 from sqe_chain.stages.replays import SqeReplays
 from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.sequences import StaleSequences
@@ -27,9 +27,7 @@ class ReplaysKind(RecordKind[SqeReplays]):
     """The kind of ``drop_replays(by="source")``; see there, and `SqeReplays`."""
 
     name = "replays"
-    method = "drop_replays"
-    order = "times"
-    spread: ClassVar[Spread] = "partition"
+    traits = replace(FILTER, method="drop_replays", order="times", spread="partition")
 
     expiry_ms: int
     compat: Any = None
@@ -51,9 +49,7 @@ class RootsKind(RecordKind[RootReplays]):
     """The kind of ``drop_replays(by="key")``; see there, and `RootReplays`."""
 
     name = "roots"
-    method = "drop_replays"
-    order = "times"
-    needs_root = True
+    traits = replace(FILTER, method="drop_replays", order="times", needs_root=True)
 
     compat: Any = None
 
@@ -73,8 +69,6 @@ class SequencesKind(RecordKind[StaleSequences]):
     """The kind of `drop_stale`; see there, and `StaleSequences`."""
 
     name = "sequences"
-    method = "drop_stale"
-    order = "times"
 
     sequence: DeclaredFunction
     scope: Any = "partition"
@@ -85,15 +79,9 @@ class SequencesKind(RecordKind[StaleSequences]):
     compat: Any = None
 
     @property
-    def spread(self) -> Spread:
+    def traits(self) -> StageTraits:
         """See `StageKind`."""
-        scope: Spread = self.scope
-        return scope
-
-    @property
-    def needs(self) -> int:
-        """See `StageKind`."""
-        return CONTEXT if any(one.takes_context for one in self.functions) else ENVELOPE
+        return replace(FILTER, method="drop_stale", order="times", spread=self.scope)
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
@@ -139,7 +127,6 @@ class DeduplicateKind(RecordKind[Deduplicate]):
     """The kind of `deduplicate`, `deduplicate_by_key` and `deduplicate_by_key_value`; see there, and `Deduplicate`."""
 
     name = "deduplicate"
-    order = "times"
 
     by_id: bool
     id: DeclaredFunction | None
@@ -149,31 +136,17 @@ class DeduplicateKind(RecordKind[Deduplicate]):
     compat: Any = None
 
     @property
-    def time_guard(self) -> Any:  # noqa: ANN401 - a guard, or None
+    def traits(self) -> StageTraits:
         """See `StageKind`."""
-        return self.guard
-
-    @property
-    def method(self) -> str:
-        """See `StageKind`."""
-        if self.by_id:
-            return "deduplicate"
-        return "deduplicate_by_key_value" if self.id else "deduplicate_by_key"
-
-    @property
-    def spread(self) -> Spread:
-        """See `StageKind`."""
-        return "id" if self.by_id else "key"
-
-    @property
-    def identity(self) -> DeclaredFunction | None:
-        """See `StageKind`."""
-        return self.id if self.by_id else None
-
-    @property
-    def needs(self) -> int:
-        """See `StageKind`."""
-        return CONTEXT if self.id is not None and self.id.takes_context else ENVELOPE
+        by_value = "deduplicate_by_key_value" if self.id else "deduplicate_by_key"
+        return replace(
+            FILTER,
+            method="deduplicate" if self.by_id else by_value,
+            order="times",
+            spread="id" if self.by_id else "key",
+            identity=self.id if self.by_id else None,
+            guard=self.guard,
+        )
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
@@ -208,7 +181,6 @@ class DistinctKind(RecordKind[Distinct]):
     """The kind of `distinct`; see there, and `Distinct`."""
 
     name = "distinct"
-    order = "times"
 
     windows: Any
     grace_ms: int = 0
@@ -216,9 +188,10 @@ class DistinctKind(RecordKind[Distinct]):
     guard: Any = STANDARD
 
     @property
-    def time_guard(self) -> Any:  # noqa: ANN401 - a guard, or None
+    def traits(self) -> StageTraits:
         """See `StageKind`."""
-        return WINDOW_GUARD if self.guard == STANDARD else self.guard
+        guard = WINDOW_GUARD if self.guard == STANDARD else self.guard
+        return replace(FILTER, order="times", guard=guard)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         """See `StageKind`."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import check_choice
 from sqe_chain.flow.filtering import guard_setting
-from sqe_chain.flow.functions import DeclaredFunction, UserFunction
-from sqe_chain.flow.stage_kind import MATCHED, STANDARD, UNMATCHED, StageTask, StageWork
+from sqe_chain.flow.functions import DeclaredFunction
+from sqe_chain.flow.stage_kind import MATCHED, STANDARD, UNMATCHED, StageTask, StageTraits, StageWork
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import NUMBERS
 from sqe_chain.stages.join_work import TableJoinWork
@@ -32,35 +32,32 @@ def is_second(record: Record) -> bool:
 class JoinKind(RecordKind[Any]):
     """What both kinds have in common."""
 
+    method: ClassVar[str]
+
     combine: DeclaredFunction
     how: str = "inner"
     guard: Any = STANDARD
     late: Any = "drop"
 
-    order = "times"
-    needs_key = True
-    inputs = 2
-    gives_outputs = True
-
     @property
-    def called(self) -> str:
+    def traits(self) -> StageTraits:
         """See `StageKind`."""
-        return "join"
+        return StageTraits(
+            method=self.method,
+            called="join",
+            order="times",
+            inputs=2,
+            needs_key=True,
+            maker=self.combine.function,
+            guard=WINDOW_GUARD if self.guard == STANDARD else self.guard,
+            gives_outputs=True,
+            sides=("dropped",),
+        )
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
         """See `StageKind`."""
         return (self.combine,)
-
-    @property
-    def maker(self) -> UserFunction | None:
-        """See `StageKind`."""
-        return self.combine.function
-
-    @property
-    def time_guard(self) -> Any:  # noqa: ANN401 - a guard, or None
-        """See `StageKind`."""
-        return WINDOW_GUARD if self.guard == STANDARD else self.guard
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         """See `StageKind`."""

@@ -13,7 +13,7 @@ from sqe_chain.codecs import codec_for
 from sqe_chain.errors import EnvelopeError, FlowError, PoisonError
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction
-from sqe_chain.flow.stage_kind import StageKind, StageTask, StageWork
+from sqe_chain.flow.stage_kind import StageKind, StageTask, StageTraits, StageWork
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import Unit, number
 from sqe_chain.stages.record import Reason, Record, Spot, Verdict
@@ -47,7 +47,7 @@ Stage = TypeVar("Stage", bound=RecordStage)
 
 
 class Given(NamedTuple):
-    """An output of a stage whose kind sets `gives_outputs`.
+    """An output of a stage whose traits say `gives_outputs`.
 
     Attributes:
         key: its key.
@@ -85,6 +85,10 @@ class RecordFunctions:
         return lambda record: call(record.value, context_of(record, self.now_ms))
 
 
+FILTER: Final = StageTraits(called="filter", sides=("dropped",), gives_fresh=True)
+"""Of kinds that forward records as they came, or drop them."""
+
+
 class RecordKind(StageKind, Generic[Stage]):
     """A kind whose stages process one record after the other; see `StageKind` for what it may declare.
 
@@ -93,29 +97,9 @@ class RecordKind(StageKind, Generic[Stage]):
     """
 
     @property
-    def called(self) -> str:
+    def traits(self) -> StageTraits:
         """See `StageKind`."""
-        return "filter"
-
-    @property
-    def sides(self) -> tuple[Any, ...]:
-        """See `StageKind`."""
-        return ("dropped",)
-
-    @property
-    def needs_root(self) -> bool:
-        """Whether it uses `Record.root` and `Record.root_position`."""
-        return False
-
-    @property
-    def gives_outputs(self) -> bool:
-        """Whether `outputs` are forwarded instead of the records."""
-        return False
-
-    @property
-    def gives_fresh(self) -> bool:
-        """See `StageKind`: records are forwarded as they came."""
-        return not self.gives_outputs
+        return FILTER
 
     @abstractmethod
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Stage:
@@ -131,7 +115,7 @@ class RecordKind(StageKind, Generic[Stage]):
         """
 
     def outputs(self, stage: Stage) -> Iterable[Given]:
-        """The outputs since the last call; called after each record or heartbeat if `gives_outputs`, even without readers."""
+        """The outputs since the last call; called after each record or heartbeat if the traits say `gives_outputs`, even without readers."""
         del stage
         return ()
 
@@ -188,11 +172,16 @@ class RecordWork(StageWork):
         self._task = task
         self._emit, self._drop = (push and guarded(push) for push in (task.emit, task.drop))
         self._stage = kind.stage(task.table, RecordFunctions(task.name, task.now_ms), task.now_ms)
-        self._ids, self._needs_root, self._gives = kind.spread == "id", kind.needs_root, kind.gives_outputs
+        traits = kind.traits
+        self._ids, self._needs_root, self._gives = (
+            traits.spread == "id",
+            traits.needs_root,
+            traits.gives_outputs,
+        )
         self._late = getattr(kind, "late", "drop")
         self._failing: Origin | None = None
         self._roots: dict[int, tuple[str, bytes, int]] = {}
-        if task.closing is not None and kind.windowed:
+        if task.closing is not None and traits.windowed:
             # The guard of the inputs has believed this time. The stage's own one must not refuse what other stages give at it.
             kind.advance(self._stage, task.closing.order_ms)
 

@@ -11,9 +11,9 @@ from sqe_chain.errors import FlowError
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.declaration import check_duration
 from sqe_chain.flow.filtering import guard_setting
-from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_values
-from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD, StageTask
+from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.timers import KeyTimers, TimersContext
@@ -40,13 +40,6 @@ class TimersKind(RecordKind[FlowTimers]):
     """The kind of `aggregate` with `on_timer` or `expire_after_ms`; see there, and `TimedAggregate`."""
 
     name = "timers"
-    method = "aggregate"
-    called = "aggregate"
-    order = "times"
-    needs_key = True
-    sides = ("changes",)
-    gives_outputs = True
-    gives_fresh = True
 
     fold: DeclaredFunction
     states: Codec[Any]
@@ -61,35 +54,26 @@ class TimersKind(RecordKind[FlowTimers]):
         return self.states
 
     @property
-    def time_guard(self) -> Any:  # noqa: ANN401 - a guard, or None
+    def traits(self) -> StageTraits:
         """See `StageKind`."""
-        return TIMER_GUARD if self.guard == STANDARD else self.guard
-
-    @property
-    def heartbeat(self) -> DeclaredFunction | None:
-        """See `StageKind`."""
-        return self.beats
-
-    @property
-    def ticks(self) -> bool:
-        """See `StageKind`."""
-        return self.on_timer is not None
-
-    @property
-    def needs(self) -> int:
-        """See `StageKind`."""
-        with_context = (one for one in (self.fold, self.on_timer) if one is not None and one.takes_context)
-        return CONTEXT if any(with_context) else ENVELOPE
+        return StageTraits(
+            method="aggregate",
+            called="aggregate",
+            order="times",
+            needs_key=True,
+            heartbeat=self.beats,
+            maker=self.fold.function,
+            guard=TIMER_GUARD if self.guard == STANDARD else self.guard,
+            gives_fresh=True,
+            gives_outputs=True,
+            ticks=self.on_timer is not None,
+            sides=("changes",),
+        )
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
         """See `StageKind`."""
         return tuple(one for one in (self.fold, self.on_timer, self.beats) if one is not None)
-
-    @property
-    def maker(self) -> UserFunction | None:
-        """See `StageKind`."""
-        return self.fold.function
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         """See `StageKind`."""

@@ -15,7 +15,7 @@ from sqe_chain.flow.declaration import check_choice, check_duration, check_windo
 from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.shapes import check_callable
-from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD, StageTask, StageWork
+from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits, StageWork
 from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.record import Record, Verdict
@@ -56,11 +56,6 @@ class WindowsKind(RecordKind[FlowWindows]):
     """The kind of `windowed`; see there, and `WindowedAggregate`."""
 
     name = "windows"
-    method = "windowed"
-    order = "times"
-    windowed = True
-    gives_outputs = True
-    sides = ("dropped", "changes")
 
     windows: Any
     states: Codec[Any]
@@ -79,34 +74,25 @@ class WindowsKind(RecordKind[FlowWindows]):
         return self.states
 
     @property
-    def has_views(self) -> bool:
-        """See `StageKind`: only a stage that is declared with a view keeps a row for each window."""
-        return self.shown
-
-    @property
-    def time_guard(self) -> Any:  # noqa: ANN401 - a guard, or None
-        """See `StageKind`."""
-        return WINDOW_GUARD if self.guard == STANDARD else self.guard
-
-    @property
-    def heartbeat(self) -> DeclaredFunction | None:
-        """See `StageKind`."""
-        return self.beats
-
-    @property
-    def needs(self) -> int:
-        """See `StageKind`."""
-        return CONTEXT if self.fold.takes_context else ENVELOPE
+    def traits(self) -> StageTraits:
+        """See `StageKind`. Only a stage that is declared with a view keeps a row for each window; retained ones can be read."""
+        return StageTraits(
+            method="windowed",
+            called="filter",
+            order="times",
+            heartbeat=self.beats,
+            guard=WINDOW_GUARD if self.guard == STANDARD else self.guard,
+            gives_outputs=True,
+            has_views=self.shown,
+            windowed=True,
+            sides=("dropped", "changes"),
+            may_be_last=self.retention_ms > 0,
+        )
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
         """See `StageKind`."""
         return (self.fold,) if self.beats is None else (self.fold, self.beats)
-
-    @property
-    def may_be_last(self) -> bool:
-        """See `StageKind`: retained windows can be read from the store."""
-        return self.retention_ms > 0
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         """See `StageKind`."""

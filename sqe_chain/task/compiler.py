@@ -164,7 +164,7 @@ def _names(flow: CompiledFlow, nodes: Sequence[Node]) -> dict[str, Any]:
         **functions_of(nodes),
     }
     for node in nodes:
-        identity = node.stage_kind.identity if isinstance(node, StageNode) else None
+        identity = node.traits.identity if isinstance(node, StageNode) else None
         if identity is not None:
             names[f"identity{node.index}"] = partial(_key_and_id, identity)
     return names

@@ -457,9 +457,7 @@ def guard_of(flow: CompiledFlow) -> JumpGuard | None:
     Args:
         flow: the flow.
     """
-    guards: list[Any] = [
-        stage.stage_kind.time_guard for stage in flow.stages if stage.stage_kind.order == "times"
-    ]
+    guards: list[Any] = [stage.traits.guard for stage in flow.stages if stage.traits.order == "times"]
     if any(guard is None for guard in guards):
         return None
     known = [JumpGuard() if guard == STANDARD else guard for guard in guards] or [JumpGuard()]

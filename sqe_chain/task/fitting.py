@@ -33,7 +33,7 @@ class Fitting:
 
     def fits(self, key: bytes) -> bool:
         """Whether the store takes a key. Raises Unavailable."""
-        room = 0 if self.stage.stage_kind.states_by_key else _ROW_NAME
+        room = 0 if self.stage.traits.states_by_key else _ROW_NAME
         return len(key) <= ANY_KEY or len(key) <= self.store.max_key_bytes - room
 
     def too_long(self, key: bytes) -> PoisonError:

@@ -46,7 +46,7 @@ class Shuffle:
     def _way(self, stage: int) -> tuple[int, Callable[[Unit], int]]:
         """What units of a stage carry, and the state partition of each. Computed on demand: most tasks in place need neither."""
         node = self._flow.stage_at(stage)
-        address, part_of = addressing(node.stage_kind.spread, self._flow.state_partitions)
+        address, part_of = addressing(node.traits.spread, self._flow.state_partitions)
         need = carried_need(self._flow, node)
         return self._ways.setdefault(stage, (need, lambda unit: part_of(address(unit))))
 
@@ -80,8 +80,8 @@ class Shuffle:
 
 def carried_need(flow: CompiledFlow, stage: StageNode) -> int:
     """What units of a stage must carry of their input through its shuffle; see `Node.needs`."""
-    need = stage.stage_kind.needs
-    if stage.stage_kind.order == "times":
+    need = stage.traits.needs
+    if stage.traits.order == "times":
         need = max(need, ENVELOPE)
     pending = [*flow.children[stage.index]]
     while pending:
@@ -184,7 +184,7 @@ class Level:
             # First the outputs of the last input: what comes next belongs to no single one.
             self._before_input(None)
             stage = self._flow.stage_at(index)
-            closes = self._closing is not None and stage.stage_kind.windowed
+            closes = self._closing is not None and stage.traits.windowed
             if closes or (self._ticks is not None and self._ticks.is_due(stage.name, self._part)):
                 work.resume()
             rows = work.changed(self._tick(stage))
@@ -203,7 +203,7 @@ class Level:
             yield Units(self._level + 1, wake_rows((self._part,)))
 
     def _tick(self, stage: StageNode) -> tuple[Origin, int] | None:
-        if self._ticks is None or not stage.stage_kind.ticks:
+        if self._ticks is None or not stage.traits.ticks:
             return None
         tick_ms = self._ticks.tick_ms
         return tick_origin(stage, self._part, tick_ms, self._job.sections.find(Taking)), tick_ms

@@ -207,12 +207,10 @@ class _Writer:
     def _push_function(self, node: Node, first: Sequence[Node], side: Side) -> list[str]:
         body: list[str] = []
         function = next((one for one in reached(self._flow, first) if isinstance(one, FunctionNode)), None)
-        fresh = side == "dropped" or (
-            not side and isinstance(node, StageNode) and node.stage_kind.gives_fresh
-        )
+        fresh = side == "dropped" or (not side and isinstance(node, StageNode) and node.traits.gives_fresh)
         if function is not None and not fresh:
             body += [*self._codec(function, "v", _INDENT), f"{_INDENT}v = {self._read_back(function, 'v')}"]
-        stored = side == "changes" and isinstance(node, StageNode) and node.stage_kind.states_by_key
+        stored = side == "changes" and isinstance(node, StageNode) and node.traits.states_by_key
         share = Share(self._takers(first), read=fresh or stored or function is not None)
         place = Place("v", "k", "p", 1, share)
         self._written_into(body, first, node, place)
@@ -229,7 +227,7 @@ class _Writer:
             path = at.path if self._tracks([child]) else None
             if path is not None and len(children) > 1:
                 path = f"{path} + {number(branch)!r}"
-            if path is not None and isinstance(child, StageNode) and child.stage_kind.inputs > 1:
+            if path is not None and isinstance(child, StageNode) and child.traits.inputs > 1:
                 path = f"{path} + {number(child.parents.index(parent.index))!r}"
             own = at._replace(path=path)
             if child.index in self._shared or (at.operators >= DEEPEST and isinstance(child, FunctionNode)):
@@ -326,11 +324,11 @@ class _Writer:
     # --- where values rest ----------------------------------------------------------------------------------
 
     def _into_stage(self, lines: list[str], node: StageNode, at: Place) -> list[str]:
-        n, kind = node.index, node.stage_kind
+        n, traits = node.index, node.traits
         indent = _INDENT * at.depth
         lines.append(f"{indent}{_comment(f'into {node.called}', node)}")
-        if kind.heartbeat is not None:
-            call = self._call(f"beats{n}", kind.heartbeat.takes_context, at)
+        if traits.heartbeat is not None:
+            call = self._call(f"beats{n}", traits.heartbeat.takes_context, at)
             beat = self._unit(
                 node, "beat", "b''" if n in self._shuffled else "None", "''", f"{at.path} + number(part)"
             )
@@ -341,7 +339,7 @@ class _Writer:
                 f"{indent}else:",
             ]
             indent += _INDENT
-        key = self._key(lines, node, at, indent, "" if kind.needs_key else f"k{n} is not None and ")
+        key = self._key(lines, node, at, indent, "" if traits.needs_key else f"k{n} is not None and ")
         is_own, value, tag = at.share.is_own(rests=True), at.value, repr("")
         lines += self._codec(node, value, indent)
         if n in self._shuffled:
@@ -407,7 +405,7 @@ class _Writer:
     def _key(self, lines: list[str], node: KeyedNode, at: Place, indent: str, unless: str) -> str:
         """The text that finds the key of a value at a stage or an output; returns the name of its variable."""
         n = node.index
-        identity = node.stage_kind.identity if isinstance(node, StageNode) else None
+        identity = node.traits.identity if isinstance(node, StageNode) else None
         if identity is not None:
             origin = self._origin if identity.takes_context else "None"
             lines.append(f"{indent}k{n} = identity{n}(now_ms, {at.value}, {at.key or 'None'}, {origin})")
@@ -474,8 +472,8 @@ def functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:
             found[f"check{node.index}"] = partial(check_values, node.word, node.function)
         elif isinstance(node, KeyedNode) and node.key is not None:
             found[f"key{node.index}"] = node.key
-        if isinstance(node, StageNode) and node.stage_kind.heartbeat is not None:
-            beats = node.stage_kind.heartbeat.function
+        if isinstance(node, StageNode) and node.traits.heartbeat is not None:
+            beats = node.traits.heartbeat.function
             found |= {f"beats{node.index}": beats, f"truth{node.index}": partial(truth, "heartbeat", beats)}
     return found
 

@@ -134,7 +134,7 @@ def _unit_in(
     flow: CompiledFlow, error: BaseException, stage: StageNode | None, key: bytes | None, text: str
 ) -> str:
     """Stage and key of the unit that failed, as far as the text does not name them."""
-    if key and stage is not None and stage.stage_kind.spread == "id":
+    if key and stage is not None and stage.traits.spread == "id":
         key, _ = unpack_key_and_id(key)
     key = _key_in(flow, error) or key
     named = [f"stage {stage.name!r}"] if stage is not None else []
@@ -149,7 +149,7 @@ def _key_in(flow: CompiledFlow, error: BaseException) -> bytes | None:
         keys = [frame.f_locals.get("k")]
         encoded = _encoded_at(flow, frame, line)
         if encoded is not None and not (
-            isinstance(encoded[0], StageNode) and encoded[0].stage_kind.identity is not None
+            isinstance(encoded[0], StageNode) and encoded[0].traits.identity is not None
         ):
             keys.append(frame.f_locals.get(f"k{encoded[0].index}"))
         found = next((key for key in reversed(keys) if isinstance(key, bytes)), found)

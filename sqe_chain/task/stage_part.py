@@ -55,16 +55,15 @@ class StagePart:
         *,
         ordered: bool,
     ) -> None:
-        kind = node.stage_kind
-        self._kind = kind
+        self._kind, self._traits = node.stage_kind, node.traits
         self._states = states
         self._part, partitions = partition
         self._task = task
         self._table = table
         self._fitting = fitting
         self._ordered: list[UnitRun] | None = [] if ordered else None
-        self._refuses = frozenset() if kind.reversible else task.suspects
-        self._address, self._part_of = addressing(kind.spread, partitions)
+        self._refuses = frozenset() if node.traits.reversible else task.suspects
+        self._address, self._part_of = addressing(node.traits.spread, partitions)
         self._own: set[Any] = set()
         self._work: StageWork | None = None
         self.timer_ms: int | None = None
@@ -83,9 +82,9 @@ class StagePart:
             misplaced = {one for one in fresh if self._part_of(one) != self._part}
             if misplaced:
                 units = [unit for unit in units if self._address(unit) not in misplaced]
-            if self._kind.spread != "id":  # ids are too many to keep
+            if self._traits.spread != "id":  # ids are too many to keep
                 self._own |= fresh - misplaced
-        if fresh or self._kind.spread != "key":
+        if fresh or self._traits.spread != "key":
             units = self._without_too_long(units)
         if self._refuses:
             units = [unit for unit in units if unit[4].order not in self._refuses]
@@ -121,10 +120,10 @@ class StagePart:
                     work.apply(run[begin : begin + _BLOCK])
             if tick is not None:
                 work.tick(*tick)
-            if self._task.closing is not None and self._kind.windowed:
+            if self._task.closing is not None and self._traits.windowed:
                 work.close_windows(self._task.closing)
             work.finish()
-        if self._kind.ticks:
+        if self._traits.ticks:
             self.timer_ms = -1 if work.timer_ms is None else work.timer_ms
         return self._table.changes()
 
@@ -142,20 +141,20 @@ class StagePart:
             self._work.push_changes(push)
 
     def _addresses(self, units: Sequence[Unit]) -> set[Any]:
-        if isinstance(units, UnitRun) and self._kind.spread == "key":
+        if isinstance(units, UnitRun) and self._traits.spread == "key":
             return set(units.keys)
         return set(map(self._address, units))
 
     def _start(self) -> StageWork:
         """Create the work. Where rows are not named by keys, the header is read before the first decision."""
-        task, kind = self._task, self._kind
-        if not kind.states_by_key:
+        task = self._task
+        if not self._traits.states_by_key:
             self._states.rows(())
             if not self._states.untouched:
                 # An earlier attempt has written a part of the rows, so its outputs are published, and stages after this one are
                 # written. What this attempt would emit was decided on other rows: it counts for nothing.
                 task = replace(task, emit=None, drop=None, counts=Counter())
-        self._work = work = kind.start(task)
+        self._work = work = self._kind.start(task)
         return work
 
     def _without_too_long(self, units: Sequence[Unit]) -> Sequence[Unit]:
@@ -173,7 +172,7 @@ class StagePart:
 
     def _key_in(self, key: bytes) -> bytes:
         """The key alone, where an id came with it."""
-        return key if self._kind.spread != "id" else unpack_key_and_id(key)[0] or b""
+        return key if self._traits.spread != "id" else unpack_key_and_id(key)[0] or b""
 
 
 def by_places(run: UnitRun) -> UnitRun:

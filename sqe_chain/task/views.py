@@ -6,7 +6,6 @@ import json
 from functools import partial
 
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.stage_kind import StageKind
 from sqe_chain.task.states import View
 
 
@@ -14,21 +13,21 @@ def view_of(stage: StageNode) -> View | None:
     """How a stage shows its states; None: it does not."""
     if stage.view is None or stage.codec is None:
         return None
-    return View(stage.view, partial(_as_json if stage.view == "json" else _as_hash, stage.stage_kind))
+    return View(stage.view, partial(_as_json if stage.view == "json" else _as_hash, stage))
 
 
-def _as_json(kind: StageKind, row: bytes, content: bytes) -> str | None:
-    found = kind.shown_in(row, content)
+def _as_json(stage: StageNode, row: bytes, content: bytes) -> str | None:
+    found = stage.stage_kind.shown_in(row, content)
     return None if found is None else json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
-def _as_hash(kind: StageKind, row: bytes, content: bytes) -> dict[str, str] | None:
+def _as_hash(stage: StageNode, row: bytes, content: bytes) -> dict[str, str] | None:
     """Texts as they are, everything else as JSON; of a window the fields of its state, too."""
-    found = kind.shown_in(row, content)
+    found = stage.stage_kind.shown_in(row, content)
     if found is None:
         return None
     fields = dict(found)
-    if kind.windowed and isinstance(state := fields.get("state"), dict):
+    if stage.traits.windowed and isinstance(state := fields.get("state"), dict):
         del fields["state"]
         fields |= {f"state.{name}": value for name, value in state.items()}
     return {

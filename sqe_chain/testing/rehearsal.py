@@ -383,7 +383,7 @@ class Rehearsal(Arming):
             ConfigurationError: there is no such stage, or it is a filter or has windows.
         """
         node = self._stage(stage)
-        if node.codec is None or node.stage_kind.windowed:
+        if node.codec is None or node.traits.windowed:
             raise ConfigurationError(f"stage {stage!r} is not an aggregate; `windows` reads those of windows")
         found = (one for row, data in self._rows(node) for one in node.stage_kind.states_in(row, data))
         return {one.key: one.state for one in found}
@@ -395,7 +395,7 @@ class Rehearsal(Arming):
             ConfigurationError: there is no such stage, or it has no windows.
         """
         node = self._stage(stage)
-        if node.codec is None or not node.stage_kind.windowed:
+        if node.codec is None or not node.traits.windowed:
             raise ConfigurationError(f"stage {stage!r} has no windows")
         return results_in(dict(self._rows(node)), node.codec)
 
@@ -414,7 +414,7 @@ class Rehearsal(Arming):
             ConfigurationError: there is no such stage, or it is not a filter or has windows.
         """
         node = self._stage(stage)
-        if node.stage_kind.states_by_key:
+        if node.traits.states_by_key:
             raise ConfigurationError(f"stage {stage!r} is not a filter; `states` reads those of an aggregate")
         return remembered(node.kind, dict(self._rows(node)))
 

@@ -160,6 +160,13 @@ def test_a_kind_is_given_itself_or_by_name_not_both() -> None:
     with pytest.raises(FlowError, match="buckets are for states by key"):
         source.stage("s", RootsKind(), buckets=2)
 
+    class Loud(RootsKind):
+        name = "loud"
+        order = "times"
+
+    with pytest.raises(FlowError, match=r"kind 'loud' has the attribute 'order'.*StageTraits\(order="):
+        source.stage("s", Loud())
+
     class Roots(RootsKind):
         """Another one of a name that is taken."""
 

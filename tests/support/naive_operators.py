@@ -110,7 +110,7 @@ class NaiveCompiler:
     def _compile(self, node: Node, parent: Node) -> Push:  # noqa: PLR0911 - one for each kind of node
         if isinstance(node, StageNode):
             push = self._stage(node)
-            return _numbered(node.parents.index(parent.index), push) if node.stage_kind.inputs > 1 else push
+            return _numbered(node.parents.index(parent.index), push) if node.traits.inputs > 1 else push
         if isinstance(node, OutputNode):
             return self._output(node)
         down = self.after(node)
@@ -160,7 +160,7 @@ class NaiveCompiler:
         return both
 
     def _stage(self, node: StageNode) -> Push:
-        identity, heartbeat = node.stage_kind.identity, node.stage_kind.heartbeat
+        identity, heartbeat = node.traits.identity, node.traits.heartbeat
         if identity is not None:
             push = self._into(node, self._key_and_id(identity), with_context=True)
         else:
@@ -189,7 +189,7 @@ class NaiveCompiler:
     def _into(self, node: StageNode, to_key: UserFunction | None, *, with_context: bool = False) -> Push:
         """Into a stage, under the key that a function gives; without one, under the unit's own."""
         append = self._collector.units[node.index].append
-        shuffled, keyed = node.index in self._shuffled, node.stage_kind.needs_key
+        shuffled, keyed = node.index in self._shuffled, node.traits.needs_key
         known: dict[type, tuple[str, Encode, Encode]] = {}
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:

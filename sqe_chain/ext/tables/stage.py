@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqe_chain.errors import ConfigurationError, FlowError, PoisonError
 from sqe_chain.ext.tables.addresses import in_memory, max_key_bytes
 from sqe_chain.ext.tables.schema import TableSchema
-from sqe_chain.flow.stage_kind import NOTHING, StageKind, StageTask, StageWork
+from sqe_chain.flow.stage_kind import NOTHING, StageKind, StageTask, StageTraits, StageWork
 from sqe_chain.flow.units import Unit, UnitRun, number
 from sqe_chain.ports import Sink
 
@@ -37,12 +37,9 @@ class IngestKind(StageKind):
     """
 
     name = "ingest"
-    called = "table"
-    needs_key = True
-    needs = NOTHING
-    reversible = True
-    may_be_last = True
-    apart = True
+    traits = StageTraits(
+        called="table", needs=NOTHING, needs_key=True, apart=True, reversible=True, may_be_last=True
+    )
 
     table: str
     schema: TableSchema

@@ -118,7 +118,7 @@ class Audit:
 
     def _comparable(self, node: StageNode) -> bool:
         """Whether a plan with the same number and ranges must store the same: nothing but its inputs has moved event time."""
-        return node.stage_kind.sink is None and not node.stage_kind.ticks and not self.flow.by_time
+        return node.stage_kind.sink is None and not node.traits.ticks and not self.flow.by_time
 
     def _on_output(self, output: Output, writer: int) -> None:
         topic, partition, key, value, headers, _ = output

@@ -63,7 +63,7 @@ def outcome_of(rehearsal: Rehearsal) -> Outcome:
         name = f"states of stage {stage.name!r}"
         if stage.stage_kind.sink is not None:
             parts[f"rows of table {stage.name!r}"] = _rows_of_table(stage)
-        elif stage.codec is not None and stage.stage_kind.windowed:
+        elif stage.codec is not None and stage.traits.windowed:
             parts[name] = {(one.key, one.span): _content(one.state) for one in rehearsal.windows(stage.name)}
         elif stage.codec is not None:
             parts[name] = {key: _content(state) for key, state in rehearsal.states(stage.name).items()}

@@ -142,7 +142,7 @@ def flow_of(source: str, key: str, *, changes: bool, poison: Any = "stop") -> Fl
 def outcome(flow: Flow, records: Sequence[Record], sizes: Sequence[int], marks: PartitionMarks) -> object:
     """Everything that comes of records read in blocks of these sizes."""
     # Shuffled, units say where they belong in the order of times.
-    in_place = all(stage.stage_kind.order == "units" for stage in flow.compile().stages)
+    in_place = all(stage.traits.order == "units" for stage in flow.compile().stages)
     job = Job(
         Transition("notes", Claim(1, "run"), 3, "plan-3"),
         1,

@@ -25,7 +25,7 @@ from sqe_chain import Flow
 from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact, PoisonError
 from sqe_chain.flow import Context
 from sqe_chain.flow.context import Origin
-from sqe_chain.stages import Record, RecordFunctions, RecordKind, Table, Verdict
+from sqe_chain.stages import Record, RecordFunctions, RecordKind, StageTraits, Table, Verdict
 from sqe_chain.task.target import Target
 from sqe_chain.testing import Feed, Finding, Schedule, prove, prove_schedule
 from sqe_chain.testing.proving.drawing import drawn as drawn_from
@@ -363,7 +363,7 @@ class TimedForgetfulKind(ForgetfulKind):
     """The same where the contents of single plans are not compared."""
 
     name = "timed-forgetful"
-    order = "times"
+    traits = StageTraits(order="times", sides=("dropped",))
 
 
 def test_results_are_compared_in_the_end() -> None:
