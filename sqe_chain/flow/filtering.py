@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, check_guard, declared
+from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, declared
 from sqe_chain.flow.functions import IdOf, NumberOf, Value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.part import STREAMS, StreamPart
@@ -224,13 +224,6 @@ class FilterSteps(StreamPart[Value]):
         return self._filtered(name, kind, store, where)
 
 
-def guard_setting(guard: object, where: str) -> dict[str, Any]:
-    """The arguments of a stage for its guard; none for the standard one.
-
-    Raises:
-        FlowError: it is not a guard.
-    """
-    if guard == STANDARD:
-        return {}
-    check_guard(guard, where)
-    return {"guard": guard}
+def guard_setting(guard: object) -> dict[str, Any]:
+    """The arguments of a stage for its guard; none for the standard one."""
+    return {} if guard == STANDARD else {"guard": guard}

@@ -17,17 +17,21 @@ merged topics, and siblings that a flat-map made of one input.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from sqe_chain._proto.windows_pb2 import SightingsRow
 from sqe_chain.flow.declaration import check_choice, check_duration, check_guard
+from sqe_chain.flow.filtering import guard_setting
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
+from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.expiring_rows import ExpiringRows
-from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
+from sqe_chain.stages.identity import Identity, by_key, by_key_and, row_of, rows_of
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
+from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind, id_of
 from sqe_chain.stages.stream_time import Held, JumpGuard
 from sqe_chain.stages.timetable import Timetable, bucket_length
 
@@ -248,3 +252,54 @@ def _encode(sightings: list[Sighting]) -> bytes:
             listed_after_ms=(sighting.listed_ms or 0) - sighting.timestamp_ms,
         )
     return row.SerializeToString(deterministic=True)
+
+
+@dataclass(frozen=True)
+class DeduplicateKind(RecordKind[Deduplicate]):
+    """The kind of `deduplicate`, `deduplicate_by_key` and `deduplicate_by_key_value`; see there, and `Deduplicate`."""
+
+    name = "deduplicate"
+
+    by_id: bool
+    id: DeclaredFunction | None
+    interval_ms: int
+    late: Any = "forward"
+    guard: Any = STANDARD
+    compat: Any = None
+
+    @property
+    def traits(self) -> StageTraits:
+        """See `StageKind`."""
+        by_value = "deduplicate_by_key_value" if self.id else "deduplicate_by_key"
+        return replace(
+            FILTER,
+            method="deduplicate" if self.by_id else by_value,
+            order="times",
+            spread="id" if self.by_id else "key",
+            identity=self.id if self.by_id else None,
+            guard=self.guard,
+        )
+
+    @property
+    def functions(self) -> tuple[DeclaredFunction, ...]:
+        """See `StageKind`."""
+        return () if self.id is None else (self.id,)
+
+    def check(self, where: str, *, dead_letters: bool) -> None:
+        """See `StageKind`."""
+        check_choice("late", self.late, ("forward", "drop", "stop"), where)
+        super().check(where, dead_letters=dead_letters)
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Deduplicate:
+        """See `RecordKind`."""
+        found = functions.of(self.id)
+        identity = id_of if self.by_id else by_key if found is None else by_key_and(found)
+        return Deduplicate(
+            table,
+            interval_ms=self.interval_ms,
+            identity=identity,
+            late="drop" if self.late == "stop" else self.late,
+            clock_ms=clock_ms,
+            compat=self.compat,
+            **guard_setting(self.guard),
+        )

@@ -14,8 +14,8 @@ Source: an alternative that KIP-655 rejected.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from sqe_chain._proto.windows_pb2 import FirstsRow
 from sqe_chain.flow.declaration import (
@@ -24,12 +24,15 @@ from sqe_chain.flow.declaration import (
     check_guard,
     check_windows,
 )
+from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.shapes import check_callable
+from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.expiring_rows import ExpiringRows
 from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
+from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import Timetable
 from sqe_chain.stages.windowing import (
@@ -231,3 +234,38 @@ def _encode(firsts: list[First]) -> bytes:
             listed_after_ms=(first.listed_ms or 0) - first.span.start_ms,
         )
     return row.SerializeToString(deterministic=True)
+
+
+@dataclass(frozen=True)
+class DistinctKind(RecordKind[Distinct]):
+    """The kind of `distinct`; see there, and `Distinct`."""
+
+    name = "distinct"
+
+    windows: Any
+    grace_ms: int = 0
+    late: Any = "drop"
+    guard: Any = STANDARD
+
+    @property
+    def traits(self) -> StageTraits:
+        """See `StageKind`."""
+        guard = WINDOW_GUARD if self.guard == STANDARD else self.guard
+        return replace(FILTER, order="times", guard=guard)
+
+    def check(self, where: str, *, dead_letters: bool) -> None:
+        """See `StageKind`."""
+        check_choice("late", self.late, ("drop", "forward", "stop"), where)
+        super().check(where, dead_letters=dead_letters)
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Distinct:
+        """See `RecordKind`."""
+        del functions
+        return Distinct(
+            table,
+            windows=self.windows,
+            grace_ms=self.grace_ms,
+            late="drop" if self.late == "stop" else self.late,
+            clock_ms=clock_ms,
+            **guard_setting(self.guard),
+        )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, ClassVar
 
 from sqe_chain.errors import FlowError
@@ -12,13 +13,12 @@ from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import MATCHED, STANDARD, UNMATCHED, StageTask, StageTraits, StageWork
 from sqe_chain.flow.table import Table
-from sqe_chain.flow.units import NUMBERS
-from sqe_chain.stages.join_work import TableJoinWork
-from sqe_chain.stages.joining import StreamJoin
+from sqe_chain.flow.units import NUMBERS, Unit, UnitRun
+from sqe_chain.stages.joining import JOINED, StreamJoin
 from sqe_chain.stages.record import Record
-from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork
+from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, RunWork
 from sqe_chain.stages.table_join import TableJoin
-from sqe_chain.stages.user_code import guarded
+from sqe_chain.stages.user_code import RunError, guarded
 from sqe_chain.stages.windowing import WINDOW_GUARD
 
 
@@ -61,7 +61,6 @@ class JoinKind(RecordKind[Any]):
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         """See `StageKind`."""
-        guard_setting(self.guard, where)
         check_choice("late", self.late, ("drop", "stop"), where)
         super().check(where, dead_letters=dead_letters)
 
@@ -76,7 +75,7 @@ class JoinKind(RecordKind[Any]):
             "is_second": is_second,
             "how": self.how,
             "clock_ms": clock_ms,
-            **guard_setting(self.guard, ""),
+            **guard_setting(self.guard),
         }
 
 
@@ -148,3 +147,59 @@ class StreamJoinKind(JoinKind):
             lateness_ms=self.lateness_ms,
             **self._common(clock_ms),
         )
+
+
+class TableJoinWork(RunWork):
+    """The work of a join with a table in a flow that stops at poison.
+
+    Args:
+        kind: the stage.
+        task: its table, clock and callbacks.
+    """
+
+    rows = JOINED
+
+    def apply(self, units: Sequence[Unit]) -> None:
+        """Join units; changes of the table are taken one by one. See `StageWork`."""
+        run = UnitRun.of(units)
+        self._load(run)
+        begin = 0
+        for path, same in groupby(run.paths, key=_input_of):
+            end = begin + len(list(same))
+            if path == NUMBERS[0]:
+                self._join(run, begin, end)
+            else:
+                super().apply(run[begin:end])
+            begin = end
+
+    def _join(self, run: UnitRun, begin: int, end: int) -> None:
+        """Join values of the first stream."""
+        index, join_run = begin, self._stage.join_run
+        # So that what the input before has given is gathered before this one can fail.
+        self._begin(run, index)
+        while index < end:
+            before = index
+            try:
+                index = join_run(run.keys, run.values, run.times_ms, index, end)
+            except RunError as error:
+                self._stop(run, error.index, error)
+            if index > before and self._stage.has_results:
+                self._begin(run, index - 1)
+                try:
+                    self._give(run[index - 1])
+                except self._POISON as error:
+                    self._stop(run, index - 1, error)
+                self._begin(run, index)
+            elif index < end:
+                super().apply((run[index],))
+                index += 1
+                self._begin(run, index)
+
+    def _begin(self, run: UnitRun, index: int) -> None:
+        if index < len(run):
+            self._task.before_input(run.origin(index))
+
+
+def _input_of(path: bytes) -> bytes:
+    """By which input of its stage a unit came."""
+    return path[-len(NUMBERS[0]) :]

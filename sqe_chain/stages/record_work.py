@@ -6,7 +6,7 @@ import marshal
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain.codecs import codec_for
@@ -15,7 +15,7 @@ from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import StageKind, StageTask, StageTraits, StageWork
 from sqe_chain.flow.table import Table
-from sqe_chain.flow.units import Unit, number
+from sqe_chain.flow.units import Unit, UnitRun, number
 from sqe_chain.stages.record import Reason, Record, Spot, Verdict
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.user_code import UserCodeError, guarded
@@ -338,3 +338,30 @@ def unpack_key_and_id(packed: bytes) -> tuple[bytes | None, bytes | None]:
     """The key and the id that `pack_key_and_id` was given."""
     key, identity = marshal.loads(packed)  # noqa: S302 - our own: made before the shuffle
     return key, identity
+
+
+class RunWork(RecordWork):
+    """What such stages have in common: an attempt in which user code fails is worth nothing.
+
+    Args:
+        kind: the stage.
+        task: its table, clock and callbacks.
+    """
+
+    rows: ClassVar[bytes]
+    """Prefix of the rows of keys."""
+
+    def __init__(self, kind: RecordKind[Any], task: StageTask) -> None:
+        super().__init__(kind, task)
+        self._loaded: set[bytes | None] = {None}
+
+    def _load(self, run: UnitRun) -> None:
+        """Load the rows of keys that were not met before."""
+        fresh = set(run.keys).difference(self._loaded)
+        self._loaded |= fresh
+        self._task.table.load([self.rows + key for key in fresh if len(key) <= LONGEST_KEY])
+
+    def _stop(self, run: UnitRun, index: int, error: Exception) -> NoReturn:
+        """Stop at the unit for which user code has failed."""
+        self._task.failed(run.origin(index), error, run.keys[index])
+        raise AssertionError("poison stops this flow") from error

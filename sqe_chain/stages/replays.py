@@ -33,7 +33,8 @@ producer.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 from sqe_chain._proto.filters_pb2 import SqeInputs, SqeMark, SqeMarks
 from sqe_chain.chain import ROOT_LENGTH, b64
@@ -45,6 +46,7 @@ from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import describe, input_row, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict
+from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind
 
 EXPIRY_MS: Final = 2 * DAY_MS
 """How long a mark is kept after the last record that passed: two days, as in SQE."""
@@ -242,3 +244,19 @@ def _written(marks: Marks) -> bytes | None:
         return None
     ordered = [marks[source] for source in sorted(marks)]
     return SqeMarks(marks=ordered).SerializeToString(deterministic=True)
+
+
+@dataclass(frozen=True)
+class ReplaysKind(RecordKind[SqeReplays]):
+    """The kind of ``drop_replays(by="source")``; see there, and `SqeReplays`."""
+
+    name = "replays"
+    traits = replace(FILTER, method="drop_replays", order="times", spread="partition")
+
+    expiry_ms: int
+    compat: Any = None
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> SqeReplays:
+        """See `RecordKind`."""
+        del functions, clock_ms
+        return SqeReplays(table, expiry_ms=self.expiry_ms, compat=self.compat)

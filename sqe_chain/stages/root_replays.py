@@ -40,7 +40,8 @@ Source: KUKA Connect's source topic chain.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 from sqe_chain._proto.filters_pb2 import RootMark, RootMarks
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, root_position
@@ -50,6 +51,7 @@ from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import describe, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
+from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind
 
 MAX_ROOTS: Final = 64
 """Roots of one key."""
@@ -165,3 +167,18 @@ def _cut(position: bytes) -> bytes:
 
 def _read(content: bytes | None) -> RootMarks:
     return RootMarks.FromString(content or b"")
+
+
+@dataclass(frozen=True)
+class RootsKind(RecordKind[RootReplays]):
+    """The kind of ``drop_replays(by="key")``; see there, and `RootReplays`."""
+
+    name = "roots"
+    traits = replace(FILTER, method="drop_replays", order="times", needs_root=True)
+
+    compat: Any = None
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> RootReplays:
+        """See `RecordKind`."""
+        del functions, clock_ms
+        return RootReplays(table, compat=self.compat)

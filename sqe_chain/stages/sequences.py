@@ -38,18 +38,21 @@ section 3.4.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from sqe_chain._proto.filters_pb2 import Passed, SequenceMark
 from sqe_chain.errors import FlowError, PoisonError, text_of
 from sqe_chain.flow.declaration import check_bool, check_choice, check_int
 from sqe_chain.flow.filtering import MAX_WINDOW
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
+from sqe_chain.flow.stage_kind import StageTraits
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import describe, input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
+from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind
 
 Extractor = Callable[[Record], int | None]
 """Finds a number in a record. None, or an exception: the record is malformed."""
@@ -315,4 +318,52 @@ def _check(scope: str, epoch: object, malformed: str, window: int, compat: str |
     if compat and (scope != "partition" or epoch is not None or malformed != "stop" or window > 1):
         raise FlowError(
             f"{where}: compat='juplo' takes no scope, epoch, producer, window or policy for malformed records; leave them out"
+        )
+
+
+@dataclass(frozen=True)
+class SequencesKind(RecordKind[StaleSequences]):
+    """The kind of `drop_stale`; see there, and `StaleSequences`."""
+
+    name = "sequences"
+
+    sequence: DeclaredFunction
+    scope: Any = "partition"
+    epoch: DeclaredFunction | None = None
+    producer: DeclaredFunction | None = None
+    malformed: Any = "stop"
+    window: int = 0
+    compat: Any = None
+
+    @property
+    def traits(self) -> StageTraits:
+        """See `StageKind`."""
+        return replace(FILTER, method="drop_stale", order="times", spread=self.scope)
+
+    @property
+    def functions(self) -> tuple[DeclaredFunction, ...]:
+        """See `StageKind`."""
+        return tuple(one for one in (self.sequence, self.epoch, self.producer) if one is not None)
+
+    def check(self, where: str, *, dead_letters: bool) -> None:
+        """See `StageKind`."""
+        super().check(where, dead_letters=dead_letters)
+        if self.malformed == "dead_letter" and not dead_letters:
+            raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> StaleSequences:
+        """See `RecordKind`. Exceptions of the extractors are caught, for `malformed` decides what becomes of them."""
+        del clock_ms
+        sequence = functions.of(self.sequence, catch=True)
+        if sequence is None:
+            raise AssertionError("checked when declared")
+        return StaleSequences(
+            table,
+            sequence=sequence,
+            epoch=functions.of(self.epoch, catch=True),
+            producer=functions.of(self.producer, catch=True),
+            scope=self.scope,
+            malformed=self.malformed,
+            window=self.window,
+            compat=self.compat,
         )

@@ -9,7 +9,6 @@ from typing import Any
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.context import Origin
-from sqe_chain.flow.declaration import check_duration
 from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_values
@@ -84,9 +83,6 @@ class TimersKind(RecordKind[FlowTimers]):
                 f"{where}: on_timer= without a fold that sets a timer: let the fold take the context as its third argument, "
                 "and call context.set_timer(at_ms)"
             )
-        if self.expire_after_ms is not None:
-            check_duration("expire_after_ms", self.expire_after_ms, where, 1)
-        guard_setting(self.guard, where)
         super().check(where, dead_letters=dead_letters)
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> FlowTimers:
@@ -116,7 +112,7 @@ class TimersKind(RecordKind[FlowTimers]):
             expire_after_ms=self.expire_after_ms,
             clock_ms=clock_ms,
             stage=functions.name,
-            **guard_setting(self.guard, ""),
+            **guard_setting(self.guard),
         )
         return stage
 

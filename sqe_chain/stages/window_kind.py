@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,19 +11,19 @@ from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.codecs import Codec
 from sqe_chain.codecs.window import key_text, window_of
 from sqe_chain.errors import FlowError, PoisonError
-from sqe_chain.flow.declaration import check_choice, check_duration, check_windows
+from sqe_chain.flow.context import Origin
+from sqe_chain.flow.declaration import check_choice, check_windows
 from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
-from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits, StageWork
 from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import Table
+from sqe_chain.flow.units import Push, Unit, UnitRun
 from sqe_chain.stages.record import Record, Verdict
-from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, context_of
+from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, RunWork, context_of
 from sqe_chain.stages.shown_windows import SHOWN, key_of_shown
-from sqe_chain.stages.user_code import guarded
-from sqe_chain.stages.window_rows import RETAINED, Result, results_of
-from sqe_chain.stages.window_work import EarlyResults, WindowsWork
+from sqe_chain.stages.user_code import RunError, guarded
+from sqe_chain.stages.window_rows import OPEN, RETAINED, Result, results_of
 from sqe_chain.stages.windowing import WINDOW_GUARD
 from sqe_chain.stages.windows import WindowedAggregate
 
@@ -100,12 +100,7 @@ class WindowsKind(RecordKind[FlowWindows]):
             raise FlowError(
                 f"{where}: sessions need merge=: a record between two sessions joins their states"
             )
-        check_duration("lateness_ms", self.lateness_ms, where)
         check_choice("late", self.late, ("drop", "stop"), where)
-        check_duration("retention_ms", self.retention_ms, where)
-        if self.merge is not None:
-            check_callable("merge", self.merge, where, "nothing")
-        guard_setting(self.guard, where)
         super().check(where, dead_letters=dead_letters)
 
     def start(self, task: StageTask) -> StageWork:
@@ -142,7 +137,7 @@ class WindowsKind(RecordKind[FlowWindows]):
             retention_ms=self.retention_ms,
             clock_ms=clock_ms,
             shown=self.shown,
-            **guard_setting(self.guard, ""),
+            **guard_setting(self.guard),
         )
         windows.plain_fold = self.fold.function
         return windows
@@ -187,3 +182,65 @@ class WindowsKind(RecordKind[FlowWindows]):
             "final": one.final,
             "state": self.states.to_view(self.states.decode(one.state)),
         }
+
+
+class WindowsWork(RunWork):
+    """The work of windows in a flow that stops at poison: an attempt in which a fold fails is worth nothing, so it is given no copy.
+
+    Args:
+        kind: the stage; its windows fold runs.
+        task: its table, clock and callbacks.
+    """
+
+    rows = OPEN
+
+    def apply(self, units: Sequence[Unit]) -> None:
+        """Fold units, those that do more than change one open window one by one; see `StageWork`."""
+        run = UnitRun.of(units)
+        self._load(run)
+        index, fold_run = 0, self._stage.fold_run
+        while index < len(run):
+            # So that what the input before has given is gathered before this one can fail.
+            self._task.before_input(run.origin(index))
+            try:
+                index = fold_run(run.keys, run.values, run.times_ms, index)
+            except RunError as error:
+                self._stop(run, error.index, error)
+            if index < len(run):
+                super().apply((run[index],))
+                index += 1
+
+
+class EarlyResults(RecordWork):
+    """The work of windows whose `changes()` somebody takes: each window that the batch has changed, and that is still open.
+
+    Args:
+        kind: the stage.
+        task: its table, clock and callbacks.
+    """
+
+    def __init__(self, kind: RecordKind[Any], task: StageTask) -> None:
+        super().__init__(kind, task)
+        self._stage.changed = {}
+        self._early: list[tuple[Origin, Any]] = []
+
+    def finish(self) -> None:
+        """See `StageWork`."""
+        found = (
+            (record.unit[4], self._stage.still_open(key, span))
+            for (key, span), record in self._stage.changed.items()
+        )
+        self._early = [(origin, result) for origin, result in found if result is not None]
+        super().finish()
+
+    def push_changes(self, push: Push) -> None:
+        """Pass early results to the operators after `changes()`, in the order (last input that changed it, key, window)."""
+        kind: Any = self._kind
+        for origin, result in sorted(self._early, key=_order_of):
+            self._task.before_input(origin)
+            push(kind.value_of(result), result.key, b"", origin)
+
+
+def _order_of(early: tuple[Origin, Any]) -> tuple[tuple[str, int, int], bytes, bytes, Any]:
+    origin, result = early
+    return origin.order, origin.tp.topic_id, result.key, result.span

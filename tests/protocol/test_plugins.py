@@ -25,7 +25,7 @@ from sqe_chain.flow import Flow, kinds
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.runtime.states import states
 from sqe_chain.stages import Dropped, RecordKind, StageKind, Tumbling
-from sqe_chain.stages.filter_kinds import RootsKind
+from sqe_chain.stages.root_replays import RootsKind
 from sqe_chain.testing import Rehearsal
 
 PACKAGES = Path(__file__).parents[1] / "plugins"
@@ -171,7 +171,7 @@ def test_a_kind_is_given_itself_or_by_name_not_both() -> None:
         """Another one of a name that is taken."""
 
     with pytest.raises(
-        FlowError, match=r"kind of stage 'roots' already, sqe_chain\.stages\.filter_kinds\.RootsKind"
+        FlowError, match=r"kind of stage 'roots' already, sqe_chain\.stages\.root_replays\.RootsKind"
     ):
         source.stage("s", Roots())
 
