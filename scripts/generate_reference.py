@@ -65,7 +65,7 @@ PAGES: dict[str, tuple[str, ...]] = {
             "WindowResult",
         ),
         *("RecordKind", "RecordStage", "RecordFunctions", "Given", "DeclaredFunction"),
-        *("StageKind", "StageWork", "StageTask", "StageTable", "LiveState", "StoredState"),
+        *("StageKind", "StageTraits", "StageWork", "StageTask", "StageTable", "LiveState", "StoredState"),
         *("remembered", "Remembered", "ProducerMark", "RootSeen", "SequenceSeen", "Sighting", "FirstSeen"),
     ),
     "sqe_chain.ext.tables": (
