@@ -14,7 +14,6 @@ from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice
-from sqe_chain.runtime.health import Health
 from sqe_chain.runtime.launching import Prepared, prepare
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.statistics import Statistics
@@ -64,7 +63,7 @@ def monitored(
         return
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - it takes long, and few ask for it
 
-    from sqe_chain.runtime.metrics import Metrics, serve  # noqa: PLC0415 - the same
+    from sqe_chain.runtime.metrics import Health, Metrics, serve  # noqa: PLC0415 - the same
 
     registry, health = CollectorRegistry(), Health(clock.quiet_ms)
     with serve(port, registry, health, host):

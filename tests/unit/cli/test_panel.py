@@ -37,9 +37,8 @@ from sqe_chain.protocol.events import (
 from sqe_chain.protocol.interfaces import PUBLISH, Observer
 from sqe_chain.protocol.results import StartResult
 from sqe_chain.runtime import metrics as metrics_module
-from sqe_chain.runtime.health import STUCK_MS, Health
 from sqe_chain.runtime.lines import Lines
-from sqe_chain.runtime.metrics import MOST, Metrics, serve
+from sqe_chain.runtime.metrics import MOST, STUCK_MS, Health, Metrics, serve
 from sqe_chain.runtime.observers import Observers, logging_to
 from sqe_chain.runtime.statistics import Statistics
 from tests.support.ports import own_port

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.runtime.service import WarmUp
 from sqe_chain.runtime.stop import Stop
-from sqe_chain.runtime.warming import WarmUp
 
 
 class Engine(InProcessEngine):
