@@ -58,10 +58,6 @@ MUTANTS: Final = (
                 "beats = RecordFunctions('', self._task.now_ms).of(self._kind.heartbeat)\nif record is None or (beats is not None and beats(record)):\n    self._beat(unit)\nelse:\n    self._process(record, unit)",
             ),
         ),
-        (
-            "WindowsKind.needs",
-            replace("self.fold.takes_context", "any((one.takes_context for one in self.functions))"),
-        ),
         killed_by="test_heartbeats::test_a_heartbeat_is_folded_nowhere_and_closes_windows",
         schedules=500,
     ),
