@@ -182,7 +182,7 @@ def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - a modu
     for method, found in _methods(value):
         kind = "property" if isinstance(found, property) else ""
         function = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
-        text = markdown(inspect.getdoc(function) or "")
+        text = markdown(inspect.getdoc(getattr(value, method)) or "")
         shown = "" if kind else _signature(method, function)
         parts.append(f"### {name}.{method}{' (property)' if kind else ''}\n\n{shown}\n\n{text}")
     return "\n\n".join(part for part in parts if part)

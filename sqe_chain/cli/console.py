@@ -26,7 +26,6 @@ class SafeConsole(Console):
         super().__init__(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """See `Console`."""
         for segment in super().render(renderable, options):
             text, style, control = segment
             if control or text.isprintable():

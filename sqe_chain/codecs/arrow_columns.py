@@ -103,7 +103,6 @@ class Leaf(Column):
     out_of: Callable[[Any], Any] | None = None
 
     def array(self, values: Sequence[Any]) -> Array:
-        """See `Column`."""
         if self.into is not None:
             values = [None if value is None else self.into(value) for value in values]
         for kind in set(map(type, values)) - {self.takes}:
@@ -130,7 +129,6 @@ class Leaf(Column):
         return issubclass(kind, self.takes) and not issubclass(kind, _LOOK_ALIKE.get(self.takes, ()))
 
     def values(self, array: Array) -> list[Any]:
-        """See `Column`."""
         if types.is_null(array.type):
             return [None] * len(array)
         if array.type != self.arrow and form_of(array.type) != form_of(self.arrow):
@@ -159,14 +157,12 @@ class Listed(Column):
         return pa.list_(self.item.arrow)
 
     def array(self, values: Sequence[Any]) -> Array:
-        """See `Column`."""
         # Not sets: their order is another one in each process.
         if not all(value is None or _is_listed(value) for value in values):
             raise TypeError(f"a column of type {self.arrow} takes lists")
         return pa.ListArray.from_arrays(_offsets(values), self.item.array(_flat(values)), type=self.arrow)
 
     def values(self, array: Array) -> list[Any]:
-        """See `Column`."""
         kind = array.type
         if types.is_null(kind):
             return [None] * len(array)
@@ -199,7 +195,6 @@ class Mapped(Column):
         return pa.map_(self.key.arrow, self.item.arrow)
 
     def array(self, values: Sequence[Any]) -> Array:
-        """See `Column`."""
         if not all(value is None or isinstance(value, Mapping) for value in values):
             raise TypeError(f"a column of type {self.arrow} takes dicts")
         keys = self.key.array(_flat(values))
@@ -207,7 +202,6 @@ class Mapped(Column):
         return pa.MapArray.from_arrays(_offsets(values), keys, items)
 
     def values(self, array: Array) -> list[Any]:
-        """See `Column`."""
         if types.is_null(array.type):
             return [None] * len(array)
         if not types.is_map(array.type):
@@ -279,7 +273,6 @@ class Rows(Column):
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self.fields))
 
     def array(self, values: Sequence[Any]) -> Array:
-        """See `Column`."""
         absent = [value is None for value in values]
         arrays = [self._of_part(part, values, sum(absent)) for part in self.parts]
         return pa.StructArray.from_arrays(
@@ -343,7 +336,6 @@ class Rows(Column):
         return found
 
     def values(self, array: Array) -> list[Any]:
-        """See `Column`."""
         if types.is_null(array.type):
             return [None] * len(array)
         if not types.is_struct(array.type):

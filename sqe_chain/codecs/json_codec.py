@@ -108,7 +108,6 @@ class Json(Codec[Value]):
         raise NotImplementedError  # each object has its own
 
     def decode_all(self, payloads: Sequence[bytes]) -> list[Value]:
-        """See `Codec`."""
         shallow = max(map(len, payloads), default=0) <= SHALLOW
         return list(map(self.decode_own if shallow else self.decode, payloads))
 
@@ -163,11 +162,9 @@ class Json(Codec[Value]):
         return tuple(_field(field.name, field.type) for field in found.fields)
 
     def shape(self, known: Mapping[str, str] | None = None) -> Shape:
-        """See `json_shape.shape_of`."""
         return shape_of(self.python_type, self.type_name, known)
 
     def misread(self, was: str, shape: Mapping[str, str]) -> str:
-        """See `json_changes.misread`."""
         if codec_name(was) != self.name:
             return f"it was {was}, now it is JSON of {self.python_type.__name__}"
         return misread(shape, self.python_type, (was, self.type_name))

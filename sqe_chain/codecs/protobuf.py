@@ -67,7 +67,6 @@ class Protobuf(Codec[M]):
         return name
 
     def copy(self, value: M) -> M:
-        """See `Codec.copy`."""
         copy = self.python_type()
         copy.CopyFrom(value)
         return copy
@@ -95,11 +94,9 @@ class Protobuf(Codec[M]):
         return tuple(map(_field, known))
 
     def shape(self, known: Mapping[str, str] | None = None) -> Shape:
-        """See `protobuf_shape.shape_of`."""
         return shape_of(cast("Descriptor", self.python_type.DESCRIPTOR), known)
 
     def misread(self, was: str, shape: Mapping[str, str]) -> str:
-        """See `protobuf_shape.misread`."""
         if codec_name(was) != self.name:
             return f"it was {was}, now it is the protobuf type {self.type_name}"
         return misread(shape, self.shape(), (was, self.type_name))

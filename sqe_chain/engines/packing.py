@@ -89,7 +89,6 @@ class _FlowPickler(cloudpickle.CloudPickler):  # type: ignore[misc] # published 
     """
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - any object can be pickled
-        """See `pickle.Pickler.reducer_override`."""
         if isinstance(obj, type) and issubclass(obj, Message) and obj is not Message:
             file: Any = obj.DESCRIPTOR.file
             module = _module_of(file)

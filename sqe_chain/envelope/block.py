@@ -144,52 +144,41 @@ class RawBlock(Block):
 
     @property
     def size(self) -> int:
-        """See `Block`."""
         return sum([len(value) for value in self.values if value])
 
     def payloads(self, begin: int, end: int) -> list[bytes]:
-        """See `Block`."""
         return [value or b"" for value in self.values[begin:end]]
 
     def keys(self, begin: int, end: int) -> list[bytes | None]:
-        """See `Block`."""
         return [message.key() for message in self.messages[begin:end]]
 
     def head(self, index: int) -> None:
-        """See `Block`."""
         del index
 
     @cached_property
     def lanes(self) -> Lanes:
-        """See `Block`."""
         return np.zeros(len(self.messages), np.uint64)
 
     @cached_property
     def times_ms(self) -> Ints:
-        """See `Block`."""
         return np.fromiter(self.timestamps_ms, np.int64, len(self.messages))
 
     @cached_property
     def watermarks_ms(self) -> Ints:
-        """See `Block`."""
         return np.zeros(len(self.messages), np.int64)
 
     @cached_property
     def chain_sizes(self) -> Ints:
-        """See `Block`."""
         return np.zeros(len(self.messages), np.int64)
 
     @cached_property
     def position_sizes(self) -> Ints:
-        """See `Block`."""
         return np.full(len(self.messages), ROOT_LENGTH, np.int64)
 
     def chain_rows(self, indexes: Ints, size: int) -> Rows:
-        """See `Block`."""
         return np.empty(len(indexes), f"V{size}")
 
     def position_rows(self, indexes: Ints, size: int) -> Rows:
-        """See `Block`."""
         del size
         return self.roots(indexes)
 
@@ -216,11 +205,9 @@ class EnvelopeBlock(Block):
         self.ordinary = self.columns.ordinary
 
     def head(self, index: int) -> EnvelopeHead:
-        """See `Block`."""
         return _parse_head(self.values[index])
 
     def position(self, index: int) -> bytes:
-        """See `Block`."""
         columns = self.columns
         size = int(columns.position_size[index])
         if not size:
@@ -230,49 +217,40 @@ class EnvelopeBlock(Block):
 
     @property
     def lanes(self) -> Lanes:
-        """See `Block`."""
         return self.columns.lane
 
     @property
     def times_ms(self) -> Ints:
-        """See `Block`."""
         return self.columns.timestamp_ms
 
     @property
     def watermarks_ms(self) -> Ints:
-        """See `Block`."""
         return self.columns.watermark_ms
 
     @property
     def chain_sizes(self) -> Ints:
-        """See `Block`."""
         return self.columns.chain_size
 
     @cached_property
     def position_sizes(self) -> Ints:
-        """See `Block`."""
         stated = self.columns.position_size
         return np.where(stated, stated, ROOT_LENGTH)
 
     def chain_rows(self, indexes: Ints, size: int) -> Rows:
-        """See `Block`."""
         return self.columns.rows(self.columns.chain_end[indexes] - size, size)
 
     def position_rows(self, indexes: Ints, size: int) -> Rows:
-        """See `Block`."""
         if size == ROOT_LENGTH:
             return self.roots(indexes)
         return self.columns.rows(self.columns.position[indexes], size)
 
     @property
     def size(self) -> int:
-        """See `Block`."""
         if not self.carried:
             return self.columns.size
         return sum(len(message.value() or b"") for message in self.messages)
 
     def payloads(self, begin: int, end: int) -> list[bytes]:
-        """See `Block`."""
         if self.carried:  # an ordinary one has a value
             return [message.value() or b"" for message in self.messages[begin:end]]
         columns = self.columns
@@ -284,7 +262,6 @@ class EnvelopeBlock(Block):
         ]
 
     def keys(self, begin: int, end: int) -> list[bytes | None]:
-        """See `Block`."""
         columns = self.columns
         starts, sizes = columns.key[begin:end] - columns.start[begin:end], columns.key_size[begin:end]
         found = zip(

@@ -53,17 +53,14 @@ class MapBatchesNode(Node):
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:
-        """See `Node`."""
         return (self.function,)
 
     @property
     def maker(self) -> UserFunction | None:
-        """See `Node`."""
         return self.function
 
     @property
     def label(self) -> tuple[str, str]:
-        """See `Node`."""
         return self.word, self.title
 
     @property
@@ -78,7 +75,6 @@ class MapBatchesNode(Node):
         return self.gives if isinstance(self.gives, type) else dict
 
     def value_type(self, nodes: Sequence[Node]) -> type:
-        """See `Node`."""
         del nodes
         return self.python_type
 

@@ -152,7 +152,6 @@ class SourceNode(Node):
         return self.topics[0]
 
     def value_type(self, nodes: Sequence[Node]) -> type | None:
-        """See `Node`."""
         del nodes
         found = None if self.codec is None else self.codec.python_type
         return None if found is object else found
@@ -163,22 +162,18 @@ class SourceNode(Node):
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:
-        """See `Node`."""
         return _given(self.decoder, self.timestamp.function if self.timestamp else None)
 
     @property
     def maker(self) -> UserFunction | None:
-        """See `Node`."""
         return self.decoder
 
     @property
     def called(self) -> str:
-        """See `Node`."""
         return f"source {self.name!r}" if self.timestamp else f"decoder of source {self.name!r}"
 
     @property
     def label(self) -> tuple[str, str]:
-        """See `Node`."""
         content = self.codec.type_name if self.codec else _name(self.decoder)
         if self.files is not None:
             return f"files {self.name}", ", ".join(filter(None, (content, *self.files.patterns)))
@@ -187,7 +182,6 @@ class SourceNode(Node):
         )
 
     def described(self, nodes: Sequence[Node]) -> str:
-        """See `Node`."""
         del nodes
         return f"source {self.name!r}"
 
@@ -206,17 +200,14 @@ class FunctionNode(Node):
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:
-        """See `Node`."""
         return (self.function,)
 
     @property
     def needs(self) -> int:
-        """See `Node`."""
         return CONTEXT if self.takes_context else NOTHING
 
     @property
     def label(self) -> tuple[str, str]:
-        """See `Node`."""
         return self.word, _name(self.function)
 
 
@@ -228,7 +219,6 @@ class MapNode(FunctionNode):
 
     @property
     def maker(self) -> UserFunction | None:
-        """See `Node`."""
         return self.function
 
 
@@ -248,7 +238,6 @@ class FlatMapNode(FunctionNode):
 
     @property
     def maker(self) -> UserFunction | None:
-        """See `Node`."""
         return self.function
 
 
@@ -287,22 +276,18 @@ class KeyedNode(Node):
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:
-        """See `Node`."""
         return _given(self.key)
 
     @property
     def needs(self) -> int:
-        """See `Node`."""
         return CONTEXT if self.key_takes_context else NOTHING
 
     @property
     def needs_key(self) -> bool:
-        """See `Node`."""
         return self.key is None or self.needs == CONTEXT
 
     @property
     def called(self) -> str:
-        """See `Node`."""
         return f"{self.word} {self.name!r}"
 
 
@@ -337,7 +322,6 @@ class StageNode(KeyedNode):
 
     @property
     def kind(self) -> str:
-        """See `Node`."""
         return self.stage_kind.name
 
     @property
@@ -347,17 +331,14 @@ class StageNode(KeyedNode):
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:
-        """See `Node`."""
         return _given(*(one.function for one in self.stage_kind.functions), self.key)
 
     @property
     def maker(self) -> UserFunction | None:
-        """See `Node`."""
         return self.traits.maker
 
     @property
     def maker_name(self) -> str:
-        """See `Node`."""
         return "the fold"
 
     @property
@@ -367,21 +348,17 @@ class StageNode(KeyedNode):
 
     @property
     def may_be_last(self) -> bool:
-        """See `Node`."""
         return bool(self.traits.may_be_last)
 
     @property
     def called(self) -> str:
-        """See `Node`."""
         return f"{self.traits.called} {self.name!r}"
 
     @property
     def label(self) -> tuple[str, str]:
-        """See `Node`."""
         return f"{self.traits.method} {self.name}", self.codec.type_name if self.codec else ""
 
     def described(self, nodes: Sequence[Node]) -> str:
-        """See `Node`."""
         del nodes
         return f"{self.traits.method} {self.name!r}"
 
@@ -391,7 +368,6 @@ class SideNode(Node):
     """A side output of a stage."""
 
     def described(self, nodes: Sequence[Node]) -> str:
-        """See `Node`."""
         (parent,) = (nodes[index] for index in self.parents)
         return f"{self.word}() of stage {getattr(parent, 'name', '')!r}"
 
@@ -437,17 +413,14 @@ class OutputNode(KeyedNode):
 
     @property
     def needs(self) -> int:
-        """See `Node`."""
         return CONTEXT if self.key_takes_context else ENVELOPE
 
     @property
     def may_be_last(self) -> bool:
-        """See `Node`."""
         return True
 
     @property
     def label(self) -> tuple[str, str]:
-        """See `Node`."""
         return f"to {self.topic}", f"{self.partitions} partition{'s' if self.partitions != 1 else ''}"
 
 

@@ -132,9 +132,7 @@ class TimersContext(Context):
         self._timers.delete_state()
 
     def set_timer(self, at_ms: int, name: str = "", clock: Clock = "event") -> None:
-        """See `Context.set_timer`."""
         self._timers.set_timer(at_ms, name, clock)
 
     def delete_timer(self, name: str = "", clock: Clock = "event") -> None:
-        """See `Context.delete_timer`."""
         self._timers.delete_timer(name, clock)

@@ -45,17 +45,14 @@ class AggregateKind(StageKind):
 
     @property
     def codec(self) -> Codec[Any]:
-        """See `StageKind`."""
         return self.states
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
-        """See `StageKind`."""
         return (self.fold,)
 
     @property
     def traits(self) -> StageTraits:
-        """See `StageKind`."""
         return StageTraits(
             called="aggregate",
             needs=NOTHING,
@@ -67,7 +64,6 @@ class AggregateKind(StageKind):
         )
 
     def start(self, task: StageTask) -> Aggregate:
-        """See `StageKind`."""
         return Aggregate(self, task)
 
 

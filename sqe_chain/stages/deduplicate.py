@@ -269,7 +269,6 @@ class DeduplicateKind(RecordKind[Deduplicate]):
 
     @property
     def traits(self) -> StageTraits:
-        """See `StageKind`."""
         by_value = "deduplicate_by_key_value" if self.id else "deduplicate_by_key"
         return replace(
             FILTER,
@@ -282,16 +281,13 @@ class DeduplicateKind(RecordKind[Deduplicate]):
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
-        """See `StageKind`."""
         return () if self.id is None else (self.id,)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        """See `StageKind`."""
         check_choice("late", self.late, ("forward", "drop", "stop"), where)
         super().check(where, dead_letters=dead_letters)
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Deduplicate:
-        """See `RecordKind`."""
         found = functions.of(self.id)
         identity = id_of if self.by_id else by_key if found is None else by_key_and(found)
         return Deduplicate(

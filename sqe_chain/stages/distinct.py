@@ -249,17 +249,14 @@ class DistinctKind(RecordKind[Distinct]):
 
     @property
     def traits(self) -> StageTraits:
-        """See `StageKind`."""
         guard = WINDOW_GUARD if self.guard == STANDARD else self.guard
         return replace(FILTER, order="times", guard=guard)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        """See `StageKind`."""
         check_choice("late", self.late, ("drop", "forward", "stop"), where)
         super().check(where, dead_letters=dead_letters)
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Distinct:
-        """See `RecordKind`."""
         del functions
         return Distinct(
             table,

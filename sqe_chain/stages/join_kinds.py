@@ -41,7 +41,6 @@ class JoinKind(RecordKind[Any]):
 
     @property
     def traits(self) -> StageTraits:
-        """See `StageKind`."""
         return StageTraits(
             method=self.method,
             called="join",
@@ -56,16 +55,13 @@ class JoinKind(RecordKind[Any]):
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
-        """See `StageKind`."""
         return (self.combine,)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        """See `StageKind`."""
         check_choice("late", self.late, ("drop", "stop"), where)
         super().check(where, dead_letters=dead_letters)
 
     def outputs(self, stage: TableJoin | StreamJoin) -> Iterable[Given]:
-        """See `RecordKind`."""
         return [Given(key, value) for key, value in stage.take_results()]
 
     def _common(self, clock_ms: int | None) -> dict[str, Any]:
@@ -92,11 +88,9 @@ class TableJoinKind(JoinKind):
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
-        """See `StageKind`."""
         return (self.combine,) if self.deleted is None else (self.combine, self.deleted)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        """See `StageKind`."""
         if self.static and (self.history_ms or self.guard != STANDARD):
             raise FlowError(
                 f"{where}: join_table(static=True) goes by no times, so it has neither history_ms nor guard: leave them out"
@@ -104,11 +98,9 @@ class TableJoinKind(JoinKind):
         super().check(where, dead_letters=dead_letters)
 
     def counted(self, stage: TableJoin) -> dict[str, int]:
-        """See `RecordKind`."""
         return {MATCHED: stage.joined, UNMATCHED: stage.unmatched}
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> TableJoin:
-        """See `RecordKind`."""
         del functions
         deleted = None if self.deleted is None else guarded(self.deleted.function)
         join = TableJoin(
@@ -122,7 +114,6 @@ class TableJoinKind(JoinKind):
         return join
 
     def start(self, task: StageTask) -> StageWork:
-        """See `StageKind`."""
         return RecordWork(self, task) if task.reversible else TableJoinWork(self, task)
 
 
@@ -138,7 +129,6 @@ class StreamJoinKind(JoinKind):
     lateness_ms: int = 0
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> StreamJoin:
-        """See `RecordKind`."""
         del functions
         return StreamJoin(
             table,

@@ -98,7 +98,6 @@ class RecordKind(StageKind, Generic[Stage]):
 
     @property
     def traits(self) -> StageTraits:
-        """See `StageKind`."""
         return FILTER
 
     @abstractmethod
@@ -139,7 +138,6 @@ class RecordKind(StageKind, Generic[Stage]):
             raise FlowError(f"{where}: {error}") from error
 
     def start(self, task: StageTask) -> StageWork:
-        """See `StageKind`."""
         return RecordWork(self, task)
 
 
@@ -208,14 +206,12 @@ class RecordWork(StageWork):
                 self._failing = origin
 
     def finish(self) -> None:
-        """See `StageWork`."""
         self._stage.finish(self._task.now_ms)
         for reason, count in self._kind.counted(self._stage).items():
             if count:
                 self._task.counts[self._task.name, reason] += count
 
     def close_windows(self, origin: Origin) -> None:
-        """See `StageWork`."""
         self._task.before_input(origin)
         try:
             self._kind.close(self._stage, origin.order_ms)

@@ -257,6 +257,5 @@ class ReplaysKind(RecordKind[SqeReplays]):
     compat: Any = None
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> SqeReplays:
-        """See `RecordKind`."""
         del functions, clock_ms
         return SqeReplays(table, expiry_ms=self.expiry_ms, compat=self.compat)

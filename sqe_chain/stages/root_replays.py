@@ -179,6 +179,5 @@ class RootsKind(RecordKind[RootReplays]):
     compat: Any = None
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> RootReplays:
-        """See `RecordKind`."""
         del functions, clock_ms
         return RootReplays(table, compat=self.compat)

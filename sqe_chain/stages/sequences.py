@@ -337,16 +337,13 @@ class SequencesKind(RecordKind[StaleSequences]):
 
     @property
     def traits(self) -> StageTraits:
-        """See `StageKind`."""
         return replace(FILTER, method="drop_stale", order="times", spread=self.scope)
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
-        """See `StageKind`."""
         return tuple(one for one in (self.sequence, self.epoch, self.producer) if one is not None)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        """See `StageKind`."""
         super().check(where, dead_letters=dead_letters)
         if self.malformed == "dead_letter" and not dead_letters:
             raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")

@@ -49,12 +49,10 @@ class TimersKind(RecordKind[FlowTimers]):
 
     @property
     def codec(self) -> Codec[Any]:
-        """See `StageKind`."""
         return self.states
 
     @property
     def traits(self) -> StageTraits:
-        """See `StageKind`."""
         return StageTraits(
             method="aggregate",
             called="aggregate",
@@ -71,11 +69,9 @@ class TimersKind(RecordKind[FlowTimers]):
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
-        """See `StageKind`."""
         return tuple(one for one in (self.fold, self.on_timer, self.beats) if one is not None)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        """See `StageKind`."""
         if self.on_timer is None and self.expire_after_ms is None:
             raise FlowError(f"{where}: an aggregate of this kind needs on_timer= or expire_after_ms=")
         if self.on_timer is not None and not self.fold.takes_context:
@@ -86,8 +82,6 @@ class TimersKind(RecordKind[FlowTimers]):
         super().check(where, dead_letters=dead_letters)
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> FlowTimers:
-        """See `RecordKind`."""
-
         def in_context(declared: DeclaredFunction) -> Callable[..., Any]:
             call, takes_context = declared.function, declared.takes_context
             what = "fold" if declared is self.fold else "on_timer"
@@ -121,15 +115,12 @@ class TimersKind(RecordKind[FlowTimers]):
         return [Given(key, value) for key, value in stage.take_results()]
 
     def advance(self, stage: FlowTimers, to_ms: int) -> None:
-        """See `RecordKind`."""
         stage.advance(to_ms)
 
     def start(self, task: StageTask) -> TimersWork:
-        """See `StageKind`."""
         return TimersWork(self, task)
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
-        """See `StageKind`."""
         found = state_in(row, content, self.states)
         return () if found is None else (StoredState(*found),)
 
@@ -156,7 +147,6 @@ class TimersWork(RecordWork):
             self._break(error)
 
     def tick(self, origin: Origin, clock_ms: int) -> None:
-        """See `StageWork`."""
         if self._broken:
             return
         self._task.before_input(origin)
@@ -172,7 +162,6 @@ class TimersWork(RecordWork):
 
     @property
     def timer_ms(self) -> int | None:
-        """See `StageWork`."""
         found: int | None = self._stage.timer_ms
         return found
 
@@ -183,7 +172,6 @@ class TimersWork(RecordWork):
         self._task.broken(what, error.raised)
 
     def finish(self) -> None:
-        """See `StageWork`."""
         if not self._broken:
             super().finish()
 

@@ -40,7 +40,6 @@ class FlowWindows(WindowedAggregate[Any]):
     changed: dict[tuple[bytes, Span], Record] | None = None
 
     def accept(self, record: Record) -> Verdict:
-        """See `WindowedAggregate`."""
         self.record = record
         return super().accept(record)
 
@@ -70,7 +69,6 @@ class WindowsKind(RecordKind[FlowWindows]):
 
     @property
     def codec(self) -> Codec[Any]:
-        """See `StageKind`."""
         return self.states
 
     @property
@@ -91,11 +89,9 @@ class WindowsKind(RecordKind[FlowWindows]):
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
-        """See `StageKind`."""
         return (self.fold,) if self.beats is None else (self.fold, self.beats)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        """See `StageKind`."""
         if check_windows(self.windows, where, overlap=True).join and self.merge is None:
             raise FlowError(
                 f"{where}: sessions need merge=: a record between two sessions joins their states"
@@ -104,7 +100,6 @@ class WindowsKind(RecordKind[FlowWindows]):
         super().check(where, dead_letters=dead_letters)
 
     def start(self, task: StageTask) -> StageWork:
-        """See `StageKind`."""
         if task.changes:
             return EarlyResults(self, task)
         plain = not (task.reversible or self.fold.takes_context or self.windows.overlap or self.windows.join)
@@ -113,7 +108,6 @@ class WindowsKind(RecordKind[FlowWindows]):
         return RecordWork(self, task)
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> FlowWindows:
-        """See `RecordKind`."""
         call: Callable[..., Any] = guarded(self.fold.function)
 
         def fold_in_context(state: object, value: object) -> object:
@@ -157,11 +151,9 @@ class WindowsKind(RecordKind[FlowWindows]):
         )
 
     def advance(self, stage: FlowWindows, to_ms: int) -> None:
-        """See `RecordKind`."""
         stage.advance(to_ms)
 
     def close(self, stage: FlowWindows, event_ms: int) -> None:
-        """See `RecordKind`."""
         stage.close_all(event_ms)
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
@@ -225,7 +217,6 @@ class EarlyResults(RecordWork):
         self._early: list[tuple[Origin, Any]] = []
 
     def finish(self) -> None:
-        """See `StageWork`."""
         found = (
             (record.unit[4], self._stage.still_open(key, span))
             for (key, span), record in self._stage.changed.items()

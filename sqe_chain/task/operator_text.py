@@ -147,7 +147,6 @@ class _Writer:
         self._nodes: dict[int, Node] = {}
 
     def written(self, node: Node, side: Side) -> Operators | None:
-        """See `operators_after`."""
         first = [child for child in self._flow.children[node.index] if child.side == side]
         if not first:
             return None

@@ -121,7 +121,6 @@ class ReaderPipeline(TablePipeline):
         self.republisher.rewind({("readings.first", number): 0 for number in range(2)})
 
     def feed(self, count: int = 12, robots: int = 5, times: int = 6) -> None:
-        """See `TablePipeline`."""
         if getattr(self, "republisher", None) is None:
             super().feed(count, robots, times)
             return

@@ -162,7 +162,6 @@ class RecordedTransaction:
         self._number = number
 
     def append(self, topic: str, partition: int, value: bytes | None, key: bytes | None = None) -> int:
-        """See `MemoryTransaction.append`."""
         asked = (self._number, topic, partition, value, key)
         found: int = self._trace.record(
             "append in transaction", asked, lambda: self._inner.append(topic, partition, value, key)
@@ -170,7 +169,6 @@ class RecordedTransaction:
         return found
 
     def abort(self) -> None:
-        """See `MemoryTransaction.abort`."""
         self._trace.record("abort", (self._number,), self._inner.abort)
 
 
@@ -183,12 +181,9 @@ class RecordedWriter:
         self._trace = trace
 
     def connect(self, topics: Sequence[str]) -> None:
-        """See `Writer.connect`."""
         self._trace.record("connect", (tuple(topics),), lambda: self._inner.connect(topics))
 
     def write(self, outputs: Sequence[Output]) -> None:
-        """See `Writer.write`."""
-
         def ask() -> None:
             for output in outputs:
                 self._inner.write([output])
@@ -199,11 +194,9 @@ class RecordedWriter:
         self._trace.record("write outputs", (tuple(outputs),), ask)
 
     def flush(self) -> None:
-        """See `Writer.flush`."""
         self._inner.flush()
 
     def close(self) -> None:
-        """See `Writer.close`."""
         self._inner.close()
 
 
@@ -221,13 +214,11 @@ class RecordedLog(MemoryLog):
         self._transactions = 0
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """See `Log`."""
         self.trace.record(
             "create_topic", (topic, partitions), lambda: self._plain.create_topic(topic, partitions)
         )
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """See `Log`."""
         names = tuple(topics)
         found: dict[str, TopicInfo] = self.trace.record(
             "describe", (names,), lambda: self._plain.describe(names)
@@ -235,7 +226,6 @@ class RecordedLog(MemoryLog):
         return found
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """See `Log`."""
         names = tuple(topics)
         found: dict[str, bytes] = self.trace.record(
             "topic_ids", (names,), lambda: self._plain.topic_ids(names)
@@ -243,17 +233,14 @@ class RecordedLog(MemoryLog):
         return found
 
     def delete_topic(self, topic: str) -> None:
-        """See `Log`."""
         self.trace.record("delete_topic", (topic,), lambda: self._plain.delete_topic(topic))
 
     def delete_group(self, group: str) -> None:
-        """See `Log`."""
         self.trace.record("delete_group", (group,), lambda: self._plain.forget(group))
 
     forget = delete_group
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """See `Log`."""
         tps = tuple(partitions)
         found: dict[TopicPartition, Bounds] = self.trace.record(
             "bounds", (tps,), lambda: self._plain.bounds(tps)
@@ -272,7 +259,6 @@ class RecordedLog(MemoryLog):
         yield from blocks
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
-        """See `Log`."""
         tps = tuple(partitions)
         found: dict[TopicPartition, Commit] = self.trace.record(
             "committed", (group, tps), lambda: self._plain.committed(group, tps)
@@ -280,11 +266,9 @@ class RecordedLog(MemoryLog):
         return found
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        """See `Log`."""
         self.trace.record("commit", (group, dict(commits)), lambda: self._plain.commit(group, commits))
 
     def writer(self) -> Any:
-        """See `Log`."""
         return RecordedWriter(self._plain, self.trace)
 
     def append(
@@ -308,16 +292,13 @@ class RecordedLog(MemoryLog):
         return found
 
     def transaction(self) -> Any:
-        """See `MemoryLog`."""
         self._transactions += 1
         return RecordedTransaction(self._plain.transaction(), self.trace, self._transactions)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """See `MemoryLog`."""
         self.trace.record("grow", (topic, partitions), lambda: self._plain.grow(topic, partitions))
 
     def recreate(self, topic: str, partitions: int | None = None, *, keep_commits: bool = False) -> None:
-        """See `MemoryLog`."""
         if keep_commits:
             self.trace.cut = self.trace.cut or "commits of a deleted topic were kept"
         self.trace.record(
@@ -372,11 +353,9 @@ class RecordedSimulation(Simulation):
     """A simulation that records what is asked of stores and broker."""
 
     def new_log(self, name: str) -> RecordedLog:
-        """See `SimulatedSystem`."""
         return RecordedLog(name)
 
     def new_store(self, name: str, rows: int) -> RecordedStore:
-        """See `SimulatedSystem`."""
         return RecordedStore(name, rows)
 
 

@@ -52,7 +52,6 @@ class Careless(MemoryStore):
     """Compares nothing when it writes."""
 
     def write(self, flow: str, stage: str, part: int, before: Any, *rest: Any) -> Header | None:
-        """See `StateStore`."""
         del before
         return super().write(flow, stage, part, self.headers(flow, stage, [part])[0], *rest)
 

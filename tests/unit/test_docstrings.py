@@ -1,9 +1,12 @@
-"""Examples in docstrings do what they say."""
+"""Every public method says what it does, or inherits who says it; examples in docstrings do what they say."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,3 +43,22 @@ def test_examples_run(name: str) -> None:
     result = doctest.testmod(module, extraglobs={"message": MESSAGE, "ReplayFilter": ReplayFilter})
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_public_methods_have_or_inherit_a_docstring() -> None:
+    assert [method for name in _modules() for method in _undocumented(name)] == []
+
+
+def _modules() -> Iterator[str]:
+    for module in pkgutil.walk_packages(sqe_chain.__path__, "sqe_chain."):
+        if module.name.rpartition(".")[2] != "__main__" and "._proto" not in module.name:
+            yield module.name
+
+
+def _undocumented(name: str) -> Iterator[str]:
+    for cls in vars(importlib.import_module(name)).values():
+        if inspect.isclass(cls) and cls.__module__ == name and not cls.__name__.startswith("_"):
+            for method, found in vars(cls).items():
+                ours = inspect.isfunction(found) or isinstance(found, classmethod | staticmethod | property)
+                if ours and not method.startswith("_") and not inspect.getdoc(getattr(cls, method)):
+                    yield f"{name}.{cls.__qualname__}.{method}"

@@ -182,7 +182,6 @@ class TableDirectory(ParquetStorage):
                 return None
 
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
-        """See `Storage`."""
         system, root = self._files()
         with self._mapped():
             found = system.get_file_info([f"{root}{one.path}" for one in files])
@@ -259,7 +258,6 @@ class TableDirectory(ParquetStorage):
         return gone
 
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
-        """See `ParquetStorage`."""
         files, root = self._files()
         with self._mapped():
             try:

@@ -124,7 +124,6 @@ class MemoryTable(ParquetStorage):
         ]
 
     def snapshot(self) -> MemorySnapshot | None:
-        """See `Storage`."""
         return self._data.content.newest
 
     def snapshot_again(self) -> MemorySnapshot | None:
@@ -170,7 +169,6 @@ class MemoryTable(ParquetStorage):
             return None
 
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
-        """See `Storage`."""
         stored = self._data.content.files
         return [one.path for one in files if len(stored.get(one.path, (b"", 0.0))[0]) != one.size]
 
@@ -184,7 +182,6 @@ class MemoryTable(ParquetStorage):
         what: str,
         same_rows: bool = True,
     ) -> None:
-        """See `ParquetStorage`."""
         del same_rows  # nobody follows a log
         data = self._data
         with data.lock:
@@ -226,7 +223,6 @@ class MemoryTable(ParquetStorage):
             return gone
 
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
-        """See `ParquetStorage`."""
         found = self._data.content.files.get(path)
         if found is None:
             raise FileNotFoundError(path)

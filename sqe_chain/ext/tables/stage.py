@@ -81,13 +81,11 @@ class IngestKind(StageKind):
         return TableSink(storage, self.schema, self.table, self.version, self.replaces)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        """See `StageKind`."""
         del dead_letters
         if type(self.max_row_bytes) is not int or self.max_row_bytes < 1:
             raise FlowError(f"{where}: max_row_bytes={self.max_row_bytes!r}; a whole number, 1 or more")
 
     def start(self, task: StageTask) -> Ingest:
-        """See `StageKind`."""
         from sqe_chain.ext.tables.memtable import Memtable  # noqa: PLC0415 - needs pyarrow
         from sqe_chain.ext.tables.storage import packing_at  # noqa: PLC0415 - needs pyarrow
 

@@ -42,11 +42,9 @@ class StandingClock(SteppingClock):
     """A clock that stands still: what depends on it is equal in all runs. Who wants time to pass lets it jump."""
 
     def now_ms(self) -> int:
-        """See `Clock.now_ms`."""
         return self.now
 
     def wait(self, milliseconds: int) -> bool:
-        """See `Clock.wait`."""
         del milliseconds
         self.waits += 1
         return self.waits >= _MOST_WAITS
@@ -66,22 +64,18 @@ class PointScript(FaultScript):
     _step: int = 0
 
     def step(self, number: int, when: When) -> None:
-        """See `Observer.step`."""
         self._step = number if when == "before" else 0
         FaultScript.step(self, number, when)
 
     def before(self, of: Port, *, write: bool = False) -> None:
-        """See `FaultScript`."""
         self._pass("before", of, write=write)
         FaultScript.before(self, of, write=write)
 
     def after(self, of: Port, *, write: bool = False) -> None:
-        """See `FaultScript`."""
         self._pass("after", of, write=write)
         FaultScript.after(self, of, write=write)
 
     def write(self, what: str) -> int:
-        """See `FaultScript`."""
         passed = self.points["before"]
         passed[-1] = replace(passed[-1], name=what)
         return FaultScript.write(self, what)
@@ -230,7 +224,6 @@ class _Run:
         self._service.script.watch = self._audit.on_write
 
     def run(self) -> Trial:
-        """See `Bench.run`."""
         trial, schedule = self._trial, self._schedule
         try:
             for half in range(HALVES):

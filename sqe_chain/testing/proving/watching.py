@@ -145,16 +145,13 @@ class WatchedContext(Context):
             getattr(self._real, name)(*arguments)
 
     def delete_state(self) -> None:
-        """See `Context`."""
         self.state_deleted = True
         self._do("delete_state")
 
     def set_timer(self, at_ms: int, name: str = "", clock: Clock = "event") -> None:
-        """See `Context`."""
         self._do("set_timer", at_ms, name, clock)
 
     def delete_timer(self, name: str = "", clock: Clock = "event") -> None:
-        """See `Context`."""
         self._do("delete_timer", name, clock)
 
 

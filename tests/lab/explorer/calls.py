@@ -100,31 +100,25 @@ class AskingStore(MemoryStore):
         self._whole_reads = whole_reads
 
     def home(self, flow: str) -> tuple[Home | None, int]:
-        """See `StateStore.home`."""
         return self._ask(Call.of(self._place, "home", flow))  # type: ignore[no-any-return]
 
     def set_home(
         self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
     ) -> Home | None:
-        """See `StateStore.set_home`."""
         return self._ask(Call.of(self._place, "set_home", flow, before, after, plan, drop_below))  # type: ignore[no-any-return]
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
-        """See `StateStore.beat`."""
         return self._ask(Call.of(self._place, "beat", flow, epoch, run_id))  # type: ignore[no-any-return]
 
     def plan(self, flow: str, number: int) -> bytes | None:
-        """See `StateStore.plan`."""
         return self._ask(Call.of(self._place, "plan", flow, number))  # type: ignore[no-any-return]
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`."""
         return list(self._ask(Call.of(self._place, "headers", flow, stage, tuple(parts))))
 
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        """See `StateStore.read`."""
         args = flow, stage, part, tuple(keys)
         if self._whole_reads:
             before, rows, after = self._ask(Call.of(self._place, "read", *args))
@@ -144,20 +138,16 @@ class AskingStore(MemoryStore):
         rows: Rows,
         views: Views | None = None,
     ) -> Header | None:
-        """See `StateStore.write`."""
         args = flow, stage, part, before, after, tuple(rows), views
         return self._ask(Call.of(self._place, "write", *args))  # type: ignore[no-any-return]
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        """See `StateStore.scan`."""
         yield from self._ask(Call.of(self._place, "scan", flow, stage, part))
 
     def locations(self, flow: str) -> Locations | None:
-        """See `StateStore.locations`."""
         return self._ask(Call.of(self._place, "locations", flow))  # type: ignore[no-any-return]
 
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        """See `StateStore.set_locations`."""
         return self._ask(Call.of(self._place, "set_locations", flow, after))  # type: ignore[no-any-return]
 
 
@@ -171,7 +161,6 @@ class AskingWriter:
         """See `Writer.connect`: the topics never change."""
 
     def write(self, outputs: Sequence[Output]) -> None:
-        """See `Writer.write`."""
         for output in outputs:
             self._ask(Call.of(BROKER, "publish", output[0], output))
 
@@ -195,51 +184,39 @@ class AskingLog:
         self._ask = ask
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """See `Log.describe`."""
         return self._inner.describe(topics)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """See `Log.topic_ids`."""
         return self._inner.topic_ids(topics)
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """See `Log.create_topic`."""
         raise NotImplementedError("no service creates topics")
 
     def delete_topic(self, topic: str) -> None:
-        """See `Log.delete_topic`."""
         raise NotImplementedError("no service deletes topics")
 
     def delete_group(self, group: str) -> None:
-        """See `Log.delete_group`."""
         raise NotImplementedError("no service deletes groups")
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """See `Log.bounds`."""
         return self._inner.bounds(partitions)
 
     def read(self, read_range: Range) -> Iterator[Sequence[Message]]:
-        """See `Log.read`."""
         return self._inner.read(read_range)
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-        """See `Log.read_all`."""
         return self._inner.read_all(ranges)
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
-        """See `Log.committed`."""
         return dict(self._ask(Call.of(BROKER, "committed", group, tuple(sorted(partitions)))))
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        """See `Log.commit`."""
         self._ask(Call.of(BROKER, "commit", group, dict(commits)))
 
     def writer(self) -> AskingWriter:
-        """See `Log.writer`."""
         return AskingWriter(self._ask)
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """See `Log.offsets_at`."""
         return self._inner.offsets_at(partitions, timestamp_ms)

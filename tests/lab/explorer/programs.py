@@ -66,7 +66,6 @@ class Rebuilding:
     resume: bool = False
 
     def step(self, outside: Outside, _state: Any) -> Any:
-        """See `Program.step`."""
         Rebuild(outside.env, outside.engine, resume=self.resume).run()
 
 
@@ -85,5 +84,4 @@ class Importing:
     """``sqe-chain state import``."""
 
     def step(self, outside: Outside, _state: Any) -> Any:
-        """See `Program.step`."""
         import_states(outside.env, outside.ask(Call.of(FILE, "load", EXPORT)) or ())

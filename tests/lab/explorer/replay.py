@@ -254,8 +254,6 @@ class PartwiseEngine(InProcessEngine):
         self._replay = replay
 
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:
-        """See `Engine.process`."""
-
         def restore(data: bytes) -> Report:
             report, self._job, self._outputs, self._states = pickle.loads(data)  # noqa: S301 - our own
             return report  # type: ignore[no-any-return]
@@ -266,11 +264,9 @@ class PartwiseEngine(InProcessEngine):
         return self._replay.part("process", partial(super().process, job, portions), restore, keep)
 
     def publish(self) -> None:
-        """See `Engine.publish`."""
         self._replay.part("publish", super().publish, pickle.loads, pickle.dumps)
 
     def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
-        """See `Engine.persist`."""
         write = partial(super().persist, level, plan_id, before)
         rows: int = self._replay.part("persist", write, pickle.loads, pickle.dumps)
         return rows
@@ -286,11 +282,9 @@ class PartwiseAggregation(Aggregation):
         self._replay = replay
 
     def start(self) -> StartResult:
-        """See `Aggregation.start`."""
         return self._replay.part("start", super().start, self._restore, self._keep)
 
     def batch(self, *, at_end: bool = False) -> BatchResult:
-        """See `Aggregation.batch`."""
         return self._replay.part("batch", partial(super().batch, at_end=at_end), self._restore, self._keep)
 
     def _keep(self, result: object) -> bytes:

@@ -92,15 +92,12 @@ class OwnCodec(Codec[OwnText]):
 
     @classmethod
     def takes(cls, python_type: type) -> bool:
-        """See `Codec`."""
         return python_type is OwnText
 
     def encode(self, value: OwnText) -> bytes:
-        """See `Codec`."""
         return OWN_MARK + value.value.encode()
 
     def decode(self, data: bytes) -> OwnText:
-        """See `Codec`."""
         if not data.startswith(OWN_MARK):
             raise ValueError("no text of these worlds")
         return OwnText(data[len(OWN_MARK) :].decode())

@@ -36,14 +36,12 @@ class FolderStore:
         return []
 
     def home(self, flow: str) -> tuple[Home | None, int]:
-        """See `StateStore`."""
         found, beat, _ = self._load_home(flow)
         return found, beat
 
     def set_home(
         self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
     ) -> Home | None:
-        """See `StateStore`."""
         with self._locked():
             found, beat, plans = self._load_home(flow)
             if found != before:
@@ -55,7 +53,6 @@ class FolderStore:
             return after
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
-        """See `StateStore`."""
         with self._locked():
             found, beat, plans = self._load_home(flow)
             if found is None or not run_id or (found.epoch, found.run_id) != (epoch, run_id):
@@ -64,15 +61,12 @@ class FolderStore:
             return True
 
     def plan(self, flow: str, number: int) -> bytes | None:
-        """See `StateStore`."""
         return self._load_home(flow)[2].get(number)
 
     def flows(self) -> list[str]:
-        """See `StateStore`."""
         return sorted(path.parent.name for path in self._folder.glob("*/home"))
 
     def forget(self, flow: str, before: Home) -> Home | None:
-        """See `StateStore`."""
         with self._locked():
             found = self._load_home(flow)[0]
             if found != before:
@@ -81,7 +75,6 @@ class FolderStore:
             return None
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
-        """See `StateStore`."""
         with self._locked():
             found, _ = self._load_cell(flow, stage, part)
             if found != before:
@@ -90,7 +83,6 @@ class FolderStore:
             return None
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore`."""
         return [self._load_cell(flow, stage, part)[0] for part in parts]
 
     def read(
@@ -110,7 +102,6 @@ class FolderStore:
         rows: Rows,
         views: Views | None = None,
     ) -> Header | None:
-        """See `StateStore`."""
         with self._locked():
             header, standing = self._load_cell(flow, stage, part)
             if header != before:
@@ -121,17 +112,14 @@ class FolderStore:
             return after
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        """See `StateStore`."""
         yield from self._load_cell(flow, stage, part)[1].items()
 
     def locations(self, flow: str) -> Locations | None:
-        """See `StateStore`."""
         epoch, number, stages = self._load(self._locations(flow)) or (0, 0, {})
         places = {stage: Location(*place) for stage, place in stages.items()}
         return Locations(epoch, number, places) if places else None
 
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        """See `StateStore`."""
         if not after.stages:
             raise ValueError("locations of no stage")
         with self._locked():
@@ -143,7 +131,6 @@ class FolderStore:
             return after
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
-        """See `StateStore`."""
         with self._locked():
             found = self.locations(flow)
             if found is None or found.age != before.age:

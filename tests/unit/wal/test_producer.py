@@ -151,7 +151,6 @@ class ReadFiles(MemoryFiles):
     reads = 0
 
     def read(self, name: str, at: int, size: int) -> bytes:
-        """See `Files.read`."""
         self.reads += name.endswith(".wal")
         return super().read(name, at, size)
 
