@@ -82,7 +82,8 @@ test-servers:
 	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) --suite $(SUITE) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
 
 .PHONY: test-fast
-test-fast: python lint  ## lint, types, fast tests: no JVM, no network, less than a minute
+test-fast: python  ## ruff, mypy, fast tests: no JVM, no network, less than a minute
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-ruff lint-mypy
 	@$(STAGE) "fast tests" $(PYTEST) $(UNIT) --suite fast $(ARGS)
 
 .PHONY: durations

@@ -7,7 +7,7 @@
 - ``for at in points("crashes of an import")`` instead of `itertools.count()`: `make test` takes one in six, at changing distances;
   ``for at in some("kills", EVENTS)`` instead of ``for at in EVENTS`` does the same.
 
-`make test-fast` runs what `make test` runs and is no test of the test tools, where no case took so long as `SLOW_S` when
+`make test-fast` runs `AT_MOST_WHEN_FAST` cases of each test that needs no servers and is no test of the test tools, if no case took so long as `SLOW_S` when
 `make durations` measured it last. A test that has not been measured yet is fast.
 """
 
@@ -32,6 +32,9 @@ SLOW_S: Final = 0.02
 BUDGET_S: Final = 1.0
 """So much time of a processor the cases of one test may take together in `make test`."""
 AT_LEAST: Final = 2
+CASE_S: Final = 0.01
+"""What each case takes at least, with what pytest does for it."""
+AT_MOST_WHEN_FAST: Final = 3
 WITHOUT_SERVERS: Final = ("tests/unit/", "tests/protocol/")
 TOOLS: Final = "tests/unit/testing/"
 """Tests of the test tools."""
@@ -84,14 +87,15 @@ def left_out(items: list[pytest.Item]) -> set[pytest.Item]:
         if mark is not None:
             family = mark.kwargs.get("of") or function_of(item.nodeid)
             counts[family] = mark.args[0]
-        elif item.nodeid.startswith(WITHOUT_SERVERS) and seconds_of(item.nodeid) >= SLOW_S:
+        elif item.nodeid.startswith(WITHOUT_SERVERS):
             family = function_of(item.nodeid)
-            counts[family] = max(AT_LEAST, int(BUDGET_S / seconds_of(item.nodeid)))
+            counts[family] = max(AT_LEAST, int(BUDGET_S / max(CASE_S, seconds_of(item.nodeid))))
         else:
             continue
         families[family].append(item)
+    most = AT_MOST_WHEN_FAST if _suite == FAST else len(items)
     for family, members in families.items():
-        kept = cases_that_differ([item.nodeid for item in members], counts[family])
+        kept = cases_that_differ([item.nodeid for item in members], min(most, counts[family]))
         without.update(item for item in members if item.nodeid not in kept)
     if _suite == FAST:
         without.update(item for item in items if not is_fast(item.nodeid))

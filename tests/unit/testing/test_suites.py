@@ -85,10 +85,11 @@ def test_of_a_test_that_takes_long_so_many_cases_run_as_fit_into_its_time() -> N
 def test_the_fast_suite_leaves_out_what_took_long_and_the_tests_of_the_tools() -> None:
     items = [
         Item("tests/unit/a.py::test_slow[1]"),
-        *(Item(f"tests/unit/a.py::test_many[{number}]", pytest.mark.few(1)) for number in range(3)),
+        *(Item(f"tests/unit/a.py::test_many[{number}]") for number in range(9)),
+        *(Item(f"tests/unit/a.py::test_few[{number}]", pytest.mark.few(1)) for number in range(3)),
         Item("tests/unit/testing/test_simulator.py::test_one"),
     ]
-    assert ran("fast", items) == ["test_many[0]"]
+    assert ran("fast", items) == ["test_many[0]", "test_many[1]", "test_many[2]", "test_few[0]"]
 
 
 def test_what_is_fast_comes_first_and_then_the_files_with_the_longest_tests() -> None:
