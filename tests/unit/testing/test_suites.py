@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.lab.mutants.past import MUTANTS as PAST
 from tests.support import suites
 from tests.support.suites import cases_that_differ, left_out, ordered, points, run_suite, some
 
@@ -121,3 +123,15 @@ def test_loops_take_one_point_in_six_and_always_the_same_ones_at_changing_distan
     everything = [*range(40)]
     assert some("a loop", everything) == [at for at in taken if at < 40]
     assert len(some("a loop", [1])) == 1
+
+
+def test_each_defect_of_the_past_has_a_test_that_every_commit_runs() -> None:
+    tests = Path(__file__).resolve().parents[2]
+    rows = re.findall(r"^\| (.+) \| `(.+)::(.+)` \|$", (tests / "README.md").read_text(), re.MULTILINE)
+    assert {defect for defect, _, _ in rows} >= {mutant.name for mutant in PAST}
+    for _, file, name in rows:
+        text = (tests / file).read_text()
+        marks = re.search(rf"((?:^@.*\n(?:[ )].*\n)*)*)^def {name}\(", text, re.MULTILINE)
+        assert marks is not None, f"{file} has no {name}"
+        assert "mark.release" not in marks[1], name
+        assert "pytestmark = pytest.mark.release" not in text, name
