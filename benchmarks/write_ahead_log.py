@@ -30,7 +30,7 @@ from rich.table import Table
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.ext.wal import DurableProducer, LocalFiles, Record, WriteAheadLog
-from sqe_chain.ext.wal.reader import Reader
+from sqe_chain.ext.wal.segment import Reader
 from sqe_chain.ext.wal.segment import SUFFIX
 
 VALUE_BYTES: Final = 1_000

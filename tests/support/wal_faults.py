@@ -168,13 +168,10 @@ class Source:
         """Append a group."""
         numbers = list(range(self.sent, self.sent + count))
         self.sent += count
-        partitions = [log.partition_of(key_of(number), 0) for number in numbers]
-        frames = [
-            log.frame(Record(b"%d" % number, key_of(number), timestamp_ms=number), partition)
-            for number, partition in zip(numbers, partitions, strict=True)
-        ]
+        records = [Record(b"%d" % number, key_of(number), timestamp_ms=number) for number in numbers]
+        framed = log.framed(records, iter(()))
         try:
-            log.append_frames(frames, partitions)
+            log.append_frames(framed.pieces, framed.partitions)
         except LogUnwritable:
             self.refused += numbers
         else:

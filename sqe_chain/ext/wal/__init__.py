@@ -5,13 +5,12 @@ docs/write-ahead-log.md shows how to use it, and where its guarantee ends. Needs
 
 from sqe_chain.ext.wal.files import Files, LocalFiles
 from sqe_chain.ext.wal.group import Pending, Receipt
-from sqe_chain.ext.wal.limits import Limits
 from sqe_chain.ext.wal.log import WriteAheadLog
 from sqe_chain.ext.wal.memory_files import MemoryFiles
-from sqe_chain.ext.wal.numbers import epoch_of, log_of, sequence_of
 from sqe_chain.ext.wal.producer import DurableProducer, Status
-from sqe_chain.ext.wal.publisher import Publisher
+from sqe_chain.ext.wal.publisher import Publisher, epoch_of, log_of, sequence_of
 from sqe_chain.ext.wal.record import Entry, Record
+from sqe_chain.ext.wal.tail import Limits
 
 __all__ = [
     "DurableProducer",

@@ -9,9 +9,47 @@ from threading import Condition, Lock, Thread
 from typing import Final
 
 from sqe_chain.errors import ChainError
-from sqe_chain.ext.wal.ages import Ages
 from sqe_chain.ext.wal.log import WriteAheadLog
 from sqe_chain.ext.wal.publisher import Publisher
+
+_MOST: Final = 512
+_TOGETHER_S: Final = 0.1
+
+
+class Ages:
+    """When records were appended, in spans of offsets. Plain: the time is an argument.
+
+    >>> ages = Ages()
+    >>> ages.appended(end=10, now_s=100.0)
+    >>> ages.appended(end=25, now_s=160.0)
+    >>> ages.oldest_s(position=4, now_s=170.0), ages.oldest_s(position=10, now_s=170.0), ages.oldest_s(position=25, now_s=170.0)
+    (70.0, 10.0, 0.0)
+    """
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, float]] = []
+
+    def appended(self, end: int, now_s: float) -> None:
+        """Note that everything before an offset was appended by now: seconds of a clock that does not go back."""
+        spans = self._spans
+        if spans and end <= spans[-1][0]:
+            return
+        if spans and now_s - spans[-1][1] < _TOGETHER_S:
+            spans[-1] = end, spans[-1][1]
+            return
+        spans.append((end, now_s))
+        if len(spans) > _MOST:
+            # Two become one, as old as the older: then a record may seem older than it is, never younger.
+            self._spans = [(spans[at + 1][0], spans[at][1]) for at in range(0, len(spans) - 1, 2)]
+            if len(spans) % 2:
+                self._spans.append(spans[-1])
+
+    def oldest_s(self, position: int, now_s: float) -> float:
+        """How long the record at an offset has waited, in seconds; 0: there is none."""
+        while self._spans and self._spans[0][0] <= position:
+            del self._spans[0]
+        return max(0.0, now_s - self._spans[0][1]) if self._spans else 0.0
+
 
 _LOGGER: Final = logging.getLogger("sqe_chain.ext.wal")
 _SAVE_EVERY_S: Final = 1.0
@@ -34,7 +72,7 @@ class Background:
 
     def __init__(self, log: WriteAheadLog, publisher: Publisher) -> None:
         self._log, self._publisher = log, publisher
-        self._on_freed: Callable[[], None] = _nothing
+        self._on_freed: Callable[[], None] = lambda: None
         self._lock = Lock()
         self._changed = Condition(self._lock)
         self._idle = False
@@ -47,11 +85,7 @@ class Background:
         self._thread = Thread(target=self._run, name="sqe-chain wal publish", daemon=True)
 
     def start(self, *, on_freed: Callable[[], None]) -> None:
-        """Start the thread.
-
-        Args:
-            on_freed: called after segments were deleted.
-        """
+        """Start the thread; `on_freed` is called after segments were deleted."""
         self._on_freed = on_freed
         self._thread.start()
 
@@ -138,11 +172,8 @@ class Background:
                 self._changed.wait(left)
 
     def _failed(self, error: Exception) -> None:
-        found = (
-            error
-            if isinstance(error, ChainError)
-            else ChainError(f"Publishing failed: {type(error).__name__}: {error}")
-        )
+        named = ChainError(f"Publishing failed: {type(error).__name__}: {error}")
+        found = error if isinstance(error, ChainError) else named
         if self.error is None or str(self.error) != str(found):
             _LOGGER.warning("Records wait in the write-ahead log: %s", found)
         self.error = found
@@ -151,7 +182,3 @@ class Background:
         if self.error is not None:
             _LOGGER.info("The write-ahead log in %s is published again", self._log.files.where)
             self.error = None
-
-
-def _nothing() -> None:
-    """Nobody wants to know."""

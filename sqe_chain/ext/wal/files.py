@@ -9,11 +9,13 @@ import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from sqe_chain.errors import LogLocked, LogUnwritable
 
 _LOCK = "lock"
+TEMPORARY: Final = ".new"
+"""End of the names of files that are not complete yet; they are removed when a log is opened."""
 
 
 class Files(Protocol):
@@ -210,14 +212,24 @@ class LocalFiles:
             written += os.pwrite(descriptor, memoryview(data)[written:], at + written)
 
 
-def unwritable(files: Files, doing: str, error: OSError) -> LogUnwritable:
-    """The error for what the operating system refused.
+def write_whole(files: Files, name: str, content: bytes) -> None:
+    """Write a file that is there as a whole, or not at all (or as before), whatever happens.
 
-    Args:
-        files: the directory.
-        doing: what was refused: "opened".
-        error: what it said.
+    Raises:
+        OSError: the disk is full or fails.
     """
+    temporary = name + TEMPORARY
+    if temporary in files.names():  # of an attempt that failed
+        files.remove(temporary)
+    files.create(temporary)
+    files.write(temporary, 0, content)
+    files.sync(temporary)
+    files.rename(temporary, name)
+    files.sync_directory()
+
+
+def unwritable(files: Files, doing: str, error: OSError) -> LogUnwritable:
+    """The error for what the operating system refused, such as to be "opened"."""
     return LogUnwritable(
         f"The write-ahead log in {files.where} cannot be {doing}: {error.strerror or error} ({type(error).__name__}, errno "
         f"{error.errno}). Is the disk full or failing, and may this process write there? What was acknowledged before is safe; "

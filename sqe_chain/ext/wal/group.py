@@ -69,15 +69,7 @@ class Group:
         return first + len(last.partitions)
 
     def add(self, framed: Frames, size: int) -> int:
-        """Add records.
-
-        Args:
-            framed: the records.
-            size: bytes that they may take in the log.
-
-        Returns:
-            The number of the first one among all.
-        """
+        """Add records that may take so many bytes in the log; returns the number of the first one among all."""
         first = self.count
         self.parts.append((first, framed))
         self.size += framed.size

@@ -296,8 +296,7 @@ class GroupCommit:
         with self._lock:
             self._closing = True
             self._changed.notify()
-            self._room.notify_all()
-            futures, self._room_futures = self._room_futures, {}
+            futures = self._take_room_futures()
         wake(futures)
         self._thread.join()
         with self._writing:  # a caller may be writing

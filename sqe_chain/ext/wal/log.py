@@ -24,6 +24,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from threading import Lock
 from types import TracebackType
 from typing import Final, Self
@@ -31,14 +32,11 @@ from typing import Final, Self
 from sqe_chain.envelope.partitioner import Partitioner
 from sqe_chain.errors import ConfigurationError, LogClosed, LogFull, RecordTooLarge
 from sqe_chain.ext.wal.files import Files, unwritable
-from sqe_chain.ext.wal.identity import ID_LENGTH, Identity
-from sqe_chain.ext.wal.limits import MIB, Limits
-from sqe_chain.ext.wal.position import write_position
-from sqe_chain.ext.wal.reader import Reader
-from sqe_chain.ext.wal.record import Entry, Frames, Record, encode, encode_all
+from sqe_chain.ext.wal.notes import ID_LENGTH, Identity, write_position
+from sqe_chain.ext.wal.record import Entry, Frames, Record, encode_all
 from sqe_chain.ext.wal.recovery import recover
-from sqe_chain.ext.wal.segment import Segment
-from sqe_chain.ext.wal.tail import Appended, Tail
+from sqe_chain.ext.wal.segment import Reader, Segment
+from sqe_chain.ext.wal.tail import MIB, Appended, Limits, Tail
 
 DEFAULT: Final = Limits()
 
@@ -107,11 +105,8 @@ class WriteAheadLog:
         except BaseException:
             files.unlock()
             raise
-        self._identity, self._saved, self._published = (
-            found.identity,
-            found.position,
-            found.position.published,
-        )
+        self._identity, self._saved = found.identity, found.position
+        self._published = found.position.published
 
     # What it holds.
 
@@ -166,46 +161,28 @@ class WriteAheadLog:
         Raises:
             RecordTooLarge, LogFull, LogUnwritable, LogClosed: it is not acknowledged.
         """
-        partition = self.partition_of(record.key, self.end)
-        return self.append_frames([self.frame(record, partition)], [partition]).first
-
-    def frame(self, record: Record, partition: int) -> bytes:
-        """The bytes of a record.
-
-        Raises:
-            RecordTooLarge: they are more than `max_record_bytes`.
-        """
-        frame = encode(record, partition)
-        if len(frame) > self.limits.max_record_bytes:
-            raise self._too_large(len(frame))
-        return frame
+        framed = self.framed((record,), count(self.end))
+        return self.append_frames(framed.pieces, framed.partitions).first
 
     def framed(self, records: Sequence[Record], numbers: Iterator[int]) -> Frames:
-        """Frames and partitions of records.
-
-        Args:
-            records: the records.
-            numbers: spread records without a key.
+        """Frames and partitions of records; `numbers` spread those without a key.
 
         Raises:
-            RecordTooLarge: as `frame`.
+            RecordTooLarge: one has more than `max_record_bytes`.
         """
         found, largest = encode_all(records, self.partitions, self._partitioner, numbers)
         if largest > self.limits.max_record_bytes:
-            raise self._too_large(largest)
+            raise RecordTooLarge(
+                f"A record for {self.topic} takes {largest:,} bytes, the write-ahead log in {self.files.where} accepts "
+                f"{self.limits.max_record_bytes:,}: send less at once, or raise max_record_bytes here and max.message.bytes of the topic"
+            ).at(self.topic)
         return found
-
-    def _too_large(self, size: int) -> RecordTooLarge:
-        return RecordTooLarge(
-            f"A record for {self.topic} takes {size:,} bytes, the write-ahead log in {self.files.where} accepts "
-            f"{self.limits.max_record_bytes:,}: send less at once, or raise max_record_bytes here and max.message.bytes of the topic"
-        ).at(self.topic)
 
     def append_frames(self, frames: Sequence[bytes], partitions: Sequence[int]) -> Appended:
         """Append a group of records with one write and one sync: all of them, or none.
 
         Args:
-            frames: from `frame`, at least one; in any number of pieces.
+            frames: from `framed`, at least one; in any number of pieces.
             partitions: of each record.
 
         Raises:

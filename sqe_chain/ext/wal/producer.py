@@ -25,10 +25,10 @@ from sqe_chain.ext.wal.background import Background
 from sqe_chain.ext.wal.files import Files, LocalFiles
 from sqe_chain.ext.wal.group import Pending, Receipt
 from sqe_chain.ext.wal.group_commit import GroupCommit
-from sqe_chain.ext.wal.limits import Limits
 from sqe_chain.ext.wal.log import DEFAULT, WriteAheadLog, now_ms
 from sqe_chain.ext.wal.publisher import Publisher
 from sqe_chain.ext.wal.record import Record
+from sqe_chain.ext.wal.tail import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

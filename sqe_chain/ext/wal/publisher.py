@@ -1,5 +1,11 @@
 """Publishes the records of a log to Kafka, in their order. A plain object; `DurableProducer` runs it in the background.
 
+Each published record has three headers, as text: `sqe-wal-log`, the id of the log in hexadecimal; `sqe-wal-epoch` and
+`sqe-wal-sequence`, decimal. Within a partition of the topic, the numbers of each log rise: epochs never fall, sequence
+numbers rise by one. A record that is published again has the numbers that it had before. So it is dropped by
+
+    stream.drop_stale("once", sequence=sequence_of, epoch=epoch_of, producer=log_of)
+
 >>> from sqe_chain.adapters.memory import MemoryLog
 >>> from sqe_chain.ext.wal import MemoryFiles, Publisher, Record, WriteAheadLog
 >>> broker, log = MemoryLog("publisher-example"), WriteAheadLog(MemoryFiles(), "robot.raw", 1)
@@ -15,17 +21,84 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sqe_chain.errors import ConfigurationError, OutputTooLarge, PartitionsMismatch
 from sqe_chain.ext.wal.files import unwritable
-from sqe_chain.ext.wal.limits import MIB
 from sqe_chain.ext.wal.log import WriteAheadLog
-from sqe_chain.ext.wal.numbers import numbered
-from sqe_chain.ext.wal.reader import Reader
+from sqe_chain.ext.wal.record import Entry
+from sqe_chain.ext.wal.segment import Reader
+from sqe_chain.ext.wal.tail import MIB
+from sqe_chain.ports import Headers, Output
 
 if TYPE_CHECKING:
     from sqe_chain.ports import Log, Output, Writer
+
+
+LOG_HEADER: Final = "sqe-wal-log"
+EPOCH_HEADER: Final = "sqe-wal-epoch"
+SEQUENCE_HEADER: Final = "sqe-wal-sequence"
+_LONGEST: Final = 20
+
+
+class WithHeaders(Protocol):
+    """What has the headers of a message: the context of a flow's functions, or a `Record` of a filter."""
+
+    @property
+    def headers(self) -> Headers | None:
+        """The headers."""
+
+
+def sequence_of(value: object, context: WithHeaders) -> int | None:
+    """The sequence number of a message; None if it has none: it did not come through a write-ahead log.
+
+    For `drop_stale(sequence=sequence_of)`.
+    """
+    del value
+    return _number(context.headers, SEQUENCE_HEADER)
+
+
+def epoch_of(value: object, context: WithHeaders) -> int | None:
+    """The epoch of a message; None if it has none. For `drop_stale(epoch=epoch_of)`."""
+    del value
+    return _number(context.headers, EPOCH_HEADER)
+
+
+def log_of(value: object, context: WithHeaders) -> str | None:
+    """The id of the log that a message came from; None if it has none. For `drop_stale(producer=log_of)`."""
+    del value
+    found = _last(context.headers, LOG_HEADER)
+    return None if found is None else found.decode("ascii")
+
+
+def numbered(topic: str, log_id: str, entry: Entry) -> Output:
+    """A record as it is published, with the hexadecimal id of its log: the same bytes, however often."""
+    record = entry.record
+    headers: Headers = [
+        *(record.headers or ()),
+        (LOG_HEADER, log_id.encode()),
+        (EPOCH_HEADER, b"%d" % entry.epoch),
+        (SEQUENCE_HEADER, b"%d" % entry.sequence),
+    ]
+    return topic, entry.partition, record.key, record.value, headers, record.timestamp_ms
+
+
+def _number(headers: Headers | None, name: str) -> int | None:
+    found = _last(headers, name)
+    if found is None:
+        return None
+    if not found.isdigit() or len(found) > _LONGEST:
+        raise ValueError(f"header {name} is no decimal number")
+    return int(found)
+
+
+def _last(headers: Headers | None, name: str) -> bytes | None:
+    """The last header of a name: the log appends its own after those of the record."""
+    for header, content in reversed(headers or ()):
+        if header == name:
+            return content
+    return None
+
 
 BATCH_RECORDS: Final = 5_000
 BATCH_BYTES: Final = 4 * MIB
@@ -35,7 +108,7 @@ class Publisher:
     """Publishes a log; for one thread, and one at a time for each log.
 
     A batch is written, then Kafka acknowledges it, then the log notes that. A crash in between, or an error, repeats the
-    batch, with the same numbers in its headers (`sqe_chain.ext.wal.numbers`). The next batch is only written when all of this
+    batch, with the same numbers in its headers (`numbered`). The next batch is only written when all of this
     one is acknowledged, so what is repeated never comes before its first time.
 
     Args:
@@ -73,17 +146,13 @@ class Publisher:
             LogDamaged: the record is not in the log as it was appended.
             LogUnwritable: the log cannot be read.
         """
-        published = False
         try:
-            count = self._publish()
-            published = True
-        except OSError as error:
-            raise unwritable(self._log.files, "read", error) from error
-        else:
-            return count
-        finally:
-            if not published:  # for whatever reason: the reader is beyond what Kafka has acknowledged
-                self.reset()
+            return self._publish()
+        except BaseException as error:  # whatever it is: the reader is beyond what Kafka has acknowledged
+            self.reset()
+            if isinstance(error, OSError):
+                raise unwritable(self._log.files, "read", error) from error
+            raise
 
     def _publish(self) -> int:
         if self._reader is None:

@@ -89,11 +89,7 @@ class Entry:
 
 
 def encode(record: Record, partition: int) -> bytes:
-    """The frame of a record.
-
-    Args:
-        record: the record.
-        partition: 0 or more.
+    """The frame of a record for a partition.
 
     Raises:
         RecordTooLarge: too many headers, a name too long, or more than 2 GiB.
@@ -125,24 +121,14 @@ def encode_all(
 ) -> tuple[Frames, int]:
     """The frames of several records, and the size of the largest one. One loop without calls: it is most of what large groups cost.
 
-    Args:
-        records: the records.
-        partitions: over how many they are spread.
-        partition_of: the partition of a key.
-        numbers: spread records without a key.
+    Records without a key are spread over the partitions by `numbers`.
 
     Raises:
         RecordTooLarge, TypeError, ValueError: as `encode`.
     """
     pieces, chosen = list[bytes](), list[int]()
-    total = largest = 0
-    fixed, overhead, pack, checksum, pack_checksum = (
-        _FIXED_SIZE,
-        FRAME_OVERHEAD,
-        _pack_fixed,
-        crc32,
-        _pack_crc,
-    )
+    total, largest, crc_size = 0, 0, _CRC.size
+    overhead, pack, checksum, pack_checksum = FRAME_OVERHEAD, _pack_fixed, crc32, _pack_crc
     for record in records:
         key, value = record.key, record.value
         if type(key) is bytes and type(value) is bytes and not record.headers:
@@ -152,12 +138,7 @@ def encode_all(
             if size >> 31:
                 raise _too_long(size)
             try:
-                head = (
-                    pack(
-                        fixed + key_size + value_size, partition, record.timestamp_ms, key_size, value_size, 0
-                    )
-                    + key
-                )
+                head = pack(size - crc_size, partition, record.timestamp_ms, key_size, value_size, 0) + key
             except StructError as error:
                 raise _no_time(record) from error
             pieces += (head, value, pack_checksum(checksum(value, checksum(head))))

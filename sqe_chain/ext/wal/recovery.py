@@ -6,10 +6,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from sqe_chain.errors import LogDamaged, PartitionsMismatch
-from sqe_chain.ext.wal.files import Files
-from sqe_chain.ext.wal.identity import NAME as IDENTITY
-from sqe_chain.ext.wal.identity import TEMPORARY, Identity, read_identity, write_identity
-from sqe_chain.ext.wal.position import Position, make_position, read_position
+from sqe_chain.ext.wal.files import TEMPORARY, Files
+from sqe_chain.ext.wal.notes import (
+    IDENTITY,
+    Identity,
+    Position,
+    make_position,
+    read_identity,
+    read_position,
+    write_identity,
+)
 from sqe_chain.ext.wal.segment import (
     SUFFIX,
     Segment,
@@ -102,13 +108,7 @@ def _identity(files: Files, wanted: Identity, segments: list[str]) -> Identity:
 
 
 def _find_ends(files: Files, segments: list[Segment], durable: int) -> list[int]:
-    """Find where the records of each segment end; returns the next sequence numbers.
-
-    Args:
-        files: the directory.
-        segments: in order, at least one.
-        durable: everything before this offset was certainly synced.
-    """
+    """Find where the records of each segment end; returns the next sequence numbers. What is before `durable` was certainly synced."""
     for segment, following in pairwise(segments):
         if following.previous == (segment.epoch, segment.base):
             segment.end = following.previous_end
@@ -137,10 +137,7 @@ def _needed(segments: list[Segment], position: Position) -> tuple[list[Segment],
 def _scan(files: Files, segment: Segment, durable: int | None = None) -> list[int]:
     """Read a segment to its end, and set that; returns the next sequence numbers.
 
-    Args:
-        files: the directory.
-        segment: any.
-        durable: of the last segment: everything before this offset was synced. What comes after may have been written in part.
+    What comes after `durable`, of the last segment, may have been written in part.
     """
     sequences, at = list(segment.sequences), header_size(len(segment.sequences))
     segment.end = segment.base

@@ -20,12 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from sqe_chain.errors import LogDamaged
 from sqe_chain.ext.wal.files import Files
 from sqe_chain.ext.wal.record import Entry, decode
+
+if TYPE_CHECKING:
+    from sqe_chain.ext.wal.log import WriteAheadLog
+
 
 MAGIC: Final = b"SQEWAL1\n"
 _HEAD: Final = Struct("<8s8sQQQQQI")
@@ -132,13 +136,7 @@ WAYS_OUT: Final = (
 
 
 def group(frames: Sequence[bytes], count: int, first: int) -> bytes:
-    """The bytes of a group.
-
-    Args:
-        frames: of its records, in any number of pieces.
-        count: how many records they are, at least one.
-        first: offset of the first one.
-    """
+    """The bytes of a group: frames in any number of pieces, of at least one record, and the offset of the first one."""
     head = _GROUP.pack(_GROUP_BEGIN, sum(map(len, frames)), count, first)
     return b"".join((head, _CRC.pack(crc32(head)), *frames, _GROUP_END))
 
@@ -148,13 +146,7 @@ class TornTail(Exception):
 
 
 def groups(files: Files, segment: Segment, at: int, until: int) -> Iterator[Group]:
-    """The groups of a segment, from a place in its file on.
-
-    Args:
-        files: the directory.
-        segment: the segment.
-        at: where a group begins.
-        until: bytes of the file to look at.
+    """The groups of a segment, from a place in its file, where one begins, to another one.
 
     Raises:
         TornTail: what remains is the beginning of a group, with nothing or zeros after it.
@@ -177,14 +169,7 @@ def groups(files: Files, segment: Segment, at: int, until: int) -> Iterator[Grou
 
 
 def entries(files: Files, segment: Segment, found: Group, sequences: list[int], at: int) -> list[Entry]:
-    """The records of a group.
-
-    Args:
-        files: for error texts.
-        segment: where the group was found.
-        found: the group.
-        sequences: the next sequence number of each partition; they are advanced.
-        at: where the group begins in the file, for error texts.
+    """The records of a group that begins at a place in a file; the next sequence number of each partition is advanced.
 
     Raises:
         LogDamaged: a checksum does not match.
@@ -237,13 +222,7 @@ def _size_of(window: bytes) -> int:
 
 
 def is_partly_written(files: Files, segment: Segment, at: int) -> bool:
-    """Whether what remains of a file can be one group of which some sectors were never written: they read as zeros.
-
-    Args:
-        files: the directory.
-        segment: the last one.
-        at: where a group should begin.
-    """
+    """Whether what remains of the last file can be one group of which some sectors were never written: they read as zeros."""
     rest = files.read(segment.name, at, files.size(segment.name) - at).rstrip(b"\0")
     if len(rest) >= _GROUP_HEAD and _head_is_sound(rest, 0) and len(rest) > _size_of(rest):
         return False  # another group follows, so this one was acknowledged
@@ -268,3 +247,71 @@ def _judge(files: Files, segment: Segment, at: int, until: int) -> None:
     if len(rest) < _size_of(rest):
         raise TornTail
     raise damaged(files, segment, at, "a group does not end as it should")
+
+
+class Reader:
+    """A place in a log, for one thread; the log may be appended to meanwhile.
+
+    Args:
+        log: the log.
+        offset: the first record to read, at or after the log's `begin`.
+    """
+
+    def __init__(self, log: WriteAheadLog, offset: int) -> None:
+        self._log = log
+        self.offset = offset
+        self._segment: Segment | None = None
+        self._at = 0
+        self._next = 0
+        self._sequences: list[int] = []
+
+    def read(self, max_records: int, max_bytes: int) -> list[Entry]:
+        """The next records, those of whole groups: at least one group, unless nothing more is durable.
+
+        Args:
+            max_records: not one more group after so many records.
+            max_bytes: not one more group after so many bytes.
+
+        Raises:
+            LogDamaged: a record is not as it was written.
+            OSError: the disk fails.
+        """
+        found: list[Entry] = []
+        size = 0
+        while len(found) < max_records and size < max_bytes:
+            segment, end, until = self._log.segment_at(self.offset)
+            if segment is None:
+                break
+            if segment is not self._segment:
+                self._enter(segment)
+            size += self._read_from(segment, end, until, found, max_records, max_bytes - size)
+        return found
+
+    def _enter(self, segment: Segment) -> None:
+        self._segment, self._next = segment, segment.base
+        self._sequences, self._at = list(segment.sequences), header_size(len(segment.sequences))
+        self.offset = max(self.offset, segment.base)  # records before it may have been given up
+
+    def _read_from(
+        self, segment: Segment, end: int, until: int, found: list[Entry], max_records: int, max_bytes: int
+    ) -> int:
+        """Read groups of a segment that ends at an offset; returns their bytes."""
+        begin, files = self._at, self._log.files
+        try:
+            for group in groups(files, segment, self._at, until):
+                if group.first != self._next or group.first + group.count > end:
+                    raise damaged(
+                        files, segment, self._at, f"records from offset {group.first} on are out of place"
+                    )
+                made = entries(files, segment, group, self._sequences, self._at)
+                self._next += group.count
+                self._at = group.after
+                found += [one for one in made if one.offset >= self.offset]
+                self.offset = max(self.offset, self._next)
+                if self._next == end or len(found) >= max_records or self._at - begin >= max_bytes:
+                    return self._at - begin
+        except TornTail:
+            pass
+        except FileNotFoundError:
+            raise damaged(files, segment, self._at, "the file is gone") from None
+        raise damaged(files, segment, self._at, f"records from offset {self._next} to {end - 1} are missing")

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from sqe_chain.ext.wal import DurableProducer
-from sqe_chain.ext.wal.ages import Ages
+from sqe_chain.ext.wal.background import Ages
 from sqe_chain.ext.wal.metrics import ProducerMetrics
 from tests.support.waiting import PATIENCE_S, eventually
 from tests.support.wal_faults import TOPIC, new_broker

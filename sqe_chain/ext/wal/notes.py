@@ -1,0 +1,164 @@
+"""What is noted beside the segments: whose log a directory holds (`log.json`), and how far it was published (`position`).
+
+`position` has two slots, of which the older one is overwritten. That needs no space, so a log on a full disk can still note what
+was published, and then delete segments. A slot holds `SQEPOS1` and a newline (8 bytes), a counter (8), the offset before which
+Kafka has acknowledged everything (8), the offset before which everything was synced (8), and the CRC-32 of these (4), all
+little-endian. The slot with the higher counter counts. The slots lie in blocks of their own, so a crash can damage one of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from sqe_chain.errors import LogDamaged
+from sqe_chain.ext.wal.files import Files, write_whole
+
+IDENTITY: Final = "log.json"
+ID_LENGTH: Final = 8
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose log it is.
+
+    Attributes:
+        log_id: 8 random bytes. A new directory is another log.
+        topic: where its records go.
+        partitions: over how many partitions of it they are spread; permanent, since a key must keep its partition.
+        losses: records that were given up by `accept_loss`: from the first offset to before the second.
+    """
+
+    log_id: bytes
+    topic: str
+    partitions: int
+    losses: tuple[tuple[int, int], ...] = ()
+
+
+def write_identity(files: Files, identity: Identity) -> None:
+    """Write `log.json`."""
+    fields = {
+        "format": _FORMAT,
+        "id": identity.log_id.hex(),
+        "topic": identity.topic,
+        "partitions": identity.partitions,
+        "losses": [list(loss) for loss in identity.losses],
+    }
+    text = json.dumps({**fields, "crc32": _checksum(fields)}, indent=1) + "\n"
+    write_whole(files, IDENTITY, text.encode())
+
+
+def read_identity(files: Files) -> Identity | None:
+    """The content of `log.json`; None if it is not there.
+
+    Raises:
+        LogDamaged: it is not as it was written.
+    """
+    if IDENTITY not in files.names():
+        return None
+    content = files.read(IDENTITY, 0, files.size(IDENTITY))
+    try:
+        fields = json.loads(content)
+        _check(fields.pop("crc32") == _checksum(fields) and fields["format"] == _FORMAT)
+        return Identity(
+            bytes.fromhex(fields["id"]),
+            fields["topic"],
+            fields["partitions"],
+            tuple((first, end) for first, end in fields["losses"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LogDamaged(
+            f"{files.where}/{IDENTITY} is damaged ({type(error).__name__}: {error}). Restore it from a copy: without the log's id and "
+            "its number of partitions, the segments beside it cannot be used"
+        ) from None
+
+
+def _checksum(fields: Mapping[str, Any]) -> int:
+    return crc32(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _check(sound: bool) -> None:  # noqa: FBT001 - one fact
+    if not sound:
+        raise ValueError("wrong checksum or format")
+
+
+_POSITION: Final = "position"
+_MAGIC: Final = b"SQEPOS1\n"
+_SLOT: Final = Struct("<8sQQQ")
+_CRC: Final = Struct("<I")
+_BLOCK: Final = 4_096
+
+
+class Position(NamedTuple):
+    """What a slot says.
+
+    Attributes:
+        counter: rises with each writing.
+        published: everything before this offset was acknowledged by Kafka.
+        durable: everything before this offset was synced: if it is not there, it was lost.
+    """
+
+    counter: int
+    published: int
+    durable: int
+
+
+def make_position(files: Files, published: int, durable: int) -> Position:
+    """Write the file for the first time."""
+    position = Position(0, published, durable)
+    write_whole(files, _POSITION, _bytes_of(position).ljust(2 * _BLOCK, b"\0"))
+    return position
+
+
+def write_position(files: Files, before: Position, published: int, durable: int) -> Position:
+    """Overwrite the older slot.
+
+    Args:
+        files: the directory.
+        before: what the newer slot says.
+        published: see `Position`.
+        durable: see `Position`.
+
+    Raises:
+        OSError: the disk fails. What the newer slot says still counts, or what this one should have said.
+    """
+    position = Position(before.counter + 1, published, durable)
+    files.overwrite(_POSITION, position.counter % 2 * _BLOCK, _bytes_of(position))
+    files.sync(_POSITION)
+    return position
+
+
+def read_position(files: Files) -> Position | None:
+    """What the newer slot says; None if there is no file.
+
+    Raises:
+        LogDamaged: neither slot is sound.
+    """
+    if _POSITION not in files.names():
+        return None
+    slots = [_slot(files.read(_POSITION, index * _BLOCK, _SLOT.size + _CRC.size)) for index in range(2)]
+    sound = [slot for slot in slots if slot is not None]
+    if not sound:
+        raise LogDamaged(
+            f"{files.where}/{_POSITION} is damaged in both of its slots. Delete it: all records that are still in the log are then "
+            "published again, with the numbers they have, so that drop_stale drops what was published before"
+        )
+    return max(sound)
+
+
+def _bytes_of(position: Position) -> bytes:
+    content = _SLOT.pack(_MAGIC, *position)
+    return content + _CRC.pack(crc32(content))
+
+
+def _slot(found: bytes) -> Position | None:
+    content, checksum = found[: _SLOT.size], found[_SLOT.size :]
+    if checksum != _CRC.pack(crc32(content)) or len(content) < _SLOT.size:
+        return None
+    magic, *numbers = _SLOT.unpack(content)
+    return Position(*numbers) if magic == _MAGIC else None
