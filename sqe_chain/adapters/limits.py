@@ -7,6 +7,7 @@ states and plans are up to the data: a ConfigurationError, unless the caller has
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -119,6 +120,30 @@ class Limits:
     @property
     def _by(self) -> str:
         return f" (by {self.setting} of the server)" if self.setting else ""
+
+
+class Limited(ABC):
+    """The part of a `StateStore` that tells the largest sizes that its server accepts."""
+
+    @property
+    @abstractmethod
+    def _limits(self) -> Limits:
+        """These sizes; may ask the server."""
+
+    @property
+    def max_key_bytes(self) -> int:
+        """See `StateStore.max_key_bytes`."""
+        return self._limits.key
+
+    @property
+    def max_state_bytes(self) -> int:
+        """See `StateStore.max_state_bytes`."""
+        return self._limits.state
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self._limits.plan
 
 
 def check_home(after: Home, plan: bytes | None) -> None:

@@ -21,7 +21,7 @@ from sqe_chain.cli.loading import load_module
 from sqe_chain.cli.options import JsonOption, Kafka, Option, command
 from sqe_chain.cli.values import topic_name
 from sqe_chain.codecs import codec_name
-from sqe_chain.codecs.protobuf_json import numbered
+from sqe_chain.codecs.protobuf import numbered
 from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.operations.dead_letters import parse_dead_letter

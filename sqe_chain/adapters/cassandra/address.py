@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from sqe_chain.adapters.cassandra.settings import CassandraSettings
+from sqe_chain.adapters.cassandra.client import CassandraSettings
 from sqe_chain.adapters.cassandra.store import MAX_BYTES, MAX_ROWS, CassandraStore
 from sqe_chain.errors import ConfigurationError
 

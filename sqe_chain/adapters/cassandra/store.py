@@ -22,17 +22,17 @@ So if both headers are equal, the rows are exactly of that moment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from sqe_chain.adapters.cassandra import durability, layout, schema, sizes
+from sqe_chain.adapters.cassandra import durability, layout, schema
 from sqe_chain.adapters.cassandra.client import CassandraClient, Statement
-from sqe_chain.adapters.limits import Limits, check_home, check_locations, check_name, check_rows
+from sqe_chain.adapters.limits import Limited, Limits, check_home, check_locations, check_name, check_rows
 from sqe_chain.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from sqe_chain.adapters.cassandra.settings import CassandraSettings
+    from sqe_chain.adapters.cassandra.client import CassandraSettings
     from sqe_chain.ports import Header, Home, Locations, Rows, ViewKind, Views
 
 MAX_ROWS: Final = 1_000
@@ -56,8 +56,11 @@ _PAGE_BYTES: Final = 1_000_000
 
 _BEAT_ATTEMPTS: Final = 10
 
+Record = TypeVar("Record", "Home", "Header")
+"""What a conditional write compares and sets."""
 
-class CassandraStore:
+
+class CassandraStore(Limited):
     """A `StateStore` in Cassandra 4.1 or later. The object holds only settings and can be pickled.
 
     The layout is documented in docs/stores.md, because other programs may read it.
@@ -94,23 +97,8 @@ class CassandraStore:
     def _limits(self) -> Limits:
         client = CassandraClient.of_this_process(self.settings)
         if client.limits is None:
-            client.limits = sizes.limits(client)
+            client.limits = layout.limits(client)
         return client.limits
-
-    @property
-    def max_key_bytes(self) -> int:
-        """See `StateStore.max_key_bytes`."""
-        return self._limits.key
-
-    @property
-    def max_state_bytes(self) -> int:
-        """See `StateStore.max_state_bytes`."""
-        return self._limits.state
-
-    @property
-    def max_plan_bytes(self) -> int:
-        """See `StateStore.max_plan_bytes`."""
-        return self._limits.plan
 
     def make_schema(self, replication: Mapping[str, int]) -> list[str]:
         """See `WithSchema.make_schema`."""
@@ -154,15 +142,7 @@ class CassandraStore:
             statements.append((self._cql.add_plan, (flow, after.number, plan)))
         if drop_below > 0:
             statements.append((self._cql.drop_plans, (flow, drop_below)))
-        try:
-            if self._client.compare_and_set(statements):
-                return after
-        except Unavailable:
-            current = self.home(flow)[0]
-            if current == before != after:
-                raise
-            return current
-        return self.home(flow)[0]
+        return self._done(statements, before, after, lambda: self.home(flow)[0])
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
         """See `StateStore.beat`; after a lost reply the counter may move by two, which does no harm."""
@@ -196,30 +176,14 @@ class CassandraStore:
         check_name(flow)
         values = (*layout.home_values(None), None, flow, *layout.home_values(before))
         statements: list[Statement] = [(self._cql.drop_home, values), (self._cql.drop_all_plans, (flow, 0))]
-        try:
-            if self._client.compare_and_set(statements):
-                return None
-        except Unavailable:
-            current = self.home(flow)[0]
-            if current == before:
-                raise
-            return current
-        return self.home(flow)[0]
+        return self._done(statements, before, None, lambda: self.home(flow)[0])
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
         """See `StateStore.forget_part`."""
         cell = layout.partition_key(flow, stage, part)
         values = (*layout.header_values(None), *cell, *layout.header_values(before))
         statements: list[Statement] = [(self._cql.set_header, values), (self._cql.drop_states, cell)]
-        try:
-            if self._client.compare_and_set(statements):
-                return None
-        except Unavailable:
-            current = self._header(flow, stage, part)
-            if current == before:
-                raise
-            return current
-        return self._header(flow, stage, part)
+        return self._done(statements, before, None, lambda: self._header(flow, stage, part))
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`; serial reads, at most 16 at a time, but not one snapshot."""
@@ -249,15 +213,7 @@ class CassandraStore:
         check_rows(rows, self.max_rows, self.max_bytes, views)
         self._limits.check(self.settings, rows, views)
         statements = self._statements(layout.partition_key(flow, stage, part), before, after, rows, views)
-        try:
-            if self._client.compare_and_set(statements):
-                return after
-        except Unavailable:
-            current = self._header(flow, stage, part)
-            if current == before != after:
-                raise
-            return current
-        return self._header(flow, stage, part)
+        return self._done(statements, before, after, lambda: self._header(flow, stage, part))
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
         """See `StateStore.scan`."""
@@ -312,6 +268,24 @@ class CassandraStore:
     def close(self) -> None:
         """Close this process's connections; a later call opens them again."""
         CassandraClient.forget(self.settings)
+
+    def _done(
+        self,
+        statements: Sequence[Statement],
+        before: Record | None,
+        after: Record | None,
+        read: Callable[[], Record | None],
+    ) -> Record | None:
+        """What is stored after one conditional write: `after`, or what another run has written."""
+        try:
+            if self._client.compare_and_set(statements):
+                return after
+        except Unavailable:
+            current = read()
+            if current == before != after:
+                raise
+            return current
+        return read()
 
     def _header(self, flow: str, stage: str, part: int) -> Header | None:
         return self.headers(flow, stage, [part])[0]

@@ -1,7 +1,7 @@
 """Kafka, through confluent-kafka (librdkafka). No other package imports the driver.
 
-`_settings` lists the properties that exactness depends on, `_reader` has the hot loop of reading, `_together` reads many short ranges at once, `_writer`
-that of publishing, `_admin` asks about topics and offsets, `_group` commits, `_errors` maps error codes.
+`_settings` lists the properties that exactness depends on, `_reader` has the hot loop of reading, `_writer` that of publishing,
+`_admin` asks about topics and offsets, `_group` commits, `_errors` maps error codes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from sqe_chain.adapters.kafka import _admin, _group, _reader, _together, _writer
+from sqe_chain.adapters.kafka import _admin, _group, _reader, _writer
 from sqe_chain.adapters.kafka._settings import Settings, load_config, settings
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class KafkaLog:
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
         """See `Log.read_all`."""
-        return _together.read_all(self._settings, ranges)
+        return _reader.read_all(self._settings, ranges)
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """See `Log.committed`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from sqe_chain.adapters.kafka._errors import mapped
-from sqe_chain.adapters.kafka._tokens import OAUTH_CB, Tokens
+from sqe_chain.adapters.kafka._settings import OAUTH_CB, Tokens
 from sqe_chain.errors import ConfigurationError, Unavailable
 
 if TYPE_CHECKING:

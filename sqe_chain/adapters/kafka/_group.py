@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -20,18 +21,13 @@ from sqe_chain.errors import ChainError, Unavailable
 from sqe_chain.ports import Commit, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _SLICE_S = 0.002
 _RETRY = {
-    "COORDINATOR_LOAD_IN_PROGRESS",
-    "COORDINATOR_NOT_AVAILABLE",
-    "NOT_COORDINATOR",
-    "REQUEST_TIMED_OUT",
-    "_TIMED_OUT",
-    "_TRANSPORT",
-    "_WAIT_COORD",
-}
+    "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "REQUEST_TIMED_OUT",
+    "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD",
+}  # fmt: skip
 """Transient errors: the coordinator is being looked up, is starting, or has just moved."""
 
 
@@ -148,23 +144,23 @@ def committed(
     asked = list(partitions)
     if not asked:
         return {}
-    group = POOL.take((settings, name), lambda: Group(settings, name))
-    try:
-        found = group.committed(asked)
-    except ChainError:
-        group.close()
-        raise
-    POOL.give_back((settings, name), group)
-    return found
+    with _group(settings, name) as group:
+        return group.committed(asked)
 
 
 def commit(settings: Settings, name: str, commits: Mapping[TopicPartition, Commit]) -> None:
     """See `Log.commit`."""
-    if not commits:
-        return
+    if commits:
+        with _group(settings, name) as group:
+            group.commit(commits)
+
+
+@contextmanager
+def _group(settings: Settings, name: str) -> Iterator[Group]:
+    """A group's consumer, which is kept unless something goes wrong."""
     group = POOL.take((settings, name), lambda: Group(settings, name))
     try:
-        group.commit(commits)
+        yield group
     except ChainError:
         group.close()
         raise

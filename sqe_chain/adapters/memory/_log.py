@@ -233,19 +233,10 @@ class MemoryLog:
     ) -> None:
         """Set what `describe` returns for a topic, and which records it refuses from now on; see `TopicInfo`."""
         found = self._broker.topics[topic]
-        info = found.info
+        own = (found.info.name, found.info.topic_id, found.info.partitions)
+        times = (before_max_ms, after_max_ms, append_time)
         found.info = TopicInfo(
-            info.name,
-            info.topic_id,
-            info.partitions,
-            compacted,
-            max_message_bytes,
-            replicas,
-            min_insync_replicas,
-            before_max_ms,
-            after_max_ms,
-            append_time,
-            write_caching,
+            *own, compacted, max_message_bytes, replicas, min_insync_replicas, *times, write_caching
         )
 
     def delete(self, topic: str, *, keep_commits: bool = False) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from sqe_chain.adapters.limits import (
+    Limited,
     Limits,
     check_home,
     check_locations,
@@ -79,8 +80,15 @@ class StoreCopy:
 
 class _Data:
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
         self.content = StoreCopy()
+
+    def __enter__(self) -> Self:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
     def home(self, flow: str) -> HomeCopy:
         return self.content.homes.setdefault(check_name(flow), HomeCopy())
@@ -95,7 +103,7 @@ _LIMITS = Limits(512 << 20, 512 << 20, 512 << 20)
 _stores: dict[str, _Data] = {}
 
 
-class MemoryStore:
+class MemoryStore(Limited):
     """A `StateStore` in memory, shared by everything in this process that uses the same name.
 
     A pickled copy finds the same data in the same process, and an empty store in another one.
@@ -119,7 +127,7 @@ class MemoryStore:
         self.name = name
         self.max_rows = max_rows
         self.max_bytes = max_bytes
-        self._limits = limits
+        self._accepted = limits
 
     def __repr__(self) -> str:
         return f"MemoryStore(memory://{self.name})"
@@ -129,19 +137,8 @@ class MemoryStore:
         return _stores.get(self.name) or _stores.setdefault(self.name, _Data())
 
     @property
-    def max_key_bytes(self) -> int:
-        """See `StateStore.max_key_bytes`."""
-        return self._limits.key
-
-    @property
-    def max_state_bytes(self) -> int:
-        """See `StateStore.max_state_bytes`."""
-        return self._limits.state
-
-    @property
-    def max_plan_bytes(self) -> int:
-        """See `StateStore.max_plan_bytes`."""
-        return self._limits.plan
+    def _limits(self) -> Limits:
+        return self._accepted
 
     def check(self) -> list[str]:
         """One sentence: memory is not durable."""
@@ -158,8 +155,7 @@ class MemoryStore:
 
     def home(self, flow: str) -> tuple[Home | None, int]:
         """See `StateStore.home`."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             found = data.home(flow)
             return found.home, found.beat
 
@@ -169,8 +165,7 @@ class MemoryStore:
         """See `StateStore.set_home`."""
         check_home(after, plan)
         self._limits.check_plan(self, plan)
-        data = self._data
-        with data.lock:
+        with self._data as data:
             found = data.home(flow)
             if found.home == before:
                 found.home = after
@@ -182,8 +177,7 @@ class MemoryStore:
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
         """See `StateStore.beat`."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             found = data.home(flow)
             home = found.home
             if home is None or not run_id or (home.epoch, home.run_id) != (epoch, run_id):
@@ -193,36 +187,31 @@ class MemoryStore:
 
     def plan(self, flow: str, number: int) -> bytes | None:
         """See `StateStore.plan`."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             return data.home(flow).plans.get(number)
 
     def flows(self) -> list[str]:
         """See `StateStore.flows`."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             return sorted(flow for flow, found in data.content.homes.items() if found.home is not None)
 
     def forget(self, flow: str, before: Home) -> Home | None:
         """See `StateStore.forget`."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             if data.home(flow).home == before:
                 del data.content.homes[flow]
             return data.home(flow).home
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
         """See `StateStore.forget_part`."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             if data.part(flow, stage, part).header == before:
                 del data.content.parts[flow, stage, part]
             return data.part(flow, stage, part).header
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             return [data.part(flow, stage, part).told() for part in parts]
 
     def read(
@@ -230,8 +219,7 @@ class MemoryStore:
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
         """See `StateStore.read`; here one snapshot."""
         self._limits.check(self, [(key, None) for key in keys if len(key) > self._limits.key])
-        data = self._data
-        with data.lock:
+        with self._data as data:
             found = data.part(flow, stage, part)
             return found.told(), [found.states.get(key) for key in keys], found.told()
 
@@ -248,8 +236,7 @@ class MemoryStore:
         """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
         self._limits.check(self, rows, views)
-        data = self._data
-        with data.lock:
+        with self._data as data:
             found = data.part(flow, stage, part)
             had = len(found.states)
             if found.header == before:
@@ -267,22 +254,19 @@ class MemoryStore:
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
         """See `StateStore.scan`; here a snapshot, in key order."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             rows = sorted(data.part(flow, stage, part).states.items())
         yield from rows
 
     def locations(self, flow: str) -> Locations | None:
         """See `StateStore.locations`."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             return data.content.locations.get(check_name(flow))
 
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
         """See `StateStore.set_locations`."""
         check_locations(after)
-        data = self._data
-        with data.lock:
+        with self._data as data:
             current = data.content.locations.get(check_name(flow))
             if current is None or current.age < after.age:
                 data.content.locations[flow] = current = after
@@ -290,8 +274,7 @@ class MemoryStore:
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
         """See `StateStore.forget_locations`."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             current = data.content.locations.get(check_name(flow))
             if current is not None and current.age == before.age:
                 del data.content.locations[flow]
@@ -303,39 +286,33 @@ class MemoryStore:
 
     def copy_part(self, flow: str, stage: str, part: int) -> PartCopy:
         """A copy of one cell: of a state partition, or of one of its buckets."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             return data.part(flow, stage, part).copy()
 
     def restore_part(self, flow: str, stage: str, part: int, copy: PartCopy | None = None) -> None:
         """Restore a cell from a copy; None: empty it."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             cell = (check_name(flow), check_name(stage), part)
             data.content.parts[cell] = (copy or PartCopy()).copy()
 
     def copy_home(self, flow: str) -> HomeCopy:
         """A copy of the flow's claim, heartbeat and plans."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             return data.home(flow).copy()
 
     def restore_home(self, flow: str, copy: HomeCopy | None = None) -> None:
         """Restore a flow's claim, heartbeat and plans from a copy; None: remove them."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             data.content.homes[check_name(flow)] = (copy or HomeCopy()).copy()
 
     def copy_all(self) -> StoreCopy:
         """A copy of everything in the store."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             return data.content.copy()
 
     def restore_all(self, copy: StoreCopy | None = None) -> None:
         """Restore everything from a copy; None: empty the store."""
-        data = self._data
-        with data.lock:
+        with self._data as data:
             data.content = (copy or StoreCopy()).copy()
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from sqe_chain.adapters.redis.settings import RedisSettings
+from sqe_chain.adapters.redis.connections import RedisSettings
 from sqe_chain.adapters.redis.store import MAX_BYTES, MAX_ROWS, RedisStore
 from sqe_chain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sqe_chain.adapters.address import Address
-    from sqe_chain.adapters.redis.settings import HostPort
+    from sqe_chain.adapters.redis.connections import HostPort
 
 _OPTIONS: Final = (
     "username", "password_file", "password_env", "ca_file", "cert_file", "key_file", "protocol",

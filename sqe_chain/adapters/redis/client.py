@@ -17,9 +17,8 @@ from sqe_chain.errors import ConfigurationError, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqe_chain.adapters.redis.connections import Answer, Argument, Command, Reply, Servers
+    from sqe_chain.adapters.redis.connections import Answer, Argument, Command, RedisSettings, Reply, Servers
     from sqe_chain.adapters.redis.scripts import Script
-    from sqe_chain.adapters.redis.settings import RedisSettings
 
 
 class RedisClient:

@@ -23,15 +23,13 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from sqe_chain.adapters.redis.connections import Server, checked
+from sqe_chain.adapters.redis.connections import Server, checked, shown
 from sqe_chain.adapters.redis.faults import Meaning, meaning_of
-from sqe_chain.adapters.redis.settings import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sqe_chain.adapters.redis.connections import Answer, Command, Reply
-    from sqe_chain.adapters.redis.settings import HostPort, RedisSettings
+    from sqe_chain.adapters.redis.connections import Answer, Command, HostPort, RedisSettings, Reply
 
 _REDIRECTIONS: Final = 5
 """More of them in a row mean that nodes disagree. That may pass, and the protocol retries."""

@@ -22,67 +22,38 @@ class Meaning(Enum):
     PROGRAM = "misuse of the driver, or a part of it that is not used here: crash"
 
 
-MEANINGS: Final[dict[type[BaseException], Meaning]] = {
-    exceptions.RedisError: Meaning.TRY_AGAIN,
-    exceptions.ConnectionError: Meaning.TRY_AGAIN,
-    exceptions.TimeoutError: Meaning.TRY_AGAIN,
-    exceptions.BusyLoadingError: Meaning.TRY_AGAIN,
-    exceptions.MaxConnectionsError: Meaning.TRY_AGAIN,
-    exceptions.InvalidResponse: Meaning.TRY_AGAIN,
-    exceptions.OutOfMemoryError: Meaning.TRY_AGAIN,
-    exceptions.ReadOnlyError: Meaning.TRY_AGAIN,
-    exceptions.ExecAbortError: Meaning.TRY_AGAIN,
-    exceptions.TryAgainError: Meaning.TRY_AGAIN,
-    exceptions.ClusterDownError: Meaning.TRY_AGAIN,
-    exceptions.MasterDownError: Meaning.TRY_AGAIN,
-    exceptions.ClusterError: Meaning.TRY_AGAIN,
-    exceptions.SlotNotCoveredError: Meaning.TRY_AGAIN,
-    exceptions.NoScriptError: Meaning.TRY_AGAIN,
-    exceptions.AuthenticationError: Meaning.SETTINGS,
-    exceptions.AuthenticationWrongNumberOfArgsError: Meaning.SETTINGS,
-    exceptions.AuthorizationError: Meaning.SETTINGS,
-    exceptions.ExternalAuthProviderError: Meaning.SETTINGS,
-    exceptions.NoPermissionError: Meaning.SETTINGS,
-    exceptions.ModuleError: Meaning.SETTINGS,
-    exceptions.AskError: Meaning.SETTINGS,
-    exceptions.MovedError: Meaning.SETTINGS,
-    exceptions.ClusterCrossSlotError: Meaning.SETTINGS,
-    exceptions.RedisClusterException: Meaning.SETTINGS,
-    exceptions.ResponseError: Meaning.REPLY,
-    exceptions.DataError: Meaning.PROGRAM,
-    exceptions.PubSubError: Meaning.PROGRAM,
-    exceptions.WatchError: Meaning.PROGRAM,
-    exceptions.LockError: Meaning.PROGRAM,
-    exceptions.LockNotOwnedError: Meaning.PROGRAM,
-    exceptions.ChildDeadlockedError: Meaning.PROGRAM,
-    exceptions.CrossSlotTransactionError: Meaning.PROGRAM,
-    exceptions.InvalidPipelineStack: Meaning.PROGRAM,
-    exceptions.NoSuchFieldsetError: Meaning.PROGRAM,
-    exceptions.IncorrectPolicyType: Meaning.PROGRAM,
-}
+MEANINGS: Final[dict[type[BaseException], Meaning]] = {kind: meaning for meaning, kinds in (
+    (Meaning.TRY_AGAIN, (
+        exceptions.RedisError, exceptions.ConnectionError, exceptions.TimeoutError, exceptions.BusyLoadingError,
+        exceptions.MaxConnectionsError, exceptions.InvalidResponse, exceptions.OutOfMemoryError,
+        exceptions.ReadOnlyError, exceptions.ExecAbortError, exceptions.TryAgainError, exceptions.ClusterDownError,
+        exceptions.MasterDownError, exceptions.ClusterError, exceptions.SlotNotCoveredError,
+        exceptions.NoScriptError,
+    )),
+    (Meaning.SETTINGS, (
+        exceptions.AuthenticationError, exceptions.AuthenticationWrongNumberOfArgsError,
+        exceptions.AuthorizationError, exceptions.ExternalAuthProviderError, exceptions.NoPermissionError,
+        exceptions.ModuleError, exceptions.AskError, exceptions.MovedError, exceptions.ClusterCrossSlotError,
+        exceptions.RedisClusterException,
+    )),
+    (Meaning.REPLY, (
+        exceptions.ResponseError,
+    )),
+    (Meaning.PROGRAM, (
+        exceptions.DataError, exceptions.PubSubError, exceptions.WatchError, exceptions.LockError,
+        exceptions.LockNotOwnedError, exceptions.ChildDeadlockedError, exceptions.CrossSlotTransactionError,
+        exceptions.InvalidPipelineStack, exceptions.NoSuchFieldsetError, exceptions.IncorrectPolicyType,
+    )),
+) for kind in kinds}  # fmt: skip
 """Exception class of redis-py -> what it means. A class that is missing counts as its parent."""
 
 _SETTINGS_REPLIES: Final = (
-    "WRONGTYPE",
-    "NOPERM",
-    "NOAUTH",
-    "WRONGPASS",
-    "CROSSSLOT",
-    "MOVED",
-    "ASK",
-    "NOPROTO",
-    "ERR unknown command",
-    "ERR DB index",
-    "ERR invalid DB index",
-    "ERR AUTH",
-    "ERR Client sent AUTH",
-    "ERR This instance has cluster support disabled",
-    "This instance has cluster support disabled",
-    "WAITAOF cannot be used",
-    "unknown command",
-    "The user executing the script can't run this command",
+    "WRONGTYPE", "NOPERM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED", "ASK", "NOPROTO", "ERR unknown command",
+    "ERR DB index", "ERR invalid DB index", "ERR AUTH", "ERR Client sent AUTH",
+    "ERR This instance has cluster support disabled", "This instance has cluster support disabled",
+    "WAITAOF cannot be used", "unknown command", "The user executing the script can't run this command",
     "DB index is out of range",
-)
+)  # fmt: skip
 """Beginnings of replies that waiting does not fix. All others (MISCONF, BUSY, NOREPLICAS, …) may pass."""
 
 _CERTIFICATE: Final = "CERTIFICATE_VERIFY_FAILED"

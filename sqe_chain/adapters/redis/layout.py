@@ -87,8 +87,8 @@ def locations_key(flow: str) -> str:
 
 
 LOCATION_FIELDS: Final = (
-    *("stored_flow", "state_partitions", "buckets", "kind", "type_name", "shown_as", "store"),
-)
+    "stored_flow", "state_partitions", "buckets", "kind", "type_name", "shown_as", "store",
+)  # fmt: skip
 """For each stage, prefixed with its name and a colon, which no name contains; the hash also has `epoch` and `number`."""
 
 
@@ -97,14 +97,8 @@ def locations_arguments(locations: Locations) -> list[bytes]:
     found = [number_text(locations.epoch), number_text(locations.number)]
     for stage, one in locations.stages.items():
         texts = (
-            one.flow,
-            one.state_partitions,
-            one.buckets,
-            one.kind,
-            one.type_name,
-            one.view or "",
-            one.store,
-        )
+            one.flow, one.state_partitions, one.buckets, one.kind, one.type_name, one.view or "", one.store,
+        )  # fmt: skip
         for field, text in zip(LOCATION_FIELDS, texts, strict=True):
             found += [f"{stage}:{field}".encode(), str(text).encode()]
     return found

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from sqe_chain.adapters.limits import Limits, check_home, check_locations, check_rows, with_witness
+from sqe_chain.adapters.limits import Limited, Limits, check_home, check_locations, check_rows, with_witness
 from sqe_chain.adapters.redis import layout, scripts
 from sqe_chain.adapters.redis.client import RedisClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from sqe_chain.adapters.redis.connections import Argument, Reply
-    from sqe_chain.adapters.redis.settings import RedisSettings
+    from sqe_chain.adapters.redis.connections import Argument, RedisSettings, Reply
     from sqe_chain.ports import Header, Home, Locations, Rows, Shown, ViewKind, Views
 
 MAX_ROWS: Final = 5_000
@@ -41,7 +40,7 @@ Cell = tuple[str, str, int]
 """Flow, stage, and number of the cell."""
 
 
-class RedisStore:
+class RedisStore(Limited):
     """A `StateStore` in Redis 6.2 or later: one server, a cluster, or a master behind sentinels.
 
     The object holds only settings and can be pickled.
@@ -73,21 +72,6 @@ class RedisStore:
     @property
     def _limits(self) -> Limits:
         return self._client.limits
-
-    @property
-    def max_key_bytes(self) -> int:
-        """See `StateStore.max_key_bytes`."""
-        return self._limits.key
-
-    @property
-    def max_state_bytes(self) -> int:
-        """See `StateStore.max_state_bytes`."""
-        return self._limits.state
-
-    @property
-    def max_plan_bytes(self) -> int:
-        """See `StateStore.max_plan_bytes`."""
-        return self._limits.plan
 
     def check(self) -> list[str]:
         """See `StateStore.check`: settings with which the server may lose or evict acknowledged writes."""
@@ -193,14 +177,10 @@ class RedisStore:
         said = [cell for cell in cells if values[cell][-1] is not None]
         found = self._client.together([_count_command(cell) for cell in said]) if said else []
         counts = dict(zip(said, found, strict=True))
+        headers = [layout.header_of(values[cell][:-1], layout.header_key(*cell)) for cell in cells]
         return [
-            self._told(
-                cell,
-                layout.header_of(values[cell][:-1], layout.header_key(*cell)),
-                values[cell],
-                counts.get(cell),
-            )
-            for cell in cells
+            self._told(cell, header, values[cell], counts.get(cell))
+            for cell, header in zip(cells, headers, strict=True)
         ]
 
     def _told(

@@ -73,27 +73,14 @@ CREATE TABLE IF NOT EXISTS witnesses (
 """
 """How many states a cell had when the run wrote it last; an older version of the library, which writes none, is another run."""
 
-_TRY_AGAIN: Final = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_INTERRUPT,
-    }
-)
-_SETTINGS: Final = frozenset(
-    {
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_AUTH,
-        sqlite3.SQLITE_NOLFS,
-    }
-)
+_TRY_AGAIN: Final = frozenset((
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT,
+))  # fmt: skip
+_SETTINGS: Final = frozenset((
+    sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_AUTH, sqlite3.SQLITE_NOLFS,
+))  # fmt: skip
 
 
 def absolute(path: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.adapters.limits import (
+    Limited,
     Limits,
     check_home,
     check_locations,
@@ -35,7 +36,7 @@ _SCAN_ROWS: Final = 200
 """Rows of one page of a scan; no lock is held between two pages."""
 
 
-class SqliteStore:
+class SqliteStore(Limited):
     """A `StateStore` in a SQLite file. The object carries settings only and can be pickled.
 
     The file must lie on a local disk: SQLite's locks do not work over network file systems.
@@ -72,21 +73,6 @@ class SqliteStore:
     @property
     def _limits(self) -> Limits:
         return self._file.limits
-
-    @property
-    def max_key_bytes(self) -> int:
-        """See `StateStore.max_key_bytes`."""
-        return self._limits.key
-
-    @property
-    def max_state_bytes(self) -> int:
-        """See `StateStore.max_state_bytes`."""
-        return self._limits.state
-
-    @property
-    def max_plan_bytes(self) -> int:
-        """See `StateStore.max_plan_bytes`."""
-        return self._limits.plan
 
     def check(self) -> list[str]:
         """Open the file; returns [], because its settings are fixed and durable.
@@ -225,11 +211,8 @@ class SqliteStore:
                 ((*cell, key) for key, state in rows if state is None),
             )
             said = None if current is None else _said(connection, cell, current.run_id)
-            count = (
-                _count(connection, cell)
-                if said is None
-                else said - had + sum(state is not None for _, state in rows)
-            )
+            kept = sum(state is not None for _, state in rows)
+            count = _count(connection, cell) if said is None else said - had + kept
             connection.execute(WITNESSES)
             connection.execute(
                 "INSERT OR REPLACE INTO witnesses (flow, stage, part, run_id, states) VALUES (?, ?, ?, ?, ?)",
@@ -239,15 +222,7 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO headers"
                 " (flow, stage, part, epoch, run_id, number, plan_id, begun_id, cursor)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *cell,
-                    after.epoch,
-                    after.run_id,
-                    after.number,
-                    after.plan_id,
-                    after.begun_id,
-                    after.cursor,
-                ),
+                (*cell, after.epoch, after.run_id, after.number, after.plan_id, after.begun_id, after.cursor),
             )
             return after
 

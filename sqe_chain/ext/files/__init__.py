@@ -5,8 +5,7 @@
 
 from collections.abc import Callable, Mapping
 
-from sqe_chain.ext.files._log import FileRecord, FilesLog
-from sqe_chain.ext.files._no_log import NoLog
+from sqe_chain.ext.files._log import FileRecord, FilesLog, NoLog
 from sqe_chain.ext.files.load import FileLoad
 from sqe_chain.ext.files.rows import FileRows, Row
 from sqe_chain.ports import Log

@@ -24,9 +24,9 @@ from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
 from sqe_chain.ext.tables import chunk_reading, chunk_sets
 from sqe_chain.ext.tables.arrow import OWN, type_name
 from sqe_chain.ext.tables.chunk import ChunkInfo
+from sqe_chain.ext.tables.chunk_reading import ChunkSnapshot, chunk_id_in, name_in
 from sqe_chain.ext.tables.chunk_rows import ChunkRows, ChunkSet, Definition, IndexRow, PartHead, Piece
 from sqe_chain.ext.tables.chunk_sets import Blob, PackedChunk
-from sqe_chain.ext.tables.chunk_snapshot import ChunkSnapshot, chunk_id_in, name_in
 from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.storage import Conflict, Head, Pieces, StoredFile, Wanted, Written
@@ -219,8 +219,6 @@ class ChunkTable:
 
     def vacuum(self, retain_hours: int) -> list[str]:
         """See `Storage`. What a compaction has replaced, and what was never named before it."""
-        if type(retain_hours) is not int or retain_hours < 1:
-            raise ConfigurationError(f"{self}: retain_hours={retain_hours!r}; whole hours, 1 or more")
         snapshot = self.snapshot()
         if snapshot is None:
             return []

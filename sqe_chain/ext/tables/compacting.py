@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sqe_chain.errors import Unavailable
-from sqe_chain.ext.tables.arrow import SEQUENCE, file_schema
+from sqe_chain.ext.tables.arrow import file_schema
 from sqe_chain.ext.tables.contents import chunks_of
-from sqe_chain.ext.tables.foreign import named_if_foreign
-from sqe_chain.ext.tables.memtable import Flushed, newest
+from sqe_chain.ext.tables.memtable import Flushed, latest_of
 from sqe_chain.ext.tables.schema import TableSchema
-from sqe_chain.ext.tables.storage import Conflict, Snapshot, Storage, StoredFile, Wanted
+from sqe_chain.ext.tables.storage import Conflict, Snapshot, Storage, StoredFile, Wanted, named_if_foreign
 
 _ROUNDS: Final = 5
 
@@ -76,9 +74,7 @@ def merged_rows(
     wanted = file_schema(schema)
     pieces = [aligned(piece, wanted) for piece in storage.read(snapshot, files, Wanted(schema.names)).tables]
     rows = pa.concat_tables(pieces).combine_chunks()
-    keys = [(name, "ascending") for name in schema.keys]
-    order = pc.sort_indices(rows, sort_keys=[*keys, (SEQUENCE, "ascending")])
-    latest = newest(rows.take(order).combine_chunks(), schema)
+    latest = latest_of(rows, schema)
     return Flushed(latest, [], rows.num_rows - latest.num_rows)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqe_chain.ext.tables.arrow import SEQUENCE, plain
+from sqe_chain.ext.tables.arrow import plain
 from sqe_chain.ext.tables.chunk import ChunkInfo, ChunkName, Plain
 from sqe_chain.ext.tables.schema import TableSchema
 
@@ -39,12 +41,14 @@ def chunks_of(rows: Any, schema: TableSchema, table: str, version: int) -> list[
 
 def _starts(rows: Any, schema: TableSchema) -> list[int]:  # noqa: ANN401 - an Arrow record batch
     """Where another partition key begins."""
-    before, after = rows.slice(0, rows.num_rows - 1), rows.slice(1)
-    differs: Any = None
-    for name in schema.partition_key:
-        one = pc.not_equal(before[name], after[name])
-        differs = one if differs is None else pc.or_(differs, one)
+    differs = changes_in(rows, schema.partition_key)
     return [0, *(index + 1 for index in pc.indices_nonzero(differs).to_pylist())]
+
+
+def changes_in(rows: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - an Arrow table or record batch
+    """For each row but the last one: whether the next one differs from it in some columns."""
+    before, after = rows.slice(0, rows.num_rows - 1), rows.slice(1)
+    return reduce(pc.or_, (pc.not_equal(before[name], after[name]) for name in names))
 
 
 def _info(chunk: Any, schema: TableSchema, table: str, version: int) -> ChunkInfo:  # noqa: ANN401 - an Arrow record batch
@@ -90,9 +94,3 @@ def bounds_of(cells: Any) -> tuple[Plain, Plain] | None:  # noqa: ANN401 - an Ar
     found = pc.min_max(cells)
     least, most = plain(found["min"]), plain(found["max"])
     return None if least is None or most is None else (least, most)
-
-
-def sequences_in(rows: Any) -> tuple[int, int]:  # noqa: ANN401 - an Arrow table
-    """Smallest and largest sequence number of rows."""
-    found = pc.min_max(rows[SEQUENCE])
-    return found["min"].as_py(), found["max"].as_py()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sqe_chain.errors import ConfigurationError, FlowError, PoisonError, RowOfAnotherType, RowWithoutKey
+from sqe_chain.errors import ConfigurationError, FlowError, RowOfAnotherType, RowWithoutKey
 from sqe_chain.ext.tables.addresses import in_place, text_of
 from sqe_chain.ext.tables.columns import Column, reader_of
 from sqe_chain.ext.tables.schema import TableSchema
@@ -123,24 +123,14 @@ class PartitionKey:
             RowOfAnotherType: the value, or a cell of the key, is not of the type of the table.
             RowWithoutKey: a cell of the key is null.
         """
-        schema = self._schema
-        if schema.payload is not None and not isinstance(value, schema.payload):
-            raise RowOfAnotherType(
-                f"a row of type {type(value).__qualname__}; the table takes {schema.payload.__qualname__}"
-            )
-        try:
-            cells = self._read(value)
-        except PoisonError:
-            raise
-        except Exception as error:  # what a cell is read by may be a function or a property of the user's
-            raise RowOfAnotherType(f"a row of type {type(value).__qualname__}: {error!r}") from error
+        cells = self._schema.cells(value, self._read)
         for column, cell in zip(self._columns, cells, strict=True):
             if cell is None:
                 raise RowWithoutKey(f"a row without partition key: column {column.name!r} is null")
             why = column.refusal(cell)
             if why is not None:
                 raise RowOfAnotherType(f"column {column.name!r}: {why}")
-        return schema.key_bytes(cells)
+        return self._schema.key_bytes(cells)
 
 
 def rows_of(kind: IngestKind) -> list[dict[str, Any]]:

@@ -1,19 +1,129 @@
-"""One version of a Delta table: what is read of its log."""
+"""What is read of a Delta table's log: one version of it, what is wrong with it, and handles that go on from what was read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
 from sqe_chain.ext.tables.arrow import PARTITION
-from sqe_chain.ext.tables.files import chunk_id_in
+from sqe_chain.ext.tables.files import foreign_in
 from sqe_chain.ext.tables.parquet_storage import heads_of
 from sqe_chain.ext.tables.storage import Head, StoredFile
+
+_MOST: Final = 8
+"""Tables of one process of which handles are kept; a handle holds what the log says of each file."""
+Key = tuple[object, ...]
+"""Which table, and how it is reached."""
+_kept: OrderedDict[tuple[int, Key], Handle] = OrderedDict()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A table of delta-rs at one version, with which this process has committed, so that it does not read the whole log for each commit.
+
+    Opening a table reads its newest checkpoint and up to a hundred commits after it; moving a handle on reads what came since. A
+    snapshot has to stay as it is: so a handle is taken only when nobody holds the snapshot that it was, and by one at a time. Who
+    takes it must check that the log still has the entry that the handle ends with: else the table was deleted, or restored, and
+    the handle would write on in a past that is gone.
+
+    Attributes:
+        table: of delta-rs.
+        version: its version.
+        entry: what the log had at that version, when it was loaded.
+    """
+
+    table: Any
+    version: int
+    entry: bytes
+    _user: weakref.ref[object]
+
+
+def keep_handle(key: Key, table: Any, version: int, entry: bytes, user: object) -> None:  # noqa: ANN401 - of delta-rs
+    """Keep a handle for whoever is next; as long as its user lives, nobody gets it."""
+    own = os.getpid(), key  # delta-rs does not work on in a forked child
+    with _lock:
+        _kept[own] = Handle(table, version, entry, weakref.ref(user))
+        _kept.move_to_end(own)
+        if len(_kept) > _MOST:
+            _kept.popitem(last=False)
+
+
+def take_handle(key: Key) -> Handle | None:
+    """The handle that was kept, if nobody uses it; it is not kept any more."""
+    with _lock:
+        found = _kept.pop((os.getpid(), key), None)
+    return found if found is not None and found._user() is None else None  # noqa: SLF001 - of this module
+
+
+_DIGITS = 20
+
+
+def damage_in(table: Path) -> str | None:
+    """What is wrong with the log of a table in a local directory, where delta-rs only says that it cannot read it, and what to do.
+
+    None: nothing is found.
+    """
+    log = table / "_delta_log"
+    entries = {int(path.stem): path for path in log.glob("*.json") if _is_entry(path)}
+    for number, path in sorted(entries.items()):
+        if _is_cut(path):
+            if number == max(entries):
+                return (
+                    f"{path} is not whole: if power was lost while it was written, nothing in it was acknowledged: move it away, and start again. "
+                    "Should something have been, that is noticed then"
+                )
+            return f"{path} is damaged, and later versions build on it: restore the table and the store as they were at the same time"
+        if _has_infinity(path):
+            return (
+                f"{path} has Infinity in its statistics, which is no JSON; an earlier version of this library has written it: replace Infinity and "
+                "-Infinity there by null, which changes no rows"
+            )
+    if not entries:
+        return None
+    first, last = min(entries), max(entries)
+    missing = next((number for number in range(first, last) if number not in entries), None)
+    if missing is None and first > 0 and not any(log.glob("*.checkpoint*.parquet")):
+        missing = first - 1
+    if missing is None:
+        return None
+    return f"{log / f'{missing:0{_DIGITS}d}.json'} is missing: restore it, or the table and the store as they were at the same time"
+
+
+def _is_entry(path: Path) -> bool:
+    return len(path.stem) == _DIGITS and path.stem.isdigit()
+
+
+def _actions(path: Path) -> Iterator[Any]:
+    """What an entry has: a line each, of which texts may hold what Python takes for ends of lines, too."""
+    return map(json.loads, path.read_text("utf-8").strip("\n").split("\n"))
+
+
+def _is_cut(path: Path) -> bool:
+    try:
+        list(_actions(path))
+    except ValueError:
+        return True
+    return False
+
+
+def _has_infinity(path: Path) -> bool:
+    """Whether an entry has statistics that Python takes for JSON, and delta-rs does not."""
+    found: list[str] = []
+    for action in _actions(path):
+        json.loads(action.get("add", {}).get("stats") or "null", parse_constant=found.append)
+    return bool(found)
+
 
 MARK: Final = "sqe-chain"
 """In the commits of this library."""
@@ -90,12 +200,7 @@ class DeltaSnapshot:
 
     def foreign_file(self) -> str | None:
         """The path of a file that this library has not written; None: there is none."""
-        for path in self._actions().column("path").to_pylist():
-            try:
-                chunk_id_in(path)
-            except ValueError:
-                return str(path)
-        return None
+        return foreign_in(self._actions().column("path").to_pylist())
 
     def foreign_commit(self, since: int) -> str | None:
         """A commit of another program after a version, in words; None: there is none that is still known of, and that was not undone.

@@ -18,21 +18,18 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
 from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
-from sqe_chain.ext.tables import delta_handles
 from sqe_chain.ext.tables.arrow import PARTITION
 from sqe_chain.ext.tables.chunk import ChunkInfo
-from sqe_chain.ext.tables.delta_snapshot import MARK, DeltaSnapshot
-from sqe_chain.ext.tables.files import TableFile, chunks_in
-from sqe_chain.ext.tables.log_damage import damage_in
+from sqe_chain.ext.tables.delta_snapshot import MARK, DeltaSnapshot, damage_in, keep_handle, take_handle
+from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.parquet_storage import ParquetStorage, is_awaited
-from sqe_chain.ext.tables.storage import Conflict, StoredFile, Written
+from sqe_chain.ext.tables.storage import Conflict, StoredFile
 from sqe_chain.safe_text import without_secrets
 
 _TRIES: Final = 100
@@ -167,20 +164,6 @@ class TableDirectory(ParquetStorage):
             _sync_directory(target.parent)
             _sync_directory(local)
 
-    def written(self, path: str, file: TableFile | None = None) -> Written | None:
-        """See `Storage`: the chunks in the footer of a whole file."""
-        del file
-        files, root = self._files()
-        with self._mapped():
-            info = files.get_file_info(f"{root}{path}")
-            if info.type != pafs.FileType.File:
-                return None
-            try:
-                with files.open_input_file(f"{root}{path}") as opened:
-                    return Written(chunks_in(pq.read_metadata(opened)), int(info.size))
-            except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
-                return None
-
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
         system, root = self._files()
         with self._mapped():
@@ -233,16 +216,10 @@ class TableDirectory(ParquetStorage):
             )
         self._settle(before + 1)
         if snapshot.entry is not None:
-            delta_handles.keep(self._key, table, before, snapshot.entry, snapshot)
+            keep_handle(self._key, table, before, snapshot.entry, snapshot)
 
     def vacuum(self, retain_hours: int) -> list[str]:
-        """Delete files that no version of the last hours needs; returns their paths.
-
-        Raises:
-            ConfigurationError: less than an hour: a flush at work has files that no version names yet.
-        """
-        if type(retain_hours) is not int or retain_hours < 1:
-            raise ConfigurationError(f"{self}: retain_hours={retain_hours!r}; whole hours, 1 or more")
+        """See `Storage`."""
         found = self.snapshot()
         if found is None:
             return []
@@ -266,10 +243,6 @@ class TableDirectory(ParquetStorage):
                 gone = error
         raise gone
 
-    def uri(self, path: str) -> str:
-        """The address of one of its files."""
-        return f"{self.address.rstrip('/')}/{path}"
-
     # ------------------------------------------------------------------ small parts
 
     @property
@@ -281,7 +254,7 @@ class TableDirectory(ParquetStorage):
 
     def _moved_on(self) -> Any:  # noqa: ANN401 - of delta-rs
         """The table that was committed with before, at its newest version; None: it has to be opened."""
-        kept = delta_handles.take(self._key)
+        kept = take_handle(self._key)
         if kept is None or self._entry(kept.version) != kept.entry:
             return None
         try:

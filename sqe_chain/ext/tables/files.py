@@ -235,6 +235,11 @@ def compacted_name(part: int, digest: str) -> str:
     return f"compacted-{part:05d}-{digest}.parquet"
 
 
+def foreign_in(paths: Iterable[str]) -> str | None:
+    """The first path of a file of another program; None: there is none."""
+    return next((path for path in paths if not _NAME.fullmatch(path.rpartition("/")[2])), None)
+
+
 def chunk_id_in(path: str) -> str | None:
     """The chunk id in the name of a file of a flush; None: a compaction has written it.
 

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.errors import Unavailable
 from sqe_chain.ext.tables.chunk import ChunkInfo
-from sqe_chain.ext.tables.files import TableFile, chunk_id_in, chunks_in
+from sqe_chain.ext.tables.files import TableFile, foreign_in
 from sqe_chain.ext.tables.parquet_storage import ParquetStorage, heads_of, is_awaited
-from sqe_chain.ext.tables.storage import Conflict, Head, StoredFile, Written
+from sqe_chain.ext.tables.storage import Conflict, Head, StoredFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +57,7 @@ class MemorySnapshot:
 
     def foreign_file(self) -> str | None:
         """See `Snapshot`."""
-        for path in self.stored:
-            try:
-                chunk_id_in(path)
-            except ValueError:
-                return path
-        return None
+        return foreign_in(self.stored)
 
     def foreign_commit(self, since: int) -> str | None:
         """See `Snapshot`."""
@@ -126,10 +120,6 @@ class MemoryTable(ParquetStorage):
     def snapshot(self) -> MemorySnapshot | None:
         return self._data.content.newest
 
-    def snapshot_again(self) -> MemorySnapshot | None:
-        """See `Storage`."""
-        return self.snapshot()
-
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """See `Storage`."""
         del name
@@ -156,17 +146,6 @@ class MemoryTable(ParquetStorage):
         del missing
         with self._data.lock:
             self._data.content.files.setdefault(path, (bytes(file.data), self._now_s()))
-
-    def written(self, path: str, file: TableFile | None = None) -> Written | None:
-        """See `Storage`: the chunks in the footer of a file."""
-        del file
-        found = self._data.content.files.get(path)
-        if found is None:
-            return None
-        try:
-            return Written(chunks_in(pq.read_metadata(pa.BufferReader(found[0]))), len(found[0]))
-        except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
-            return None
 
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
         stored = self._data.content.files
@@ -205,8 +184,6 @@ class MemoryTable(ParquetStorage):
 
     def vacuum(self, retain_hours: int) -> list[str]:
         """See `Storage`."""
-        if type(retain_hours) is not int or retain_hours < 1:
-            raise ConfigurationError(f"{self}: retain_hours={retain_hours!r}; whole hours, 1 or more")
         data = self._data
         with data.lock:
             newest = data.content.newest
@@ -227,10 +204,6 @@ class MemoryTable(ParquetStorage):
         if found is None:
             raise FileNotFoundError(path)
         return pa.BufferReader(found[0])
-
-    def uri(self, path: str) -> str:
-        """See `Storage`."""
-        return f"{self.address.rstrip('/')}/{path}"
 
     # ------------------------------------------------------------------ time travel
 

@@ -16,16 +16,14 @@ from sqe_chain.errors import PoisonError, RowOfAnotherType, RowTooLarge
 from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN, SEQUENCE, array_of, arrow_schema, arrow_type
 from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.columns import Column
-from sqe_chain.ext.tables.contents import chunks_of
+from sqe_chain.ext.tables.contents import changes_in, chunks_of
 from sqe_chain.ext.tables.schema import TableSchema
 
 MAX_ROW_BYTES: Final = 16 * 1024 * 1024
 """Of one row, by default."""
 _PENDING: Final = 1_000
 """Rows that wait as objects, before they become columns."""
-_OFFSET: Final = "_sqe_offset"
 _STATE: Final = b"sqe-chain.memtable"
-_NO_OFFSET: Final = -1
 
 Failed = Callable[[int, PoisonError], None]
 
@@ -347,16 +345,17 @@ def ranks(cells: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     return rank_of.take(encoded.indices)
 
 
+def latest_of(found: Any, schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Of rows with a sequence number: the latest of each key, in the order of keys."""
+    keys = [(name, "ascending") for name in (*schema.keys, SEQUENCE)]
+    return newest(found.take(pc.sort_indices(found, sort_keys=keys)).combine_chunks(), schema)
+
+
 def newest(found: Any, schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no types
     """Of sorted rows, where the later one of two with the same keys comes last: the last of each."""
     if found.num_rows <= 1:
         return found
-    before, after = found.slice(0, found.num_rows - 1), found.slice(1)
-    differs: Any = None
-    for name in schema.keys:
-        one = pc.not_equal(before[name], after[name])
-        differs = one if differs is None else pc.or_(differs, one)
-    keep = pa.chunked_array([*differs.chunks, pa.array([True])])
+    keep = pa.chunked_array([*changes_in(found, schema.keys).chunks, pa.array([True])])
     if pc.all(keep).as_py():
         return found
     return found.filter(keep).combine_chunks()

@@ -6,7 +6,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,68 +17,47 @@ from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.files import TableFile, chunk_id_in, chunks_in, compacted_name, files_of, name_of
 from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.pruning import group_may_hold
-from sqe_chain.ext.tables.storage import WAYS_OUT_OF_A_LOSS, Head, Outdated, Pieces, StoredFile, Wanted
+from sqe_chain.ext.tables.storage import (
+    WAYS_OUT_OF_A_LOSS,
+    Head,
+    Outdated,
+    Pieces,
+    StoredFile,
+    Wanted,
+    Written,
+)
 
 _BLOCK: Final = 1 << 20
 _NOT_OURS: Final = (pa.ArrowException, OSError, KeyError, TypeError, ValueError)
 """What pyarrow, and reading a footer, raise for bytes that are none of our Parquet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Markers:
-    """Names of the markers of one state partition."""
+def _markers(flow: str, stage: str, part: int) -> list[str]:
+    """Names of the markers of one state partition: of number and id of the plan, of epoch and run."""
+    number = f"sqe-chain/{flow}/{stage}/{part}"
+    return [number, f"{number}/plan", f"{number}/epoch", f"{number}/run"]
 
-    flow: str
-    stage: str
-    part: int
 
-    @property
-    def number(self) -> str:
-        """Of the number of the plan."""
-        return f"sqe-chain/{self.flow}/{self.stage}/{self.part}"
-
-    @property
-    def plan(self) -> str:
-        """Of its id."""
-        return f"{self.number}/plan"
-
-    @property
-    def epoch(self) -> str:
-        """Of the epoch."""
-        return f"{self.number}/epoch"
-
-    @property
-    def run(self) -> str:
-        """Of the run."""
-        return f"{self.number}/run"
-
-    def set_to(self, head: Head) -> dict[str, int]:
-        """The markers as a commit sets them: what is None is left as it is."""
-        values = {
-            self.number: head.number,
-            self.plan: head.plan,
-            self.epoch: head.epoch,
-            self.run: head.run,
-        }
-        return {name: value for name, value in values.items() if value is not None}
+def _set_to(flow: str, stage: str, heads: Mapping[int, Head]) -> dict[str, int]:
+    """The markers as a commit sets them: what is None is left as it is."""
+    each = (
+        pair
+        for part, head in heads.items()
+        for pair in zip(
+            _markers(flow, stage, part), (head.number, head.plan, head.epoch, head.run), strict=True
+        )
+    )
+    return {name: value for name, value in each if value is not None}
 
 
 def heads_of(
     marker: Callable[[str], int | None], flow: str, stage: str, parts: Sequence[int]
 ) -> dict[int, Head]:
-    """The heads of state partitions.
-
-    Args:
-        marker: the number under a marker; None: it was never set.
-        flow: of the markers.
-        stage: of the markers.
-        parts: state partitions.
-    """
+    """The heads of state partitions, by the numbers under their markers; None: it was never set."""
     found = {}
     for part in parts:
-        names = Markers(flow, stage, part)
-        number, plan, run = marker(names.number), marker(names.plan), marker(names.run)
-        found[part] = Head(number, plan, marker(names.epoch) or 0, run)
+        number, plan, epoch, run = map(marker, _markers(flow, stage, part))
+        found[part] = Head(number, plan, epoch or 0, run)
     return found
 
 
@@ -113,9 +91,28 @@ class ParquetStorage(ABC):
             Unavailable: no answer.
         """
 
+    address: str
+
     @abstractmethod
     def snapshot(self) -> Any:  # noqa: ANN401 - its own
         """See `Storage`."""
+
+    def snapshot_again(self) -> Any:  # noqa: ANN401 - its own
+        """See `Storage`."""
+        return self.snapshot()
+
+    def uri(self, path: str) -> str:
+        """See `Storage`."""
+        return f"{self.address.rstrip('/')}/{path}"
+
+    def written(self, path: str, file: TableFile | None = None) -> Written | None:
+        """See `Storage`: the chunks in the footer of a whole file."""
+        del file
+        try:
+            with self.open_file(path) as opened, self._mapped():
+                return Written(chunks_in(pq.read_metadata(opened)), int(opened.size()))
+        except (FileNotFoundError, pa.ArrowInvalid, KeyError, TypeError, ValueError):
+            return None
 
     @abstractmethod
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
@@ -177,10 +174,7 @@ class ParquetStorage(ABC):
     ) -> None:
         """See `Storage`. One step, also for several state partitions."""
         del before  # of the snapshot
-        markers: dict[str, int] = {}
-        for part, head in after.items():
-            markers |= Markers(flow, stage, part).set_to(head)
-        self.commit_markers(snapshot, markers, added, what=what)
+        self.commit_markers(snapshot, _set_to(flow, stage, after), added, what=what)
 
     def replace(self, snapshot: Any, part: int, added: Sequence[StoredFile]) -> None:  # noqa: ANN401 - its own
         """See `Storage`."""
@@ -200,9 +194,7 @@ class ParquetStorage(ABC):
         what: str,
     ) -> None:
         """See `Storage`."""
-        markers = _other_files(snapshot, sorted(after))
-        for part, head in after.items():
-            markers |= Markers(flow, stage, part).set_to(head)
+        markers = _other_files(snapshot, sorted(after)) | _set_to(flow, stage, after)
         self.commit_markers(snapshot, markers, added, removed, what=what, same_rows=False)
 
     def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, FlowError, TableAltered, Unavailable
@@ -19,11 +18,19 @@ from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.columns import Column
 from sqe_chain.ext.tables.compacting import Compaction, aligned, compact
 from sqe_chain.ext.tables.describing import Description, describe
-from sqe_chain.ext.tables.foreign import named_if_foreign
-from sqe_chain.ext.tables.memtable import newest
+from sqe_chain.ext.tables.memtable import latest_of
 from sqe_chain.ext.tables.pruning import Bounds, cell_of, may_hold, within
 from sqe_chain.ext.tables.schema import TableSchema
-from sqe_chain.ext.tables.storage import Outdated, Pieces, Snapshot, Storage, StoredFile, Wanted, storage_at
+from sqe_chain.ext.tables.storage import (
+    Outdated,
+    Pieces,
+    Snapshot,
+    Storage,
+    StoredFile,
+    Wanted,
+    named_if_foreign,
+    storage_at,
+)
 from sqe_chain.safe_text import without_secrets
 
 _ROUNDS: Final = 5
@@ -245,7 +252,14 @@ class Table:
 
         Returns:
             What was deleted, as paths from the table's directory on.
+
+        Raises:
+            ConfigurationError: less than an hour: a flush at work has written what no commit names yet.
         """
+        if type(retain_hours) is not int or retain_hours < 1:
+            raise ConfigurationError(
+                f"{self._storage}: retain_hours={retain_hours!r}; whole hours, 1 or more"
+            )
         return self._storage.vacuum(retain_hours)
 
     def latest_sql(self, source: str, *, quote: str = '"') -> str:
@@ -298,18 +312,6 @@ class Table:
         if found is None:
             raise ConfigurationError(f"{self}: there is no table")
         return found
-
-
-def latest_of(found: Any, schema: TableSchema) -> Any:  # noqa: ANN401 - Arrow tables
-    """Of rows with a sequence number: the latest of each key, in the order of keys.
-
-    Args:
-        found: an Arrow table with the key columns and the sequence number.
-        schema: of the table.
-    """
-    keys = [(name, "ascending") for name in schema.keys]
-    order = pc.sort_indices(found, sort_keys=[*keys, (SEQUENCE, "ascending")])
-    return newest(found.take(order).combine_chunks(), schema)
 
 
 def _joined(pieces: Pieces, snapshot: Snapshot, needed: Sequence[str]) -> Any:  # noqa: ANN401 - Arrow tables

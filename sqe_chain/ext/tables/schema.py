@@ -95,6 +95,23 @@ class TableSchema:
         """The function that gives the cells of a value, unchecked."""
         return reader_of(self.payload, self.columns)
 
+    def cells(self, value: object, read: Callable[[Any], tuple[object, ...]]) -> tuple[object, ...]:
+        """What is read of a value, unchecked.
+
+        Raises:
+            RowOfAnotherType: the value is not of the type of the table, or cannot be read.
+        """
+        if self.payload is not None and not isinstance(value, self.payload):
+            raise RowOfAnotherType(
+                f"a row of type {type(value).__qualname__}; the table takes {self.payload.__qualname__}"
+            )
+        try:
+            return read(value)
+        except PoisonError:
+            raise
+        except Exception as error:  # what a cell is read by may be a function or a property of the user's
+            raise RowOfAnotherType(f"a row of type {type(value).__qualname__}: {error!r}") from error
+
     def row(self, value: object) -> tuple[object, ...]:
         """The cells of a value, checked.
 
@@ -102,16 +119,7 @@ class TableSchema:
             RowOfAnotherType: the value, or a cell, is not of the type of the table.
             RowWithoutKey: a cell of its keys is null.
         """
-        if self.payload is not None and not isinstance(value, self.payload):
-            raise RowOfAnotherType(
-                f"a row of type {type(value).__qualname__}; the table takes {self.payload.__qualname__}"
-            )
-        try:
-            cells = self.read(value)
-        except PoisonError:
-            raise
-        except Exception as error:  # what a cell is read by may be a function or a property of the user's
-            raise RowOfAnotherType(f"a row of type {type(value).__qualname__}: {error!r}") from error
+        cells = self.cells(value, self.read)
         self.check(cells)
         return cells
 

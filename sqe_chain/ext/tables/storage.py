@@ -8,12 +8,15 @@ if another one has moved it since it was looked at.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
-from sqe_chain.errors import ConfigurationError
+import pyarrow as pa
+
+from sqe_chain.errors import ConfigurationError, TableAltered
 from sqe_chain.ext.tables import chunk_sets
 from sqe_chain.ext.tables.addresses import in_cassandra, in_memory
 from sqe_chain.ext.tables.chunk import ChunkInfo
@@ -312,11 +315,7 @@ class Storage(Protocol):
         """
 
     def vacuum(self, retain_hours: int) -> list[str]:
-        """Delete what no reader has needed since; returns what was deleted, in words or as paths.
-
-        Raises:
-            ConfigurationError: less than an hour: a flush at work has written what no commit names yet.
-        """
+        """Delete what no reader has needed for so many hours, at least 1; returns what was deleted, in words or as paths."""
 
 
 def packing_at(address: str) -> Callable[[Flushed], list[TableFile]]:
@@ -353,3 +352,29 @@ def storage_at(address: str, options: Mapping[str, str] | None = None) -> Storag
     from sqe_chain.ext.tables.directory import TableDirectory  # noqa: PLC0415 - a driver
 
     return TableDirectory(address, options)
+
+
+_OTHER_CONTENT: Final = (pa.ArrowException, ValueError, KeyError, TypeError)
+"""What reading something raises that nobody of us has written."""
+
+
+@contextmanager
+def named_if_foreign(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
+    """Within it an error is told as the file of another program that a snapshot holds, if it holds one.
+
+    Args:
+        storage: where the table lives.
+        snapshot: of it, which is read.
+
+    Raises:
+        TableAltered: in place of what reading such a file raises.
+    """
+    try:
+        yield
+    except _OTHER_CONTENT as error:
+        path = snapshot.foreign_file()
+        if path is None:
+            raise
+        raise TableAltered(
+            f"{storage}: holds a file of another program: {path}; restore the table to the version before"
+        ) from error

@@ -8,8 +8,7 @@ import pytest
 
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.adapters.kafka._clients import Faults
-from sqe_chain.adapters.kafka._settings import settings
-from sqe_chain.adapters.kafka._tokens import Tokens
+from sqe_chain.adapters.kafka._settings import Tokens, settings
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
 from tests.support import login_tokens
 

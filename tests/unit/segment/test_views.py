@@ -20,7 +20,7 @@ from services._proto.fastening_pb2 import RobotTotal
 from sqe_chain import Flow
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.codecs.protobuf_json import as_dict, as_plain
+from sqe_chain.codecs.protobuf import as_dict, as_plain
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.context import Context

@@ -9,8 +9,7 @@ from cassandra.query import BatchStatement
 
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.cassandra import CassandraStore, client
-from sqe_chain.adapters.cassandra.client import CassandraClient
-from sqe_chain.adapters.cassandra.settings import CassandraSettings
+from sqe_chain.adapters.cassandra.client import CassandraClient, CassandraSettings
 from sqe_chain.errors import ConfigurationError
 
 MOST = 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqe_chain.adapters.cassandra.sizes import mutation_bytes
+from sqe_chain.adapters.cassandra.layout import mutation_bytes
 
 MIB = 1 << 20
 

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sqe_chain.errors import Superseded, TableAltered, TableInconsistent
-from sqe_chain.ext.tables import delta_handles, directory
+from sqe_chain.ext.tables import delta_snapshot, directory
 from sqe_chain.ext.tables.directory import TableDirectory
 from sqe_chain.ext.tables.reading import open_table
 from sqe_chain.ext.tables.storage import Conflict
@@ -117,7 +117,7 @@ def test_a_commit_of_another_program_in_between_is_noticed(tmp_path: Path) -> No
 def test_few_handles_are_kept(tmp_path: Path) -> None:
     for number in range(12):
         WrittenTable(TableDirectory(f"{tmp_path}/{number}")).claim().flush(*rows_of(0))
-    assert len(delta_handles._kept) <= delta_handles._MOST
+    assert len(delta_snapshot._kept) <= delta_snapshot._MOST
 
 
 def test_entries_that_have_expired_are_deleted_and_nothing_is_lost(tmp_path: Path) -> None:
