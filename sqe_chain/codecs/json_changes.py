@@ -29,11 +29,6 @@ Names = tuple[str, str]
 def misread(was: Mapping[str, str], python_type: type, names: Names) -> str:
     """Whether a type would misread what another one wrote.
 
-    Args:
-        was: the shape under which values were written.
-        python_type: by which they would be read.
-        names: of both types.
-
     Returns:
         The first difference that matters, in words; empty when there is none.
     """

@@ -82,11 +82,6 @@ def _merged(descriptor: Descriptor, known: Mapping[str, str]) -> Shape:
 def misread(was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, str]) -> str:
     """Whether a type would misread what another one wrote.
 
-    Args:
-        was: the shape under which values were written.
-        now: the shape by which they would be read.
-        names: full names of both types.
-
     Returns:
         The first difference that matters, in words; empty when there is none.
     """

@@ -25,10 +25,6 @@ _ENOUGH: Final = 3
 def weaknesses(client: CassandraClient, kept: str = "states") -> list[str]:
     """Settings that may lose acknowledged writes, one sentence each; see `StateStore.check`.
 
-    Args:
-        client: of the cluster and keyspace.
-        kept: what the keyspace keeps, in a word.
-
     Raises:
         Unavailable: no answer.
         ConfigurationError: the login is wrong, or the keyspace is missing.
@@ -57,10 +53,6 @@ def weaknesses(client: CassandraClient, kept: str = "states") -> list[str]:
 
 def remarks(client: CassandraClient, kept: str = "states") -> list[str]:
     """Settings that are accepted but worth knowing; see `StateStore.remarks`.
-
-    Args:
-        client: of the cluster and keyspace.
-        kept: what the keyspace keeps, in a word.
 
     Raises:
         Unavailable: no answer.

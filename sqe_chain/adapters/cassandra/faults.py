@@ -84,10 +84,6 @@ def meaning_of(error: BaseException) -> Meaning:
 def mapped(error: BaseException, address: str) -> ChainError | None:
     """Our error for an exception of cassandra-driver.
 
-    Args:
-        error: the exception.
-        address: the cluster, without secrets.
-
     Returns:
         The error to raise; None for programming errors, which must crash.
     """

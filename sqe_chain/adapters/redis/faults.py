@@ -72,10 +72,6 @@ def meaning_of(error: BaseException) -> Meaning:
 def mapped(error: BaseException, address: str) -> ChainError | None:
     """Our error for an exception of redis-py.
 
-    Args:
-        error: the exception.
-        address: the server, without secrets.
-
     Returns:
         The error to raise; None for programming errors, which must crash.
     """

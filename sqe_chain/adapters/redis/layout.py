@@ -107,10 +107,6 @@ def locations_arguments(locations: Locations) -> list[bytes]:
 def locations_of(flat: Sequence[bytes], key: str) -> Locations | None:
     """Decode locations from the hash.
 
-    Args:
-        flat: field, text, field, text, ...
-        key: of the hash, for error texts.
-
     Raises:
         StoreInconsistent: another program wrote into the hash.
     """

@@ -102,10 +102,6 @@ def absolute(path: str) -> str:
 def mapped(error: sqlite3.Error, path: str) -> ChainError | None:
     """Our error for an error of the driver; nothing else decides about them.
 
-    Args:
-        error: the driver's error.
-        path: the file, for the text.
-
     Returns:
         The error to raise; None for programming errors, which must crash.
     """

@@ -28,9 +28,6 @@ def text_of(address: object) -> str:
     >>> text_of("file:///warehouse")
     '/warehouse'
 
-    Args:
-        address: what was given.
-
     Raises:
         ValueError: neither text nor path, empty, a URL as a path, or a path that Delta Lake cannot use; the text says what is wanted.
     """
@@ -68,10 +65,6 @@ def in_place(place: str, table: str) -> str:
 
     >>> in_place("cassandra://one,two/sqe_chain?datacenter=dc1", "readings")
     'cassandra://one,two/sqe_chain/readings?datacenter=dc1'
-
-    Args:
-        place: a URL; that of Cassandra may have options.
-        table: its name.
     """
     url, mark, options = place.partition("?") if in_cassandra(place) else (place, "", "")
     return f"{url.rstrip('/')}/{table}{mark}{options}"

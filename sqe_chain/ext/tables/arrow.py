@@ -76,13 +76,7 @@ def table_schema(schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no t
 
 
 def array_of(column: Column, cells: Sequence[object], of: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Cells as an array, as `conversions.arrow.array_of`, where `Column.refusal` is None.
-
-    Args:
-        column: whose cells they are.
-        cells: the cells.
-        of: the column's `arrow_type`.
-    """
+    """Cells as an array, as `conversions.arrow.array_of`, where `Column.refusal` is None."""
     if "decimal" in column.type:
         cells = [_exact(cell) for cell in cells]
     return arrow.array_of(cells, of)

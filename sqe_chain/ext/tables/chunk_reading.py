@@ -200,11 +200,6 @@ def indexed(
 ) -> list[IndexRow]:
     """What is known of the chunks in chunk sets of a snapshot.
 
-    Args:
-        snapshot: of the table.
-        files: the chunk sets.
-        partition_key: only its chunks.
-
     Raises:
         Outdated: they are not all there any more.
         TableAltered: they are not all there, and no vacuum has deleted them.
@@ -232,11 +227,6 @@ def may_matter(
 
     A chunk without a wanted key is left out. So is one without a wanted value of another column, unless its rows may replace
     rows of a chunk that is read, or be replaced by them: then a row could be found by an older version.
-
-    Args:
-        candidates: chunks.
-        keys: bounds of key columns, as plain values.
-        others: bounds of other columns, as plain values.
     """
     by_key: dict[bytes, list[Candidate]] = defaultdict(list)
     for one in candidates:

@@ -80,12 +80,7 @@ class PackedChunk:
 
 
 def files_of(flushed: Flushed, rows_of_a_file: int = ROWS_OF_A_FILE) -> list[TableFile]:
-    """The chunk sets of a flush; a new one where the next chunk would make one too large.
-
-    Args:
-        flushed: what the memtable gave.
-        rows_of_a_file: a set has more only where one chunk has.
-    """
+    """The chunk sets of a flush; a new one where the next chunk would make one too large."""
     return [_packed(rows, chunks) for rows, chunks in split(flushed, rows_of_a_file)]
 
 
@@ -122,12 +117,7 @@ def unpacked(file: TableFile) -> Iterator[PackedChunk]:
 
 
 def packed_chunk(rows: Any, info: ChunkInfo) -> PackedChunk:  # noqa: ANN401 - an Arrow table
-    """A chunk as blobs.
-
-    Args:
-        rows: its rows, an Arrow table.
-        info: what is known of it.
-    """
+    """A chunk as blobs."""
     (whole,) = rows.combine_chunks().to_batches()
     ends = [*range(0, whole.num_rows, BLOCK_ROWS), whole.num_rows]
     several = len(ends) > 2  # noqa: PLR2004 - one block begins and ends

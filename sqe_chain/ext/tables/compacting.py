@@ -79,12 +79,7 @@ def merged_rows(
 
 
 def aligned(piece: Any, wanted: Any) -> Any:  # noqa: ANN401 - Arrow tables
-    """Rows with the columns of a schema; one that they do not have is null.
-
-    Args:
-        piece: an Arrow table.
-        wanted: an Arrow schema.
-    """
+    """Rows with the columns of a schema; one that they do not have is null."""
     columns = [
         piece[one.name].cast(one.type)
         if one.name in piece.column_names

@@ -20,14 +20,7 @@ _HASH_BYTES = 16
 
 
 def chunks_of(rows: Any, schema: TableSchema, table: str, version: int) -> list[ChunkInfo]:  # noqa: ANN401 - an Arrow table
-    """The chunks of rows in the order (partition key, row key).
-
-    Args:
-        rows: an Arrow table, each column in one piece.
-        schema: of the table.
-        table: its name.
-        version: of the table.
-    """
+    """The chunks of rows in the order (partition key, row key)."""
     batches = rows.to_batches()
     if not batches:
         return []

@@ -91,10 +91,6 @@ def _check_shapes(columns: object, payload: object, options: object, where: str)
 def address_of(table: str, at: str | os.PathLike[str] | None) -> str:
     """Where a table lives: an absolute path, or a URL.
 
-    Args:
-        table: name of its directory.
-        at: see `Stream.ingest`.
-
     Raises:
         ValueError: see `text_of`.
     """
@@ -134,11 +130,7 @@ class PartitionKey:
 
 
 def rows_of(kind: IngestKind) -> list[dict[str, Any]]:
-    """All rows of a table, as a reader sees them; none where it does not exist yet.
-
-    Args:
-        kind: of the stage that writes it.
-    """
+    """All rows of a table, as a reader sees them; none where it does not exist yet."""
     from sqe_chain.ext.tables.reading import open_table  # noqa: PLC0415 - needs pyarrow
 
     try:

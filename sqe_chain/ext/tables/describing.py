@@ -62,10 +62,6 @@ class Description:
 def describe(storage: Storage, schema: TableSchema) -> Description:
     """Describe a table.
 
-    Args:
-        storage: where it lives.
-        schema: its columns and keys.
-
     Raises:
         ConfigurationError: there is no table.
         Unavailable: no answer.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EACCES
 from pathlib import Path
 from typing import Any, Final
@@ -114,10 +114,6 @@ class TableDirectory(ParquetStorage):
 
     def add_columns(self, snapshot: DeltaSnapshot, columns: Sequence[Any]) -> None:
         """Add columns, which are null in the rows that are there.
-
-        Args:
-            snapshot: on which it was decided.
-            columns: Arrow fields.
 
         Raises:
             Conflict: somebody has changed the columns since.
@@ -236,12 +232,9 @@ class TableDirectory(ParquetStorage):
 
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
         files, root = self._files()
-        with self._mapped():
-            try:
-                return files.open_input_file(f"{root}{path}")
-            except FileNotFoundError as error:
-                gone = error
-        raise gone
+        with self._mapped(), suppress(FileNotFoundError):
+            return files.open_input_file(f"{root}{path}")
+        raise FileNotFoundError(path)
 
     # ------------------------------------------------------------------ small parts
 

@@ -84,12 +84,7 @@ def digest_of(chunks: Iterable[ChunkInfo]) -> str:
 
 
 def files_of(flushed: Flushed, rows_of_a_file: int = ROWS_OF_A_FILE) -> list[TableFile]:
-    """The files of a flush: chunks one after the other; a new file where the next chunk would make one too large.
-
-    Args:
-        flushed: what the memtable gave.
-        rows_of_a_file: a file has more only where one chunk has.
-    """
+    """The files of a flush: chunks one after the other; a new file where the next chunk would make one too large."""
     return [file_of(rows, chunks) for rows, chunks in split(flushed, rows_of_a_file)]
 
 
@@ -161,10 +156,6 @@ def statistics_of(rows: Any, **more: int) -> str:  # noqa: ANN401 - an Arrow tab
     Either each column has bounds or none has: delta-rs compares a column without bounds beside others that have some with null, so that
     a filter on it finds nothing. Bounds that JSON cannot say are those of columns with infinity or NaN, which some
     readers order above all numbers and others nowhere.
-
-    Args:
-        rows: of the file.
-        more: what else is told of it.
     """
     bounds = {name: _bounds(rows[name]) for name in rows.column_names if _is_bounded(rows[name])}
     told = {"numRecords": str(rows.num_rows)}

@@ -55,10 +55,6 @@ def told_of(files: Sequence[StoredFile]) -> bytes:
 def staged_files(replacement: Replacement, where: object) -> list[StoredFile]:
     """All files of an overwrite.
 
-    Args:
-        replacement: what the store knows of it.
-        where: the table, for texts.
-
     Raises:
         TableInconsistent: the store has lost some of them.
     """

@@ -234,15 +234,6 @@ class Storage(Protocol):
 
         Where files are added, it is one state partition, and one step.
 
-        Args:
-            snapshot: on which it was decided.
-            flow: of the heads.
-            stage: of the heads.
-            before: the heads on which it was decided.
-            after: what they become.
-            added: files that were `put`.
-            what: what is done, for the table's history.
-
         Raises:
             Conflict: one of the heads is another one by now; files were not added.
         """
@@ -266,15 +257,6 @@ class Storage(Protocol):
         what: str,
     ) -> None:
         """Move the heads of all state partitions, add files and remove others, all in one step. When it returns it stays.
-
-        Args:
-            snapshot: on which it was decided.
-            flow: of the heads.
-            stage: of the heads.
-            after: what the heads become.
-            added: files that were `put`.
-            removed: files of the snapshot.
-            what: what is done, for the table's history.
 
         Raises:
             Conflict: one of the heads was moved since, or files were replaced by a compaction. Nothing was done.
@@ -361,10 +343,6 @@ _OTHER_CONTENT: Final = (pa.ArrowException, ValueError, KeyError, TypeError)
 @contextmanager
 def named_if_foreign(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
     """Within it an error is told as the file of another program that a snapshot holds, if it holds one.
-
-    Args:
-        storage: where the table lives.
-        snapshot: of it, which is read.
 
     Raises:
         TableAltered: in place of what reading such a file raises.

@@ -118,12 +118,6 @@ def make_position(files: Files, published: int, durable: int) -> Position:
 def write_position(files: Files, before: Position, published: int, durable: int) -> Position:
     """Overwrite the older slot.
 
-    Args:
-        files: the directory.
-        before: what the newer slot says.
-        published: see `Position`.
-        durable: see `Position`.
-
     Raises:
         OSError: the disk fails. What the newer slot says still counts, or what this one should have said.
     """
