@@ -30,8 +30,7 @@ from rich.table import Table
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.ext.wal import DurableProducer, LocalFiles, Record, WriteAheadLog
-from sqe_chain.ext.wal.segment import Reader
-from sqe_chain.ext.wal.segment import SUFFIX
+from sqe_chain.ext.wal.segment import SUFFIX, Reader
 
 VALUE_BYTES: Final = 1_000
 KEYS: Final = 100
