@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from sqe_chain.envelope.marks import Recreated
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import check_name
-from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
+from sqe_chain.flow.nodes import KeyedNode, Node, OutputNode, SideNode, SourceNode, StageNode
 from sqe_chain.ports.files import FileSource
 from sqe_chain.ports.readers import ALL, Partitions, scope_of
 
@@ -50,6 +50,7 @@ class CompiledFlow:
         depths: by the index of a node: how many stages its units have passed, itself included.
         stage_before: by the index of a node: the stage that its units come from; None before the first one.
         topics_before: by the index of a node: the input topics, and the names of sources of files, whose messages reach it.
+        paths: every stage and output -> where its units come from: sources, stages, `changes()` and `dropped()` of stages.
         cells: by the index of a stage: the numbers of its cells. A cell is one bucket of one state partition.
         all_cells: every (stage, cell).
         input_topics: all input topics, sorted; without files.
@@ -91,6 +92,7 @@ class CompiledFlow:
     depths: tuple[int, ...] = field(init=False, repr=False)
     stage_before: tuple[StageNode | None, ...] = field(init=False, repr=False)
     topics_before: tuple[frozenset[str], ...] = field(init=False, repr=False)
+    paths: dict[str, str] = field(init=False, repr=False)
     cells: dict[int, range] = field(init=False, repr=False)
     all_cells: tuple[tuple[StageNode, int], ...] = field(init=False, repr=False)
     input_topics: tuple[str, ...] = field(init=False, repr=False)
@@ -128,6 +130,7 @@ class CompiledFlow:
                 tuple(stage for stage in stages if found["depths"][stage.index] == level)
                 for level in range(1, depth + 1)
             ),
+            "paths": _paths(self.nodes),
             "cells": cells,
             "all_cells": tuple((stage, cell) for stage in stages for cell in cells[stage.index]),
             "input_topics": tuple(topics),
@@ -291,3 +294,24 @@ def _connections(nodes: tuple[Node, ...]) -> dict[str, object]:
         "depths": tuple(depths),
         "topics_before": tuple(topics),
     }
+
+
+def _paths(nodes: Sequence[Node]) -> dict[str, str]:
+    found = {}
+    for node in nodes:
+        if isinstance(node, KeyedNode):
+            kind = "stage" if isinstance(node, StageNode) else node.kind
+            found[f"{kind}/{node.name}"] = " ".join(sorted(set(_upstream(nodes, node))))
+    return found
+
+
+def _upstream(nodes: Sequence[Node], node: Node) -> Iterator[str]:
+    for parent in (nodes[index] for index in node.parents):
+        if isinstance(parent, SourceNode):
+            yield f"source/{','.join(parent.topics)}"
+        elif isinstance(parent, StageNode):
+            yield f"stage/{parent.name}"
+        elif isinstance(parent, SideNode):
+            yield f"{parent.kind}/{getattr(nodes[parent.parents[0]], 'name', '')}"
+        else:
+            yield from _upstream(nodes, parent)

@@ -12,33 +12,11 @@ from collections.abc import Iterator, Mapping
 
 from sqe_chain.errors import ChangedType, PlanMismatch
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.nodes import KeyedNode, Node, SideNode, SourceNode, StageNode
+from sqe_chain.flow.nodes import SourceNode, StageNode
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol.layout import Layout, TypeLayout
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.same_inputs import is_new_root, recreation_text
-
-
-def ways_of(flow: CompiledFlow) -> dict[str, str]:
-    """Every stage and output -> where its units come from: sources, stages, `changes()` and `dropped()` of stages."""
-    found = {}
-    for node in flow.nodes:
-        if isinstance(node, KeyedNode):
-            kind = "stage" if isinstance(node, StageNode) else node.kind
-            found[f"{kind}/{node.name}"] = " ".join(sorted(set(_upstream(flow, node))))
-    return found
-
-
-def _upstream(flow: CompiledFlow, node: Node) -> Iterator[str]:
-    for parent in (flow.nodes[index] for index in node.parents):
-        if isinstance(parent, SourceNode):
-            yield f"source/{','.join(parent.topics)}"
-        elif isinstance(parent, StageNode):
-            yield f"stage/{parent.name}"
-        elif isinstance(parent, SideNode):
-            yield f"{parent.kind}/{flow.stage_at(parent.parents[0]).name}"
-        else:
-            yield from _upstream(flow, parent)
 
 
 def types_of(flow: CompiledFlow, known: Layout | None = None) -> dict[str, TypeLayout]:
@@ -120,7 +98,7 @@ def check_same_code(flow: CompiledFlow, last: Plan) -> None:
         PlanMismatch: it has other stages, sources or outputs; the text names them.
     """
     was = last.layout.ways | {f"source/{topic}": "" for topic in last.layout.sources}
-    now = ways_of(flow) | {f"source/{topic}": "" for topic in flow.input_names}
+    now = flow.paths | {f"source/{topic}": "" for topic in flow.input_names}
     news = [f"{way} is new" for way in now if way not in was]
     news += [f"{way} is gone" for way in was if way not in now]
     news += [

@@ -13,7 +13,7 @@ from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.cutting import Part
-from sqe_chain.protocol.declared import check_types, types_of, ways_of
+from sqe_chain.protocol.declared import check_types, types_of
 from sqe_chain.protocol.feature import Feature
 from sqe_chain.protocol.file_inputs import Files, files_in
 from sqe_chain.protocol.layout import Layout, StageLayout
@@ -51,7 +51,7 @@ def layout_of(flow: CompiledFlow, infos: Infos, number: int, known: Layout | Non
         | {one.name: (FILES, 0) for one in flow.file_sources},
         known.starts,
         known.gone,
-        ways_of(flow),
+        flow.paths,
         types_of(flow, known),
     )
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypedDict
 
 from sqe_chain.flow.compiled import CompiledFlow
@@ -451,6 +452,7 @@ def latest_of(found: Iterable[Progress]) -> int | None:
     return max((one.latest_ms for one in found if one.latest_ms is not None), default=None)
 
 
+@lru_cache(maxsize=16)  # it is asked for in each batch and task
 def guard_of(flow: CompiledFlow) -> JumpGuard | None:
     """The guard of the flow's event time: the widest that a stage has.
 
