@@ -135,7 +135,11 @@ class RecordKind(StageKind, Generic[Stage]):
         try:
             self.stage(MemoryTable(), RecordFunctions("", 0), None)
         except (FlowError, TypeError) as error:
-            raise FlowError(f"{where}: {error}") from error
+            name, _, text = str(error).partition(
+                ": "
+            )  # a stage names its class, where no declaration is at hand
+            own = bool(text) and name.isidentifier() and name[:1].isupper()
+            raise FlowError(f"{where}: {text if own else error}") from error
 
     def start(self, task: StageTask) -> StageWork:
         return RecordWork(self, task)

@@ -84,7 +84,7 @@ class WindowsKind(RecordKind[FlowWindows]):
             has_views=self.shown,
             windowed=True,
             sides=("dropped", "changes"),
-            may_be_last=self.retention_ms > 0,
+            may_be_last=bool(self.retention_ms),
         )
 
     @property

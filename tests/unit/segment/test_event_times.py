@@ -200,7 +200,7 @@ def test_the_frontier_is_the_watermark_of_the_partition_that_is_behind(
 
 
 def test_the_widest_guard_of_the_stages_holds_before_them() -> None:
-    assert guard_of(Flow("none").compile()) == JumpGuard()
+    assert guard_of(Flow("none").so_far()) == JumpGuard()
 
     def flow_with(*guards: object) -> Flow:
         flow = Flow("guards")
