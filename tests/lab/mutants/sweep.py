@@ -33,6 +33,8 @@ _CONTRARY: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
+_FAST: Final = ("--suite", "fast", "--timeout", "20")
+"""A fast test takes no seconds, unless a mutant makes it wait for ever."""
 _UNTOUCHED: Final = ("annotation", "returns", "decorator_list")
 _TEXTS: Final = ("__str__", "__repr__")
 _Place = tuple[object, object, ast.AST, str]
@@ -65,14 +67,14 @@ def made(only: Sequence[str] = (), count: int = 0) -> list[Mutant]:
 
 
 def judged(copy: Copy, one: Mutant) -> Finding:
-    """Look for a fast test that notices a mutant: first in files that use its module, then everywhere."""
+    """Look for a fast test that notices a mutant: in files of its module's name, in those that import it, and then everywhere."""
     (place, _), *_ = one.edits
     with copy.injected(one.edits):
-        related = _tests_of(package().find(place)[0])
-        finding = copy.tested([*related, "--suite", "fast"]) if related else None
-        if finding is None or finding.green:
-            finding = copy.tested(["tests/unit", "tests/protocol", "--suite", "fast"])
-    return finding
+        for files in _tests_of(package().find(place)[0]):
+            finding = copy.tested([*files, *_FAST]) if files else None
+            if finding is not None and not finding.green:
+                return finding
+        return copy.tested(["tests/unit", "tests/protocol", *_FAST])
 
 
 def _of_file(file: Path) -> Iterator[Mutant]:
@@ -178,9 +180,10 @@ def _texts_of_tests() -> dict[str, str]:
     return {str(file.relative_to(TREE)): file.read_text() for file in files}
 
 
-def _tests_of(file: Path) -> list[str]:
-    """Test files that have a module's name, and then those that import it."""
+def _tests_of(file: Path) -> tuple[list[str], list[str]]:
+    """Test files that have a module's name, and others that import it."""
     module = ".".join(file.relative_to(TREE).with_suffix("").parts)
     imports = re.compile(rf"^from {re.escape(module)} import", re.MULTILINE)
     found = [name for name, source in _texts_of_tests().items() if imports.search(source)]
-    return sorted(found, key=lambda name: Path(name).stem != f"test_{file.stem}")
+    named = [name for name in found if Path(name).stem.startswith(f"test_{file.stem}")]
+    return named, [name for name in found if name not in named]
