@@ -19,7 +19,7 @@ from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.dead_letter_commits import DeadLetterCommits
 from sqe_chain.protocol.described import DescribedTopics
-from sqe_chain.protocol.dropping import Dropping
+from sqe_chain.protocol.dropping import Dropping, Matches
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import EventTime, needed_offsets
@@ -43,11 +43,9 @@ from sqe_chain.protocol.holding import Holding
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
 from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.locations import locations_of, write_locations
-from sqe_chain.protocol.matches import Matches
 from sqe_chain.protocol.next_batch import NextBatch
-from sqe_chain.protocol.owned_flow import OwnedFlow
+from sqe_chain.protocol.owned_flow import OwnedFlow, PlanLog
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.plan_log import PlanLog
 from sqe_chain.protocol.planning import (
     batch_plan,
     check_commits,

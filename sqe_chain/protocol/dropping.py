@@ -7,8 +7,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from sqe_chain.flow.stage_kind import MATCHED, UNMATCHED
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
+
+
+@dataclass(slots=True)
+class Matches:
+    """What the values of each join have found in this run."""
+
+    _found: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def take(self, counts: Counter[tuple[str, str]]) -> list[str]:
+        """Take what a batch has counted; what has found something is no longer listed there.
+
+        Args:
+            counts: (stage, reason) -> records.
+
+        Returns:
+            A sentence for each join that has found nothing so far, once.
+        """
+        before = self._found.copy()
+        for stage, reason in [one for one in counts if one[1] in (MATCHED, UNMATCHED)]:
+            self._found[stage, reason] += counts[stage, reason]
+            if reason == MATCHED:
+                del counts[stage, reason]
+        return [
+            f"stage {stage!r}: none of {self._found[stage, UNMATCHED]} values has found anything in the table of its join. Compare "
+            "the keys of both streams, and their event times: a value finds what the table had said by its own time. For "
+            "reference data without history declare join_table(…, static=True)"
+            for stage in sorted({stage for stage, _ in self._found})
+            if not before[stage, UNMATCHED] and not self._found[stage, MATCHED]
+        ]
+
 
 NOTICE_MS: Final = 60_000
 LOSSES: Final[Mapping[str, str]] = {

@@ -10,10 +10,9 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, Sink, StateStore
-from sqe_chain.protocol.committing import Committing
 from sqe_chain.protocol.events import Event, Notice
 from sqe_chain.protocol.interfaces import Clock, Engine, Observer
-from sqe_chain.protocol.retrying import Retry, RetryingLog, RetryingStore
+from sqe_chain.protocol.retrying import Committing, Retry, RetryingLog, RetryingStore
 from sqe_chain.protocol.settings import Settings
 
 

@@ -30,7 +30,7 @@ MUTANTS: Final = (
             "Rebuild._to_resume",
             replace(
                 "(known.silent_until, known.unfinished) != (wanted.silent_until, wanted.unfinished)",
-                "found.plan.silent_until != spec.silent_until",
+                "known.silent_until != wanted.silent_until",
             ),
         ),
         killed_by="test_rebuild::test_whatever_was_interrupted_where_nothing_but_the_states_is_ever_taken_for_them",
