@@ -19,7 +19,6 @@ from sqe_chain.cli.values import paths_of, properties, store_urls
 from sqe_chain.engines import MOST_WORKERS
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice
-from sqe_chain.runtime.owner import this_process
 
 
 @dataclass(frozen=True)
@@ -290,7 +289,7 @@ def settings_in(*groups: object, **others: Any) -> Settings:  # noqa: ANN401 - t
         for name, value in vars(group).items()
         if name in known and value is not None
     }
-    return Settings(**{**given, **others}, owner=this_process().as_text())
+    return Settings(**{**given, **others})
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:

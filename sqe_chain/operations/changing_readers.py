@@ -186,8 +186,8 @@ class ChangeReaders:
                 f"flow {env.flow.name!r}: asked to stop while its readers are changed; run it again"
             )
         home, _ = env.home.home(name)
-        settings = replace(env.settings, changes_readers=True)
-        own = replace(env, flow=env.flow.reader(partitions, scope=name), settings=settings)
+        role = replace(env.role, changes_readers=True)
+        own = replace(env, flow=env.flow.reader(partitions, scope=name), role=role)
         own.engine = env.engine
         if home is None or home.number < 0:
             self._fence(own, home)
@@ -209,7 +209,7 @@ class ChangeReaders:
 
     def _fence(self, own: Environment, home: Home | None) -> None:
         """Make sure that a reader that was entered and has read nothing does not begin now."""
-        wanted = Home((home.epoch if home else 0) + 1, own.new_run_id(), own.settings.owner, -1, "")
+        wanted = Home((home.epoch if home else 0) + 1, own.new_run_id(), own.role.owner, -1, "")
         if own.home.set_home(own.flow.name, home, wanted) != wanted:
             raise Superseded(f"reader {own.flow.name!r} has started in between; run this again")
 

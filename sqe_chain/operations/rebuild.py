@@ -225,8 +225,9 @@ class Rebuild:
         """The environment of the second flow."""
         env = self.env
         flow = env.flow.renamed(name)
-        settings = replace(env.settings, rebuild=spec, takeover=True, accept_rollback=False)
-        return replace(env, flow=flow, engine=self.engine(flow), settings=settings)
+        role = replace(env.role, rebuild=spec)
+        settings = replace(env.settings, takeover=True, accept_rollback=False)
+        return replace(env, flow=flow, engine=self.engine(flow), settings=settings, role=role)
 
     def _to_resume(self, attempts: Attempts, current: set[str], wanted: Rebuilding, closes: Closes) -> str:
         """The name of the attempt that was interrupted, if it would end where this one has to end."""

@@ -132,7 +132,7 @@ class Aggregation:
         weak = check_stores(env)
         infos = inputs.describe(env.flow, env.log)
         weak += inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
-        if not env.settings.changes_readers:
+        if not env.role.changes_readers:
             env.flow = enter(env, infos)
         try:
             result = self._claim_and_recover(infos, weak)
@@ -141,7 +141,7 @@ class Aggregation:
         except ServiceStopped as error:
             check_not_superseded(env, self.claimed, error)
             raise
-        if not env.settings.changes_readers:
+        if not env.role.changes_readers:
             notice_unread(env, infos)
         return result
 
@@ -198,7 +198,7 @@ class Aggregation:
                 self.owned.apply_empty(plan)
 
     def _batch(self, *, at_end: bool, close: bool = False) -> BatchResult:
-        env, spec = self.env, self.env.settings.rebuild
+        env, spec = self.env, self.env.role.rebuild
         began_ms = env.clock.now_ms()
         infos, bounds, found = self._look_and_process(at_end=at_end, close=close)
         if spec is None:
@@ -249,7 +249,7 @@ class Aggregation:
 
         All of it again, if an input was created again meanwhile: it enters as a new root, or stops the service.
         """
-        spec, anew = self.env.settings.rebuild, at_end
+        spec, anew = self.env.role.rebuild, at_end
         while True:  # not bounded: each further round means that an input was created again just now
             infos, bounds = self._look(anew=anew)
             if spec is not None:
@@ -373,7 +373,7 @@ class Aggregation:
 
     def lag(self) -> int:
         """Offsets that are stable and not yet in a plan."""
-        spec = self.env.settings.rebuild
+        spec = self.env.role.rebuild
         last = self.owned.last
         read = read_files(last)
         offsets = {tp: offset for tp, offset in last.next_offsets().items() if tp[0] not in read}
@@ -400,13 +400,13 @@ class Aggregation:
             if not env.settings.accept_rollback:
                 check_commits(env.flow, owned.last, inputs.group_commits(env.flow, env.log, infos))
             result = Recovery(owned, self._processor).run(headers)
-            if env.settings.changes_readers:
+            if env.role.changes_readers:
                 return result
             self._enter_features(infos)
             if self.ends:
                 return result
             bring_up_to_date(owned, infos)
-            if env.settings.rebuild is None:  # otherwise nobody should read these states yet
+            if env.role.rebuild is None:  # otherwise nobody should read these states yet
                 last = owned.last
                 write_locations(env, locations_of(env.flow, last.layout, mine.epoch, last.number))
         return result

@@ -138,7 +138,7 @@ class Applier:
     def commit(self, plan: Plan) -> None:
         """Step 7: for lag monitors, and as a witness for recovery. Where the flow is, the plan says, not the commit."""
         env = self.env
-        if env.settings.rebuild is not None:  # a rebuild has no group; the flow commits after the switch
+        if env.role.rebuild is not None:  # a rebuild has no group; the flow commits after the switch
             return
         needed = needed_offsets(plan)
         commits = {

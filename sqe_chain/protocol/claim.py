@@ -60,7 +60,7 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
         epochs += [int(str(parse_metadata(commit).get("epoch", 0))) for commit in commits.values()]
         mine = Claim(max(epochs) + 1, env.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")
-        wanted = Home(mine.epoch, mine.run_id, env.settings.owner, number, plan_id)
+        wanted = Home(mine.epoch, mine.run_id, env.role.owner, number, plan_id)
         # Of two runs that got here with the same home record one wins; the other begins again, and waits as a standby.
         if env.home.set_home(name, home, wanted) == wanted:
             check_entered(env)

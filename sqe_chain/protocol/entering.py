@@ -35,7 +35,7 @@ def first_plan(env: Environment, claim: Claim, infos: Infos) -> Plan:
         ServiceStopped: an input does not hold what is to be read first.
     """
     tps = inputs.input_partitions(env.flow, infos)
-    spec = env.settings.rebuild
+    spec = env.role.rebuild
     if spec is None:
         commits = inputs.group_commits(env.flow, env.log, infos)
         if any("outputs" in parse_metadata(commit) for commit in commits.values()):
@@ -103,7 +103,7 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
         bounds = env.log.bounds(sources)
         starts.update(inputs.first_offsets(env.flow, bounds, env.settings.start))
     starts |= {(info.name, 0): (0, False) for info in files.entering}
-    spec = env.settings.rebuild
+    spec = env.role.rebuild
     plan = layout_plan(last, kept, owned.claim, env.clock.now_ms(), layout, infos, starts, spec)
     notice_unread(env, infos)
     news = [*news_of(env.flow, last, plan, infos), *_lost(last, gone)]

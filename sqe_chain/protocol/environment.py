@@ -13,7 +13,7 @@ from sqe_chain.ports import Log, Sink, StateStore
 from sqe_chain.protocol.events import Event, Notice
 from sqe_chain.protocol.interfaces import Clock, Engine, Observer
 from sqe_chain.protocol.retrying import Committing, Retry, RetryingLog, RetryingStore
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.protocol.settings import Role, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class Environment:
         clock: time.
         new_run_id: gives a random name.
         settings: how to run.
+        role: what the run is there for.
         is_dead: whether the process that an owner text names is known to be dead.
         retry: repeats what consists of several calls of ports.
         log: Kafka; its calls are repeated until they are answered.
@@ -85,6 +86,7 @@ class Environment:
     clock: Clock
     new_run_id: Callable[[], str]
     settings: Settings = field(default_factory=Settings)
+    role: Role = field(default_factory=Role)
     is_dead: Callable[[str], bool] = lambda _owner: False
     retry: Retry = field(init=False)
     log: RetryingLog = field(init=False)

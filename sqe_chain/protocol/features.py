@@ -28,7 +28,7 @@ class Rebuilt(Feature):
     @property
     def declared(self) -> bool:
         """It is folded again now."""
-        return self.env.settings.rebuild is not None
+        return self.env.role.rebuild is not None
 
     def begin(self, before: Plan) -> Behind | None:
         """Receivers may have newer states."""
@@ -36,7 +36,7 @@ class Rebuilt(Feature):
 
     def after(self, last: Plan, part: Part, report: Report) -> Rebuilding:  # noqa: ARG002 - no task says anything of it
         """What is still to be done."""
-        before, spec, heard = Rebuilding.of(last), self.env.settings.rebuild, heard_after(last, part)
+        before, spec, heard = Rebuilding.of(last), self.env.role.rebuild, heard_after(last, part)
         return Rebuilding(
             silent=part.silent,
             silent_until=before.silent_until if part.silent else {},

@@ -174,7 +174,7 @@ class NextBatch:
             close: close all windows.
         """
         env = self.env
-        part = next_part(last, bounds, max(len(last.ranges), limit), spec=env.settings.rebuild)
+        part = next_part(last, bounds, max(len(last.ranges), limit), spec=env.role.rebuild)
         part = without_files(replace(part, clock_ms=env.clock.now_ms()), leaving_files(env.flow, last))
         if close:
             found = self._closing(last, part, bounds)
@@ -276,7 +276,7 @@ class NextBatch:
         That is as far as the flow had read it once, or had read it when all windows were closed. Where the rebuild ends
         earlier, the flow goes on.
         """
-        spec, due = self.env.settings.rebuild, Closes.of(last).due()
+        spec, due = self.env.role.rebuild, Closes.of(last).due()
         limits: Offsets = {}
         behind = Rebuilding.of(last)
         if behind.takes_again:

@@ -222,7 +222,7 @@ def check_entered(env: Environment) -> None:
         ReadersOverlap: they are not.
     """
     flow = env.flow
-    if not flow.may_run_apart or env.settings.changes_readers:
+    if not flow.may_run_apart or env.role.changes_readers:
         return
     known, wanted = read_record(env.home, flow.declared_name).readers, flow.partitions or ALL
     if known is None or known.unused:

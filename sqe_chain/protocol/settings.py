@@ -46,6 +46,21 @@ class RebuildSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Role:
+    """What a run is there for; no user sets it.
+
+    Attributes:
+        owner: who this run is (JSON), for the claim.
+        rebuild: fold this again, silently, and then end; None: go on.
+        changes_readers: finish what is unfinished, and nothing else: the partitions are about to be given to other readers.
+    """
+
+    owner: str = "{}"
+    rebuild: RebuildSpec | None = None
+    changes_readers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """How a service runs.
 
@@ -73,9 +88,6 @@ class Settings:
             files; None: add to it.
         again: overwrite although the last load was an overwrite with the same contents.
         drop_overwrite: give up the overwrite that is under way, and end.
-        owner: who this run is (JSON), for the claim.
-        rebuild: fold this again, silently, and then end; None: go on.
-        changes_readers: finish what is unfinished, and nothing else: the partitions are about to be given to other readers.
     """
 
     interval_ms: int = 5_000
@@ -98,9 +110,6 @@ class Settings:
     overwrite: Mode | None = None
     again: bool = False
     drop_overwrite: bool = False
-    owner: str = "{}"
-    rebuild: RebuildSpec | None = None
-    changes_readers: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot work."""

@@ -15,10 +15,10 @@ from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.events import Notice, Stopped
 from sqe_chain.protocol.interfaces import Engine, Observer
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.protocol.settings import Role, Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_engine, open_inputs, open_stores
 from sqe_chain.runtime.observers import Observers, logging_to
-from sqe_chain.runtime.owner import is_dead
+from sqe_chain.runtime.owner import is_dead, this_process
 from sqe_chain.runtime.service import Service
 from sqe_chain.runtime.stop import ServiceClock, Stop, signals
 
@@ -130,6 +130,7 @@ def prepare(
             clock=clock,
             new_run_id=lambda: secrets.token_hex(8),
             settings=settings,
+            role=Role(owner=this_process().as_text()),
             is_dead=is_dead,
         )
         ready = _ready(env, deployment.create_topics, clock.stop)

@@ -24,7 +24,6 @@ from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_inputs, 
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import launch
 from sqe_chain.runtime.observers import FlushListener, OnFlush
-from sqe_chain.runtime.owner import this_process
 from sqe_chain.runtime.states import States
 
 Stores = str | Mapping[str, str] | None
@@ -379,7 +378,7 @@ def _engine(
 
 def _settings(interval: str, further: Mapping[str, Any]) -> Settings:
     try:
-        return Settings(interval_ms=duration_ms(interval), owner=this_process().as_text(), **further)
+        return Settings(interval_ms=duration_ms(interval), **further)
     except TypeError as error:
         raise ConfigurationError(f"no such setting: {error}") from error
 

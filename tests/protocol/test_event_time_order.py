@@ -20,6 +20,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain import read
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.flow import Flow
+from sqe_chain.protocol.event_times import EventTime
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Hopping, Sessions, Tumbling, WindowResult
@@ -179,7 +180,7 @@ def check(found: World, kind: str) -> None:
     ids = {key.decode(): total.value for key, total in found.service.states("ids").items()}
     assert ids == Counter(event["key"] for event in found.events)
     last: Any = found.service.service
-    assert last.last.waiting == 0
+    assert EventTime.of(last.last).waiting == 0
 
 
 def one_batch(service: Rehearsal, *, at_end: bool = False) -> None:

@@ -16,6 +16,7 @@ from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.envelope.template import republish
 from sqe_chain.errors import ConfigurationError, LostOffsets, PoisonError
 from sqe_chain.flow import Flow
+from sqe_chain.protocol.event_times import EventTime
 from sqe_chain.protocol.holding import Holder, Waiting
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
@@ -54,7 +55,7 @@ def feed(service: Rehearsal, partition: int, minute: float, key: str = "a", **va
 def held(service: Rehearsal) -> int:
     assert service.service is not None
     last: Any = service.service
-    waiting: int = last.last.waiting
+    waiting: int = EventTime.of(last.last).waiting
     return waiting
 
 

@@ -27,7 +27,7 @@ from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.planning import batch_plan, birth_plan, layout_of, layout_plan
 from sqe_chain.protocol.rebuilding import Reached, Rebuilding, Unfinished
-from sqe_chain.protocol.settings import RebuildSpec, Settings
+from sqe_chain.protocol.settings import RebuildSpec, Role, Settings
 from sqe_chain.protocol.ticking import Timers
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.closing import Closing
@@ -120,7 +120,7 @@ SPEC = RebuildSpec(
 
 
 def features(spec: RebuildSpec | None = None) -> list[Feature]:
-    env: Any = SimpleNamespace(flow=FLOW.compile(), settings=Settings(idle_ms=1, rebuild=spec))
+    env: Any = SimpleNamespace(flow=FLOW.compile(), settings=Settings(idle_ms=1), role=Role(rebuild=spec))
     return [kind(env) for kind in (Timing, Ticking, ClosingWindows, Rebuilt)]
 
 
@@ -226,7 +226,7 @@ def test_the_last_silent_batch_goes_on_from_where_event_time_had_come_when_it_wa
 
 def test_a_silent_batch_says_so_though_the_plan_before_was_never_folded_again() -> None:
     last = changed(LAST).with_sections(Rebuilding()).with_id()
-    env: Any = SimpleNamespace(flow=FLOW.compile(), settings=Settings())
+    env: Any = SimpleNamespace(flow=FLOW.compile(), settings=Settings(), role=Role())
     known = Features([kind(env) for kind in FEATURES])
     part = Part(last.ranges, last.next_offsets(), silent=True)
     assert [type(one) for one in known.of(last, part.needs) if one not in known.of(last)] == [Rebuilt]

@@ -49,7 +49,7 @@ MUTANTS: Final = (
             "Aggregation._batch",
             before(
                 "with env.step(SEAL):",
-                "if report.outputs and (not plan.silent):\n    env.retry.call('publish', env.engine.publish)",
+                "if report.outputs and (not part.silent):\n    env.retry.call('publish', env.engine.publish)",
             ),
         ),
         killed_by="test_interleaved::test_random_interleavings_of_three_live_runs",
