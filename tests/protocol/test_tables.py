@@ -19,7 +19,8 @@ from sqe_chain.errors import ConfigurationError, Superseded, TableInconsistent
 from sqe_chain.ports import Flush, Sink, StateStore
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.task.flushing import FLUSHED
-from sqe_chain.task.states import Transition, persist
+from sqe_chain.task.results import Job
+from sqe_chain.task.states import persist
 from sqe_chain.testing import Crash
 from tests.support.memory_chunks import use_memory
 from tests.support.suites import points, some
@@ -207,8 +208,8 @@ def test_written_the_other_way_round_a_crash_loses_rows(
 ) -> None:
     """Why the table comes before the header: the same crashes, with the header first."""
 
-    def header_first(sink: Sink, store: StateStore, transition: Transition, *rest: Any) -> int:
-        plan_id, stage, part, rows, before = rest
+    def header_first(sink: Sink, store: StateStore, job: Job, *rest: Any) -> int:
+        (plan_id, stage, part, rows, before), transition = rest, job.transition
         flow, claim = transition.store_flow(stage), transition.claim
         _, (known,), _ = store.read(flow, stage, part, [FLUSHED])
         persist(store, transition, plan_id, stage, part, [], before)

@@ -23,7 +23,7 @@ CORE: Final = (
     "chain", "envelope/marks", "envelope/mark", "envelope/runs", "task/level", "task/outputs", "task/deciding", "task/gate",
     "task/event_times", "task/states", "task/brake", "protocol/aggregation", "protocol/applying", "protocol/claim",
     "protocol/cutting", "protocol/event_times", "protocol/idle", "protocol/next_batch", "protocol/owned_flow",
-    "protocol/plan", "protocol/plan_log", "protocol/planning", "protocol/processing", "protocol/recover",
+    "protocol/plan", "protocol/features", "protocol/rebuilding", "protocol/planning", "protocol/processing", "protocol/recover",
     "protocol/recovery", "protocol/same_inputs", "protocol/verifying", "memory/store",
 )  # fmt: skip
 """Files that decide what counts once."""
