@@ -119,7 +119,7 @@ class Level:
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
         self._folding = -1
         self._changing = False  # what comes now is of changes(): no single input is to blame
-        for stage in flow.levels[level - 1]:
+        for stage in (stage for stages in flow.levels[level - 1 : level] for stage in stages):
             self._stages[stage.index] = self._part_of(stage, job, stores(stage))
 
     def _part_of(self, stage: StageNode, job: Job, store: StateStore) -> StagePart:
