@@ -31,7 +31,7 @@ COMMAND: Final = Path(sys.executable).with_name("sqe-chain")
 
 _LOADED = (
     *("cli.commands", "cli.run", "cli.load", "cli.rebuild", "cli.loading"),
-    *("logs.kafka", "stores.redis", "stores.sqlite", "engines.inprocess"),
+    *("adapters.kafka", "adapters.redis", "adapters.sqlite", "engines.inprocess"),
 )
 """What most services load; a copy loads anything else by itself."""
 _LOADERS = 2

@@ -179,7 +179,7 @@ class Deployment:
         """Run a flow that kills itself with SIGKILL after these events."""
         run = self.start(flow, *more, signal_at=f"{at}:SIGKILL", engine=engine)
         status = run.wait()
-        event = at.rpartition(",")[2]
+        event = at.rpartition(",")[2].partition("+")[0]
         assert (status, run.names()[-1]) == (KILLED, event), f"status {status} instead of a kill\n{run.text}"
         return run
 

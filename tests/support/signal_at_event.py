@@ -18,7 +18,7 @@ class SignalAtEvent:
     """Sends a signal once these events have happened in this order, possibly with others in between.
 
     Args:
-        events: their names.
+        events: their names; ``name+field``: such an event of which this field is more than 0.
         number: the signal.
     """
 
@@ -26,9 +26,10 @@ class SignalAtEvent:
         self._remaining = list(events)
         self._number = number
 
-    def on_event(self, name: str) -> None:
+    def on_event(self, event: Event) -> None:
         """Handle an event whose line is already in the log."""
-        if self._remaining and self._remaining[0] == name:
+        name, _, field = self._remaining[0].partition("+") if self._remaining else ("", "", "")
+        if event.name == name and (not field or getattr(event, field) > 0):
             self._remaining.pop(0)
             if not self._remaining:
                 os.killpg(0, self._number)  # the harness gave this process a group of its own
@@ -42,6 +43,6 @@ def install_signal(text: str) -> None:
 
     def event(self: Lines, event: Event) -> None:
         write(self, event)
-        at_event.on_event(event.name)
+        at_event.on_event(event)
 
     Lines.event = event  # type: ignore[method-assign]
