@@ -7,12 +7,13 @@ states and plans are up to the data: a ConfigurationError, unless the caller has
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ports import StateStore
 
 if TYPE_CHECKING:
     from sqe_chain.ports import Header, Home, Locations, Rows, Views
@@ -122,7 +123,7 @@ class Limits:
         return f" (by {self.setting} of the server)" if self.setting else ""
 
 
-class Limited(ABC):
+class Limited(StateStore):
     """The part of a `StateStore` that tells the largest sizes that its server accepts."""
 
     @property
@@ -132,17 +133,14 @@ class Limited(ABC):
 
     @property
     def max_key_bytes(self) -> int:
-        """See `StateStore.max_key_bytes`."""
         return self._limits.key
 
     @property
     def max_state_bytes(self) -> int:
-        """See `StateStore.max_state_bytes`."""
         return self._limits.state
 
     @property
     def max_plan_bytes(self) -> int:
-        """See `StateStore.max_plan_bytes`."""
         return self._limits.plan
 
 

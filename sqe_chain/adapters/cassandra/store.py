@@ -71,8 +71,8 @@ class CassandraStore(Limited):
         max_bytes: most bytes of keys and states in one `write`.
     """
 
-    max_rows: int
-    max_bytes: int
+    max_rows: int = MAX_ROWS
+    max_bytes: int = MAX_BYTES
     views: frozenset[ViewKind] = frozenset({"json"})
 
     def __init__(
@@ -101,11 +101,9 @@ class CassandraStore(Limited):
         return client.limits
 
     def make_schema(self, replication: Mapping[str, int]) -> list[str]:
-        """See `WithSchema.make_schema`."""
         return schema.migrate(CassandraClient.of_this_process(self.settings), replication)
 
     def schema_version(self) -> tuple[int, int]:
-        """See `WithSchema.schema_version`."""
         found = schema.version(CassandraClient.of_this_process(self.settings))
         return found or 0, schema.MIGRATIONS[-1].number
 
@@ -114,7 +112,6 @@ class CassandraStore(Limited):
         return durability.weaknesses(self._client)
 
     def remarks(self) -> list[str]:
-        """See `StateStore.remarks`."""
         found = durability.remarks(self._client)
         if self._client.version < schema.WITH_LOCATIONS:
             found.append(
@@ -157,7 +154,6 @@ class CassandraStore(Limited):
         raise Unavailable(f"{self.settings}: others moved the heartbeat of flow {flow!r} each time")
 
     def plan(self, flow: str, number: int) -> bytes | None:
-        """See `StateStore.plan`."""
         check_name(flow)
         rows = self._client.rows((self._cql.read_plan, (flow, number)))
         return bytes(rows[0][0]) if rows else None
@@ -172,14 +168,12 @@ class CassandraStore(Limited):
                 return sorted(flow for flow in found if self.home(flow)[0] is not None)
 
     def forget(self, flow: str, before: Home) -> Home | None:
-        """See `StateStore.forget`."""
         check_name(flow)
         values = (*layout.home_values(None), None, flow, *layout.home_values(before))
         statements: list[Statement] = [(self._cql.drop_home, values), (self._cql.drop_all_plans, (flow, 0))]
         return self._done(statements, before, None, lambda: self.home(flow)[0])
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
-        """See `StateStore.forget_part`."""
         cell = layout.partition_key(flow, stage, part)
         values = (*layout.header_values(None), *cell, *layout.header_values(before))
         statements: list[Statement] = [(self._cql.set_header, values), (self._cql.drop_states, cell)]
@@ -209,14 +203,12 @@ class CassandraStore(Limited):
         rows: Rows,
         views: Views | None = None,
     ) -> Header | None:
-        """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
         self._limits.check(self.settings, rows, views)
         statements = self._statements(layout.partition_key(flow, stage, part), before, after, rows, views)
         return self._done(statements, before, after, lambda: self._header(flow, stage, part))
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        """See `StateStore.scan`."""
         statement = (self._cql.scan, layout.partition_key(flow, stage, part))
         state, count = None, 100
         while True:
@@ -245,7 +237,6 @@ class CassandraStore(Limited):
                 return after
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
-        """See `StateStore.forget_locations`."""
         current = self.locations(flow)
         if current is None or current.age != before.age:
             return current

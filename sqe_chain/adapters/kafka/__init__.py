@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqe_chain.adapters.kafka import _admin, _group, _reader, _writer
 from sqe_chain.adapters.kafka._settings import Settings, load_config, settings
+from sqe_chain.ports import Log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["KafkaLog", "load_config"]
 
 
-class KafkaLog:
+class KafkaLog(Log):
     """A Kafka cluster; see `sqe_chain.ports.Log` for what its methods guarantee.
 
     It is only an address: it can be pickled (the pickle contains the configuration with its secrets; `repr`
@@ -59,53 +60,41 @@ class KafkaLog:
         return hash(self._settings)
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """See `Log.describe`."""
         return _admin.admin(self._settings).describe(topics)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """See `Log.topic_ids`."""
         return _admin.admin(self._settings).topic_ids(topics)
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """See `Log.create_topic`."""
         _admin.admin(self._settings).create_topic(topic, partitions)
 
     def delete_topic(self, topic: str) -> None:
-        """See `Log.delete_topic`."""
         _admin.admin(self._settings).delete_topic(topic)
 
     def delete_group(self, group: str) -> None:
-        """See `Log.delete_group`."""
         _admin.admin(self._settings).delete_group(group)
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """See `Log.bounds`."""
         return _admin.admin(self._settings).bounds(partitions)
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """See `Log.offsets_at`."""
         return _admin.admin(self._settings).offsets_at(partitions, timestamp_ms)
 
     def read(self, read_range: Range) -> Iterator[Sequence[Message]]:
-        """See `Log.read`."""
         return _reader.read(self._settings, read_range)
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-        """See `Log.read_all`."""
         return _reader.read_all(self._settings, ranges)
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
-        """See `Log.committed`."""
         return _group.committed(self._settings, group, partitions)
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        """See `Log.commit`."""
         _group.commit(self._settings, group, commits)
 
     def writer(self) -> Writer:
-        """See `Log.writer`."""
         return _writer.KafkaWriter(self._settings)
 
     def close(self) -> None:

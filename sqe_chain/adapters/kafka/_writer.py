@@ -14,6 +14,7 @@ from sqe_chain.adapters.kafka._clients import Pool, connect
 from sqe_chain.adapters.kafka._errors import mapped
 from sqe_chain.adapters.kafka._settings import WRITER, WRITER_TUNING, Settings
 from sqe_chain.errors import ChainError, ConfigurationError, OutputTooLarge, Unavailable
+from sqe_chain.ports import Writer
 from sqe_chain.ports.accepting import window
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ _TOPICS: dict[tuple[Settings, str], TopicInfo] = {}
 atexit.register(POOL.close)
 
 
-class KafkaWriter:
+class KafkaWriter(Writer):
     """See `sqe_chain.ports.Writer`."""
 
     def __init__(self, settings: Settings) -> None:
@@ -146,13 +147,11 @@ class KafkaWriter:
         self._flushed = True
 
     def connect(self, topics: Sequence[str]) -> None:
-        """See `Writer.connect`."""
         with self._note_failure():
             for topic in topics:
                 self._sender(topic).fetch_metadata(topic)
 
     def write(self, outputs: Sequence[Output]) -> None:
-        """See `Writer.write`."""
         self._flushed = False
         with self._note_failure():
             if outputs:
@@ -183,7 +182,6 @@ class KafkaWriter:
         return sender.driver.produce, *window(self._infos[topic], time.time_ns() // 1_000_000)
 
     def flush(self) -> None:
-        """See `Writer.flush`."""
         deadline = time.monotonic() + self._settings.flush_s
         with self._note_failure():
             for sender in self._senders.values():
@@ -191,7 +189,6 @@ class KafkaWriter:
         self._flushed = True
 
     def close(self) -> None:
-        """See `Writer.close`."""
         for limit, sender in self._senders.items():
             if not self._failed and self._flushed:
                 POOL.give_back((self._settings, limit), sender)

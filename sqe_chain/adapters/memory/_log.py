@@ -17,7 +17,7 @@ from sqe_chain.errors import (
     TruncatedInput,
     Unavailable,
 )
-from sqe_chain.ports import NO_LIMIT, Bounds, Commit, Headers, Range, TopicInfo, TopicPartition
+from sqe_chain.ports import NO_LIMIT, Bounds, Commit, Headers, Log, Range, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -60,7 +60,7 @@ class MemoryTransaction:
                 part.end += 1
 
 
-class MemoryLog:
+class MemoryLog(Log):
     """A broker in memory; see `sqe_chain.ports.Log`.
 
     All objects of one name in one process are one broker, so a pickled or copied log finds its records
@@ -297,16 +297,13 @@ class MemoryLog:
     # The port `Log`.
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """See `Log.describe`."""
         known = self._up().topics
         return {topic: known[topic].info for topic in topics if topic in known}
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """See `Log.topic_ids`."""
         return {topic: info.topic_id for topic, info in self.describe(topics).items()}
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """See `Log.create_topic`."""
         broker = self._up()
         if partitions < 1:
             raise ConfigurationError(f"Topic {topic} needs at least one partition; found {partitions}.")
@@ -319,17 +316,14 @@ class MemoryLog:
         broker.topics[topic] = Topic(TopicInfo(topic, topic_id, partitions), parts)
 
     def delete_topic(self, topic: str) -> None:
-        """See `Log.delete_topic`."""
         if topic in self._up().topics:
             self.delete(topic)
 
     def delete_group(self, group: str) -> None:
-        """See `Log.delete_group`."""
         self._up()
         self.forget(group)
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """See `Log.bounds`."""
         self._up()
         parts = {key: self._asked(key) for key in partitions}
         return {key: Bounds(part.begin, part.stable_end()) for key, part in parts.items()}
@@ -337,7 +331,6 @@ class MemoryLog:
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """See `Log.offsets_at`."""
         self._up()
         found = {}
         for topic, partition in partitions:
@@ -347,7 +340,6 @@ class MemoryLog:
         return found
 
     def read(self, read_range: Range) -> Iterator[Sequence[MemoryMessage]]:
-        """See `Log.read`."""
         self._up()
         if read_range.start >= read_range.stop:
             return
@@ -364,12 +356,10 @@ class MemoryLog:
         return [[message for block in self.read(one) for message in block] for one in ranges]
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
-        """See `Log.committed`."""
         commits = self._up().commits
         return {key: commits[group, *key] for key in partitions if (group, *key) in commits}
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        """See `Log.commit`."""
         broker = self._up()
         for key, commit in commits.items():
             self._asked(key)
@@ -380,7 +370,6 @@ class MemoryLog:
         broker.commits.update({(group, *key): commit for key, commit in commits.items()})
 
     def writer(self) -> MemoryWriter:
-        """See `Log.writer`."""
         return MemoryWriter(self)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.ports import NO_LIMIT
+from sqe_chain.ports import NO_LIMIT, Writer
 from sqe_chain.ports.accepting import window
 
 if TYPE_CHECKING:
@@ -15,20 +15,18 @@ if TYPE_CHECKING:
     from sqe_chain.ports import Output
 
 
-class MemoryWriter:
+class MemoryWriter(Writer):
     """Writes into a `MemoryLog`; see `sqe_chain.ports.Writer`."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
 
     def connect(self, topics: Sequence[str]) -> None:
-        """See `Writer.connect`."""
         missing = sorted(set(topics) - set(self._log._up().topics))  # noqa: SLF001
         if missing:
             raise ConfigurationError(f"Output topics {', '.join(missing)} do not exist. Create them first.")
 
     def write(self, outputs: Sequence[Output]) -> None:
-        """See `Writer.write`."""
         topics = self._log._up().topics  # noqa: SLF001 - one package, one subject
         for topic, partition, key, value, headers, timestamp_ms in outputs:
             if topic not in topics:
@@ -43,7 +41,6 @@ class MemoryWriter:
             self._log.append(topic, partition, value, key, headers, stamp)
 
     def flush(self) -> None:
-        """See `Writer.flush`."""
         self._log._up()  # noqa: SLF001
 
     def close(self) -> None:

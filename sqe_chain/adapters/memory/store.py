@@ -117,8 +117,8 @@ class MemoryStore(Limited):
         limits: largest sizes of keys, states and plans, to imitate another store; by default those of Redis.
     """
 
-    max_rows: int
-    max_bytes: int
+    max_rows: int = 5_000
+    max_bytes: int = 4_000_000
     views: frozenset[ViewKind] = frozenset({"json", "hash"})
 
     def __init__(
@@ -154,7 +154,6 @@ class MemoryStore(Limited):
         return []
 
     def home(self, flow: str) -> tuple[Home | None, int]:
-        """See `StateStore.home`."""
         with self._data as data:
             found = data.home(flow)
             return found.home, found.beat
@@ -162,7 +161,6 @@ class MemoryStore(Limited):
     def set_home(
         self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
     ) -> Home | None:
-        """See `StateStore.set_home`."""
         check_home(after, plan)
         self._limits.check_plan(self, plan)
         with self._data as data:
@@ -176,7 +174,6 @@ class MemoryStore(Limited):
             return found.home
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
-        """See `StateStore.beat`."""
         with self._data as data:
             found = data.home(flow)
             home = found.home
@@ -186,31 +183,26 @@ class MemoryStore(Limited):
             return True
 
     def plan(self, flow: str, number: int) -> bytes | None:
-        """See `StateStore.plan`."""
         with self._data as data:
             return data.home(flow).plans.get(number)
 
     def flows(self) -> list[str]:
-        """See `StateStore.flows`."""
         with self._data as data:
             return sorted(flow for flow, found in data.content.homes.items() if found.home is not None)
 
     def forget(self, flow: str, before: Home) -> Home | None:
-        """See `StateStore.forget`."""
         with self._data as data:
             if data.home(flow).home == before:
                 del data.content.homes[flow]
             return data.home(flow).home
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
-        """See `StateStore.forget_part`."""
         with self._data as data:
             if data.part(flow, stage, part).header == before:
                 del data.content.parts[flow, stage, part]
             return data.part(flow, stage, part).header
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`."""
         with self._data as data:
             return [data.part(flow, stage, part).told() for part in parts]
 
@@ -233,7 +225,6 @@ class MemoryStore(Limited):
         rows: Rows,
         views: Views | None = None,
     ) -> Header | None:
-        """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
         self._limits.check(self, rows, views)
         with self._data as data:
@@ -259,12 +250,10 @@ class MemoryStore(Limited):
         yield from rows
 
     def locations(self, flow: str) -> Locations | None:
-        """See `StateStore.locations`."""
         with self._data as data:
             return data.content.locations.get(check_name(flow))
 
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        """See `StateStore.set_locations`."""
         check_locations(after)
         with self._data as data:
             current = data.content.locations.get(check_name(flow))
@@ -273,7 +262,6 @@ class MemoryStore(Limited):
             return current
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
-        """See `StateStore.forget_locations`."""
         with self._data as data:
             current = data.content.locations.get(check_name(flow))
             if current is not None and current.age == before.age:

@@ -23,7 +23,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from sqe_chain.adapters.redis.connections import Server, checked, shown
+from sqe_chain.adapters.redis.connections import Server, Servers, checked, shown
 from sqe_chain.adapters.redis.faults import Meaning, meaning_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _REDIRECTIONS: Final = 5
 """More of them in a row mean that nodes disagree. That may pass, and the protocol retries."""
 
 
-class Cluster:
+class Cluster(Servers):
     """The masters of a cluster, one pool of connections for each."""
 
     def __init__(self, settings: RedisSettings) -> None:
@@ -79,7 +79,6 @@ class Cluster:
 
     @contextlib.contextmanager
     def pinned(self, key: str) -> Iterator[Callable[[Command], Reply]]:
-        """See `Servers.pinned`."""
         checked(self.exchange_in_slot([("HMGET", key, "")])[0])  # learns the owner, if the slot has moved
         with self._server(self._owner(_slot(("HMGET", key)))).pinned(key) as ask:
 
@@ -102,7 +101,6 @@ class Cluster:
         }
 
     def masters(self) -> Sequence[Server]:
-        """See `Servers.masters`."""
         self._discover()
         return [self._server(address) for address in sorted(set(self._owners.values()))]
 
@@ -114,7 +112,6 @@ class Cluster:
         return any(b"slave" in line.split()[2] for line in nodes.splitlines())
 
     def close(self) -> None:
-        """See `Servers.close`."""
         for server in self._servers.copy().values():
             server.close()
 

@@ -137,7 +137,7 @@ class Servers(Protocol):
         """Close all connections; a later call opens them again."""
 
 
-class Server:
+class Server(Servers):
     """One server, or the one that the sentinels name now.
 
     Args:
@@ -168,11 +168,9 @@ class Server:
             yield lambda command: checked(_exchange(line, [command])[0])
 
     def each(self, command: Command) -> dict[str, Answer]:
-        """See `Servers.each`."""
         return {str(self._settings): self.exchange([command])[0]}
 
     def masters(self) -> Sequence[Server]:
-        """See `Servers.masters`."""
         return [self]
 
     def failover(self) -> bool:
@@ -180,7 +178,6 @@ class Server:
         return self._settings.kind == "sentinel"
 
     def close(self) -> None:
-        """See `Servers.close`."""
         self._pool.disconnect()
 
     @contextlib.contextmanager

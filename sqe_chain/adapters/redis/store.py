@@ -53,8 +53,8 @@ class RedisStore(Limited):
         max_bytes: most bytes of keys and states in one `write`.
     """
 
-    max_rows: int
-    max_bytes: int
+    max_rows: int = MAX_ROWS
+    max_bytes: int = MAX_BYTES
     views: frozenset[ViewKind] = frozenset({"json", "hash"})
 
     def __init__(self, settings: RedisSettings, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES) -> None:
@@ -112,7 +112,6 @@ class RedisStore(Limited):
         return []
 
     def home(self, flow: str) -> tuple[Home | None, int]:
-        """See `StateStore.home`."""
         key = layout.home_key(flow)
         fields, beat = self._client.together(
             [("HMGET", key, *layout.HOME_FIELDS), ("GET", layout.beat_key(flow))]
@@ -122,7 +121,6 @@ class RedisStore(Limited):
     def set_home(
         self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
     ) -> Home | None:
-        """See `StateStore.set_home`."""
         check_home(after, plan)
         self._limits.check_plan(self, plan)
         key = layout.home_key(flow)
@@ -137,13 +135,11 @@ class RedisStore(Limited):
         return layout.home_of(_values(current), key)
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
-        """See `StateStore.beat`."""
         keys = [layout.home_key(flow), layout.beat_key(flow)]
         arguments = [layout.number_text(epoch), run_id.encode()]
         return self._client.run(scripts.BEAT, keys, arguments, lasting=False) == 1
 
     def plan(self, flow: str, number: int) -> bytes | None:
-        """See `StateStore.plan`."""
         if number < 0:
             return None
         command = ("HGET", layout.plans_key(flow), layout.number_text(number))
@@ -155,14 +151,12 @@ class RedisStore(Limited):
         return sorted(flow for flow in found if flow is not None)
 
     def forget(self, flow: str, before: Home) -> Home | None:
-        """See `StateStore.forget`."""
         key = layout.home_key(flow)
         keys = [key, layout.beat_key(flow), layout.plans_key(flow)]
         current = self._client.run(scripts.FORGET_HOME, keys, layout.home_arguments(before))
         return layout.home_of(_values(current), key)
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
-        """See `StateStore.forget_part`."""
         cell = flow, stage, part
         key = layout.header_key(*cell)
         keys = [key, layout.states_key(*cell), layout.json_key(*cell)]
@@ -228,7 +222,6 @@ class RedisStore(Limited):
         rows: Rows,
         views: Views | None = None,
     ) -> Header | None:
-        """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
         self._limits.check(self, rows, views)
         cell = flow, stage, part
@@ -263,20 +256,17 @@ class RedisStore(Limited):
             yield from page.items()
 
     def locations(self, flow: str) -> Locations | None:
-        """See `StateStore.locations`."""
         key = layout.locations_key(flow)
         found = self._client.run(scripts.GET_LOCATIONS, [key], [], lasting=False)
         return layout.locations_of(cast("list[bytes]", found), key)
 
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        """See `StateStore.set_locations`."""
         check_locations(after)
         key = layout.locations_key(flow)
         found = self._client.run(scripts.SET_LOCATIONS, [key], layout.locations_arguments(after))
         return layout.locations_of(cast("list[bytes]", found), key)
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
-        """See `StateStore.forget_locations`."""
         key = layout.locations_key(flow)
         arguments = [layout.number_text(number) for number in before.age]
         found = self._client.run(scripts.FORGET_LOCATIONS, [key], arguments)

@@ -51,8 +51,8 @@ class SqliteStore(Limited):
         ConfigurationError: the directory does not exist.
     """
 
-    max_rows: int
-    max_bytes: int
+    max_rows: int = 20_000
+    max_bytes: int = 16_000_000
     views: frozenset[ViewKind] = frozenset({"json"})
 
     def __init__(
@@ -89,14 +89,12 @@ class SqliteStore(Limited):
         return []
 
     def home(self, flow: str) -> tuple[Home | None, int]:
-        """See `StateStore.home`."""
         with self._file.transaction() as connection:
             return _home(connection, check_name(flow))
 
     def set_home(
         self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
     ) -> Home | None:
-        """See `StateStore.set_home`."""
         check_home(after, plan)
         self._limits.check_plan(self, plan)
         with self._file.transaction(write=True) as connection:
@@ -118,7 +116,6 @@ class SqliteStore(Limited):
             return after
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
-        """See `StateStore.beat`."""
         with self._file.transaction(write=True) as connection:
             # An empty run id means that the claim was released: nobody may beat, not even an equal one.
             done = connection.execute(
@@ -128,7 +125,6 @@ class SqliteStore(Limited):
             return done.rowcount == 1
 
     def plan(self, flow: str, number: int) -> bytes | None:
-        """See `StateStore.plan`."""
         with self._file.transaction() as connection:
             row = connection.execute(
                 "SELECT plan FROM plans WHERE flow = ? AND number = ?", (check_name(flow), number)
@@ -136,12 +132,10 @@ class SqliteStore(Limited):
         return row[0] if row else None
 
     def flows(self) -> list[str]:
-        """See `StateStore.flows`."""
         with self._file.transaction() as connection:
             return [row[0] for row in connection.execute("SELECT flow FROM homes ORDER BY flow")]
 
     def forget(self, flow: str, before: Home) -> Home | None:
-        """See `StateStore.forget`."""
         with self._file.transaction(write=True) as connection:
             current, _ = _home(connection, check_name(flow))
             if current != before:
@@ -151,7 +145,6 @@ class SqliteStore(Limited):
             return None
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
-        """See `StateStore.forget_part`."""
         cell = (check_name(flow), check_name(stage), part)
         with self._file.transaction(write=True) as connection:
             current = _header(connection, cell)
@@ -191,7 +184,6 @@ class SqliteStore(Limited):
         rows: Rows,
         views: Views | None = None,
     ) -> Header | None:
-        """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
         self._limits.check(self, rows, views)
         shown = views.shown if views else {}
@@ -241,7 +233,6 @@ class SqliteStore(Limited):
                 ).fetchall()
 
     def locations(self, flow: str) -> Locations | None:
-        """See `StateStore.locations`."""
         with self._file.transaction() as connection:
             return _locations(connection, check_name(flow))
 
@@ -267,7 +258,6 @@ class SqliteStore(Limited):
             return after
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
-        """See `StateStore.forget_locations`."""
         with self._file.transaction(write=True) as connection:
             current = _locations(connection, check_name(flow))
             if current is None or current.age != before.age:

@@ -134,7 +134,7 @@ class FileRecord:
         """None: there are no events among the records."""
 
 
-class FilesLog:
+class FilesLog(Log):
     """Files beside another log; see `sqe_chain.ports.Log`.
 
     The name of a source stands for the topics of its files in `describe`: these are given, in the order of their paths. Their
@@ -190,13 +190,11 @@ class FilesLog:
         return found | (self.base.describe(others) if others else {})
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """See `Log.topic_ids`."""
         wanted, others = self._split(topics)
         found = {name: info.topic_id for name, info in self.describe(wanted).items()} if wanted else {}
         return found | (self.base.topic_ids(others) if others else {})
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """See `Log.create_topic`."""
         self.base.create_topic(topic, partitions)
 
     def delete_topic(self, topic: str) -> None:
@@ -205,11 +203,9 @@ class FilesLog:
             self.base.delete_topic(topic)
 
     def delete_group(self, group: str) -> None:
-        """See `Log.delete_group`."""
         self.base.delete_group(group)
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """See `Log.bounds`."""
         own, others = self._split_partitions(partitions)
         found = {tp: Bounds(0, self._rows(tp[0]).count) for tp in own}
         return found | (self.base.bounds(others) if others else {})
@@ -238,7 +234,6 @@ class FilesLog:
         self._keep_open(rows)
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-        """See `Log.read_all`."""
         own, others = self._split(one.topic for one in ranges)
         theirs = [one for one in ranges if one.topic in others]
         found = dict(zip(theirs, self.base.read_all(theirs), strict=True)) if theirs else {}
@@ -259,7 +254,6 @@ class FilesLog:
             self.base.commit(group, {tp: one for tp, one in commits.items() if tp in others})
 
     def writer(self) -> Writer:
-        """See `Log.writer`."""
         return self.base.writer()
 
     def offsets_at(

@@ -26,6 +26,7 @@ from sqe_chain.errors import ConfigurationError, TableAltered
 from sqe_chain.ext.tables.chunk_rows import (
     HEAD_COLUMNS,
     Asked,
+    ChunkRows,
     ChunkSet,
     Definition,
     IndexRow,
@@ -68,7 +69,7 @@ def chunk_table_at(address: str, options: Mapping[str, str]) -> ChunkTable:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CassandraRows:
+class CassandraRows(ChunkRows):
     """`ChunkRows` in a keyspace.
 
     Attributes:
@@ -86,7 +87,6 @@ class CassandraRows:
 
     @property
     def address(self) -> str:
-        """See `ChunkRows`."""
         return f"{self.settings}/{self.name}{f'.v{self.version}' if self.version else ''}"
 
     def check(self) -> list[str]:
@@ -100,7 +100,6 @@ class CassandraRows:
     # ------------------------------------------------------------------ the table
 
     def definition(self) -> Definition | None:
-        """See `ChunkRows`."""
         read = f"SELECT table_id, description, columns FROM {self._in('sqe_tables')} WHERE {_TABLE}"
         found = self._client.rows((read, self._table), serial=True)
         if not found:
@@ -112,7 +111,6 @@ class CassandraRows:
         return Definition(found[0][0], found[0][1], _columns_in(found[0][2]))
 
     def define(self, before: Definition | None, after: Definition) -> bool:
-        """See `ChunkRows`."""
         told, table = _columns_as(after), self._in("sqe_tables")
         if before is None:
             add = f"INSERT INTO {table} (name, version, table_id, description, columns) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS"
@@ -167,7 +165,6 @@ class CassandraRows:
     # ------------------------------------------------------------------ index
 
     def index(self, part: int, partition_key: bytes | None = None) -> Iterator[IndexRow]:
-        """See `ChunkRows`."""
         read = f"SELECT {_INDEXED} FROM {self._index} WHERE {_PART}"
         values: tuple[object, ...] = (*self._table, part)
         if partition_key is not None:
@@ -180,7 +177,6 @@ class CassandraRows:
                 return
 
     def index_of(self, part: int, chunk_set: str, partition_keys: Sequence[bytes]) -> list[IndexRow]:
-        """See `ChunkRows`."""
         read = f"SELECT {_INDEXED} FROM {self._index} WHERE {_PART} AND partition_key IN ? AND chunk_set = ?"
         answers = self._client.together(
             [
@@ -191,7 +187,6 @@ class CassandraRows:
         return [IndexRow(*row) for row in chain.from_iterable(answers)]
 
     def write_index(self, part: int, rows: Sequence[IndexRow]) -> None:
-        """See `ChunkRows`."""
         write = (
             f"INSERT INTO {self._index} (name, version, part, {_INDEXED}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         )
@@ -234,7 +229,6 @@ class CassandraRows:
         self._client.write(batches())
 
     def pieces(self, asked: Sequence[Asked]) -> list[list[Piece]]:
-        """See `ChunkRows`."""
         if not asked:
             return []
         read = (

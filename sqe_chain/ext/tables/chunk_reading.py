@@ -19,7 +19,7 @@ from sqe_chain.ext.tables.chunk_rows import Asked, ChunkRows, ChunkSet, Definiti
 from sqe_chain.ext.tables.chunk_sets import decoded
 from sqe_chain.ext.tables.columns import Column
 from sqe_chain.ext.tables.pruning import Bounds, overlap
-from sqe_chain.ext.tables.storage import Head, Outdated, Pieces, StoredFile, Wanted
+from sqe_chain.ext.tables.storage import Head, Outdated, Pieces, Snapshot, StoredFile, Wanted
 
 _NAME: Final = re.compile(
     r"(\d{12}-[0-9a-f]{1,16}-\d{5})-\d{4}-[0-9a-f]{16}|\d{12}-merged-\d{8}-[0-9a-f]{16}"
@@ -49,7 +49,7 @@ def chunk_id_in(name: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkSnapshot:
+class ChunkSnapshot(Snapshot):
     """A `Snapshot`. What it has read of a state partition stays as it is; the heads are always the newest.
 
     Attributes:
@@ -63,22 +63,18 @@ class ChunkSnapshot:
 
     @property
     def version(self) -> int:
-        """See `Snapshot`."""
         return 0
 
     @property
     def table_id(self) -> str:
-        """See `Snapshot`."""
         return self.definition.table_id
 
     @property
     def description(self) -> str:
-        """See `Snapshot`."""
         return self.definition.description
 
     @property
     def schema(self) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """See `Snapshot`."""
         try:
             columns = [(name, arrow_type(Column(name, of))) for name, of in self.definition.columns]
         except FlowError as error:
@@ -93,7 +89,6 @@ class ChunkSnapshot:
         return int(json.loads(self.description)["sqe-chain"]["state_partitions"])
 
     def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
-        """See `Snapshot`."""
         del flow, stage  # the description says whose table it is
         found = zip(parts, self.rows.heads(parts), strict=True)
         return {part: Head(head.number, head.plan, head.epoch or 0, head.run) for part, head in found}
@@ -104,7 +99,6 @@ class ChunkSnapshot:
         return self._loaded[part]
 
     def files(self, part: int | None = None) -> list[StoredFile]:
-        """See `Snapshot`."""
         parts = range(self.parts) if part is None else [part]
         self._load(parts)
         return [
@@ -114,7 +108,6 @@ class ChunkSnapshot:
         ]
 
     def foreign_file(self) -> str | None:
-        """See `Snapshot`."""
         for file in self.files():
             try:
                 chunk_id_in(name_in(file.path)[1])

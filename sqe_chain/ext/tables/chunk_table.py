@@ -29,7 +29,7 @@ from sqe_chain.ext.tables.chunk_rows import ChunkRows, ChunkSet, Definition, Ind
 from sqe_chain.ext.tables.chunk_sets import Blob, PackedChunk
 from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.memtable import Flushed
-from sqe_chain.ext.tables.storage import Conflict, Head, Pieces, StoredFile, Wanted, Written
+from sqe_chain.ext.tables.storage import Conflict, Head, Pieces, Storage, StoredFile, Wanted, Written
 
 PIECE_BYTES: Final = 512 * 1024
 """Of one row: databases take large ones badly."""
@@ -41,7 +41,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkTable:
+class ChunkTable(Storage):
     """A `Storage` of chunks.
 
     Attributes:
@@ -55,7 +55,6 @@ class ChunkTable:
 
     @property
     def address(self) -> str:
-        """See `Storage`."""
         return self.rows.address
 
     @property
@@ -77,21 +76,17 @@ class ChunkTable:
         return self.rows.remarks()
 
     def snapshot(self) -> ChunkSnapshot | None:
-        """See `Storage`."""
         found = self.rows.definition()
         return None if found is None else ChunkSnapshot(self.rows, found)
 
     def snapshot_again(self) -> ChunkSnapshot | None:
-        """See `Storage`."""
         return self.snapshot()
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
-        """See `Storage`."""
         del name  # the rows know it
         self.rows.define(None, Definition(uuid4().hex, description, _columns(schema)))
 
     def add_columns(self, snapshot: ChunkSnapshot, columns: Sequence[Any]) -> None:
-        """See `Storage`."""
         before = snapshot.definition
         if not self.rows.define(before, replace(before, columns=(*before.columns, *_columns(columns)))):
             raise Conflict(f"{self}: its columns were changed")
@@ -99,11 +94,9 @@ class ChunkTable:
     # ------------------------------------------------------------------ chunks
 
     def files_of(self, flushed: Flushed) -> list[TableFile]:
-        """See `Storage`."""
         return chunk_sets.files_of(flushed)
 
     def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
-        """See `Storage`."""
         return f"{part}/{chunk_id}-{number:04d}-{digest}"
 
     def merged_path(self, snapshot: ChunkSnapshot, part: int, digest: str) -> str:
@@ -155,7 +148,6 @@ class ChunkTable:
                 raise Conflict(f"{self}: the head of state partition {part} has moved")
 
     def replace(self, snapshot: ChunkSnapshot, part: int, added: Sequence[StoredFile]) -> None:
-        """See `Storage`."""
         head, old = snapshot.loaded(part)
         new = [_chunk_set(one) for one in added]
         removed = self._removed(head)
@@ -202,7 +194,6 @@ class ChunkTable:
     def chunks(
         self, snapshot: ChunkSnapshot, files: Sequence[StoredFile], partition_key: bytes | None = None
     ) -> list[ChunkInfo]:
-        """See `Storage`."""
         rows = chunk_reading.indexed(snapshot, files, partition_key)
         infos = ((row.chunk_set, chunk_reading.info_in(snapshot, row)) for row in rows)
         return [
@@ -211,7 +202,6 @@ class ChunkTable:
         ]
 
     def uri(self, path: str) -> str:
-        """See `Storage`."""
         del path
         raise ConfigurationError(
             f"{self}: lies in Cassandra, where there are no files: read() and scan() give Arrow tables"

@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqe_chain.ext.tables.arrow import PARTITION
 from sqe_chain.ext.tables.files import foreign_in
 from sqe_chain.ext.tables.parquet_storage import heads_of
-from sqe_chain.ext.tables.storage import Head, StoredFile
+from sqe_chain.ext.tables.storage import Head, Snapshot, StoredFile
 
 _MOST: Final = 8
 """Tables of one process of which handles are kept; a handle holds what the log says of each file."""
@@ -131,8 +131,8 @@ HARMLESS: Final = frozenset({"VACUUM START", "VACUUM END"})
 """What other programs may do: it changes no rows."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class DeltaSnapshot:
+@dataclass(frozen=True, slots=True)
+class DeltaSnapshot(Snapshot):
     """A table at one version. It stays as it is, whatever is committed later.
 
     Its log is read when it is asked, so it raises as `TableDirectory.snapshot` does.
@@ -172,7 +172,6 @@ class DeltaSnapshot:
         return found
 
     def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
-        """See `Snapshot`."""
         return heads_of(self.marker, flow, stage, parts)
 
     def files(self, part: int | None = None) -> list[StoredFile]:

@@ -215,7 +215,6 @@ class TableDirectory(ParquetStorage):
             keep_handle(self._key, table, before, snapshot.entry, snapshot)
 
     def vacuum(self, retain_hours: int) -> list[str]:
-        """See `Storage`."""
         found = self.snapshot()
         if found is None:
             return []

@@ -121,7 +121,6 @@ class MemoryTable(ParquetStorage):
         return self._data.content.newest
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
-        """See `Storage`."""
         del name
         data = self._data
         with data.lock:
@@ -131,7 +130,6 @@ class MemoryTable(ParquetStorage):
                 data.content.newest = MemorySnapshot(0, table_id, description, schema)
 
     def add_columns(self, snapshot: MemorySnapshot, columns: Sequence[Any]) -> None:
-        """See `Storage`."""
         data = self._data
         with data.lock:
             newest = self._newest(snapshot)
@@ -183,7 +181,6 @@ class MemoryTable(ParquetStorage):
             )
 
     def vacuum(self, retain_hours: int) -> list[str]:
-        """See `Storage`."""
         data = self._data
         with data.lock:
             newest = data.content.newest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -22,6 +22,7 @@ from sqe_chain.ext.tables.storage import (
     Head,
     Outdated,
     Pieces,
+    Storage,
     StoredFile,
     Wanted,
     Written,
@@ -61,7 +62,7 @@ def heads_of(
     return found
 
 
-class ParquetStorage(ABC):
+class ParquetStorage(Storage):
     """The part of a `Storage` that is the same wherever files and commits are kept."""
 
     @property
@@ -98,11 +99,9 @@ class ParquetStorage(ABC):
         """See `Storage`."""
 
     def snapshot_again(self) -> Any:  # noqa: ANN401 - its own
-        """See `Storage`."""
         return self.snapshot()
 
     def uri(self, path: str) -> str:
-        """See `Storage`."""
         return f"{self.address.rstrip('/')}/{path}"
 
     def written(self, path: str, file: TableFile | None = None) -> Written | None:
@@ -149,15 +148,12 @@ class ParquetStorage(ABC):
         """
 
     def files_of(self, flushed: Flushed) -> list[TableFile]:
-        """See `Storage`."""
         return files_of(flushed)
 
     def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
-        """See `Storage`."""
         return f"{PARTITION}={part}/{name_of(chunk_id, number, digest)}"
 
     def merged_path(self, snapshot: Any, part: int, digest: str) -> str:  # noqa: ANN401 - its own
-        """See `Storage`."""
         del snapshot
         return f"{PARTITION}={part}/{compacted_name(part, digest)}"
 
@@ -177,7 +173,6 @@ class ParquetStorage(ABC):
         self.commit_markers(snapshot, _set_to(flow, stage, after), added, what=what)
 
     def replace(self, snapshot: Any, part: int, added: Sequence[StoredFile]) -> None:  # noqa: ANN401 - its own
-        """See `Storage`."""
         old = snapshot.files(part)
         markers = _other_files(snapshot, [part])
         self.commit_markers(snapshot, markers, added, old, what=f"compaction of {part}")
@@ -193,7 +188,6 @@ class ParquetStorage(ABC):
         *,
         what: str,
     ) -> None:
-        """See `Storage`."""
         markers = _other_files(snapshot, sorted(after)) | _set_to(flow, stage, after)
         self.commit_markers(snapshot, markers, added, removed, what=what, same_rows=False)
 

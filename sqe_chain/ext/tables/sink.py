@@ -36,7 +36,7 @@ from sqe_chain.ext.tables.storage import (
     word,
 )
 from sqe_chain.ports.readers import flow_of
-from sqe_chain.ports.sink import Flush, Replacement, SinkClaim, SinkState, Staged
+from sqe_chain.ports.sink import Flush, Replacement, ReplacingSink, SinkClaim, SinkState, Staged
 
 _ROUNDS: Final = 20
 _WAYS_OUT: Final = (
@@ -48,7 +48,7 @@ _checked: dict[tuple[str, str], int] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class TableSink:
+class TableSink(ReplacingSink):
     """A `Sink` into one table.
 
     Attributes:
@@ -66,15 +66,12 @@ class TableSink:
     replaces: bool = False
 
     def check(self) -> list[str]:
-        """See `Sink`."""
         return self.storage.check()
 
     def remarks(self) -> list[str]:
-        """See `Sink`."""
         return self.storage.remarks()
 
     def look(self, flow: str, stage: str, parts: range) -> SinkState:
-        """See `Sink`."""
         snapshot: Snapshot | None = self.storage.snapshot()
         if snapshot is None:
             return SinkState()
@@ -85,7 +82,6 @@ class TableSink:
         )
 
     def claim(self, claim: SinkClaim) -> None:
-        """See `Sink`."""
         if flow_of(claim.flow) != claim.flow and not self.storage.for_readers:
             raise ConfigurationError(
                 f"{self.storage}: tables there have one writer: run flow {flow_of(claim.flow)!r} without --partitions, or let it "
@@ -113,7 +109,6 @@ class TableSink:
         raise Unavailable(f"{self.storage}: others commit to it all the time")
 
     def flush(self, flush: Flush) -> tuple[int, bytes]:
-        """See `Sink`."""
         files = [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
         for _ in range(_ROUNDS):
             snapshot = self._opened(flush)
@@ -145,7 +140,6 @@ class TableSink:
     # ------------------------------------------------------------------ overwrites
 
     def check_replaces(self) -> None:
-        """See `Sink`."""
         if not self.storage.overwrites:
             raise ConfigurationError(
                 f"{self.storage}: an overwrite needs one commit for all state partitions, and a table in Cassandra has one for each: readers "
@@ -166,7 +160,6 @@ class TableSink:
         return Staged(sum(file.rows for file in files), _known(snapshot, head.number, count), told_of(staged))
 
     def check_staged(self, replacement: Replacement) -> list[str]:
-        """See `Sink`."""
         return self.storage.absent(staged_files(replacement, self.storage))
 
     def replace(self, replacement: Replacement) -> bytes:

@@ -80,7 +80,7 @@ class Files(Protocol):
         """Close all files and release the lock."""
 
 
-class LocalFiles:
+class LocalFiles(Files):
     """A directory of this machine.
 
     On network file systems locks and syncs may mean less; use a local disk.
@@ -96,11 +96,9 @@ class LocalFiles:
 
     @property
     def where(self) -> str:
-        """See `Files.where`."""
         return str(self._directory)
 
     def lock(self) -> None:
-        """See `Files.lock`."""
         missing = [path for path in (self._directory, *self._directory.parents) if not path.exists()]
         self._directory.mkdir(parents=True, exist_ok=True)
         for made in missing:
@@ -124,15 +122,12 @@ class LocalFiles:
             os.pwrite(lock, b"%d\n" % os.getpid(), 0)
 
     def names(self) -> list[str]:
-        """See `Files.names`."""
         return [path.name for path in self._directory.iterdir() if path.name != _LOCK]
 
     def size(self, name: str) -> int:
-        """See `Files.size`."""
         return (self._directory / name).stat().st_size
 
     def read(self, name: str, at: int, size: int) -> bytes:
-        """See `Files.read`."""
         # A descriptor of its own: another thread may close the one that writes.
         descriptor = os.open(self._directory / name, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -141,12 +136,10 @@ class LocalFiles:
             os.close(descriptor)
 
     def create(self, name: str) -> None:
-        """See `Files.create`."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._open[name] = os.open(self._directory / name, flags, 0o644)
 
     def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
-        """See `Files.write`."""
         descriptor = self._descriptor(name)
         if not zeros:
             self._write(descriptor, at, data)
@@ -159,11 +152,9 @@ class LocalFiles:
             self._write(descriptor, at + written, memoryview(data)[written:])
 
     def overwrite(self, name: str, at: int, data: bytes) -> None:
-        """See `Files.overwrite`."""
         self._write(self._descriptor(name), at, data)
 
     def truncate(self, name: str, size: int) -> None:
-        """See `Files.truncate`."""
         os.ftruncate(self._descriptor(name), size)
 
     def sync(self, name: str) -> None:
@@ -171,23 +162,19 @@ class LocalFiles:
         os.fdatasync(self._descriptor(name))
 
     def rename(self, old: str, new: str) -> None:
-        """See `Files.rename`."""
         (self._directory / old).rename(self._directory / new)
         self._close(new)
         if old in self._open:
             self._open[new] = self._open.pop(old)
 
     def remove(self, name: str) -> None:
-        """See `Files.remove`."""
         self._close(name)
         (self._directory / name).unlink()
 
     def sync_directory(self) -> None:
-        """See `Files.sync_directory`."""
         _sync_directory(self._directory)
 
     def unlock(self) -> None:
-        """See `Files.unlock`."""
         for name in list(self._open):
             self._close(name)
         if self._lock is not None:

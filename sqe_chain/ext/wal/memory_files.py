@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sqe_chain.errors import LogLocked
+from sqe_chain.ext.wal.files import Files
 from sqe_chain.ext.wal.segment import SECTOR
 
 
@@ -41,7 +42,7 @@ class _File:
         return bytes(content)
 
 
-class MemoryFiles:
+class MemoryFiles(Files):
     """See `Files`. What was not synced can be lost.
 
     Args:
@@ -67,7 +68,6 @@ class MemoryFiles:
 
     @property
     def where(self) -> str:
-        """See `Files.where`."""
         return "memory"
 
     def contents(self) -> dict[str, bytes]:
@@ -100,66 +100,53 @@ class MemoryFiles:
         )
 
     def lock(self) -> None:
-        """See `Files.lock`."""
         if self._locked:
             raise LogLocked("The write-ahead log in memory is open already: close it first")
         self._locked = True
 
     def unlock(self) -> None:
-        """See `Files.unlock`."""
         self._locked = False
 
     def names(self) -> list[str]:
-        """See `Files.names`."""
         return list(self._files)
 
     def size(self, name: str) -> int:
-        """See `Files.size`."""
         return len(self._file(name).content)
 
     def read(self, name: str, at: int, size: int) -> bytes:
-        """See `Files.read`."""
         return bytes(self._file(name).content[at : at + size])
 
     def create(self, name: str) -> None:
-        """See `Files.create`."""
         if name in self._files:
             raise FileExistsError(17, "File exists", name)
         self._files[name] = _File()
         self._moves.append(dict(self._files))
 
     def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
-        """See `Files.write`."""
         self._file(name).write(at, data + bytes(zeros))
 
     def overwrite(self, name: str, at: int, data: bytes) -> None:
-        """See `Files.overwrite`."""
         self._file(name).write(at, data)
 
     def truncate(self, name: str, size: int) -> None:
-        """See `Files.truncate`."""
         self._file(name).write(size, None)
 
     def sync(self, name: str) -> None:
-        """See `Files.sync`."""
         file = self._file(name)
         file.synced = bytes(file.content)
         file.writes.clear()
 
     def rename(self, old: str, new: str) -> None:
-        """See `Files.rename`."""
         self._files[new] = self._file(old)
         del self._files[old]
         self._moves.append(dict(self._files))
 
     def remove(self, name: str) -> None:
-        """See `Files.remove`."""
         self._file(name)
         del self._files[name]
         self._moves.append(dict(self._files))
 
     def sync_directory(self) -> None:
-        """See `Files.sync_directory`."""
         self._durable = dict(self._files)
         self._moves.clear()
 
