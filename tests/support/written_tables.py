@@ -11,8 +11,8 @@ from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.ext.tables import TableSchema
 from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN
 from sqe_chain.ext.tables.memtable import Memtable
+from sqe_chain.ext.tables.overwriting import OverwritingSink
 from sqe_chain.ext.tables.reading import Table
-from sqe_chain.ext.tables.sink import TableSink
 from sqe_chain.ext.tables.storage import Storage
 from sqe_chain.ports import Flush, SinkClaim
 
@@ -55,7 +55,7 @@ class WrittenTable:
     def __init__(self, storage: Storage, row: type = Row) -> None:
         self.storage, self.row = storage, row
         schema = TableSchema.of(row, partition_key="robot", row_key="at")
-        self.sink = TableSink(storage, schema, "t")
+        self.sink = OverwritingSink(storage, schema, "t")
         self.epoch = 0
         self.known: dict[int, bytes | None] = dict.fromkeys(range(PARTS))
         self.expected: dict[tuple[str, int], float] = {}

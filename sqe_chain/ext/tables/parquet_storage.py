@@ -92,7 +92,7 @@ class ParquetStorage(Storage):
             Unavailable: no answer.
         """
 
-    address: str
+    address: str = ""
 
     @abstractmethod
     def snapshot(self) -> Any:  # noqa: ANN401 - its own

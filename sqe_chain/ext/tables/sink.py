@@ -23,7 +23,6 @@ from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, Table
 from sqe_chain.ext.tables.arrow import table_schema
 from sqe_chain.ext.tables.chunk import ChunkIndex, ChunkInfo, chunk_id
 from sqe_chain.ext.tables.files import TableFile
-from sqe_chain.ext.tables.overwriting import StagedCount, change_of, staged_files, told_of
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.storage import (
     WAYS_OUT_OF_A_LOSS,
@@ -36,10 +35,10 @@ from sqe_chain.ext.tables.storage import (
     word,
 )
 from sqe_chain.ports.readers import flow_of
-from sqe_chain.ports.sink import Flush, Replacement, ReplacingSink, SinkClaim, SinkState, Staged
+from sqe_chain.ports.sink import Flush, Replacement, Sink, SinkClaim, SinkState
 
-_ROUNDS: Final = 20
-_WAYS_OUT: Final = (
+ROUNDS: Final = 20
+WAYS_OUT: Final = (
     "restore both as they were at the same time; or ingest into another table under another stage name, from where inputs "
     "still are"
 )
@@ -48,7 +47,7 @@ _checked: dict[tuple[str, str], int] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class TableSink(ReplacingSink):
+class TableSink(Sink):
     """A `Sink` into one table.
 
     Attributes:
@@ -87,9 +86,9 @@ class TableSink(ReplacingSink):
                 f"{self.storage}: tables there have one writer: run flow {flow_of(claim.flow)!r} without --partitions, or let it "
                 "write a table of Delta Lake (at=)"
             )
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             snapshot = self._table(claim)
-            since = _version_of(claim.known.values())
+            since = version_of(claim.known.values())
             self._check_untouched(snapshot, claim.flow, claim.stage, everything=True, since=since)
             self._check_whole(snapshot)
             heads = snapshot.heads(claim.flow, claim.stage, sorted(claim.known))
@@ -110,18 +109,18 @@ class TableSink(ReplacingSink):
 
     def flush(self, flush: Flush) -> tuple[int, bytes]:
         files = [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             snapshot = self._opened(flush)
             heads = snapshot.heads(flush.flow, flush.stage, [flush.part])
             head = heads[flush.part]
             self._check_owner(head, flush, flush.part)
-            self._check_untouched(snapshot, flush.flow, flush.stage, since=_version_of([flush.known]))
+            self._check_untouched(snapshot, flush.flow, flush.stage, since=version_of([flush.known]))
             if head.number is not None and head.number >= flush.number:
                 self._check_same_plan(head, flush, flush.part)
-                return 0, _known(snapshot, head.number)
+                return 0, known_of(snapshot, head.number)
             self._check_number(snapshot, flush.part, head, flush.known)
             added = self._put(flush, files)
-            moved = Head(flush.number, word(flush.plan_id), flush.epoch, word(flush.run_id))
+            moved = head_of(flush)
             try:
                 self.storage.commit(
                     snapshot,
@@ -134,88 +133,8 @@ class TableSink(ReplacingSink):
                 )
             except Conflict:
                 continue  # look again: this plan is there by now, or a newer run is, or the columns are others
-            return sum(file.rows for file in files), _known(snapshot, flush.number)
+            return sum(file.rows for file in files), known_of(snapshot, flush.number)
         raise Unavailable(f"{self.storage}: others commit to it all the time")
-
-    # ------------------------------------------------------------------ overwrites
-
-    def check_replaces(self) -> None:
-        if not self.storage.overwrites:
-            raise ConfigurationError(
-                f"{self.storage}: an overwrite needs one commit for all state partitions, and a table in Cassandra has one for each: readers "
-                "would see old rows of some beside new rows of others. Let the flow write a table of Delta Lake (at=), or load into a "
-                "new version of the table (version=) and let readers change over"
-            )
-
-    def stage(self, flush: Flush, since: int) -> Staged:
-        """See `Sink`. Files are written as for a flush, and no commit names them."""
-        files = [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
-        snapshot = self._opened(flush)
-        head = snapshot.heads(flush.flow, flush.stage, [flush.part])[flush.part]
-        self._check_owner(head, flush, flush.part)
-        self._check_untouched(snapshot, flush.flow, flush.stage, since=_version_of([flush.known]))
-        self._check_number(snapshot, flush.part, head, flush.known)
-        staged = self._put(flush, files)
-        count = StagedCount.of(flush.known, since).with_files(flush.number, len(staged))
-        return Staged(sum(file.rows for file in files), _known(snapshot, head.number, count), told_of(staged))
-
-    def check_staged(self, replacement: Replacement) -> list[str]:
-        return self.storage.absent(staged_files(replacement, self.storage))
-
-    def replace(self, replacement: Replacement) -> bytes:
-        """See `Sink`: one commit removes the old files and adds the staged ones."""
-        flow, stage, known = replacement.flow, replacement.stage, replacement.known
-        for _ in range(_ROUNDS):
-            snapshot = self._opened(replacement)
-            heads = snapshot.heads(flow, stage, sorted(known))
-            for part, head in heads.items():
-                self._check_owner(head, replacement, part)
-            self._check_untouched(snapshot, flow, stage, since=_version_of(known.values()))
-            if self._is_there(heads, replacement):
-                return _known(snapshot, replacement.number)
-            for part, head in heads.items():
-                self._check_number(snapshot, part, head, known[part])
-            staged = staged_files(replacement, self.storage)
-            absent = self.storage.absent(staged)
-            if absent:
-                raise TableInconsistent(
-                    f"{self.storage}: plan {replacement.number} has decided that staged rows replace what is there, and "
-                    f"{len(absent)} of their files are gone or changed, such as {absent[0]}: another program has deleted them (VACUUM with a "
-                    "retention that is shorter than the load has taken?); nothing was replaced: restore them"
-                )
-            moved = Head(
-                replacement.number,
-                word(replacement.plan_id),
-                replacement.epoch,
-                word(replacement.run_id),
-            )
-            try:
-                added, removed = change_of(
-                    self.storage, snapshot, self.schema, staged, whole=replacement.whole
-                )
-                after = dict.fromkeys(heads, moved)
-                what = f"overwrite by plan {replacement.number}"
-                self.storage.overwrite(snapshot, flow, stage, after, added, removed, what=what)
-            except Conflict:
-                continue  # look again: it is done by now, a newer run is there, or a compaction has replaced files
-            return _known(snapshot, replacement.number)
-        raise Unavailable(f"{self.storage}: others commit to it all the time")
-
-    def _is_there(self, heads: Mapping[int, Head], replacement: Replacement) -> bool:
-        """Whether the replacement is done: in all state partitions, for it was one commit."""
-        done = {
-            part
-            for part, head in heads.items()
-            if head.number is not None and head.number >= replacement.number
-        }
-        for part in done:
-            self._check_same_plan(heads[part], replacement, part)
-        if done and len(done) < len(heads):
-            raise TableInconsistent(
-                f"{self.storage}: state partitions {sorted(done)} hold plan {replacement.number}, which has replaced all of them by one "
-                f"commit, and others do not: the table went back in time; {_WAYS_OUT}"
-            )
-        return bool(done)
 
     # ------------------------------------------------------------------ files
 
@@ -245,7 +164,7 @@ class TableSink(ReplacingSink):
             if lost:
                 raise TableInconsistent(
                     f"{self.storage}: there is no table, but stage {claim.stage!r} of flow {claim.flow!r} has flushed rows into one; "
-                    f"{_WAYS_OUT}"
+                    f"{WAYS_OUT}"
                 )
             description = json.dumps(
                 {
@@ -280,7 +199,7 @@ class TableSink(ReplacingSink):
         snapshot: Snapshot | None = self.storage.snapshot_again()
         if snapshot is None:
             raise TableInconsistent(
-                f"{self.storage}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {_WAYS_OUT}"
+                f"{self.storage}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {WAYS_OUT}"
             )
         return snapshot
 
@@ -365,7 +284,7 @@ class TableSink(ReplacingSink):
         if epoch < flush.epoch:
             raise TableInconsistent(
                 f"{self.storage}, state partition {part}: claimed with epoch {flush.epoch} by this run, now {epoch}: the "
-                f"table went back in time; {_WAYS_OUT}"
+                f"table went back in time; {WAYS_OUT}"
             )
 
     def _check_same_plan(self, head: Head, flush: Flush | Replacement, part: int) -> None:
@@ -373,7 +292,7 @@ class TableSink(ReplacingSink):
         if head.number == flush.number and head.plan != word(flush.plan_id):
             raise TableInconsistent(
                 f"{self.storage}, state partition {part}: holds the rows of another plan {flush.number} than {flush.plan_id}: two "
-                f"histories are mixed, the store went back in time; {_WAYS_OUT}"
+                f"histories are mixed, the store went back in time; {WAYS_OUT}"
             )
 
     def _check_number(self, snapshot: Snapshot, part: int, head: Head, known: bytes | None) -> int | None:
@@ -383,13 +302,13 @@ class TableSink(ReplacingSink):
             told = json.loads(known)
         if told["table"] != snapshot.table_id:
             raise TableInconsistent(
-                f"{self.storage}: is another table than the one that rows were flushed to: it was deleted, and created again; {_WAYS_OUT}"
+                f"{self.storage}: is another table than the one that rows were flushed to: it was deleted, and created again; {WAYS_OUT}"
             )
         number, expected = head.number, told["plan"]
         if expected is not None and (number is None or number < expected):
             raise TableInconsistent(
                 f"{self.storage}, state partition {part}: rows up to plan {expected} were flushed, and it holds those up to "
-                f"{number}: the table went back in time; {_WAYS_OUT}"
+                f"{number}: the table went back in time; {WAYS_OUT}"
             )
         return None if number == expected else number
 
@@ -404,7 +323,7 @@ class TableSink(ReplacingSink):
         if plan_id is None or head.plan != word(plan_id):
             raise TableInconsistent(
                 f"{self.storage}, state partition {part}: holds rows of a plan {number} that the store does not know: the store "
-                f"went back in time, or the flow was forgotten and begun again; {_WAYS_OUT}"
+                f"went back in time, or the flow was forgotten and begun again; {WAYS_OUT}"
             )
 
 
@@ -418,13 +337,18 @@ def _missing(
     return [one for one in file.chunks if not index.has(one.with_id(minimum), minimum, replaces=replaces)]
 
 
-def _known(snapshot: Snapshot, number: int | None, staged: StagedCount | None = None) -> bytes:
+def head_of(flush: Flush | Replacement) -> Head:
+    """The head of a state partition that holds the rows of a plan."""
+    return Head(flush.number, word(flush.plan_id), flush.epoch, word(flush.run_id))
+
+
+def known_of(snapshot: Snapshot, number: int | None, staged: list[int] | None = None) -> bytes:
     """What the store keeps. The version is the one that was looked at, not the one of the commit: between them another program may have written."""
     told: dict[str, Any] = {"plan": number, "table": snapshot.table_id, "version": snapshot.version}
-    return json.dumps(told | ({} if staged is None else {"staged": staged.to_json()})).encode()
+    return json.dumps(told | ({} if staged is None else {"staged": staged})).encode()
 
 
-def _version_of(known: Iterable[bytes | None]) -> int | None:
+def version_of(known: Iterable[bytes | None]) -> int | None:
     """The version of the table up to which the flow knows that nobody else has written."""
     told = [json.loads(one)["version"] for one in known if one is not None]
     return max(told, default=None)

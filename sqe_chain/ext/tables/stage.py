@@ -70,7 +70,7 @@ class IngestKind(StageKind):
             ConfigurationError: a package is missing.
         """
         try:
-            from sqe_chain.ext.tables.sink import TableSink  # noqa: PLC0415 - needs pyarrow
+            from sqe_chain.ext.tables.overwriting import OverwritingSink  # noqa: PLC0415 - needs pyarrow
             from sqe_chain.ext.tables.storage import storage_at  # noqa: PLC0415 - needs pyarrow
 
             storage = storage_at(self.address, self.options)
@@ -78,7 +78,7 @@ class IngestKind(StageKind):
             raise ConfigurationError(
                 f"table {self.table!r}: {error}; install sqe-chain with its tables: pip install 'sqe-chain[tables]'"
             ) from error
-        return TableSink(storage, self.schema, self.table, self.version, self.replaces)
+        return OverwritingSink(storage, self.schema, self.table, self.version, self.replaces)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         del dead_letters
