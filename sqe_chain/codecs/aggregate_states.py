@@ -14,12 +14,7 @@ State = TypeVar("State", bound=Aggregates)
 
 AGGREGATES: Final = "aggregates"
 """The entry of a shape that has the kind of each aggregate."""
-_COLUMNS: Final[Mapping[str, FieldKind]] = {
-    "int": "int64",
-    "float": "float64",
-    "str": "text",
-    "bool": "bool",
-}
+_COLUMNS: Final[Mapping[str, FieldKind]] = {"int": "int64", "float": "float64", "str": "text", "bool": "bool"}
 
 
 class AggregateStates(Json[State]):

@@ -30,12 +30,7 @@ Value = TypeVar("Value")
 
 PLAIN: tuple[type, ...] = (dict, list, str, int, float, bool, object)
 """Types whose values are JSON already; `object` is any of them."""
-_KINDS: dict[str, FieldKind] = {
-    "int": "int64",
-    "float": "float64",
-    "str": "text",
-    "bool": "bool",
-}
+_KINDS: dict[str, FieldKind] = {"int": "int64", "float": "float64", "str": "text", "bool": "bool"}
 _HOLDERS = frozenset((dict, list, tuple, set, frozenset))
 _NO_FLOATS = frozenset((str, int, bool, type(None)))
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -227,7 +222,5 @@ def _field(name: str, info: Any) -> Field:  # noqa: ANN401 - one of msgspec's de
     if kind is not None:
         return Field(name, kind, lambda value: getattr(value, name))
     return Field(
-        name,
-        "other",
-        lambda value: json.dumps(msgspec.to_builtins(getattr(value, name)), ensure_ascii=False),
+        name, "other", lambda value: json.dumps(msgspec.to_builtins(getattr(value, name)), ensure_ascii=False)
     )

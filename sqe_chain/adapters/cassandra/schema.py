@@ -150,9 +150,7 @@ def check(client: CassandraClient, migrations: Sequence[Migration] = MIGRATIONS)
 
 
 def migrate(
-    client: CassandraClient,
-    replication: Mapping[str, int],
-    migrations: Sequence[Migration] = MIGRATIONS,
+    client: CassandraClient, replication: Mapping[str, int], migrations: Sequence[Migration] = MIGRATIONS
 ) -> list[str]:
     """Create the keyspace and its tables, or migrate them to the newest version. May be repeated.
 

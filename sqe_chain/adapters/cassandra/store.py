@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from sqe_chain.adapters.cassandra import durability, layout, schema
 from sqe_chain.adapters.cassandra.client import CassandraClient, Statement
 from sqe_chain.adapters.limits import Limited, Limits, check_home, check_locations, check_name, check_rows
+from sqe_chain.adapters.schema import WithSchema
 from sqe_chain.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ Record = TypeVar("Record", "Home", "Header")
 """What a conditional write compares and sets."""
 
 
-class CassandraStore(Limited):
+class CassandraStore(Limited, WithSchema):
     """A `StateStore` in Cassandra 4.1 or later. The object holds only settings and can be pickled.
 
     The layout is documented in docs/stores.md, because other programs may read it.

@@ -196,13 +196,7 @@ class Settings:
 
     def client(self, fixed: Mapping[str, str], tuning: Mapping[str, str]) -> dict[str, object]:
         """The properties of one client: the user's override tuning, and fixed ones override the user's."""
-        return {
-            **_COMMON,
-            **tuning,
-            **dict(self.config),
-            **fixed,
-            "bootstrap.servers": self.bootstrap,
-        }
+        return {**_COMMON, **tuning, **dict(self.config), **fixed, "bootstrap.servers": self.bootstrap}
 
 
 def settings(bootstrap: str, config: Mapping[str, str], timeout_s: float, flush_s: float) -> Settings:

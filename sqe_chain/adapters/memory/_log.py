@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 from sqe_chain.adapters.memory._accepting import accept, system_ms
 from sqe_chain.adapters.memory._broker import BROKERS, CLOCKS, Broker, MemoryMessage, Partition, Topic
 from sqe_chain.adapters.memory._writer import MemoryWriter
-from sqe_chain.errors import (
-    ConfigurationError,
-    LostOffsets,
-    RecreatedTopic,
-    TruncatedInput,
-    Unavailable,
-)
+from sqe_chain.errors import ConfigurationError, LostOffsets, RecreatedTopic, TruncatedInput, Unavailable
 from sqe_chain.ports import NO_LIMIT, Bounds, Commit, Headers, Log, Range, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:

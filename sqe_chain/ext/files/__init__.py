@@ -30,14 +30,4 @@ def open_files(
     return FilesLog(sources, NoLog() if log is None else log, skip_bad=skip_bad, looked=looked)
 
 
-__all__ = [
-    "Csv",
-    "FileLoad",
-    "FileRecord",
-    "FileRows",
-    "FileSource",
-    "FilesLog",
-    "Format",
-    "NoLog",
-    "Row",
-]
+__all__ = ["Csv", "FileLoad", "FileRecord", "FileRows", "FileSource", "FilesLog", "Format", "NoLog", "Row"]

@@ -83,12 +83,7 @@ class CsvRows:
     """
 
     def __init__(
-        self,
-        path: str,
-        stream: io.BufferedIOBase,
-        how: Csv,
-        columns: tuple[str, ...] = (),
-        position: int = 0,
+        self, path: str, stream: io.BufferedIOBase, how: Csv, columns: tuple[str, ...] = (), position: int = 0
     ) -> None:
         self._path, self._stream, self._how = path, stream, how
         self._row_begin = self._end = self.position = position or _skip_mark(stream)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -151,10 +151,7 @@ class CassandraRows(ChunkRows):
         change = f"UPDATE {self._heads} SET {setting} WHERE {_PART} IF {holding}"
         # The row with the empty name makes that static columns are found without passing what was deleted.
         anchor = f"INSERT INTO {self._heads} (name, version, part, chunk_set) VALUES (?, ?, ?, '')"
-        statements: list[Statement] = [
-            (change, (*changes.values(), *at, *expected.values())),
-            (anchor, at),
-        ]
+        statements: list[Statement] = [(change, (*changes.values(), *at, *expected.values())), (anchor, at)]
         if removed_to is not None:
             remove = f"DELETE FROM {self._heads} WHERE {_PART} AND chunk_set > '' AND chunk_set <= ?"
             statements.append((remove, (*at, removed_to)))
@@ -190,18 +187,8 @@ class CassandraRows(ChunkRows):
         write = (
             f"INSERT INTO {self._index} (name, version, part, {_INDEXED}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         )
-        statements: list[Statement] = [
-            (
-                write,
-                (
-                    *(*self._table, part, one.partition_key, one.chunk_set),
-                    *(one.info, one.blocks, one.size, one.pieces),
-                ),
-            )
-            for one in rows
-        ]
-        sizes = [len(one.info) + len(one.blocks) for one in rows]
-        self._client.write(_batches(zip(statements, sizes, strict=True)))
+        sized = ((_insert(write, (*self._table, part), one), len(one.info) + len(one.blocks)) for one in rows)
+        self._client.write(_batches(sized))
 
     # ------------------------------------------------------------------ chunks
 
@@ -210,23 +197,10 @@ class CassandraRows(ChunkRows):
         columns = "name, version, partition_key, chunk_set, column_name, block, piece, data"
         write = f"INSERT INTO {self._chunks} ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
-        def batches() -> Iterator[list[Statement]]:
-            for pieces in chunks:
-                yield from _batches(
-                    (
-                        (
-                            write,
-                            (
-                                *(*self._table, one.partition_key, one.chunk_set),
-                                *(one.column, one.block, one.piece, one.data),
-                            ),
-                        ),
-                        len(one.data),
-                    )
-                    for one in pieces
-                )
-
-        self._client.write(batches())
+        for_chunks = (
+            _batches((_insert(write, self._table, one), len(one.data)) for one in pieces) for pieces in chunks
+        )
+        self._client.write(chain.from_iterable(for_chunks))
 
     def pieces(self, asked: Sequence[Asked]) -> list[list[Piece]]:
         if not asked:
@@ -236,10 +210,7 @@ class CassandraRows(ChunkRows):
             "AND chunk_set = ? AND column_name IN ? AND block IN ?"
         )
         statements: list[Statement] = [
-            (
-                read,
-                (*self._table, one.partition_key, one.chunk_set, list(one.columns), list(one.blocks)),
-            )
+            (read, (*self._table, one.partition_key, one.chunk_set, list(one.columns), list(one.blocks)))
             for one in asked
         ]
         count = max(1, _PAGE_BYTES // max(one.average for one in asked))
@@ -311,6 +282,11 @@ def _loaded(rows: Sequence[tuple[Any, ...]]) -> tuple[PartHead, list[ChunkSet]]:
     heads = {PartHead(*row[:width]) for row in rows}
     sets = [ChunkSet(*row[width:]) for row in rows if row[width]]
     return (heads.pop() if len(heads) == 1 else _MIXED), sets
+
+
+def _insert(write: str, table: Sequence[object], row: IndexRow | Piece) -> Statement:
+    """The statement that writes a row, whose columns are in the order of its fields."""
+    return write, (*table, *(getattr(row, one.name) for one in fields(row)))
 
 
 def _batches(sized: Iterable[tuple[Statement, int]]) -> Iterator[list[Statement]]:

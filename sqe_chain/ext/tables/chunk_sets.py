@@ -8,10 +8,10 @@ be larger than most blobs, it is written four times as fast as Parquet, and read
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -27,25 +27,11 @@ _COMPRESSED_FROM: Final = 4_096
 _LONGEST: Final = 200
 """Longer texts are left out of what is known of a chunk's columns."""
 
-Bounded = Mapping[str, tuple[Plain, Plain]]
-"""Column -> smallest and largest value."""
+Blocks = list[tuple[int, dict[str, tuple[Plain, Plain]]]]
+"""Of each block of a chunk, in the order of their rows: how many rows, and the smallest and largest value of columns, unless it is the only one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Rows of a chunk that lie together.
-
-    Attributes:
-        rows: how many.
-        bounds: of their columns; empty: those of the chunk.
-    """
-
-    rows: int
-    bounds: Bounded
-
-
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(NamedTuple):
     """A column of a block.
 
     Attributes:
@@ -59,24 +45,18 @@ class Blob:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PackedChunk:
+class PackedChunk(NamedTuple):
     """A chunk as it is written.
 
     Attributes:
         info: what is known of it, without what is too long to be known.
-        blocks: its blocks, in the order of their rows.
+        blocks: its blocks.
         blobs: all columns of all blocks.
     """
 
     info: ChunkInfo
-    blocks: list[Block]
+    blocks: Blocks
     blobs: list[Blob]
-
-    @property
-    def size(self) -> int:
-        """Bytes of the blobs."""
-        return sum(len(one.data) for one in self.blobs)
 
 
 def files_of(flushed: Flushed, rows_of_a_file: int = ROWS_OF_A_FILE) -> list[TableFile]:
@@ -85,43 +65,36 @@ def files_of(flushed: Flushed, rows_of_a_file: int = ROWS_OF_A_FILE) -> list[Tab
 
 
 def _packed(rows: Any, chunks: Sequence[ChunkInfo]) -> TableFile:  # noqa: ANN401 - an Arrow table
-    start, head, blobs, blocks = 0, [], [], 0
+    start, head, data, count = 0, [], list[bytes](), 0
     for chunk in chunks:
-        one = packed_chunk(rows.slice(start, chunk.rows), chunk)
+        blocks, blobs = _cut(rows.slice(start, chunk.rows))
         start += chunk.rows
-        blocks += len(one.blocks)
-        told = [[block.rows, dict(block.bounds)] for block in one.blocks]
-        head.append([told, [[blob.column, blob.block, len(blob.data)] for blob in one.blobs]])
-        blobs += [blob.data for blob in one.blobs]
+        count += len(blocks)
+        head.append([blocks, [[blob.column, blob.block, len(blob.data)] for blob in blobs]])
+        data += [blob.data for blob in blobs]
     text = json.dumps(head, separators=(",", ":")).encode()
-    statistics = statistics_of(rows, chunks=len(chunks), blocks=blocks)
-    data = b"".join([len(text).to_bytes(8, "big"), text, *blobs])
-    return TableFile(memoryview(data), rows.num_rows, list(chunks), statistics)
+    statistics = statistics_of(rows, chunks=len(chunks), blocks=count)
+    whole = b"".join([len(text).to_bytes(8, "big"), text, *data])
+    return TableFile(memoryview(whole), rows.num_rows, list(chunks), statistics)
 
 
 def unpacked(file: TableFile) -> Iterator[PackedChunk]:
     """The chunks of a set that `files_of` gave."""
-    size = int.from_bytes(file.data[:8], "big")
-    at = 8 + size
-    view = file.data
+    at = 8 + int.from_bytes(file.data[:8], "big")
     for chunk, (blocks, blobs) in zip(file.chunks, json.loads(bytes(file.data[8:at])), strict=True):
         found = []
         for column, block, length in blobs:
-            found.append(Blob(column, block, bytes(view[at : at + length])))
+            found.append(Blob(column, block, bytes(file.data[at : at + length])))
             at += length
-        known = [
-            Block(rows, {name: (least, most) for name, (least, most) in bounds.items()})
-            for rows, bounds in blocks
-        ]
-        yield PackedChunk(_shortened(chunk), known, found)
+        yield PackedChunk(_shortened(chunk), blocks, found)
 
 
-def packed_chunk(rows: Any, info: ChunkInfo) -> PackedChunk:  # noqa: ANN401 - an Arrow table
-    """A chunk as blobs."""
+def _cut(rows: Any) -> tuple[Blocks, list[Blob]]:  # noqa: ANN401 - an Arrow table
+    """The rows of a chunk as blocks and blobs."""
     (whole,) = rows.combine_chunks().to_batches()
     ends = [*range(0, whole.num_rows, BLOCK_ROWS), whole.num_rows]
     several = len(ends) > 2  # noqa: PLR2004 - one block begins and ends
-    blocks, blobs = [], []
+    blocks, blobs = Blocks(), list[Blob]()
     for number, (start, stop) in enumerate(pairwise(ends)):
         block = whole.slice(start, stop - start)
         bounds = {}
@@ -130,8 +103,8 @@ def packed_chunk(rows: Any, info: ChunkInfo) -> PackedChunk:  # noqa: ANN401 - a
             if found is not None and _short(*found):
                 bounds[name] = found
             blobs.append(Blob(name, number, encoded(name, cells)))
-        blocks.append(Block(stop - start, bounds))
-    return PackedChunk(_shortened(info), blocks, blobs)
+        blocks.append((stop - start, bounds))
+    return blocks, blobs
 
 
 def encoded(name: str, cells: Any) -> bytes:  # noqa: ANN401 - an Arrow array

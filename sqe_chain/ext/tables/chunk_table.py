@@ -278,12 +278,11 @@ def _cut(blob: Blob, partition_key: bytes, name: str) -> Iterator[Piece]:
 
 
 def _index_row(chunk: PackedChunk, name: str, pieces: int) -> IndexRow:
-    blocks = [[block.rows, dict(block.bounds)] for block in chunk.blocks]
     return IndexRow(
         chunk.info.name.partition_key,
         name,
         json.dumps(chunk.info.to_plain(), separators=(",", ":")),
-        json.dumps(blocks, separators=(",", ":")),
-        chunk.size,
+        json.dumps(chunk.blocks, separators=(",", ":")),
+        sum(len(one.data) for one in chunk.blobs),
         pieces,
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -34,6 +35,7 @@ from sqe_chain.ext.tables.storage import (
 from sqe_chain.safe_text import without_secrets
 
 _ROUNDS: Final = 5
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +124,9 @@ class Table:
             TableAltered: another program, or the disk, has taken away or changed a file or rows that are wanted.
             Unavailable: no answer.
         """
-        for _ in range(_ROUNDS):
-            snapshot = self._snapshot()
-            try:
-                with named_if_foreign(self._storage, snapshot):
-                    return self._scan(snapshot, partition_key, row_key, dict(where or {}), columns)
-            except Outdated:
-                continue
-        raise Unavailable(f"{self}: it is compacted and vacuumed faster than it can be read")
+        return self._read(
+            lambda snapshot: self._scan(snapshot, partition_key, row_key, dict(where or {}), columns)
+        )
 
     def _scan(
         self,
@@ -205,18 +202,22 @@ class Table:
         Raises:
             TableAltered: see `scan`.
         """
+        found = self._read(lambda snapshot: self._chunks(snapshot, partition_key))
+        return sorted(found, key=lambda one: (one.name.chunk_id, one.name.partition_key))
+
+    def _chunks(self, snapshot: Snapshot, partition_key: object) -> list[ChunkInfo]:
+        schema = _schema_in(snapshot, self._storage)
+        key_cells = self._key_cells(schema, partition_key)
+        key = schema.key_bytes(key_cells) if key_cells else None
+        files = _files_with(snapshot.files(), Wanted((), key), _partitions(snapshot))
+        return self._storage.chunks(snapshot, files, key)
+
+    def _read(self, read: Callable[[Snapshot], Read]) -> Read:
+        """What is read of the newest version that is still there."""
         for _ in range(_ROUNDS):
             snapshot = self._snapshot()
-            schema = _schema_in(snapshot, self._storage)
-            key_cells = self._key_cells(schema, partition_key)
-            key = schema.key_bytes(key_cells) if key_cells else None
-            try:
-                with named_if_foreign(self._storage, snapshot):
-                    files = _files_with(snapshot.files(), Wanted((), key), _partitions(snapshot))
-                    found = self._storage.chunks(snapshot, files, key)
-            except Outdated:
-                continue
-            return sorted(found, key=lambda one: (one.name.chunk_id, one.name.partition_key))
+            with suppress(Outdated), named_if_foreign(self._storage, snapshot):
+                return read(snapshot)
         raise Unavailable(f"{self}: it is compacted and vacuumed faster than it can be read")
 
     def compact(self, *, least_files: int = 2) -> Compaction:

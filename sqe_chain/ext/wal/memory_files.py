@@ -81,9 +81,7 @@ class MemoryFiles(Files):
         return left
 
     def power_lost(
-        self,
-        choose: Callable[[int], int] = lambda _: 0,
-        sector_is_there: Callable[[], bool] = lambda: True,
+        self, choose: Callable[[int], int] = lambda _: 0, sector_is_there: Callable[[], bool] = lambda: True
     ) -> MemoryFiles:
         """The directory after a loss of power: of what was not synced, the first part is there, however long.
 
