@@ -8,13 +8,12 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from sqe_chain.codecs.aggregates import Aggregates, Part
 from sqe_chain.codecs.codec import Field, FieldKind, Shape
-from sqe_chain.codecs.json_codec import Json
+from sqe_chain.codecs.json_codec import KINDS, Json
 
 State = TypeVar("State", bound=Aggregates)
 
 AGGREGATES: Final = "aggregates"
 """The entry of a shape that has the kind of each aggregate."""
-_COLUMNS: Final[Mapping[str, FieldKind]] = {"int": "int64", "float": "float64", "str": "text", "bool": "bool"}
 
 
 class AggregateStates(Json[State]):
@@ -76,7 +75,7 @@ class AggregateStates(Json[State]):
 
 def _columns(part: Part) -> list[tuple[str, FieldKind | None]]:
     """The fields of an aggregate, each with its kind in tables; None: it depends on the values."""
-    known = _COLUMNS.get(part.of)
+    known = KINDS.get(part.of)
     match part.kind:
         case "count":
             return [(part.name, "int64")]

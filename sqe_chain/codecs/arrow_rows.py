@@ -19,6 +19,8 @@ from google.protobuf.message import Message
 from pyarrow import types as arrow_types
 
 from sqe_chain.codecs.arrow_columns import Column, Leaf, Listed, Mapped, Part, Rows, python_type_of
+from sqe_chain.codecs.codec import field_names
+from sqe_chain.codecs.protobuf import KINDS
 from sqe_chain.errors import ConfigurationError
 
 VALUE: Final = "value"
@@ -36,14 +38,8 @@ _LEAVES: Final[Mapping[object, Leaf]] = {
     uuid.UUID: Leaf(pa.string(), str, str, uuid.UUID),
 }
 _NUMBERS: Final[Mapping[int, Leaf]] = {
-    FieldDescriptor.CPPTYPE_INT32: Leaf(pa.int32(), int),
-    FieldDescriptor.CPPTYPE_INT64: Leaf(pa.int64(), int),
-    FieldDescriptor.CPPTYPE_UINT32: Leaf(pa.uint32(), int),
-    FieldDescriptor.CPPTYPE_UINT64: Leaf(pa.uint64(), int),
-    FieldDescriptor.CPPTYPE_FLOAT: Leaf(pa.float32(), float),
-    FieldDescriptor.CPPTYPE_DOUBLE: Leaf(pa.float64(), float),
-    FieldDescriptor.CPPTYPE_BOOL: Leaf(pa.bool_(), bool),
-    FieldDescriptor.CPPTYPE_ENUM: Leaf(pa.int32(), int),
+    kind: Leaf(pa.type_for_alias(name), float if "float" in name else bool if name == "bool" else int)
+    for kind, name in (*KINDS.items(), (FieldDescriptor.CPPTYPE_ENUM, "int32"))
 }
 _NAME_IT: Final = "name its columns with a pyarrow.schema"
 
@@ -79,11 +75,7 @@ def _of_type(of: type, outer: tuple[type, ...], only: Sequence[str] | None = Non
 
 def _names_of(of: type) -> Sequence[str]:
     """The fields of a type."""
-    if issubclass(of, Message):
-        return list(of.DESCRIPTOR.fields_by_name)
-    if dataclasses.is_dataclass(of):
-        return [field.name for field in dataclasses.fields(of)]
-    names: Sequence[str] = getattr(of, "__struct_fields__", ())
+    names = field_names(of)
     if not names:
         raise ConfigurationError(f"the fields of {of.__qualname__} are not known: {_NAME_IT}")
     return names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 Value = TypeVar("Value")
@@ -175,6 +175,15 @@ class Codec(ABC, Generic[Value]):
         """
         del shape
         return "" if self.reads(was) else f"it was {was}, now it is {self.type_name}"
+
+
+def field_names(python_type: type | None) -> Sequence[str]:
+    """The fields of a message, a struct or a dataclass; none: they are not known."""
+    if is_dataclass(python_type):
+        return [field.name for field in fields(python_type)]
+    descriptor: Any = getattr(python_type, "DESCRIPTOR", None)
+    names: Sequence[str] = getattr(python_type, "__struct_fields__", ())
+    return names if descriptor is None else list(descriptor.fields_by_name)
 
 
 def codec_name(type_name: str) -> str:

@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 
 PLAIN: tuple[type, ...] = (dict, list, str, int, float, bool, object)
 """Types whose values are JSON already; `object` is any of them."""
-_KINDS: dict[str, FieldKind] = {"int": "int64", "float": "float64", "str": "text", "bool": "bool"}
+KINDS: dict[str, FieldKind] = {"int": "int64", "float": "float64", "str": "text", "bool": "bool"}
 _HOLDERS = frozenset((dict, list, tuple, set, frozenset))
 _NO_FLOATS = frozenset((str, int, bool, type(None)))
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -218,7 +218,7 @@ def _is_finite(plain: Any) -> bool:  # noqa: ANN401 - any plain value
 def _field(name: str, info: Any) -> Field:  # noqa: ANN401 - one of msgspec's descriptions
     """Numbers and text as they are, everything else as JSON; an optional field like its type without None."""
     kinds = [one for one in getattr(info, "types", (info,)) if not isinstance(one, msgspec.inspect.NoneType)]
-    kind = _KINDS.get(type(kinds[0]).__name__.removesuffix("Type").lower()) if len(kinds) == 1 else None
+    kind = KINDS.get(type(kinds[0]).__name__.removesuffix("Type").lower()) if len(kinds) == 1 else None
     if kind is not None:
         return Field(name, kind, lambda value: getattr(value, name))
     return Field(

@@ -69,7 +69,7 @@ def _one_numbered(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - 
 
 M = TypeVar("M", bound=Message)
 
-_KINDS: dict[int, FieldKind] = {
+KINDS: dict[int, FieldKind] = {
     FieldDescriptor.CPPTYPE_INT32: "int32",
     FieldDescriptor.CPPTYPE_INT64: "int64",
     FieldDescriptor.CPPTYPE_UINT32: "uint32",
@@ -78,6 +78,7 @@ _KINDS: dict[int, FieldKind] = {
     FieldDescriptor.CPPTYPE_DOUBLE: "float64",
     FieldDescriptor.CPPTYPE_BOOL: "bool",
 }
+"""Numbers and booleans of protobuf, as every mapping to columns names them."""
 
 
 class Protobuf(Codec[M]):
@@ -190,7 +191,7 @@ def _field(field: FieldDescriptor) -> Field:
             name, "enum", lambda value: names.get(getattr(value, name), str(getattr(value, name))), choices
         )
     text: FieldKind = "bytes" if field.type == FieldDescriptor.TYPE_BYTES else "text"
-    kind = _KINDS.get(field.cpp_type, text)
+    kind = KINDS.get(field.cpp_type, text)
     if field.has_presence:
         return Field(name, kind, lambda value: getattr(value, name) if value.HasField(name) else None)
     return Field(name, kind, lambda value: getattr(value, name))

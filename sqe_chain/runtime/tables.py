@@ -18,17 +18,8 @@ except ModuleNotFoundError as error:
 Column = tuple[str, pa.DataType, Callable[[StoredState], object]]
 """Its name, its type, and a function that takes its value from a state."""
 
-_KINDS: dict[FieldKind, pa.DataType] = {
-    "bool": pa.bool_(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "bytes": pa.binary(),
-}
-"""All other kinds are text: text, names of enums, and everything else as JSON."""
+_TEXTS: frozenset[FieldKind] = frozenset({"text", "enum", "other"})
+"""Kinds that are text: text, names of enums, and everything else as JSON."""
 
 
 def arrow_table(states: Iterable[StoredState], codec: Codec[Any], *, windows: bool = False) -> pa.Table:
@@ -96,4 +87,5 @@ def columns_of(codec: Codec[Any], *, windows: bool) -> list[Column]:
 def _column(field: Field, own: Container[str]) -> Column:
     """Name, type and content of a field's column; fields named like columns of our own get a prefix."""
     name = f"state.{field.name}" if field.name in own else field.name
-    return name, _KINDS.get(field.kind, pa.string()), lambda found: field.of(found.state)
+    kind = pa.string() if field.kind in _TEXTS else pa.type_for_alias(field.kind.replace("bytes", "binary"))
+    return name, kind, lambda found: field.of(found.state)

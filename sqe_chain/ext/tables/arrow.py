@@ -24,17 +24,7 @@ OWN: Final = (SEQUENCE, PARTITION)
 """Columns of the framework."""
 OWN_FIELDS: Final = (pa.field(SEQUENCE, pa.int64()), pa.field(PARTITION, pa.int32()))
 
-_TYPES: Final = {
-    "bool": pa.bool_(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "date": pa.date32(),
-}
+_TIMES: Final = {"timestamp": pa.timestamp("us", tz="UTC"), "date": pa.date32()}
 
 
 def arrow_type(column: Column) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -44,7 +34,7 @@ def arrow_type(column: Column) -> Any:  # noqa: ANN401 - pyarrow has no types
         precision, scale = element[len("decimal(") : -1].split(",")
         found = pa.decimal128(int(precision), int(scale))
     else:
-        found = _TYPES[element]
+        found = _TIMES.get(element) or pa.type_for_alias(element)
     return pa.list_(pa.field("element", found)) if column.is_list else found
 
 

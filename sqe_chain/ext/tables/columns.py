@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import inspect
 import re
@@ -17,6 +16,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from sqe_chain.codecs.codec import field_names
+from sqe_chain.codecs.protobuf import KINDS
 from sqe_chain.errors import FlowError, RowOfAnotherType
 
 _PYTHON: Final[Mapping[type, str]] = {
@@ -29,22 +30,10 @@ _PYTHON: Final[Mapping[type, str]] = {
     dt.date: "date",
 }
 _PROTOBUF: Final[Mapping[int, str]] = {
-    FieldDescriptor.TYPE_BOOL: "bool",
-    FieldDescriptor.TYPE_STRING: "string",
-    FieldDescriptor.TYPE_BYTES: "binary",
-    FieldDescriptor.TYPE_DOUBLE: "float64",
-    FieldDescriptor.TYPE_FLOAT: "float32",
-    FieldDescriptor.TYPE_INT32: "int32",
-    FieldDescriptor.TYPE_SINT32: "int32",
-    FieldDescriptor.TYPE_SFIXED32: "int32",
-    FieldDescriptor.TYPE_ENUM: "int32",
-    FieldDescriptor.TYPE_UINT32: "int64",
-    FieldDescriptor.TYPE_FIXED32: "int64",
-    FieldDescriptor.TYPE_INT64: "int64",
-    FieldDescriptor.TYPE_SINT64: "int64",
-    FieldDescriptor.TYPE_SFIXED64: "int64",
-    FieldDescriptor.TYPE_UINT64: "decimal(20,0)",  # a table has no unsigned numbers
-    FieldDescriptor.TYPE_FIXED64: "decimal(20,0)",
+    **KINDS,
+    FieldDescriptor.CPPTYPE_ENUM: "int32",
+    FieldDescriptor.CPPTYPE_UINT32: "int64",  # a table has no unsigned numbers
+    FieldDescriptor.CPPTYPE_UINT64: "decimal(20,0)",
 }
 PythonTypes = frozenset[type]
 _TAKES: Final[Mapping[str, PythonTypes]] = {
@@ -194,16 +183,8 @@ def columns_of(
 
 def _names_of(payload: type | None) -> Sequence[str]:
     """The fields of a type; none: they are not known, or values may have any."""
-    if payload is None:
-        return ()
-    if issubclass(payload, Message):
-        return list(payload.DESCRIPTOR.fields_by_name)
-    if dataclasses.is_dataclass(payload):
-        return [field.name for field in dataclasses.fields(payload)]
-    found: Sequence[str] | None = getattr(payload, "__struct_fields__", None) or getattr(
-        payload, "_fields", None
-    )
-    return found or ()
+    found: Sequence[str] = field_names(payload) or getattr(payload, "_fields", ())
+    return found
 
 
 def _has(payload: type | None, name: str, known: Sequence[str]) -> bool:
@@ -277,9 +258,7 @@ def _fields(payload: type | None) -> dict[str, object]:
     if payload is not None and issubclass(payload, Message):
         descriptor: Any = payload.DESCRIPTOR
         return {field.name: _protobuf_type(field) for field in descriptor.fields}
-    names: Sequence[str] | None = getattr(payload, "__struct_fields__", None)
-    if names is None and payload is not None and dataclasses.is_dataclass(payload):
-        names = [field.name for field in dataclasses.fields(payload)]
+    names = field_names(payload)
     if not names or payload is None:
         raise FlowError(
             f"the columns of {_called(payload)} are not known: give columns= as a mapping of names to types, or a payload type "
@@ -309,8 +288,9 @@ def _protobuf_type(field: Any) -> object:  # noqa: ANN401 - a field's descriptor
     if message is not None:
         stamp = message.full_name == Timestamp.DESCRIPTOR.full_name and not field.is_repeated
         return "timestamp" if stamp else message
-    found = _PROTOBUF.get(field.type)
-    return f"list<{found}>" if found and field.is_repeated else found
+    text = "binary" if field.type == FieldDescriptor.TYPE_BYTES else "string"
+    found = _PROTOBUF.get(field.cpp_type, text)
+    return f"list<{found}>" if field.is_repeated else found
 
 
 def _called(payload: type | None) -> str:
