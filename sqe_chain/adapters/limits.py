@@ -143,6 +143,10 @@ class Limited(StateStore):
     def max_plan_bytes(self) -> int:
         return self._limits.plan
 
+    def remarks(self) -> list[str]:
+        """See `StateStore.remarks`: by default there are none."""
+        return []
+
 
 def check_home(after: Home, plan: bytes | None) -> None:
     """Check that a plan that is to be stored has a valid number.

@@ -149,10 +149,6 @@ class MemoryStore(Limited):
             )
         ]
 
-    def remarks(self) -> list[str]:
-        """See `StateStore.remarks`: there are none."""
-        return []
-
     def home(self, flow: str) -> tuple[Home | None, int]:
         with self._data as data:
             found = data.home(flow)

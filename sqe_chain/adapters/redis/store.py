@@ -107,10 +107,6 @@ class RedisStore(Limited):
         advice = "wait for replicas with the option wait_replicas=1. --allow-weak-durability accepts that"
         return [f"{self.settings}: {trouble}; {advice}"]
 
-    def remarks(self) -> list[str]:
-        """See `StateStore.remarks`: there are none."""
-        return []
-
     def home(self, flow: str) -> tuple[Home | None, int]:
         key = layout.home_key(flow)
         fields, beat = self._client.together(

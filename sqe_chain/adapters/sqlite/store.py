@@ -84,10 +84,6 @@ class SqliteStore(Limited):
         with self._file.transaction(write=Path(self.path).exists()):
             return []
 
-    def remarks(self) -> list[str]:
-        """See `StateStore.remarks`: there are none."""
-        return []
-
     def home(self, flow: str) -> tuple[Home | None, int]:
         with self._file.transaction() as connection:
             return _home(connection, check_name(flow))

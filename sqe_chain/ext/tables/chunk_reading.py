@@ -115,11 +115,6 @@ class ChunkSnapshot(Snapshot):
                 return f"chunk set {file.path}"
         return None
 
-    def foreign_commit(self, since: int) -> str | None:
-        """See `Snapshot`: nothing tells of it."""
-        del since
-        return None
-
     def _load(self, parts: Sequence[int]) -> None:
         """Read chunk sets until they are those of a head that is known to stand."""
         for _ in range(_ROUNDS):

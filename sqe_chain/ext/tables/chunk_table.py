@@ -57,16 +57,6 @@ class ChunkTable(Storage):
     def address(self) -> str:
         return self.rows.address
 
-    @property
-    def for_readers(self) -> bool:
-        """See `Storage`: a state partition has one head."""
-        return False
-
-    @property
-    def overwrites(self) -> bool:
-        """See `Storage`: a transaction is one of a state partition."""
-        return False
-
     def check(self) -> list[str]:
         """See `Storage`: the settings of the database."""
         return self.rows.check()
@@ -78,9 +68,6 @@ class ChunkTable(Storage):
     def snapshot(self) -> ChunkSnapshot | None:
         found = self.rows.definition()
         return None if found is None else ChunkSnapshot(self.rows, found)
-
-    def snapshot_again(self) -> ChunkSnapshot | None:
-        return self.snapshot()
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         del name  # the rows know it
@@ -161,29 +148,6 @@ class ChunkTable(Storage):
         )
         if not done:
             raise Conflict(f"{self}: another compaction of state partition {part}")
-
-    def overwrite(
-        self,
-        snapshot: ChunkSnapshot,
-        flow: str,
-        stage: str,
-        after: Mapping[int, Head],
-        added: Sequence[StoredFile],
-        removed: Sequence[StoredFile],
-        *,
-        what: str,
-    ) -> None:
-        """See `Storage`: never called."""
-        raise NotImplementedError
-
-    def absent(self, files: Sequence[StoredFile]) -> list[str]:
-        """See `Storage`: never called."""
-        raise NotImplementedError
-
-    def lost(self, snapshot: ChunkSnapshot) -> list[str]:
-        """See `Storage`: nothing; who reads chunks finds out."""
-        del snapshot
-        return []
 
     # ------------------------------------------------------------------ readers and maintenance
 

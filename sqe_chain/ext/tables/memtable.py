@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import countOf
 from typing import Any, Final, Self
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqe_chain.errors import PoisonError, RowOfAnotherType, RowTooLarge
-from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN, SEQUENCE, array_of, arrow_schema, arrow_type
+from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN, SEQUENCE, array_of, arrow_schema
 from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.columns import Column
 from sqe_chain.ext.tables.contents import changes_in, chunks_of
@@ -117,7 +117,7 @@ class Memtable:
             RowTooLarge: it is larger than `max_row_bytes`.
         """
         cells = self.schema.row(value)
-        self._check_fits(self._block_of([cells]))
+        self._check_fits(self._block_of([[cell] for cell in cells]))
         self._pending.append(cells)
         self._note(offset)
         if len(self._pending) >= _PENDING:
@@ -247,20 +247,19 @@ class Memtable:
             if not _all_of(types, own) and not _takes_all(column, types, own):
                 return None
         try:
-            each = zip(schema.columns, cells, self._arrow.types, strict=True)
-            arrays = [array_of(column, own, kind) for column, own, kind in each]
-        except (pa.ArrowException, ValueError, OverflowError, TypeError):
+            block = self._block_of(cells)
+        except RowOfAnotherType:
             return None
-        block = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
-        keyed = not any(arrays[number].null_count for number in self._keys)
+        keyed = not any(block.column(number).null_count for number in self._keys)
         fits = block.nbytes <= self._max_row_bytes and self._longest_key(block) <= (self._max_key_bytes or 0)
         return block if keyed and fits else None
 
-    def _block_of(self, rows: Sequence[tuple[object, ...]]) -> Any:  # noqa: ANN401 - pyarrow has no types
+    def _block_of(self, cells: Iterable[Sequence[object]]) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """The rows that have these cells in each column."""
         arrays = []
-        for column, own in zip(self.schema.columns, zip(*rows, strict=True), strict=True):
+        for column, own, kind in zip(self.schema.columns, cells, self._arrow.types, strict=True):
             try:
-                arrays.append(array_of(column, list(own), arrow_type(column)))
+                arrays.append(array_of(column, own, kind))
             except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
                 raise RowOfAnotherType(
                     f"column {column.name!r}: {column.type} does not take this value: {error}"
@@ -298,7 +297,7 @@ class Memtable:
     def _settle(self) -> None:
         if self._pending:
             rows, self._pending = self._pending, []
-            self._take(self._block_of(rows))
+            self._take(self._block_of(map(list, zip(*rows, strict=True))))
 
     def _take(self, block: Any) -> None:  # noqa: ANN401 - pyarrow has no types
         self._blocks.append(block)

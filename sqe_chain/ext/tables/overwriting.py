@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -16,13 +16,17 @@ from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.sink import ROUNDS, WAYS_OUT, TableSink, head_of, known_of, version_of
-from sqe_chain.ext.tables.storage import Conflict, Head, Snapshot, Storage, StoredFile
+from sqe_chain.ext.tables.storage import Conflict, Head, ReplacingStorage, Snapshot, Storage, StoredFile
 from sqe_chain.ports.sink import Flush, Replacement, ReplacingSink, Staged
 
 
 @dataclass(frozen=True, slots=True)
 class OverwritingSink(TableSink, ReplacingSink):
     """A sink into a table that an overwrite can replace."""
+
+    @property
+    def _place(self) -> ReplacingStorage:
+        return cast("ReplacingStorage", self.storage)  # by `check_replaces`
 
     def check_replaces(self) -> None:
         if not self.storage.overwrites:
@@ -49,7 +53,7 @@ class OverwritingSink(TableSink, ReplacingSink):
         )
 
     def check_staged(self, replacement: Replacement) -> list[str]:
-        return self.storage.absent(staged_files(replacement, self.storage))
+        return self._place.absent(staged_files(replacement, self.storage))
 
     def replace(self, replacement: Replacement) -> bytes:
         """See `Sink`: one commit removes the old files and adds the staged ones."""
@@ -65,7 +69,7 @@ class OverwritingSink(TableSink, ReplacingSink):
             for part, head in heads.items():
                 self._check_number(snapshot, part, head, known[part])
             staged = staged_files(replacement, self.storage)
-            absent = self.storage.absent(staged)
+            absent = self._place.absent(staged)
             if absent:
                 raise TableInconsistent(
                     f"{self.storage}: plan {replacement.number} has decided that staged rows replace what is there, and "
@@ -79,7 +83,7 @@ class OverwritingSink(TableSink, ReplacingSink):
                 )
                 after = dict.fromkeys(heads, moved)
                 what = f"overwrite by plan {replacement.number}"
-                self.storage.overwrite(snapshot, flow, stage, after, added, removed, what=what)
+                self._place.overwrite(snapshot, flow, stage, after, added, removed, what=what)
             except Conflict:
                 continue  # look again: it is done by now, a newer run is there, or a compaction has replaced files
             return known_of(snapshot, replacement.number)

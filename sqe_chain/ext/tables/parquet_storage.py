@@ -22,7 +22,7 @@ from sqe_chain.ext.tables.storage import (
     Head,
     Outdated,
     Pieces,
-    Storage,
+    ReplacingStorage,
     StoredFile,
     Wanted,
     Written,
@@ -62,7 +62,7 @@ def heads_of(
     return found
 
 
-class ParquetStorage(Storage):
+class ParquetStorage(ReplacingStorage):
     """The part of a `Storage` that is the same wherever files and commits are kept."""
 
     @property
@@ -79,10 +79,6 @@ class ParquetStorage(Storage):
         """See `Storage`: what is acknowledged was synced, or is in an object store."""
         return []
 
-    def remarks(self) -> list[str]:
-        """See `Storage`: there are none."""
-        return []
-
     @abstractmethod
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
         """A file of the table, for reading.
@@ -97,9 +93,6 @@ class ParquetStorage(Storage):
     @abstractmethod
     def snapshot(self) -> Any:  # noqa: ANN401 - its own
         """See `Storage`."""
-
-    def snapshot_again(self) -> Any:  # noqa: ANN401 - its own
-        return self.snapshot()
 
     def uri(self, path: str) -> str:
         return f"{self.address.rstrip('/')}/{path}"

@@ -158,6 +158,8 @@ class Snapshot(Protocol):
 
     def foreign_commit(self, since: int) -> str | None:
         """A commit of another program after a version, in words; None: there is none that is known of."""
+        del since
+        return None
 
 
 class Storage(Protocol):
@@ -173,16 +175,19 @@ class Storage(Protocol):
     @property
     def for_readers(self) -> bool:
         """Whether several readers of one flow may write into it side by side: heads are then those of a flow and its readers."""
+        return False
 
     @property
     def overwrites(self) -> bool:
-        """Whether one commit can change all state partitions; else `overwrite` is never called."""
+        """Whether one commit can change all state partitions; as a `ReplacingStorage`."""
+        return False
 
     def check(self) -> list[str]:
         """What is weak about its durability; see `Sink.check`."""
 
     def remarks(self) -> list[str]:
         """What is durable enough but worth knowing; see `Sink.remarks`."""
+        return []
 
     def snapshot(self) -> Any:  # noqa: ANN401 - a `Snapshot` of its own, or None
         """The newest one; None: there is no table.
@@ -193,6 +198,7 @@ class Storage(Protocol):
 
     def snapshot_again(self) -> Any:  # noqa: ANN401 - a `Snapshot` of its own, or None
         """The same for who writes flush after flush: it may go on from what this process has read of the table's log before."""
+        return self.snapshot()
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """Create the table, if it is not there."""
@@ -245,28 +251,10 @@ class Storage(Protocol):
             Conflict: another compaction has done so since. Nothing was done.
         """
 
-    def overwrite(
-        self,
-        snapshot: Any,  # noqa: ANN401 - its own
-        flow: str,
-        stage: str,
-        after: Mapping[int, Head],
-        added: Sequence[StoredFile],
-        removed: Sequence[StoredFile],
-        *,
-        what: str,
-    ) -> None:
-        """Move the heads of all state partitions, add files and remove others, all in one step. When it returns it stays.
-
-        Raises:
-            Conflict: one of the heads was moved since, or files were replaced by a compaction. Nothing was done.
-        """
-
-    def absent(self, files: Sequence[StoredFile]) -> list[str]:
-        """Paths of those of these files that are not there as they were `put`."""
-
     def lost(self, snapshot: Any) -> list[str]:  # noqa: ANN401 - its own snapshot
         """Paths of files of a snapshot that are not there as they were `put`, as far as that is cheap to find out."""
+        del snapshot
+        return []
 
     def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own snapshot
         """Rows of files of a snapshot.
@@ -298,6 +286,30 @@ class Storage(Protocol):
 
     def vacuum(self, retain_hours: int) -> list[str]:
         """Delete what no reader has needed for so many hours, at least 1; returns what was deleted, in words or as paths."""
+
+
+class ReplacingStorage(Storage, Protocol):
+    """A place where one commit can change all state partitions."""
+
+    def overwrite(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        flow: str,
+        stage: str,
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """Move the heads of all state partitions, add files and remove others, all in one step. When it returns it stays.
+
+        Raises:
+            Conflict: one of the heads was moved since, or files were replaced by a compaction. Nothing was done.
+        """
+
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """Paths of those of these files that are not there as they were `put`."""
 
 
 def packing_at(address: str) -> Callable[[Flushed], list[TableFile]]:
