@@ -15,10 +15,8 @@ from sqe_chain.codecs.json_shape import FieldShape, fields_in, forbids, whole_sh
 
 _TEXT: Final = ("datetime", "date", "time", "timedelta", "uuid", "decimal")
 """Kinds that are text in JSON, which means the same as it is."""
-_NOT_NOTED: Final = ("metadata", "namedtuple", "typeddict", "literal")
-"""Kinds as older versions noted them, without what they consist of; enums too, by their names."""
-_LISTS: Final = {"array": ("array",), "set": ("set", "array"), "list": ("array", "set")}
-"""What reads a list in JSON. A set would lose what is twice in it; older versions noted sets, too, as `list`."""
+_LISTS: Final = {"set": ("set", "array")}
+"""What reads a list in JSON, beside its own kind. A set would lose what is twice in it."""
 _AT_LEAST: Final = frozenset({"ge", "gt", "min_length"})
 _AT_MOST: Final = frozenset({"le", "lt", "max_length"})
 
@@ -89,7 +87,7 @@ def _subject(fields: list[str]) -> str:
 
 def _reads(was: str, now: str, pairs: list[Names]) -> bool:
     """Whether a field of one kind reads what another kind wrote; pairs of classes to compare are added to `pairs`."""
-    if now == "any" or was in _NOT_NOTED or was.startswith("enum."):
+    if now == "any":
         return True
     before, after = _split(was, "|"), _split(now, "|")
     classes = [[one for one in some if one.startswith(".")] for some in (before, after)]
@@ -150,7 +148,7 @@ def _within(held: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
             least, most = (known, bound) if name in _AT_LEAST else (bound, known)
             if float(least) < float(most):
                 return False
-        elif known != bound and (name != "tag" or known is not None):  # of tags, older versions noted none
+        elif known != bound:
             return False
     return "tag" in wanted or "tag" not in held
 

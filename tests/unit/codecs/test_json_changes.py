@@ -261,19 +261,3 @@ def test_three_types_in_turn_read_what_any_of_them_wrote_or_one_is_refused(setti
             between, found = two.decode(one.encode(value)), three.decode(one.encode(value))
             for name in set(second.__struct_fields__) & set(third.__struct_fields__):
                 assert getattr(found, name) == getattr(between, name), (value, second, third)
-
-
-def test_what_older_versions_noted_is_compared_as_far_as_it_goes() -> None:
-    """They noted no names of fields that lie by place, no values of enums, nothing of named tuples."""
-    by_place = Json(msgspec.defstruct("State", [("a", int, 0), ("b", str, "")], array_like=True))
-    assert by_place.misread("json:State", {"json:State": "0:int 1:str"}) == ""
-    assert "was float" in by_place.misread("json:State", {"json:State": "0:float 1:str"})
-    for kind, noted in (
-        (Wait, "enum.Wait"),
-        (Literal["a"], "literal"),
-        (Point, "namedtuple"),
-        (Cold | Hot, ".Cold|.Hot"),
-        (set[int], "list<int>"),
-        (list[int], "list<int>"),
-    ):
-        assert Json(state(kind)).misread("json:State", {"json:State": f"!x:{noted}"}) == ""
