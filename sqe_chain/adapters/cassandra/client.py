@@ -101,6 +101,9 @@ logging.getLogger("cassandra").addHandler(logging.NullHandler())
 class CassandraClient:
     """The connections that the threads of one process share.
 
+    Every call raises `Unavailable` where there is no answer, or there are too few nodes, and `ConfigurationError` for login, rights,
+    or a table that is not there.
+
     Attributes:
         settings: how to reach the cluster.
         version: of the tables, set by the store once it has read it; 0 before that.
@@ -161,10 +164,6 @@ class CassandraClient:
             statement: what to read.
             serial: first complete or supersede any conditional write in progress, so that the result is
                 final, and every later read sees it.
-
-        Raises:
-            Unavailable: no answer, or too few nodes.
-            ConfigurationError: login, rights, or no such table.
         """
         return self.together([statement], serial=serial)[0]
 
@@ -177,10 +176,6 @@ class CassandraClient:
             statements: what to read.
             serial: see `rows`.
             count: rows of a page; None: the driver's default, 5,000.
-
-        Raises:
-            Unavailable: no answer, or too few nodes.
-            ConfigurationError: login, rights, or no such table.
         """
         with self._mapped():
             calls = []
@@ -242,12 +237,7 @@ class CassandraClient:
         return batch
 
     def page(self, statement: Statement, state: bytes | None, count: int) -> tuple[list[Row], bytes | None]:
-        """One page of about `count` rows, and where the next one begins (None: there is none).
-
-        Raises:
-            Unavailable: no answer, or too few nodes.
-            ConfigurationError: login, rights, or no such table.
-        """
+        """One page of about `count` rows, and where the next one begins (None: there is none)."""
         text, values = statement
         with self._mapped():
             bound = self._statement(text).bind(values)

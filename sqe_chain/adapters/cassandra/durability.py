@@ -23,12 +23,7 @@ _ENOUGH: Final = 3
 
 
 def weaknesses(client: CassandraClient, kept: str = "states") -> list[str]:
-    """Settings that may lose acknowledged writes, one sentence each; see `StateStore.check`.
-
-    Raises:
-        Unavailable: no answer.
-        ConfigurationError: the login is wrong, or the keyspace is missing.
-    """
+    """Settings that may lose acknowledged writes, one sentence each; see `StateStore.check`."""
     durable_writes, replicas = _keyspace(client)
     weak = []
     if not durable_writes:
@@ -52,12 +47,7 @@ def weaknesses(client: CassandraClient, kept: str = "states") -> list[str]:
 
 
 def remarks(client: CassandraClient, kept: str = "states") -> list[str]:
-    """Settings that are accepted but worth knowing; see `StateStore.remarks`.
-
-    Raises:
-        Unavailable: no answer.
-        ConfigurationError: the login is wrong, or the keyspace is missing.
-    """
+    """Settings that are accepted but worth knowing; see `StateStore.remarks`."""
     _, replicas = _keyspace(client)
     found = []
     least = _least(client, replicas)

@@ -1,5 +1,7 @@
 """Layout of homes and headers in Cassandra: tables, statements, values, largest sizes. Documented in docs/stores.md.
 
+What is decoded is not what another program has written: that is `StoreInconsistent`.
+
 A partition of `sqe_states` is a cell (a bucket of a state partition): its states are rows, its header is in static
 columns. A partition of `sqe_flows` is a flow: its plans are rows, its home is in static columns. So each atomic
 operation affects one partition only.
@@ -146,11 +148,7 @@ def location_values(one: Location) -> tuple[object, ...]:
 
 
 def locations_of(rows: Sequence[tuple[Any, ...]], flow: str) -> Locations | None:
-    """Decode locations from the rows of `read_locations`.
-
-    Raises:
-        StoreInconsistent: another program wrote into the table.
-    """
+    """Decode locations from the rows of `read_locations`."""
     rows = [row for row in rows if any(value is not None for value in row)]
     if not rows:
         return None
@@ -164,11 +162,7 @@ def locations_of(rows: Sequence[tuple[Any, ...]], flow: str) -> Locations | None
 
 
 def home_of(rows: Sequence[tuple[Any, ...]], flow: str) -> tuple[Home | None, int]:
-    """Decode a home and its heartbeat counter from the rows of `read_home`.
-
-    Raises:
-        StoreInconsistent: another program wrote into the table.
-    """
+    """Decode a home and its heartbeat counter from the rows of `read_home`."""
     if not rows:
         return None, 0
     *values, beat = rows[0]
@@ -182,9 +176,6 @@ def header_of(rows: Sequence[tuple[Any, ...]], where: tuple[str, str, int]) -> H
     """Decode a header from the rows of `read_header`.
 
     The row that comes with it is the witness of the states: while a cell has a header it has a row, the anchor, if no other.
-
-    Raises:
-        StoreInconsistent: another program wrote into the table.
     """
     if not rows or all(value is None for value in rows[0][:-1]):
         return None

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class RedisClient:
-    """The connections that the threads of one process share."""
+    """The connections that the threads of one process share.
+
+    Every call raises `Unavailable` where there is no answer, and `ConfigurationError` for login, rights, or the kind of server.
+    """
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
@@ -78,12 +81,7 @@ class RedisClient:
             return reply
 
     def together(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send reading commands in one round trip; those on keys of one slot are executed in this order.
-
-        Raises:
-            Unavailable: no answer.
-            ConfigurationError: login, rights, or the kind of server.
-        """
+        """Send reading commands in one round trip; those on keys of one slot are executed in this order."""
         with self._mapped():
             return [checked(answer) for answer in self._servers.exchange(commands)]
 
@@ -112,12 +110,7 @@ class RedisClient:
                 count = max(1, min(1_000, page_bytes // size))
 
     def keys(self, pattern: str) -> Iterator[bytes]:
-        """All keys that match a pattern, on all servers that take writes; some may come twice.
-
-        Raises:
-            Unavailable: no answer.
-            ConfigurationError: login, rights, or the kind of server.
-        """
+        """All keys that match a pattern, on all servers that take writes; some may come twice."""
         with self._mapped():
             for server in self._servers.masters():
                 with server.pinned("") as ask:
@@ -131,12 +124,7 @@ class RedisClient:
                             break
 
     def setting(self, name: str) -> dict[str, str | None]:
-        """A setting of each server that takes writes; None where it cannot be read.
-
-        Raises:
-            Unavailable: no answer.
-            ConfigurationError: the login is wrong.
-        """
+        """A setting of each server that takes writes; None where it cannot be read."""
         with self._mapped():
             return {
                 address: _value(answer)
@@ -148,10 +136,6 @@ class RedisClient:
         """The servers' limits, read once: the smallest `proto-max-bulk-len`, the longest argument of a command.
 
         Where it cannot be read, Redis's default, 512 MiB.
-
-        Raises:
-            Unavailable: no answer.
-            ConfigurationError: the login is wrong.
         """
         if self._limits is None:
             found = self.setting("proto-max-bulk-len").values()
@@ -160,12 +144,7 @@ class RedisClient:
         return self._limits
 
     def failover(self) -> bool | None:
-        """Whether a replica may replace a server without having all its acknowledged writes; None: unknown.
-
-        Raises:
-            Unavailable: no answer.
-            ConfigurationError: the login is wrong.
-        """
+        """Whether a replica may replace a server without having all its acknowledged writes; None: unknown."""
         with self._mapped():
             return self._servers.failover()
 

@@ -1,5 +1,7 @@
 """Layout of homes and headers in Redis: names of keys, fields, numbers. Documented in docs/stores.md.
 
+What is decoded is not what another program has written: that is `StoreInconsistent`.
+
 Numbers are decimal text of 20 characters: scripts compare text, because Lua's numbers are doubles and not exact
 above 2^53. An absent cursor is an absent field; an empty one is an empty value.
 """
@@ -105,11 +107,7 @@ def locations_arguments(locations: Locations) -> list[bytes]:
 
 
 def locations_of(flat: Sequence[bytes], key: str) -> Locations | None:
-    """Decode locations from the hash.
-
-    Raises:
-        StoreInconsistent: another program wrote into the hash.
-    """
+    """Decode locations from the hash."""
     if not flat:
         return None
     texts = dict(zip(flat[::2], flat[1::2], strict=True))
@@ -162,11 +160,7 @@ def header_arguments(header: Header | None) -> list[bytes]:
 
 
 def home_of(values: Sequence[bytes | None], key: str) -> Home | None:
-    """Decode a home from the values of `HOME_FIELDS`.
-
-    Raises:
-        StoreInconsistent: another program wrote into the hash.
-    """
+    """Decode a home from the values of `HOME_FIELDS`."""
     if all(value is None for value in values):
         return None
     epoch, run_id, owner, number, plan_id = _complete(values, key)
@@ -174,11 +168,7 @@ def home_of(values: Sequence[bytes | None], key: str) -> Home | None:
 
 
 def header_of(values: Sequence[bytes | None], key: str) -> Header | None:
-    """Decode a header from the values of `HEADER_FIELDS`.
-
-    Raises:
-        StoreInconsistent: another program wrote into the hash.
-    """
+    """Decode a header from the values of `HEADER_FIELDS`."""
     if all(value is None for value in values):
         return None
     epoch, run_id, number, plan_id, begun_id = _complete(values[:-1], key)
