@@ -97,7 +97,7 @@ def changes(value: object, read: object) -> Iterator[str]:
 
 def _settled(info: Any, v: str, above: tuple[type, ...], scope: dict[str, Any]) -> list[str]:  # noqa: ANN401 - msgspec's description
     """The lines for the fields of a struct or dataclass, and of those in its fields."""
-    if not isinstance(info, mi.StructType | mi.DataclassType) or _is_frozen(info.cls) or info.cls in above:
+    if not isinstance(info, mi.StructType | mi.DataclassType) or is_frozen(info.cls) or info.cls in above:
         return []
     lines: list[str] = []
     indent = " " * (len(above) + 1)
@@ -282,15 +282,17 @@ def _repeated(v: Any, path: str, seen: dict[int, str]) -> Iterator[str]:  # noqa
         yield from _repeated(one, path + where, seen)
 
 
-def _is_frozen(cls: Any) -> bool:  # noqa: ANN401 - a struct or a dataclass
-    return bool((getattr(cls, "__struct_config__", None) or cls.__dataclass_params__).frozen)
+def is_frozen(cls: type) -> bool:
+    """Whether nobody can put something else into the fields of a struct or a dataclass."""
+    config = getattr(cls, "__struct_config__", None) or getattr(cls, "__dataclass_params__", None)
+    return config is not None and bool(config.frozen)
 
 
 def _is_fixed(info: Any, seen: tuple[type, ...]) -> bool:  # noqa: ANN401 - msgspec's description
     """Whether nobody can change a value, nor anything in it."""
     if isinstance(info, mi.StructType | mi.DataclassType):
         within = info.cls in seen or all(_is_fixed(one.type, (*seen, info.cls)) for one in info.fields)
-        return _is_frozen(info.cls) and within
+        return is_frozen(info.cls) and within
     one = (info.item_type,) if isinstance(info, mi.VarTupleType | mi.FrozenSetType) else ()
     parts = getattr(info, "types", ()) or getattr(info, "item_types", ()) or one
     return all(_is_fixed(part, seen) for part in parts) if parts else isinstance(info, _FIXED)

@@ -20,7 +20,7 @@ from sqe_chain.codecs.exact_json import (
     may_be_time,
     reader_of,
 )
-from sqe_chain.codecs.exact_states import checker, objection, settler
+from sqe_chain.codecs.exact_states import checker, is_frozen, objection, settler
 from sqe_chain.codecs.json_changes import misread
 from sqe_chain.codecs.json_shape import kinds_of, nests_freely, runs_code, shape_of
 from sqe_chain.codecs.window import state_type
@@ -139,7 +139,7 @@ class Json(Codec[Value]):
         """A state must be mutable, and be read back unchanged."""
         if self.python_type in PLAIN and self.python_type not in (dict, list):
             return "a fold changes its state in place: take a struct, a dataclass, dict or list"
-        if _is_frozen(self.python_type):
+        if is_frozen(self.python_type):
             return "it is frozen, and a fold changes its state in place"
         if issubclass(self.python_type, msgspec.Struct) and not self.python_type.__struct_config__.eq:
             return "its values do not compare (eq=False), so it cannot be checked that one is read back unchanged"
@@ -178,12 +178,6 @@ def _unpickle(python_type: type[Value], type_name: str) -> Json[Value]:
 
 def _is_record(python_type: type) -> bool:
     return issubclass(python_type, msgspec.Struct) or is_dataclass(python_type)
-
-
-def _is_frozen(python_type: Any) -> bool:  # noqa: ANN401 - a struct or a dataclass
-    if issubclass(python_type, msgspec.Struct):
-        return bool(python_type.__struct_config__.frozen)
-    return is_dataclass(python_type) and bool(vars(python_type)["__dataclass_params__"].frozen)
 
 
 def _why_unfit(python_type: type) -> str:
