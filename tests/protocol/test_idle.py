@@ -30,7 +30,7 @@ class Silent:
         flow = Flow("windows", state_partitions=1)
         flow.source("in", StringValue).windowed(
             "w", Tumbling(1_000), key=lambda _: "k", state=StringValue, fold=lambda state, value: None
-        )
+        ).to("results", partitions=1)
         self.found = Rehearsal(flow, settings=Settings(idle_ms=IDLE_MS))
         self.log = self.found.log
         self.log.create_topic("raw", 2)
