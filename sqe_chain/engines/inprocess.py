@@ -21,11 +21,12 @@ from sqe_chain.engines.warming import warm_up
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, Sink, StateStore
+from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, States
 from sqe_chain.task.serial import run_serially
 
 
-class InProcessEngine:
+class InProcessEngine(Engine):
     """Implements `protocol.interfaces.Engine`.
 
     Args:
@@ -55,7 +56,6 @@ class InProcessEngine:
         self._states: list[States] = []
 
     def warm_up(self) -> None:
-        """See `Engine.warm_up`."""
         warm_up(self._flow, self._log, self._stores)
 
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:

@@ -151,13 +151,10 @@ class StateStore(Protocol):
     returns it. Flow and stage names are of the alphabet ``[A-Za-z0-9._-]``.
     """
 
-    @property
-    def max_rows(self) -> int:
-        """Most rows of one `write`."""
-
-    @property
-    def max_bytes(self) -> int:
-        """Most bytes of keys, states and views in one `write` (a single row may be larger)."""
+    max_rows: int
+    """Most rows of one `write`."""
+    max_bytes: int
+    """Most bytes of keys, states and views in one `write` (a single row may be larger)."""
 
     @property
     def max_key_bytes(self) -> int:

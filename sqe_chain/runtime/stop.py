@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 
 from sqe_chain.protocol.events import Event, Waiting
-from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH, SEAL, When
+from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH, SEAL, Clock, When
 from sqe_chain.protocol.retrying import FIRST_WAIT_MS
 
 SLICE_S = 0.5
@@ -61,7 +61,7 @@ class Stop:
         return self.requested
 
 
-class ServiceClock:
+class ServiceClock(Clock):
     """The clock of a service. As an observer it notes outages of brokers and stores, and progress of the loop.
 
     Implements `protocol.interfaces.Clock` and `Observer`.
@@ -93,7 +93,6 @@ class ServiceClock:
         return time.monotonic_ns() // 1_000_000
 
     def wait(self, milliseconds: int) -> bool:
-        """See `Clock.wait`."""
         away = self._away_since_ms
         if away is not None and self._give_up_ms is not None and self.ticks_ms() - away >= self._give_up_ms:
             return True

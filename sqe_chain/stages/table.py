@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from sqe_chain.flow.table import Table
 
-class MemoryTable:
+
+class MemoryTable(Table):
     """A table in memory: for tests, notebooks, and filters outside of any flow.
 
     Args:
@@ -16,15 +18,12 @@ class MemoryTable:
         self._rows = dict(rows or {})
 
     def get(self, row: bytes) -> bytes | None:
-        """See `Table.get`."""
         return self._rows.get(row)
 
     def put(self, row: bytes, content: bytes) -> None:
-        """See `Table.put`."""
         self._rows[row] = content
 
     def delete(self, row: bytes) -> None:
-        """See `Table.delete`."""
         self._rows.pop(row, None)
 
     def load(self, rows: Iterable[bytes]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sqe_chain.flow.stage_kind import StageTable
 from sqe_chain.task.states import PartitionStates
 
 Rows = list[tuple[bytes, bytes | None]]
 
 
-class PartitionTable:
+class PartitionTable(StageTable):
     """A `StageTable` over the cells of one state partition.
 
     Rows up to a cell's cursor were written by an earlier attempt at this batch; they are read as they are, and not written
@@ -23,28 +24,23 @@ class PartitionTable:
 
     @property
     def untouched(self) -> bool:
-        """See `StageTable.untouched`."""
         return self._states.untouched
 
     def get(self, row: bytes) -> bytes | None:
-        """See `Table.get`."""
         if row not in self._known:
             self.load((row,))
         return self._known[row]
 
     def take(self, row: bytes) -> bytes | None:
-        """See `StageTable.take`."""
         content = self.get(row)
         del self._known[row]
         return content
 
     def put(self, row: bytes, content: bytes) -> None:
-        """See `Table.put`."""
         self._known[row] = content
         self._changed[row] = None
 
     def delete(self, row: bytes) -> None:
-        """See `Table.delete`."""
         self._known[row] = None
         self._changed[row] = None
 
@@ -55,7 +51,6 @@ class PartitionTable:
             self._known.update(self._states.rows(missing))
 
     def settled(self, row: bytes) -> bool:
-        """See `Table.settled`."""
         return self._states.settled(row)
 
     def changes(self) -> dict[int, Rows]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sqe_chain.protocol.interfaces import Clock
 
-class SteppingClock:
+
+class SteppingClock(Clock):
     """A clock that advances by a millisecond each time it is read, and whose waits return at once.
 
     It starts in the year 2100, so that no test event is in its future by accident.
@@ -27,12 +29,10 @@ class SteppingClock:
         self._stop_after = stop_after
 
     def now_ms(self) -> int:
-        """See `Clock.now_ms`."""
         self.now += 1
         return self.now
 
     def wait(self, milliseconds: int) -> bool:
-        """See `Clock.wait`."""
         self.now += milliseconds
         self.waits += 1
         if self.while_waiting is not None:

@@ -39,8 +39,8 @@ from sqe_chain.stages.window_rows import Result, results_in
 from sqe_chain.task.watched import watching
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
-from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore
-from sqe_chain.testing.faulty_tables import faulty_sink
+from sqe_chain.testing.faults import Crash, FaultScript
+from sqe_chain.testing.faulty_ports import faulty_log, faulty_sink, faulty_store
 from sqe_chain.testing.values import ValueWatch
 from sqe_chain.wings import WINGS, load
 
@@ -445,9 +445,9 @@ class Rehearsal(Arming):
     def _environment(self, settings: Settings | None) -> Environment:
         """The environment of a new run, with injected faults."""
         run, script = next(self._runs), self.script
-        log = FaultyLog(self._log(), script)
+        log = faulty_log(self._log(), script)
         stores: dict[str, StateStore] = {
-            name: FaultyStore(store, script) for name, store in self.stores.items()
+            name: faulty_store(store, script) for name, store in self.stores.items()
         }
         ports = Ports(log, stores, partial(faulty_sink, script=script))
         return Environment(

@@ -22,7 +22,7 @@ from sqe_chain.ext.tables.storage import Conflict, Storage, storage_at
 from sqe_chain.ports import Replacement, SinkState
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
-from sqe_chain.testing.faulty_tables import faulty_sink
+from sqe_chain.testing.faulty_ports import faulty_sink
 from tests.support.memory_chunks import use_memory
 from tests.support.written_tables import Narrower, Row, Wider, WrittenTable, as_dict, claim_of
 

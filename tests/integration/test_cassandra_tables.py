@@ -26,7 +26,7 @@ from sqe_chain.ext.tables.chunk_table import PIECE_BYTES
 from sqe_chain.ext.tables.sink import TableSink
 from sqe_chain.ext.tables.storage import storage_at
 from sqe_chain.testing.faults import FaultScript, InjectedFault
-from sqe_chain.testing.faulty_tables import faulty_sink
+from sqe_chain.testing.faulty_ports import faulty_sink
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.table_flows import TablePipeline
 from tests.support.waiting import retry_until_available

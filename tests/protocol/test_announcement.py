@@ -35,7 +35,7 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.results import AnnouncementResult
 from sqe_chain.testing import Crash, Rehearsal, Settings
-from sqe_chain.testing.faults import FaultyWriter
+from sqe_chain.testing.faulty_ports import FaultyWriter
 from tests.support.memory_pipeline import totals_pipeline
 from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, word

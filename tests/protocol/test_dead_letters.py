@@ -25,7 +25,8 @@ from sqe_chain.ports import Commit, Log, TopicPartition
 from sqe_chain.protocol.dead_letter_commits import RENEW_MS
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog
+from sqe_chain.testing.faults import Crash, FaultScript
+from sqe_chain.testing.faulty_ports import faulty_log
 from tests.support.word_flows import append_word, same_key, word
 
 WORDS = ["a", "b", "c", "d", "e", "f"]
@@ -99,7 +100,7 @@ def crash_everywhere(make: Callable[[], Pipeline], to: str | None = None, least:
         for when in ("before", "after"):
             pipeline = make()
             try:
-                pipeline.resend(FaultyLog(pipeline.service.log, FaultScript(writes={(number, when)})), to)
+                pipeline.resend(faulty_log(pipeline.service.log, FaultScript(writes={(number, when)})), to)
             except Crash:
                 pipeline.resend(to=to)
                 assert pipeline.counted() == WORDS, (number, when)
@@ -272,11 +273,11 @@ def test_what_was_decided_before_a_crash_needs_no_older_letters() -> None:
     pipeline = rewound()
     script = FaultScript()
     before = pipeline.service.log.snapshot()
-    pipeline.resend(FaultyLog(pipeline.service.log, script))
+    pipeline.resend(faulty_log(pipeline.service.log, script))
     pipeline.service.log.restore(before)
     commits = [number for number, what in enumerate(script.written) if what.startswith("commit")]
     with pytest.raises(Crash):
-        pipeline.resend(FaultyLog(pipeline.service.log, FaultScript(writes={(commits[2], "after")})))
+        pipeline.resend(faulty_log(pipeline.service.log, FaultScript(writes={(commits[2], "after")})))
     pipeline.service.log.truncate_before("sums.dead-letters", 0, 1)
     with pytest.raises(ServiceStopped, match="letters before 1 are gone"):
         pipeline.resend()  # not for the letter that began the round, but for the next, which was sent before
@@ -319,7 +320,7 @@ def test_another_topic_is_not_taken_in_the_middle() -> None:
     pipeline = Pipeline("b", "e", again=True).read().corrected()
     script = FaultScript(writes={(2, "before")})
     with pytest.raises(Crash):
-        pipeline.resend(FaultyLog(pipeline.service.log, script))
+        pipeline.resend(faulty_log(pipeline.service.log, script))
     with pytest.raises(ConfigurationError, match="with the same --to"):
         pipeline.resend(to="words.again")
     pipeline.resend()
@@ -368,7 +369,7 @@ def test_more_than_a_chunk_goes_in_several_commits() -> None:
     service.run_until_caught_up()
     code.broken.clear()
     script = FaultScript()
-    assert DeadLetterReplay(flow.compile(), FaultyLog(service.log, script)).run().sent == many
+    assert DeadLetterReplay(flow.compile(), faulty_log(service.log, script)).run().sent == many
     assert script.written.count("commit of many.dead-letters-replay") == 4
     service.run_until_caught_up()
     (total,) = service.states("all").values()

@@ -21,7 +21,8 @@ from sqe_chain.flow import Flow
 from sqe_chain.operations.forget import ForgetFlow, known_flow, known_flows
 from sqe_chain.ports import Home, StateStore
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore, InjectedFault
+from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
+from sqe_chain.testing.faulty_ports import faulty_log, faulty_store
 from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, word
 
@@ -57,11 +58,11 @@ class Pipeline:
     def forget(self, script: FaultScript | None = None, *, topics: bool = True, **more: object) -> list[str]:
         script = script or FaultScript()
         stores: dict[str, StateStore] = {
-            name: FaultyStore(store, script) for name, store in self.stores.items()
+            name: faulty_store(store, script) for name, store in self.stores.items()
         }
         settings: dict[str, Any] = {"is_dead": lambda _: False, "wait": lambda _: None, **more}
         return ForgetFlow(
-            "first", stores, FaultyLog(self.first.log, script), topics, "forgets", **settings
+            "first", stores, faulty_log(self.first.log, script), topics, "forgets", **settings
         ).run()
 
     def left(self) -> set[str]:

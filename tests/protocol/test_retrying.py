@@ -15,7 +15,8 @@ from sqe_chain.protocol.events import Event, Waiting
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.retrying import FIRST_WAIT_MS, Retry, RetryingLog, RetryingStore
 from sqe_chain.testing import SteppingClock
-from sqe_chain.testing.faults import FaultScript, FaultyLog, FaultyStore, InjectedFault
+from sqe_chain.testing.faults import FaultScript, InjectedFault
+from sqe_chain.testing.faulty_ports import faulty_log, faulty_store
 
 
 class Notes:
@@ -88,9 +89,9 @@ def lose_replies(*, calls: int = 1) -> FaultScript:
 def test_a_write_whose_reply_was_lost_is_known_as_done() -> None:
     bare, notes = MemoryStore("retried"), Notes()
     home, header = Home(1, "run", "{}", 0, "id"), Header(1, "run", 0, "id")
-    store = RetryingStore(FaultyStore(bare, lose_replies()), retry(notes))
+    store = RetryingStore(faulty_store(bare, lose_replies()), retry(notes))
     assert store.set_home("f", None, home, b"plan") == home
-    store = RetryingStore(FaultyStore(bare, lose_replies()), retry(notes))
+    store = RetryingStore(faulty_store(bare, lose_replies()), retry(notes))
     assert store.write("f", "stage", 0, None, header, [(b"k", b"state")]) == header
     assert [what for what, _, _ in notes.waits] == ["seal plan 0", "write f/stage/0"]
     assert dict(bare.scan("f", "stage", 0)) == {b"k": b"state"}
@@ -107,7 +108,7 @@ def test_a_range_is_read_again_from_its_beginning() -> None:
     topic_id = bare.describe(["t"])["t"].topic_id
     fail = failing(1, Unavailable("no broker"))
     script = FaultScript(injected=[InjectedFault(fail, passes=2)])  # before the third block
-    log = RetryingLog(FaultyLog(bare, script), retry(notes))
+    log = RetryingLog(faulty_log(bare, script), retry(notes))
     (found,) = log.read_all([Range("t", topic_id, 0, 0, 3)])
     assert [message.value() for message in found] == [b"\x00", b"\x01", b"\x02"]
     assert len(notes.waits) == 1

@@ -14,7 +14,8 @@ from sqe_chain.operations.changing_readers import ChangedReaders, ChangeReaders
 from sqe_chain.operations.forget import ForgetFlow
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore, InjectedFault
+from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
+from sqe_chain.testing.faulty_ports import faulty_log, faulty_store
 from tests.support.table_flows import Reading, TablePipeline, table_flow
 
 PARTITIONS = 4
@@ -111,8 +112,8 @@ class ReaderPipeline(TablePipeline):
         script = FaultScript()
         if crash_after is not None:
             script.injected.append(InjectedFault(_die, None, "after", True, crash_after))  # noqa: FBT003
-        stores = {"": FaultyStore(self.store, script)}
-        log = FaultyLog(self.log, script)
+        stores = {"": faulty_store(self.store, script)}
+        log = faulty_log(self.log, script)
         ForgetFlow(name, stores, log, False, "forgets", lambda _: True, lambda _: None).run()  # noqa: FBT003
 
     def republish_again(self) -> None:

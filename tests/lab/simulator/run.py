@@ -22,7 +22,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
-from sqe_chain.testing.faulty_tables import FaultyStorage
+from sqe_chain.testing.faulty_ports import FaultyStorage
 from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from tests.lab.simulator import damage, end_to_end, standby

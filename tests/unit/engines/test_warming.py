@@ -15,7 +15,8 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit, Message, Range, StateStore, TopicPartition
-from sqe_chain.testing.faults import FaultScript, FaultyLog, FaultyStore
+from sqe_chain.testing.faults import FaultScript
+from sqe_chain.testing.faulty_ports import faulty_log, faulty_store
 
 
 def refuse(*_: object) -> Any:
@@ -58,8 +59,8 @@ def made_log() -> WatchedLog:
 
 def test_a_warm_up_reads_and_writes_nothing() -> None:
     log, script = made_log(), FaultScript()
-    store: StateStore = FaultyStore(open_store(f"memory://{uuid4().hex}"), script)
-    engine = InProcessEngine(flow().compile(), FaultyLog(log, script), lambda _: store)
+    store: StateStore = faulty_store(open_store(f"memory://{uuid4().hex}"), script)
+    engine = InProcessEngine(flow().compile(), faulty_log(log, script), lambda _: store)
     engine.warm_up()
     assert script.calls > 0, "it connects"
     assert script.written == []
