@@ -1,7 +1,103 @@
 """A store in Cassandra. Needs the extra `cassandra`."""
 
-from sqe_chain.adapters.cassandra.address import open_address
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
 from sqe_chain.adapters.cassandra.client import CassandraSettings
-from sqe_chain.adapters.cassandra.store import CassandraStore
+from sqe_chain.adapters.cassandra.store import MAX_BYTES, MAX_ROWS, CassandraStore
+from sqe_chain.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sqe_chain.adapters.address import Address
+
+
+_PORT: Final = 9042
+_KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
+
+LEAST_STATEMENTS: Final = 3
+
+_LEVELS: Final = {"LOCAL_SERIAL": ("LOCAL_QUORUM", "QUORUM", "ALL"), "SERIAL": ("QUORUM", "ALL")}
+"""Serial consistency -> the consistencies that see its writes."""
+
+_OPTIONS: Final = (
+    "datacenter", "consistency", "serial_consistency", "username", "password_file", "password_env",
+    "ca_file", "cert_file", "key_file", "check_hostname", "timeout_s", "connect_timeout_s",
+    "protocol_version", "batch_statements", "max_rows", "max_bytes",
+)  # fmt: skip
+
+
+def open_address(address: Address) -> CassandraStore:
+    """The store at ``cassandra://host[:port][,host[:port]…]/keyspace`` or ``cassandras://…``.
+
+    Options: `max_rows`, `max_bytes`, and those of `settings_of`.
+
+    Raises:
+        ConfigurationError: as `settings_of`.
+    """
+    max_rows, max_bytes = address.whole("max_rows", MAX_ROWS), address.whole("max_bytes", MAX_BYTES)
+    return CassandraStore(settings_of(address), max_rows, max_bytes)
+
+
+def settings_of(address: Address) -> CassandraSettings:
+    """How to reach a cluster, by an address. Takes all of its options.
+
+    Options: `datacenter`, `consistency`, `serial_consistency`, `username`, `password_file` or
+    `password_env` (a file or an environment variable of this process that holds the password), `ca_file`,
+    `cert_file`, `key_file`, `check_hostname` (TLS; the files must exist on each machine that runs tasks),
+    `timeout_s`, `connect_timeout_s`, `protocol_version`, `batch_statements`.
+
+    Raises:
+        ConfigurationError: no keyspace, a level below quorum, unknown options, a secret that cannot be read.
+    """
+    consistency, serial = _levels(address)
+    statements = address.whole("batch_statements", CassandraSettings().batch_statements)
+    if statements < LEAST_STATEMENTS:
+        raise ConfigurationError(
+            f"{address.scheme}://: batch_statements={statements}. Expected {LEAST_STATEMENTS} or more: a header, its anchor and one row"
+        )
+    settings = CassandraSettings(
+        nodes=address.hosts(_PORT) or (("localhost", _PORT),),
+        keyspace=_keyspace(address),
+        datacenter=address.text("datacenter"),
+        consistency=consistency,
+        serial_consistency=serial,
+        username=address.text("username", address.username),
+        password=address.secret(),
+        tls=address.scheme == "cassandras",
+        ca_file=address.file("ca_file"),
+        cert_file=address.file("cert_file"),
+        key_file=address.file("key_file"),
+        check_hostname=address.choice("check_hostname", ("yes", "no")) == "yes",
+        timeout_s=address.seconds("timeout_s", 10.0),
+        connect_timeout_s=address.seconds("connect_timeout_s", 5.0),
+        protocol_version=int(address.choice("protocol_version", ("5", "4"))),
+        batch_statements=statements,
+    )
+    address.finish(*_OPTIONS)
+    return settings
+
+
+def _keyspace(address: Address) -> str:
+    name = address.path.strip("/")
+    if not _KEYSPACE.fullmatch(name):
+        raise ConfigurationError(
+            f"{address.scheme}://: the path must be a keyspace, as in /sqe_chain: a-z first, then a-z 0-9 _, at most "
+            f"48 characters{f'; not {name!r}' if name else ''}"
+        )
+    return name
+
+
+def _levels(address: Address) -> tuple[str, str]:
+    serial = address.choice("serial_consistency", tuple(_LEVELS))
+    wanted = address.options.get("consistency", "").upper()
+    if wanted and wanted not in _LEVELS[serial]:
+        raise ConfigurationError(
+            f"{address.scheme}://: consistency {wanted} may miss writes of {serial}: states could be older than their "
+            f"header; with serial_consistency={serial} use one of {', '.join(_LEVELS[serial])}"
+        )
+    return address.choice("consistency", _LEVELS[serial]), serial
+
 
 __all__ = ["CassandraSettings", "CassandraStore", "open_address"]

@@ -19,8 +19,7 @@ from itertools import chain
 from typing import Any, Final
 
 from sqe_chain.adapters.address import Address
-from sqe_chain.adapters.cassandra import CassandraSettings, durability, schema
-from sqe_chain.adapters.cassandra.address import settings_of
+from sqe_chain.adapters.cassandra import CassandraSettings, durability, schema, settings_of
 from sqe_chain.adapters.cassandra.client import CassandraClient, Statement
 from sqe_chain.errors import ConfigurationError, TableAltered
 from sqe_chain.ext.tables.chunk_rows import (
