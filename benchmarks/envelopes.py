@@ -26,6 +26,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition, new_origin
 from sqe_chain.ports import Headers, Output
 from sqe_chain.task.collector import Made
+from sqe_chain.task.inputs import BlockInputs, Inputs
 from sqe_chain.task.outputs import Gatherer
 
 INPUTS, PARTITIONS, ROUNDS = 1_000, 4, 40
@@ -95,28 +96,29 @@ class Block:
         self.lanes = {head.lane: read_lane(head.lane, *TP) for head in self.heads}
         flow = Flow("standard")
         flow.source(TP.topic, BytesValue).to("robot.ok", key=lambda _: "k", partitions=PARTITIONS)
-        (index,) = (node.index for node in flow.outputs)
-        self.made: list[list[Made]] = [
-            [(index, b"robot-%d" % (at % 10 + other), TYPE, b"y" * 60) for other in (0, 100)]
+        self.flow = flow.compile()
+        (index,) = (node.index for node in self.flow.outputs)
+        self.inputs = [at for at in range(INPUTS) for _ in range(2)]
+        self.made: list[Made] = [
+            (index, b"robot-%d" % (at % 10 + other), TYPE, b"y" * 60)
             for at in range(INPUTS)
+            for other in (0, 100)
         ]
-        self.inputs = [at for at, own in enumerate(self.made) for _ in own]
-        self.all_made = [one for own in self.made for one in own]
-        self.flow = flow
 
     def one_by_one(self) -> list[Output]:
-        """Its records by `Gatherer.gather`, without the parsing of the inputs."""
+        """Its records, each input by itself, without the parsing of the inputs."""
         gatherer, found = Gatherer(self.flow, None, {}, NOW_MS), list[Output]()
-        for record, head, made in zip(self.records, self.heads, self.made, strict=True):
+        for at, (record, head) in enumerate(zip(self.records, self.heads, strict=True)):
             epoch, lane = stored_epoch(record.leader_epoch()), self.lanes[head.lane]
             origin = new_origin((TP, record.offset(), epoch, lane, head.position, head, record, None, -1))
-            gatherer.gather([*made], origin, found)
+            gatherer.gather(self.made[2 * at : 2 * at + 2], [0, 0], Inputs([origin]), found)
         return found
 
     def in_a_run(self) -> list[Output]:
-        """Its records by `Gatherer.gather_run`."""
+        """Its records, all together."""
         gatherer, found = Gatherer(self.flow, None, {}, NOW_MS), list[Output]()
-        gatherer.gather_run(self.all_made, self.inputs, TP, self.envelopes, self.lanes.__getitem__, found)
+        inputs = BlockInputs(TP, self.envelopes, self.lanes.__getitem__)
+        gatherer.gather(self.made, self.inputs, inputs, found)
         return found
 
 

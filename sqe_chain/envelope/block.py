@@ -101,6 +101,11 @@ class Block(ABC):
             return np.full(len(found), stored_epoch(found[0]), np.int64)
         return np.fromiter(map(stored_epoch, found), np.int64, len(found))
 
+    @staticmethod
+    def indexes(numbers: Sequence[int]) -> Ints:
+        """Numbers of records, as an array."""
+        return np.fromiter(numbers, np.int64, len(numbers))
+
     def position(self, index: int) -> bytes:
         """The position of an ordinary record."""
         message = self.messages[index]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import repeat
 from operator import add
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -21,7 +20,7 @@ import numpy.typing as npt
 
 from sqe_chain.chain import ORDINAL_LENGTH
 from sqe_chain.envelope.block import Block
-from sqe_chain.envelope.columns import Ints, Lanes, Rows
+from sqe_chain.envelope.columns import Ints, Rows
 from sqe_chain.envelope.template import OutputTemplate, link_counts, payload_fields, type_field
 from sqe_chain.envelope.wire import varint
 
@@ -35,24 +34,57 @@ _SHORT: Final = 4096
 _join: Final = b"".join
 
 
-class Run(NamedTuple):
-    """The envelopes that one output makes of a run of inputs, in their order.
+class Listed:
+    """Inputs from wherever they are, side by side.
 
-    Attributes:
-        block: where the inputs are.
-        indexes: the input of each envelope.
-        ordinals: which of the envelopes made from its input this is.
-        ofs: how many those are.
-        lanes: the lane that it states.
-        slots: a number for its lane and output partition.
+    Args:
+        inputs: of each its offset, its leader epoch as it is stored, its event time, chain and position.
     """
 
-    block: Block
-    indexes: Ints
-    ordinals: Ints
-    ofs: Ints
-    lanes: Lanes
-    slots: Ints
+    def __init__(self, inputs: Sequence[tuple[int, int, int, bytes, bytes]]) -> None:
+        *numbers, self._chains, self._positions = zip(*inputs, strict=True)
+        sizes = (map(len, self._chains), map(len, self._positions))
+        self.offsets, self.epochs, self.times_ms, self.chain_sizes, self.position_sizes = (
+            np.fromiter(column, np.int64, len(inputs)) for column in (*numbers, *sizes)
+        )
+
+    def chain_rows(self, indexes: Ints, size: int) -> Rows:
+        """See `Block`."""
+        return np.frombuffer(_join([self._chains[index] for index in indexes.tolist()]), f"V{size}")
+
+    def position_rows(self, indexes: Ints, size: int) -> Rows:
+        """See `Block`."""
+        return np.frombuffer(_join([self._positions[index] for index in indexes.tolist()]), f"S{size}")
+
+
+class Run:
+    """The envelopes that one output makes of inputs of one partition, in their order.
+
+    Args:
+        inputs: the inputs.
+        at: the input of each envelope.
+        lanes: those that envelopes state.
+        lane_at: of each envelope, the index of its lane.
+        places: its output partition.
+    """
+
+    def __init__(
+        self,
+        inputs: Block | Listed,
+        at: Sequence[int],
+        lanes: Sequence[int],
+        lane_at: Sequence[int],
+        places: Sequence[int],
+    ) -> None:
+        self.inputs, self.count = inputs, len(at)
+        self.indexes = indexes = np.asarray(at, np.int64)
+        alone = np.zeros(self.count, np.int64)
+        numbers = np.fromiter(lane_at, np.int64, self.count) if len(lanes) > 1 else alone
+        firsts = np.flatnonzero(np.append(True, indexes[1:] != indexes[:-1]))
+        counts = np.diff(np.append(firsts, self.count))
+        self.ordinals, self.ofs = np.arange(self.count) - np.repeat(firsts, counts), np.repeat(counts, counts)
+        self.lanes = np.array(lanes, np.uint64)[numbers]
+        self.slots = np.fromiter(places, np.int64, self.count) * len(lanes) + numbers
 
 
 class Frames(NamedTuple):
@@ -69,8 +101,8 @@ class Frames(NamedTuple):
     last: dict[int, bytes]
 
 
-def frames(template: OutputTemplate, run: Run, before: Callable[[int], bytes]) -> Frames:
-    """The frames of a run's envelopes.
+def frames(template: OutputTemplate, run: Run, before: Callable[[int], bytes]) -> Frames | None:
+    """The frames of a run's envelopes; None: they are not alike, or one is a replay that is passed on.
 
     Args:
         template: of one of the run's lanes.
@@ -80,163 +112,87 @@ def frames(template: OutputTemplate, run: Run, before: Callable[[int], bytes]) -
     Raises:
         ChainTooLong: an input has 32 links already.
     """
-    block, indexes = run.block, run.indexes
-    times = block.times_ms[indexes].astype(np.uint64)
-    shapes = (block.chain_sizes[indexes] << 16) + (block.position_sizes[indexes] << 8)
+    inputs, indexes, count = run.inputs, run.indexes, run.count
+    times = inputs.times_ms[indexes].astype(np.uint64)
+    shapes = (inputs.chain_sizes[indexes] << 16) + (inputs.position_sizes[indexes] << 8)
     shapes += np.searchsorted(_LIMITS, times, "right")
-    if (shapes == shapes[0]).all():
-        found = _of_one_shape(template, run, times)
-        return _when_rising(run, found, before) or _one_by_one(run, [(range(len(times)), found)], before)
-    parts: list[tuple[Sequence[int], _Shaped]] = []
-    for shape in np.unique(shapes):
-        rows = np.flatnonzero(shapes == shape)
-        part = Run(block, indexes[rows], run.ordinals[rows], run.ofs[rows], run.lanes[rows], run.slots[rows])
-        parts.append((rows.tolist(), _of_one_shape(template, part, times[rows])))
-    return _one_by_one(run, parts, before)
-
-
-class _Shaped(NamedTuple):
-    """Frames where chains, positions and times are each of one size.
-
-    Attributes:
-        starts: all before the key.
-        ends: from the lane to the position, and room for a `previous` of the same size.
-        positions: the position, of each.
-        mark: what stands before it in a field `previous`.
-    """
-
-    starts: list[bytes]
-    ends: _Rows
-    positions: Rows
-    mark: bytes
-
-    @property
-    def cut(self) -> int:
-        """Where the field `previous` begins in an end."""
-        return self.ends.width - len(self.mark) - self.positions.itemsize
-
-
-def _of_one_shape(template: OutputTemplate, run: Run, times: Lanes) -> _Shaped:
-    block, indexes, count = run.block, run.indexes, len(times)
-    chain_size, root_size = int(block.chain_sizes[indexes[0]]), int(block.position_sizes[indexes[0]])
+    if not (shapes == shapes[0]).all():
+        return None
+    chain_size, root_size = int(inputs.chain_sizes[indexes[0]]), int(inputs.position_sizes[indexes[0]])
     place, time, end, mark = template.frame(bytes(chain_size), 0, 0, bytes(root_size), int(times[0]))
+    own = _Rows(bytes(root_size + ORDINAL_LENGTH), count)
+    own.put(0, f"V{root_size}", inputs.position_rows(indexes, root_size).view(f"V{root_size}"))
+    own.put(root_size, ">u4", run.ordinals)
+    mark = mark[: len(mark) - root_size]
+    found = _previous(run, own.rows("S"), mark, before)
+    if found is None:
+        return None
+    previous, firsts, last = found
     starts = _Rows(place + link_counts(0, 0) + time, count)
     if chain_size:
         begin = len(place) - template.link_size - chain_size
-        starts.put(begin, f"V{chain_size}", block.chain_rows(indexes, chain_size))
-    starts.put(len(place) + _OFFSET, "<u8", block.offsets[indexes])
-    starts.put(len(place) + _EPOCH, "<u4", block.epochs[indexes])
+        starts.put(begin, f"V{chain_size}", inputs.chain_rows(indexes, chain_size))
+    starts.put(len(place) + _OFFSET, "<u8", inputs.offsets[indexes])
+    starts.put(len(place) + _EPOCH, "<u4", inputs.epochs[indexes])
     starts.put(len(place) + _ORDINAL, "<u4", run.ordinals)
     starts.put(len(place) + _OF, "<u4", run.ofs)
     for digit in range(1, len(time)):
         more = _MORE if digit < len(time) - 1 else 0
         number = (times >> np.uint64(_DIGIT * (digit - 1))).astype(np.uint8) | np.uint8(more)
         starts.put(digit - len(time), "u1", number)
-    own = _Rows(bytes(root_size + ORDINAL_LENGTH), count)
-    own.put(0, f"V{root_size}", block.position_rows(indexes, root_size).view(f"V{root_size}"))
-    own.put(root_size, ">u4", run.ordinals)
-    positions = own.rows("S")
-    mark = mark[: len(mark) - root_size]
-    ends = _Rows(end + bytes(ORDINAL_LENGTH) + mark + bytes(positions.itemsize), count)
-    ends.put(1, "<u8", run.lanes)
-    ends.put(len(end) - root_size, f"V{positions.itemsize}", own.rows("V"))
-    return _Shaped(starts.to_list(), ends, positions, mark)
+    size = root_size + ORDINAL_LENGTH
+    rows = _Rows(end + bytes(ORDINAL_LENGTH) + mark + bytes(size), count)
+    rows.put(1, "<u8", run.lanes)
+    rows.put(len(end) - root_size, f"V{size}", own.rows("V"))
+    rows.put(-size, f"V{size}", previous)
+    ends, cut = rows.to_list(), rows.width - len(mark) - size
+    for row, field in firsts.items():
+        ends[row] = ends[row][:cut] + field
+    return Frames(starts.to_list(), ends, last)
 
 
-def _when_rising(run: Run, found: _Shaped, before: Callable[[int], bytes]) -> Frames | None:
-    """Where no position lies behind one that is written before it on its slot: so that one is the highest; else None."""
+def _previous(
+    run: Run, positions: Rows, mark: bytes, before: Callable[[int], bytes]
+) -> tuple[Rows, dict[int, bytes], dict[int, bytes]] | None:
+    """What is written before each envelope on its slot, if no position lies behind that: so it is the highest; else None.
+
+    Args:
+        run: the envelopes.
+        positions: theirs.
+        mark: what stands before a position in a field `previous`.
+        before: see `frames`.
+
+    Returns:
+        The position before each; row -> the field, of the first one on each slot; slot -> the field for what is written next.
+    """
+    kind = f"V{positions.itemsize}"
     few = run.slots.max() < 1 << 16  # then numpy sorts by radix
     order = (run.slots.astype(np.uint16) if few else run.slots).argsort(kind="stable")
-    slots, positions = run.slots[order], found.positions[order]
+    slots, ordered = run.slots[order], positions[order]
     changes = slots[1:] != slots[:-1]
-    if not (changes | (positions[1:] > positions[:-1])).all():
+    if not (changes | (ordered[1:] > ordered[:-1])).all():
         return None
     firsts = np.flatnonzero(np.append(True, changes))
     ends_at = np.append(firsts[1:], len(order)) - 1
     numbers = slots[firsts].tolist()
     known = [before(slot) for slot in numbers]
-    mark, cut = found.mark, found.cut
-    rows = order[firsts].tolist()
-    if any(
-        previous >= mark + own
-        for previous, own in zip(
-            known, positions[firsts].view(f"V{positions.itemsize}").tolist(), strict=True
-        )
-    ):
+    own = ordered[firsts].view(kind).tolist()
+    if any(previous >= mark + one for previous, one in zip(known, own, strict=True)):
         return None
     previous = np.empty_like(positions)
-    previous[order[1:]] = positions[:-1]
-    found.ends.put(-positions.itemsize, f"V{positions.itemsize}", previous.view(f"V{positions.itemsize}"))
-    ends = found.ends.to_list()
-    for row, field in zip(rows, known, strict=True):
-        ends[row] = ends[row][:cut] + field
-    lasts = positions[ends_at].view(f"V{positions.itemsize}").tolist()
-    return Frames(found.starts, ends, {slot: mark + own for slot, own in zip(numbers, lasts, strict=True)})
-
-
-def _one_by_one(
-    run: Run, parts: Iterable[tuple[Sequence[int], _Shaped]], before: Callable[[int], bytes]
-) -> Frames:
-    """The frames in their order, of several shapes, or with replays that are passed on."""
-    starts, ends, owns = ([b""] * len(run.indexes) for _ in range(3))
-    for rows, found in parts:
-        positions = found.positions.view(f"V{found.positions.itemsize}").tolist()
-        for row, start, end, own in zip(rows, found.starts, found.ends.to_list(), positions, strict=True):
-            starts[row], ends[row], owns[row] = start, end[: found.cut], found.mark + own
-    last: dict[int, bytes] = {}
-    for row, (slot, own) in enumerate(zip(run.slots.tolist(), owns, strict=True)):
-        previous = last.get(slot)
-        if previous is None:
-            previous = last[slot] = before(slot)
-        if own > previous:  # a replay's position lies further back
-            last[slot] = own
-        ends[row] += previous
-    return Frames(starts, ends, last)
-
-
-class Contents(NamedTuple):
-    """What payloads bring into envelopes.
-
-    Attributes:
-        heads: the field of the type, of each, and what stands before its payload.
-        payloads: the payload, or all fields of several.
-        deleted: row -> the field of deleted indexes.
-    """
-
-    heads: list[bytes]
-    payloads: list[bytes]
-    deleted: dict[int, bytes]
-
-
-def contents(
-    types: Sequence[str],
-    payloads: Sequence[bytes | None],
-    several: Mapping[int, Sequence[bytes | None]],
-) -> Contents:
-    """The fields of types and payloads.
-
-    Args:
-        types: of each envelope.
-        payloads: its first payload.
-        several: row -> all its payloads, where there are more than one.
-    """
-    filled = [payload or b"" for payload in payloads]
-    if len(set(types)) == 1:  # as a rule
-        heads = list(map(_heads(types[0]).__getitem__, map(len, filled)))
-    else:
-        heads = [_heads(name)[len(payload)] for name, payload in zip(types, filled, strict=True)]
-    deleted: dict[int, bytes] = {}
-    empty = () if all(filled) else (row for row, payload in enumerate(filled) if not payload)
-    for row in {*several, *empty}:
-        heads[row] = type_field(types[row])
-        filled[row], none = payload_fields(several.get(row) or (payloads[row],))
-        if none:
-            deleted[row] = none
-    return Contents(heads, filled, deleted)
+    previous[order[1:]] = ordered[:-1]
+    lasts = [mark + one for one in ordered[ends_at].view(kind).tolist()]
+    rows = order[firsts].tolist()
+    return previous.view(kind), dict(zip(rows, known, strict=True)), dict(zip(numbers, lasts, strict=True))
 
 
 def envelopes(
-    template: OutputTemplate, framed: Frames, keys: Iterable[bytes], content: Contents
+    template: OutputTemplate,
+    framed: Frames,
+    keys: Iterable[bytes],
+    types: Sequence[str],
+    payloads: Sequence[bytes | None],
+    several: Mapping[int, Sequence[bytes | None]],
 ) -> list[bytes]:
     """The envelopes, from their parts.
 
@@ -244,13 +200,22 @@ def envelopes(
         template: see `frames`.
         framed: their frames.
         keys: their fields of the key.
-        content: their payloads.
+        types: what they say of their payloads' types.
+        payloads: their first payloads.
+        several: row -> all payloads, where there are more than one.
     """
-    tails: Iterable[bytes] = repeat(template.tail)
-    if content.deleted:
-        tails = [content.deleted.get(row, b"") + template.tail for row in range(len(framed.starts))]
-    columns = framed.starts, keys, content.heads, content.payloads, framed.ends, tails
-    bodies = list(map(_join, zip(*columns, strict=False)))  # tails may have no end
+    filled = [payload or b"" for payload in payloads]
+    if len(set(types)) == 1:  # as a rule
+        heads = list(map(_heads(types[0]).__getitem__, map(len, filled)))
+    else:
+        heads = [_heads(name)[len(payload)] for name, payload in zip(types, filled, strict=True)]
+    tails = [template.tail] * len(filled)
+    empty = () if all(filled) else (row for row, payload in enumerate(filled) if not payload)
+    for row in {*several, *empty}:
+        heads[row] = type_field(types[row])
+        filled[row], deleted = payload_fields(several.get(row) or (payloads[row],))
+        tails[row] = deleted + template.tail
+    bodies = list(map(_join, zip(framed.starts, keys, heads, filled, framed.ends, tails, strict=True)))
     sums = np.fromiter(map(crc32, bodies), np.uint32, len(bodies)).astype("<u4")
     return list(map(add, bodies, sums.view(f"V{sums.itemsize}").tolist()))
 

@@ -86,10 +86,9 @@ class StageTask:
         declared_at: where it was declared, for error texts.
         table: its rows.
         now_ms: the batch's clock: the same in every attempt.
-        emit: takes the output: value, key, path, origin. None when no node follows.
+        emit: takes the output: value, key, path, origin. None when no node follows. What comes of an input goes out together, when
+            another one gives something; so units of one input follow each other.
         drop: takes the records for `dropped()`; None when no node follows.
-        before_input: to be called with the input of each unit before it is processed. What comes of an input goes out together,
-            when the next one is given; so units of one input follow each other.
         failed: to be called when user code raises, in the stage or in the operators after it, or when the stage refuses
             an input, with the error, and the key of the unit, for its text. The batch is then repeated without that input,
             so the attempt continues only to find more of them. Raises to stop at once.
@@ -110,7 +109,6 @@ class StageTask:
     now_ms: int
     emit: Push | None
     drop: Push | None
-    before_input: Callable[[Origin], None]
     failed: Callable[[Origin, Exception, bytes | None], None]
     broken: Callable[[str, Exception], None]
     counts: Counter[tuple[str, str]]
@@ -128,9 +126,9 @@ class StageWork(ABC):
     def apply(self, units: Sequence[Unit]) -> None:
         """Process a block of units, in their order; all belong to this state partition.
 
-        Loads the rows they need together (`StageTable.load`), then processes one unit after the other: calls
-        `StageTask.before_input` for each, changes rows or objects in memory, passes output to `emit`
-        and dropped records to `drop`, and calls `failed` for an input that fails. Errors of a store are raised.
+        Loads the rows they need together (`StageTable.load`), then processes one unit after the other: changes rows or objects
+        in memory, passes output to `emit` and dropped records to `drop`, and calls `failed` for an input that fails. Errors of
+        a store are raised.
         """
 
     @abstractmethod

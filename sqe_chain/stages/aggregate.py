@@ -159,8 +159,6 @@ class Aggregate(StageWork):
     def _emit(self, emissions: Iterable[object], state: object, run: UnitRun, index: int) -> None:
         """Pass on what a fold gave for a unit."""
         origin = None if self.task.emit is None else run.origin(index)
-        if origin is not None and not origin.same_input(self._input):
-            self._next_input(origin)
         self._push(emissions, state, run.keys[index], run.paths[index], origin)
 
     def _fold_with_care(self, run: UnitRun) -> None:
@@ -171,7 +169,9 @@ class Aggregate(StageWork):
             if entry is None:
                 continue
             if not origin.same_input(self._input):
-                self._next_input(origin)
+                self._revert_suspect()
+                self._kept.clear()
+                self._input = origin
             if origin.same_input(self._failing):  # an input counts as a whole or not at all
                 continue
             try:
@@ -218,15 +218,7 @@ class Aggregate(StageWork):
         # By input, so that each gives its outputs in one go; by key, so that every attempt gives them in the same order.
         touched.sort(key=lambda one: (one[0].order, one[1]))
         for origin, key, entry in touched:
-            self.task.before_input(origin)
             push(None if entry.deleted else entry.state, key, b"", origin)
-
-    def _next_input(self, origin: Origin) -> None:
-        if self.task.suspects:
-            self._revert_suspect()
-        self.task.before_input(origin)
-        self._kept.clear()
-        self._input = origin
 
     def _revert_suspect(self) -> None:
         """Revert the current input, now complete, if it is only on trial."""

@@ -165,8 +165,6 @@ class TableJoinWork(RunWork):
     def _join(self, run: UnitRun, begin: int, end: int) -> None:
         """Join values of the first stream."""
         index, join_run = begin, self._stage.join_run
-        # So that what the input before has given is gathered before this one can fail.
-        self._begin(run, index)
         while index < end:
             before = index
             try:
@@ -174,20 +172,13 @@ class TableJoinWork(RunWork):
             except RunError as error:
                 self._stop(run, error.index, error)
             if index > before and self._stage.has_results:
-                self._begin(run, index - 1)
                 try:
                     self._give(run[index - 1])
                 except self._POISON as error:
                     self._stop(run, index - 1, error)
-                self._begin(run, index)
             elif index < end:
                 super().apply((run[index],))
                 index += 1
-                self._begin(run, index)
-
-    def _begin(self, run: UnitRun, index: int) -> None:
-        if index < len(run):
-            self._task.before_input(run.origin(index))
 
 
 def _input_of(path: bytes) -> bytes:

@@ -194,10 +194,9 @@ class RecordWork(StageWork):
         # The store may refuse such a key when it is asked for it, and then the whole block would fail.
         readable = [one for one in records if one is not None and len(one.key or b"") <= LONGEST_KEY]
         self._task.table.load(self._wanted(readable))
-        before_input, failed = self._task.before_input, self._task.failed
+        failed = self._task.failed
         for record, unit in zip(records, units, strict=True):
             origin = unit[4]
-            before_input(origin)
             if origin.same_input(self._failing):  # an input counts as a whole or not at all
                 continue
             try:
@@ -216,7 +215,6 @@ class RecordWork(StageWork):
                 self._task.counts[self._task.name, reason] += count
 
     def close_windows(self, origin: Origin) -> None:
-        self._task.before_input(origin)
         try:
             self._kind.close(self._stage, origin.order_ms)
             if self._gives:

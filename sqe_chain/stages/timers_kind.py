@@ -149,7 +149,6 @@ class TimersWork(RecordWork):
     def tick(self, origin: Origin, clock_ms: int) -> None:
         if self._broken:
             return
-        self._task.before_input(origin)
         self._stage.cause = origin
         try:
             self._stage.tick(clock_ms)
@@ -179,7 +178,6 @@ class TimersWork(RecordWork):
         """Pass changed states to the operators after `changes()`, in the order (last input that changed it, key)."""
         found: Sequence[Change] = self._stage.take_changes()
         for key, state, origin in sorted(found, key=_order_of):
-            self._task.before_input(origin)
             push(state, key, b"", origin)
 
     def _process(self, record: UnitRecord, unit: Unit) -> None:

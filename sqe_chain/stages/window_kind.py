@@ -192,8 +192,6 @@ class WindowsWork(RunWork):
         self._load(run)
         index, fold_run = 0, self._stage.fold_run
         while index < len(run):
-            # So that what the input before has given is gathered before this one can fail.
-            self._task.before_input(run.origin(index))
             try:
                 index = fold_run(run.keys, run.values, run.times_ms, index)
             except RunError as error:
@@ -228,7 +226,6 @@ class EarlyResults(RecordWork):
         """Pass early results to the operators after `changes()`, in the order (last input that changed it, key, window)."""
         kind: Any = self._kind
         for origin, result in sorted(self._early, key=_order_of):
-            self._task.before_input(origin)
             push(kind.value_of(result), result.key, b"", origin)
 
 

@@ -20,6 +20,7 @@ from sqe_chain.flow.stored import named_key
 from sqe_chain.ports import Output, TopicInfo
 from sqe_chain.task.collector import Collector, Made
 from sqe_chain.task.compiler import Compiler
+from sqe_chain.task.inputs import Inputs
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import place_in_user_code
 
@@ -75,7 +76,7 @@ def given_by(
             ) from error
         if collector.made:
             found.append((key, collector.made[:]))
-            collector.made.clear()
+            collector.forget()
     return found
 
 
@@ -117,7 +118,9 @@ def announced_records(
     """
     gatherer, records = Gatherer(flow, shard, topics, 0, suffix), list[Output]()
     try:
-        gatherer.gather_each([made for _, made in given], origin, records)
+        made = [one for _, own in given for one in own]
+        groups = [number for number, (_, own) in enumerate(given) for _ in own]
+        gatherer.gather(made, [0] * len(made), Inputs([origin]), records, groups=groups)
     except PoisonError as error:
         key = _key_that_fails(given, origin, Gatherer(flow, shard, topics, 0, suffix))
         raise type(error)(
@@ -130,7 +133,7 @@ def _key_that_fails(given: Sequence[tuple[bytes, list[Made]]], origin: Origin, g
     """The first key whose own records cannot be made."""
     for key, made in given:
         try:
-            gatherer.gather(made[:], origin, [], keep=False)
+            gatherer.gather(made, [0] * len(made), Inputs([origin]), [], keep=False)
         except PoisonError:
             return key
     return given[0][0]

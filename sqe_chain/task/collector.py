@@ -68,7 +68,7 @@ class Collector:
         runs: stage index -> units of a run of records, for stages in place.
         made: payloads for outputs.
         batches: index of a `map_batches` -> units of a run of records on their way into it.
-        made_of: of a run: which record of the block each payload comes from.
+        made_of: what each payload comes from: its origin; of a run the number of the record in the block.
         made_paths: of a run: the path of each, where they may come in another order; see `order_matters`.
         keys: texts that were keys -> their bytes.
     """
@@ -80,7 +80,7 @@ class Collector:
         self.runs = {stage.index: RunColumns() for stage in flow.stages}
         self.batches = {node.index: RunColumns() for node in flow.nodes if isinstance(node, MapBatchesNode)}
         self.made: list[Made] = []
-        self.made_of: list[int] = []
+        self.made_of: list[Any] = []
         self.made_paths: list[bytes] = []
         self.keys: dict[str, bytes] = {}
 
@@ -90,6 +90,11 @@ class Collector:
             self.keys.clear()
         known = self.keys[text] = key_bytes(text)
         return known
+
+    def forget(self) -> None:
+        """Forget payloads."""
+        self.made.clear()
+        self.made_of.clear()
 
     def sort(self) -> None:
         """Bring what a run has made into the order of its inputs, and in that of paths."""

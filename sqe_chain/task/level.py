@@ -5,6 +5,7 @@ from __future__ import annotations
 import marshal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 from sqe_chain.codecs.registry import codec_tagged
@@ -22,6 +23,7 @@ from sqe_chain.task.compiler import Compiler, got
 from sqe_chain.task.event_times import Taking
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.fitting import Fitting
+from sqe_chain.task.inputs import Inputs
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import exclusion_of, place_of
 from sqe_chain.task.results import Behind, Block, Job, Report, States, Stores, UnitRow, Units, taken
@@ -111,7 +113,6 @@ class Level:
         self._compiler = Compiler(
             flow, self._collector, job.clock_ms, frozenset(stage.index for stage in flow.stages)
         )
-        self._current: Origin | None = None
         self._deeper = [stage.index for stage in flow.stages if flow.depths[stage.index] == level + 1]
         self._wanted = level < job.top_level
         self._stages: dict[int, StagePart] = {}
@@ -133,7 +134,6 @@ class Level:
             now_ms=job.clock_ms,
             emit=self._compiler.after(stage),
             drop=self._compiler.after(stage, "dropped"),
-            before_input=self._before_input,
             failed=partial(self._fail, stage),
             broken=partial(self._break, stage),
             counts=self._report.dropped,
@@ -156,9 +156,11 @@ class Level:
         """
         work = self._stages[stage]
         if stage != self._folding:
-            self._before_input(None)
+            self._gather()
             self._folding = stage
         self._report.misplaced += work.take(units)
+        if self._collector.made:
+            self._gather(units[-1][4])
 
     def refuse(self, stage: int, tag: str, key: bytes, origin: Origin, error: Exception) -> None:
         """An input has a unit that its codec does not read: it has failed, as it does where that is read before it comes here."""
@@ -181,8 +183,7 @@ class Level:
     def finish(self) -> Iterator[Block]:
         """After the last unit: changed states, and the outputs of `changes()`."""
         for index, work in self._stages.items():
-            # First the outputs of the last input: what comes next belongs to no single one.
-            self._before_input(None)
+            self._gather()
             stage = self._flow.stage_at(index)
             closes = self._closing is not None and stage.traits.windowed
             if closes or (self._ticks is not None and self._ticks.is_due(stage.name, self._part)):
@@ -190,7 +191,7 @@ class Level:
             rows = work.changed(self._tick(stage))
             if work.timer_ms is not None:
                 self._report.sections.setdefault(TIMERS, {})[stage.name, self._part] = work.timer_ms
-            self._before_input(None)
+            self._gather()
             self._push_changes(stage, work)
             for cell, changed in sorted(rows.items()):
                 self._report.touched.append((index, cell))
@@ -220,11 +221,10 @@ class Level:
         self._changing = True
         try:
             work.push_changes(push)
-            self._before_input(None)
+            self._gather()
         except Exception as error:  # noqa: BLE001 - user code may raise anything
             self._break(stage, "the operators after changes()", error)
-            self._collector.made.clear()
-            self._current = None
+            self._collector.forget()
         self._changing = False
 
     def _break(self, stage: StageNode, what: str, error: Exception) -> None:
@@ -241,28 +241,36 @@ class Level:
             "the code, start again"
         )
 
-    def _before_input(self, origin: Origin | None) -> None:
-        """Gather the outputs of the previous input, unless this is the same one; those of a suspect are dropped."""
-        made = self._collector.made
-        if origin is not None and origin.same_input(self._current):
-            return
-        if made:
-            current = self._current
-            if current is None:
-                raise AssertionError("payloads without an input")
-            try:
-                tried = bool(self._suspects) and not self._changing and current.order in self._suspects
-                self._gatherer.gather(made, current, self._ready, keep=not tried)
-            except Exception as error:
-                if self._changing:
-                    raise
-                self._fail(None, current, error, None)
-        self._current = origin
+    def _gather(self, current: Origin | None = None) -> None:
+        """Gather outputs, but those of the current input, which may give more; those of suspects are dropped."""
+        made, origins = self._collector.made, self._collector.made_of
+        end = len(made)
+        while end and origins[end - 1].same_input(current):
+            end -= 1
+        tried = [
+            bool(self._suspects) and not self._changing and one.order in self._suspects
+            for one in origins[:end]
+        ]
+        begin = 0
+        for drop, same in groupby(tried):
+            own = slice(begin, begin + len(list(same)))
+            self._gatherer.gather(
+                made[own], *Inputs.of(origins[own]), self._ready, partial(self._refused, begin), keep=not drop
+            )
+            begin = own.stop
+        del made[:end], origins[:end]
+
+    def _refused(self, begin: int, row: int, error: Exception) -> bool:
+        """What an input gave cannot be published."""
+        if self._changing:
+            raise error
+        self._fail(None, self._collector.made_of[begin + row], error, None)
+        return False
 
     def _fail(self, stage: StageNode | None, origin: Origin, error: Exception, key: bytes | None) -> None:
         """A unit of a stage has failed, or (None) what was gathered for outputs: its input is left out, or the service stops."""
-        if isinstance(error, RepeatedPosition):
-            raise error
+        if stage is not None:
+            self._gather(origin)  # what inputs before it gave may have failed, and is said first
         if is_tick(origin.tp.topic):
             self._report_broken(f"what timers of the batch's clock gave ({origin})", error)
             return

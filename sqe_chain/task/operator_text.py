@@ -395,9 +395,8 @@ class _Writer:
 
     def _payload(self, n: int, key: str, type_name: str, payload: str, at: Place) -> str:
         made = f"made(({n}, {key}, {type_name}, {payload}))"
-        if self._ordered:
-            return f"{made}; made_of(i); made_paths({at.path})"
-        return f"{made}; made_of(i)" if self._of_run else made
+        paths = f"; made_paths({at.path})" if self._ordered else ""
+        return f"{made}; made_of({self._input}){paths}"
 
     # --- parts ----------------------------------------------------------------------------------------------
 
@@ -448,9 +447,7 @@ class _Writer:
                 else:
                     lines.append(f"units{n} = collector.units[{n}].append")
         if any(isinstance(node, OutputNode) for node in self._nodes.values()):
-            lines.append("made = collector.made.append")
-            if self._of_run:
-                lines.append("made_of = collector.made_of.append")
+            lines.append("made, made_of = collector.made.append, collector.made_of.append")
             if self._ordered:
                 lines.append("made_paths = collector.made_paths.append")
         return lines

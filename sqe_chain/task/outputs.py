@@ -3,37 +3,62 @@
 `.to()` gathers a *collection*: one envelope with several payloads, applied as a whole or not at all.
 Ordinals count an input's envelopes of one (output, shard) over all partitions, in the order of their
 first unit, and `of` says how many they are: so they are all known before the first is encoded.
+What many inputs give is gathered together, side by side; what one gives is a block of one.
 
 Source: KUKA's rule that flat-mapped events stay together as one collection under their one offset.
 """
 
 from __future__ import annotations
 
-from collections import abc
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, repeat
+from operator import itemgetter, lt
+from typing import Any, NamedTuple
 
 from sqe_chain.chain import ORDINAL_LENGTH, event_id
 from sqe_chain.envelope.carrier import check_payload, headers_for, passed_on
 from sqe_chain.envelope.sqe_key import SqeKey
 from sqe_chain.envelope.template import Frame
-from sqe_chain.errors import PoisonError
+from sqe_chain.errors import PoisonError, RepeatedPosition
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.context import Origin, TopicIdPartition
+from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.task.collector import Made
-from sqe_chain.task.target import LastWritten, Target, headers_size
+from sqe_chain.task.deciding import has_columns
+from sqe_chain.task.inputs import Inputs, Lane
+from sqe_chain.task.target import LastWritten, Target, Writing, headers_size
 
-if TYPE_CHECKING:
-    from sqe_chain.envelope.block import Block
-    from sqe_chain.task.run_outputs import RunInputs
+WORTHWHILE = 60
+"""Envelopes that are encoded by columns; for fewer of them that costs more than it saves."""
 
-WORTHWHILE = 50
-"""Payloads of a run; for fewer of them the columns cost more than they save."""
 
-Collection = tuple[bytes | None, str, list[bytes | None]]
-"""Key, type name and payloads of one envelope."""
+class _Rows(NamedTuple):
+    """What is to become a record each; those of one input follow each other.
+
+    Attributes:
+        inputs: the number of its input.
+        outputs: index of the output's node.
+        keys: its key.
+        types: what it says of its payloads' type.
+        payloads: its first payload.
+        several: row -> all payloads, where there are more than one.
+    """
+
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    keys: Sequence[bytes | None]
+    types: Sequence[str]
+    payloads: Sequence[bytes | None]
+    several: Mapping[int, Sequence[bytes | None]]
+
+    def only(self, rows: Sequence[int]) -> _Rows:
+        """Some of them, in this order."""
+        inputs, outputs = ([column[row] for row in rows] for column in (self.inputs, self.outputs))
+        keys, payloads = ([column[row] for row in rows] for column in (self.keys, self.payloads))
+        types = [self.types[row] for row in rows]
+        several = {new: self.several[row] for new, row in enumerate(rows) if row in self.several}
+        return _Rows(inputs, outputs, keys, types, payloads, several)
 
 
 class Gatherer:
@@ -64,247 +89,312 @@ class Gatherer:
             for node in flow.outputs
         }
 
-    def gather(self, made: list[Made], origin: Origin, outputs: list[Output], *, keep: bool = True) -> None:
-        """Append the records for all payloads that one input gave here, and forget the payloads.
-
-        When it raises, it is as if the input had not been there.
+    def gather(
+        self,
+        made: Sequence[Made],
+        numbers: Sequence[int],
+        inputs: Inputs,
+        outputs: list[Output],
+        failed: Callable[[int, Exception], bool] | None = None,
+        *,
+        groups: Sequence[int] | None = None,
+        keep: bool = True,
+    ) -> bool:
+        """Append the records for all payloads that inputs gave; of an input that fails there is no trace.
 
         Args:
-            made: payloads in the order of their units; empty afterwards.
-            origin: the input.
+            made: payloads in the order of their units; not changed.
+            numbers: of each payload, the number of its input; they never fall.
+            inputs: the inputs.
             outputs: takes the records.
+            failed: takes the index of the first payload of an input that has failed, and why; if it returns True, no input after
+                it is tried. None: the error is raised, and there is no trace of any input.
+            groups: of each payload, its group: those of different groups never share an envelope.
             keep: False: only see whether it can be done.
+
+        Returns:
+            Whether `failed` has returned True.
 
         Raises:
             PoisonError: payloads of one output and key have several types.
             OutputTooLarge: a record is larger than its topic accepts.
             OutputRefused: its topic refuses a record for another reason.
-            ChainTooLong: the input has 32 links already.
-            RepeatedPosition: what the input gave before was gathered already.
+            ChainTooLong: an input has 32 links already.
+            RepeatedPosition: what an input gave before was gathered already.
         """
-        undo: LastWritten = []
-        before, done = len(outputs), False
         try:
-            self._gather(made, origin, outputs, undo)
-            done = keep
-        finally:
-            made.clear()
-            if not done:
-                _forget(outputs, before, undo)
-
-    def _gather(self, made: Sequence[Made], origin: Origin, outputs: list[Output], undo: LastWritten) -> None:
-        if len(made) == 1:  # nearly always, and then there is nothing to group
-            index, key, type_name, payload = made[0]
-            self._encode(self._targets[index], [(key, type_name, [payload])], origin, outputs, undo)
+            self._gather(made, numbers, inputs, outputs, groups, keep=keep)
+        except Exception as error:
+            if failed is None or isinstance(error, RepeatedPosition):
+                raise
+            if numbers[0] == numbers[-1]:
+                return failed(0, error)
         else:
-            for index, collections in self._collections(made, origin).items():
-                self._encode(self._targets[index], collections.values(), origin, outputs, undo)
+            return False
+        begin = 0
+        for number, own in Counter(numbers).items():
+            first, end = begin, begin + own
+            each = made[begin:end], [number] * own, inputs, outputs
+            if self.gather(*each, lambda _, error, first=first: failed(first, error), keep=keep):  # type: ignore[misc]
+                return True
+            begin = end
+        return False
 
-    def gather_run(
+    def _gather(
         self,
         made: Sequence[Made],
-        inputs: Sequence[int],
-        tp: TopicIdPartition,
-        block: Block,
-        lane_of: Callable[[int], int],
+        numbers: Sequence[int],
+        inputs: Inputs,
         outputs: list[Output],
+        groups: Sequence[int] | None,
+        *,
+        keep: bool,
     ) -> None:
-        """Append the records for all payloads that a run of inputs gave: those that `gather` makes for one after the other.
-
-        When it raises, it is as if the run had not been there; `gather` then tells which input it was.
-
-        Args:
-            made: payloads in the order of their units; not changed.
-            inputs: for each of them the index of its input in the block; they never fall. All those inputs are ordinary,
-                and have their own times.
-            tp: where the block was read.
-            block: the records.
-            lane_of: lane as envelopes state it -> the lane that marks use.
-            outputs: takes the records.
-
-        Raises:
-            PoisonError, OutputTooLarge, OutputRefused, ChainTooLong: as `gather`.
-        """
-        from sqe_chain.task.run_outputs import RunInputs, run_outputs  # noqa: PLC0415 - needs numpy, as blocks do
-
-        if not made:
-            return
-        run = RunInputs(tp, block, lane_of)
-        found = run_outputs(self._targets, made, inputs, run) if len(made) >= WORTHWHILE else None
-        if found is None:
-            self._one_by_one(made, inputs, run, outputs)
-            return
-        records, moves = found
-        outputs += records
-        for where, at, known in moves:
-            where[at] = known
-
-    def _one_by_one(
-        self, made: Sequence[Made], inputs: Sequence[int], run: RunInputs, outputs: list[Output]
-    ) -> None:
-        """`gather` for each input; no trace of any of them when one raises."""
+        """Append the records of all inputs, or leave no trace of any: nor of what was written last on each partition."""
         undo: LastWritten = []
-        before = len(outputs)
+        done = False
         try:
-            begin = 0
-            for index, own in groupby(inputs):
-                end = begin + len(list(own))
-                self._gather(made[begin:end], run.origin(index), outputs, undo)
-                begin = end
-        except BaseException:
-            _forget(outputs, before, undo)
-            raise
+            records = self._records(self._rows(made, numbers, inputs, groups), inputs, undo) if made else []
+            done = keep
+        finally:
+            if not done:
+                for where, at, known in reversed(undo):
+                    where[at] = known
+        if keep:
+            outputs += records
 
-    def gather_each(self, groups: Iterable[Sequence[Made]], origin: Origin, outputs: list[Output]) -> None:
-        """Append the records for several groups of payloads of one input; groups never share an envelope.
+    def _rows(
+        self, made: Sequence[Made], numbers: Sequence[int], inputs: Inputs, groups: Sequence[int] | None
+    ) -> _Rows:
+        """What goes out, by input, and then by output in the order of its first payload."""
+        outputs, keys, types, payloads = zip(*made, strict=True)
+        rows = _Rows(numbers, outputs, keys, types, payloads, {})
+        if _rising(numbers):  # one payload each
+            return rows
+        places = list(zip(numbers, outputs, keys, groups or repeat(0), strict=False))
+        if len(set(places)) < len(places):
+            rows = self._collected(rows, places, inputs)
+        if rows.outputs.count(rows.outputs[0]) == len(rows.outputs):
+            return rows
+        firsts: dict[tuple[int, int], int] = {}
+        pairs = zip(rows.inputs, rows.outputs, strict=True)
+        ranks = [firsts.setdefault(pair, row) for row, pair in enumerate(pairs)]
+        order = sorted(range(len(ranks)), key=ranks.__getitem__)
+        return rows if _rising(order) else rows.only(order)
 
-        When it raises, the gatherer is not used again.
+    def _collected(self, rows: _Rows, places: Sequence[tuple[Any, ...]], inputs: Inputs) -> _Rows:
+        """The payloads of one place together, where its first one is.
 
         Args:
-            groups: in their order.
-            origin: the input.
-            outputs: takes the records, output after output.
-
-        Raises:
-            PoisonError, OutputTooLarge, OutputRefused, ChainTooLong: as `gather`.
+            rows: of each payload.
+            places: input, output and key of each, and its group.
+            inputs: the inputs.
         """
-        found: dict[int, list[Collection]] = {}
-        for made in groups:
-            for index, collections in self._collections(made, origin).items():
-                found.setdefault(index, []).extend(collections.values())
-        for index, own in found.items():
-            self._encode(self._targets[index], own, origin, outputs, [])
-
-    def _collections(self, made: Sequence[Made], origin: Origin) -> dict[int, dict[bytes | None, Collection]]:
-        """Payloads by output and key, both in the order of their first unit."""
-        found: dict[int, dict[bytes | None, Collection]] = {}
-        for index, key, type_name, payload in made:
-            by_key = found.get(index)
-            if by_key is None:
-                by_key = found[index] = {}
-            collection = by_key.get(key)
-            if collection is None:
-                by_key[key] = key, type_name, [payload]
-            elif collection[1] != type_name:
+        collections: dict[tuple[Any, ...], list[int]] = {}
+        for row, place in enumerate(places):
+            collections.setdefault(place, []).append(row)
+        order: list[int] = []
+        several: dict[int, list[bytes | None]] = {}
+        for (number, output, key, _), own in collections.items():
+            kinds = dict.fromkeys(rows.types[row] for row in own)
+            if len(kinds) > 1:
+                first, other, *_ = kinds
                 raise PoisonError(
-                    f"output {self._targets[index].name!r} got payloads of two types for key {key!r} from "
-                    f"{origin}: {collection[1]} and {type_name}"
+                    f"output {self._targets[output].name!r} got payloads of two types for key {key!r} from "
+                    f"{inputs.origin(number)}: {first} and {other}"
                 )
+            if self._targets[output].plain or len(own) == 1:  # a plain value has room for one payload
+                order += own
             else:
-                collection[2].append(payload)
+                order.append(own[0])
+                several[own[0]] = [rows.payloads[row] for row in own]
+        return rows._replace(several=several).only(order)
+
+    def _records(self, rows: _Rows, inputs: Inputs, undo: LastWritten) -> list[Output]:
+        """The records of all rows, in their order."""
+        partitions = inputs.partitions(rows.inputs)
+        if len(partitions) == 1 and rows.outputs.count(rows.outputs[0]) == len(rows.outputs):
+            return self._of_one(self._targets[rows.outputs[0]], partitions[0], rows, inputs, undo)
+        parts: dict[tuple[int, TopicIdPartition], list[int]] = {}
+        read_at = partitions if len(partitions) > 1 else repeat(partitions[0])
+        for row, place in enumerate(zip(rows.outputs, read_at, strict=False)):
+            parts.setdefault(place, []).append(row)
+        found: list[tuple[int, Output]] = []
+        for (output, tp), own in parts.items():
+            records = self._of_one(self._targets[output], tp, rows.only(own), inputs, undo)
+            found += zip(own, records, strict=True)
+        return [record for _, record in sorted(found, key=itemgetter(0))]
+
+    def _of_one(
+        self, target: Target, tp: TopicIdPartition, rows: _Rows, inputs: Inputs, undo: LastWritten
+    ) -> list[Output]:
+        """The records of one output, for inputs of one partition."""
+        at = inputs.at(rows.inputs)
+        lanes, lane_at = inputs.lanes(at)
+        _tell(target, tp, rows.inputs, (lanes, lane_at), inputs, undo)
+        if target.process_id is not None:
+            return self._bare(target, target.process_id, rows, inputs)
+        if target.needs_key and None in rows.keys:  # a time is no reason: the envelope has its own
+            target.check(inputs.origin(rows.inputs[rows.keys.index(None)]), None, None, self._clock_ms)
+        places, fields = zip(*target.places(rows.keys, tp.partition), strict=True)
+        writings = [target.writing(tp, lane, stated) for lane, stated in lanes]
+        wanted = _Wanted(rows, at, writings, lane_at, places, fields)
+        if target.plain:
+            bare = [None if payload is None else b"" for payload in rows.payloads]
+            wanted = wanted._replace(rows=rows._replace(payloads=bare))
+        values: Sequence[bytes | None] | None = None
+        if len(places) >= WORTHWHILE and has_columns():
+            values = _by_columns(wanted, inputs, undo)
+        values = values or _one_by_one(wanted, inputs, undo)
+        times, headers = inputs.times_ms(at), _headers(target, rows.inputs, inputs)
+        if target.plain:
+            headers = _described(target, wanted, (values, times, headers), inputs)
+            values = list(map(check_payload, rows.payloads))
+        _check_sizes(target, rows, (values, fields, headers), inputs)
+        return list(zip(repeat(target.topic), places, rows.keys, values, headers, times))
+
+    def _bare(self, target: Target, process_id: int, rows: _Rows, inputs: Inputs) -> list[Output]:
+        """The one bare payload that each input gave, under SQE's record key."""
+        found: list[Output] = []
+        counts = Counter(rows.inputs)
+        for number, given, payload in zip(rows.inputs, rows.keys, rows.payloads, strict=True):
+            origin = inputs.origin(number)
+            if counts[number] > 1:
+                raise PoisonError(
+                    f"output {target.name!r} got {counts[number]} payloads from {origin}: SQE's record keys tell one record of a "
+                    "source offset only; give one, or use to()"
+                )
+            key = SqeKey(process_id, origin.tp.partition, origin.offset)
+            headers = origin.headers if target.headers else None
+            size = len(payload or b"") + headers_size(headers or [])
+            if size > target.largest:
+                raise target.too_large(origin, given, size)
+            target.check(origin, b"", origin.timestamp_ms, self._clock_ms)
+            partition = key.destination(target.partitions)
+            found.append((target.topic, partition, key.to_bytes(), payload, headers, origin.timestamp_ms))
         return found
 
-    def _encode(
-        self,
-        target: Target,
-        collections: abc.Collection[Collection],
-        origin: Origin,
-        outputs: list[Output],
-        undo: LastWritten,
-    ) -> None:
-        """Append the records of one output, for one input."""
-        tp, offset, epoch, lane, position, head, message, _, _ = origin
-        undo.append((target.told, lane, target.told_before(tp, lane, offset)))
-        target.told[lane] = offset
-        if target.process_id is not None:
-            self._for_sqe(target, target.process_id, collections, origin, outputs)
-            return
-        writing = target.lanes.get(lane) or target.writing(tp, lane, origin.stated_lane)
-        if head is not None:
-            chain, timestamp_ms = head.chain, head.timestamp_ms
-        else:
-            chain, timestamp_ms = origin.chain_bytes, origin.timestamp_ms
-        headers = None
-        if target.headers:
-            headers = passed_on(
-                message.headers() if message is not None else origin.headers, carrier=target.carrier
-            )
-        room = target.largest - (headers_size(headers) if headers else 0)
-        frame = writing.frame(chain, offset, epoch, position, timestamp_ms)
-        if target.carrier == "headers":
-            self._in_headers(
-                target, collections, origin, frame, (timestamp_ms, headers or [], room), outputs, undo
-            )
-            return
-        encode_in, previous, keys = writing.encode_in, writing.previous, target.keys
-        topic, of = target.topic, len(collections)
-        for ordinal, (key, type_name, payloads) in enumerate(collections):
-            if key is None:
-                if target.needs_key:  # a time is no reason: the envelope has its own
-                    target.check(origin, key, None, self._clock_ms)
-                # By the input's partition: the same in every attempt, and each lane has one output partition.
-                partition, field = tp.partition % target.partitions, b""
-            else:
-                partition, field = keys.get(key) or target.key(key)
-            before = previous.get(partition, b"")
-            value, own = encode_in(frame, ordinal, of, field, type_name, payloads, before)
-            if len(value) + len(field) > room:
-                raise target.too_large(origin, key, len(value))
-            if own > before:  # not for a replay that is passed on: its position lies further back
-                undo.append((previous, partition, before))
-                previous[partition] = own
-            outputs.append((topic, partition, key, value, headers, timestamp_ms))
 
-    def _in_headers(
-        self,
-        target: Target,
-        collections: abc.Collection[Collection],
-        origin: Origin,
-        frame: Frame,
-        record: tuple[int, Headers, int],
-        outputs: list[Output],
-        undo: LastWritten,
-    ) -> None:
-        """The same for an output whose records are plain: a value has room for one payload, so each is a record."""
-        writing, (timestamp_ms, headers, room) = target.lanes[origin.lane], record
-        singles = [(key, type_name, one) for key, type_name, payloads in collections for one in payloads]
-        for ordinal, (key, type_name, payload) in enumerate(singles):
-            if key is None and target.needs_key:
-                target.check(origin, key, None, self._clock_ms)
-            if key is None:
-                partition, field = origin.tp.partition % target.partitions, b""
-            else:
-                partition, field = target.keys.get(key) or target.key(key)
-            before = writing.previous.get(partition, b"")
-            kept = [None if payload is None else b""]  # whether it is deleted is for the envelope to say
-            envelope, own = writing.encode_in(frame, ordinal, len(singles), field, type_name, kept, before)
-            identity = event_id(writing.template.lane, origin.position + ordinal.to_bytes(ORDINAL_LENGTH))
-            described = headers_for(envelope, type_name, target.name, identity, timestamp_ms)
-            size = len(check_payload(payload) or b"") + headers_size(described)
-            if size + len(field) > room:
-                raise target.too_large(origin, key, size)
-            if own > before:
-                undo.append((writing.previous, partition, before))
-                writing.previous[partition] = own
-            outputs.append((target.topic, partition, key, payload, [*headers, *described], timestamp_ms))
+class _Wanted(NamedTuple):
+    """Envelopes of one output.
 
-    def _for_sqe(
-        self,
-        target: Target,
-        process_id: int,
-        collections: abc.Collection[Collection],
-        origin: Origin,
-        outputs: list[Output],
-    ) -> None:
-        """Append the one bare payload that an input gave, under SQE's record key."""
-        payloads = [payload for _, _, own in collections for payload in own]
-        if len(payloads) > 1:
-            raise PoisonError(
-                f"output {target.name!r} got {len(payloads)} payloads from {origin}: SQE's record keys tell one record of a "
-                "source offset only; give one, or use to()"
-            )
-        key = SqeKey(process_id, origin.tp.partition, origin.offset)
-        headers = origin.headers if target.headers else None
-        size = len(payloads[0] or b"") + (headers_size(headers) if headers else 0)
-        if size > target.largest:
-            raise target.too_large(origin, next((given for given, _, _ in collections), None), size)
-        target.check(origin, b"", origin.timestamp_ms, self._clock_ms)
-        partition = key.destination(target.partitions)
-        outputs.append((target.topic, partition, key.to_bytes(), payloads[0], headers, origin.timestamp_ms))
+    Attributes:
+        rows: what they hold.
+        at: their inputs; see `Inputs.at`.
+        writings: what the output makes of each lane.
+        lane_at: of each envelope, the index of its lane.
+        places: its partition.
+        fields: its field of the key.
+    """
+
+    rows: _Rows
+    at: Sequence[int]
+    writings: Sequence[Writing]
+    lane_at: Sequence[int]
+    places: Sequence[int]
+    fields: Sequence[bytes]
 
 
-def _forget(outputs: list[Output], before: int, undo: LastWritten) -> None:
-    """Leave no trace of inputs: what they wrote last on each partition is forgotten as well."""
-    del outputs[before:]
-    for where, at, known in reversed(undo):
-        where[at] = known
+def _one_by_one(wanted: _Wanted, inputs: Inputs, undo: LastWritten) -> list[bytes]:
+    rows, _, writings, lane_at, places, fields = wanted
+    found: list[bytes] = []
+    frame: Frame = b"", b"", b"", b""
+    counts, ordinals = Counter(rows.inputs), _ordinals(rows.inputs)
+    for row, (number, lane) in enumerate(zip(rows.inputs, lane_at, strict=True)):
+        template, previous, partition = writings[lane].template, writings[lane].previous, places[row]
+        if not ordinals[row]:
+            one = inputs.origin(number)
+            frame = template.frame(one.chain_bytes, one.offset, one.epoch, one.position, one.timestamp_ms)
+        payloads, before = rows.several.get(row) or (rows.payloads[row],), previous.get(partition, b"")
+        value, own = template.encode_in(
+            frame, ordinals[row], counts[number], fields[row], rows.types[row], payloads, before
+        )
+        if own > before:  # not for a replay that is passed on: its position lies further back
+            undo.append((previous, partition, before))
+            previous[partition] = own
+        found.append(value)
+    return found
+
+
+def _by_columns(wanted: _Wanted, inputs: Inputs, undo: LastWritten) -> list[bytes] | None:
+    """The same, where all are alike; else None."""
+    from sqe_chain.envelope.run_template import Run, envelopes, frames  # noqa: PLC0415 - needs numpy
+
+    rows, at, writings, lane_at, places, fields = wanted
+    template, lanes = writings[0].template, len(writings)
+
+    def before(slot: int) -> bytes:
+        return writings[slot % lanes].previous.get(slot // lanes, b"")
+
+    run = Run(inputs.columns, at, [writing.template.lane for writing in writings], lane_at, places)
+    framed = frames(template, run, before)
+    if framed is None:
+        return None
+    for slot, own in framed.last.items():
+        previous, partition = writings[slot % lanes].previous, slot // lanes
+        undo.append((previous, partition, before(slot)))
+        previous[partition] = own
+    return envelopes(template, framed, fields, rows.types, rows.payloads, rows.several)
+
+
+def _ordinals(numbers: Sequence[int]) -> list[int]:
+    """Which of the envelopes of its input each is."""
+    return [ordinal for of in Counter(numbers).values() for ordinal in range(of)]
+
+
+def _tell(
+    target: Target,
+    tp: TopicIdPartition,
+    numbers: Sequence[int],
+    lanes: tuple[Sequence[Lane], Sequence[int]],
+    inputs: Inputs,
+    undo: LastWritten,
+) -> None:
+    """Note the last input of each lane, unless outputs of a later one were gathered before."""
+    each, lane_at = lanes
+    if inputs.rise or _rising([inputs.offset(number) for number in dict.fromkeys(numbers)]):
+        back = lane_at[::-1]
+        steps = [(at, numbers[lane_at.index(at)], numbers[-1 - back.index(at)]) for at in range(len(each))]
+    else:
+        steps = [(at, number, number) for at, number in dict.fromkeys(zip(lane_at, numbers, strict=True))]
+    for at, first, last in steps:
+        lane, _ = each[at]
+        undo.append((target.told, lane, target.told_before(tp, lane, inputs.offset(first))))
+        target.told[lane] = inputs.offset(last)
+
+
+def _headers(target: Target, numbers: Sequence[int], inputs: Inputs) -> list[Headers | None]:
+    """What each record repeats of its input's headers."""
+    found = inputs.headers if target.headers else None
+    if found is None:
+        return [None] * len(numbers)
+    passed = {number: passed_on(found[number], carrier=target.carrier) for number in dict.fromkeys(numbers)}
+    return [passed[number] for number in numbers]
+
+
+def _described(
+    target: Target, wanted: _Wanted, columns: tuple[Any, Any, Any], inputs: Inputs
+) -> list[Headers | None]:
+    """The headers of plain records: of columns that are their envelopes, times, and what inputs pass on."""
+    rows, ordinals, found = wanted.rows, _ordinals(wanted.rows.inputs), list[Headers | None]()
+    for row, (envelope, timestamp_ms, passed) in enumerate(zip(*columns, strict=True)):
+        lane = wanted.writings[wanted.lane_at[row]].template.lane
+        position = inputs.origin(rows.inputs[row]).position + ordinals[row].to_bytes(ORDINAL_LENGTH)
+        own = headers_for(envelope, rows.types[row], target.name, event_id(lane, position), timestamp_ms)
+        found.append([*(passed or ()), *own])
+    return found
+
+
+def _check_sizes(target: Target, rows: _Rows, columns: tuple[Any, Any, Any], inputs: Inputs) -> None:
+    """See that the topic accepts the sizes of all records: of their values, fields of keys, and headers."""
+    values, fields, headers = columns
+    if not any(headers) and 2 * max(map(len, values)) <= target.largest:  # a key is in its envelope
+        return
+    for row, (value, field, own) in enumerate(zip(values, fields, headers, strict=True)):
+        size = len(value or b"") + headers_size(own or [])
+        if size + len(field) > target.largest:
+            raise target.too_large(inputs.origin(rows.inputs[row]), rows.keys[row], size)
+
+
+def _rising(numbers: Sequence[int]) -> bool:
+    return all(map(lt, numbers, islice(numbers, 1, None)))

@@ -19,7 +19,6 @@ from sqe_chain.errors import (
     EnvelopeError,
     OutputTooLarge,
     PoisonError,
-    RepeatedPosition,
 )
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context, Origin, TopicIdPartition
@@ -34,6 +33,7 @@ from sqe_chain.task.deciding import Deciding
 from sqe_chain.task.event_times import Taking, guard_of
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.gate import Facts, Gate
+from sqe_chain.task.inputs import BlockInputs, Inputs
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import dead_letter, exclusion_of
 from sqe_chain.task.records import Records
@@ -387,42 +387,20 @@ class SourcePartition:
         begin = 0
         for way, same in groupby(ways):
             end = begin + len(list(same))
-            together = way == _TOGETHER and self._gather_run(records, begin, end)
-            if way != _DROPPED and not together and self._gather_each(records, begin, end):
+            own, failed = numbers[begin:end], partial(self._note_row, records, begin)
+            inputs: Inputs
+            if way == _TOGETHER and records.block is not None:
+                inputs = BlockInputs(self.tp, records.block, self.read_lane)
+            else:
+                own, inputs = Inputs.of(map(records.origin, own))
+            if way != _DROPPED and self._gatherer.gather(made[begin:end], own, inputs, self.outputs, failed):
                 break
             begin = end
         made.clear()
         numbers.clear()
 
-    def _gather_run(self, records: Records, begin: int, end: int) -> bool:
-        """Gather the outputs of a run of ordinary records; False when one of them needs a closer look, and nothing was done."""
-        made, numbers, block = self._collector.made, self._collector.made_of, records.block
-        if block is None:
-            return False
-        try:
-            self._gatherer.gather_run(
-                made[begin:end], numbers[begin:end], self.tp, block, self.read_lane, self.outputs
-            )
-        except PoisonError:
-            return False
-        return True
-
-    def _gather_each(self, records: Records, begin: int, end: int) -> bool:
-        """Gather the outputs of records one by one. Returns whether one has failed, and the others need not be tried."""
-        made, numbers = self._collector.made, self._collector.made_of
-        while begin < end:
-            number, last = numbers[begin], begin + 1
-            while last < end and numbers[last] == number:
-                last += 1
-            try:
-                self._gatherer.gather(made[begin:last], records.origin(number), self.outputs)
-            except RepeatedPosition:
-                raise
-            except Exception as error:  # noqa: BLE001 - what no topic would take is poison like any other
-                if self._note(records, number, error):
-                    return True
-            begin = last
-        return False
+    def _note_row(self, records: Records, begin: int, row: int, error: Exception) -> bool:
+        return self._note(records, self._collector.made_of[begin + row], error)
 
     def read_lane(self, stated: int) -> int:
         """The lane that marks use, for one as an envelope states it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.envelope.template import OutputTemplate, key_field
@@ -26,16 +26,11 @@ _SHOWN = 60
 """Bytes of a key in errors."""
 
 
-class Writing:
+class Writing(NamedTuple):
     """What one output makes of one lane: its template, and for each of its partitions what it wrote last."""
 
-    __slots__ = ("encode_in", "frame", "previous", "template")
-
-    def __init__(self, template: OutputTemplate) -> None:
-        self.template = template
-        self.frame = template.frame
-        self.encode_in = template.encode_in
-        self.previous: dict[int, bytes] = {}
+    template: OutputTemplate
+    previous: dict[int, bytes]
 
 
 class Target:
@@ -61,7 +56,7 @@ class Target:
         self.needs_key = info is not None and info.compacted
         # What a stage publishes comes from many inputs, and whose headers should it have?
         self.headers = node.headers and shard is None
-        self.one_by_one = node.carrier != "value" or node.process_id is not None
+        self.plain = node.carrier != "value" or node.process_id is not None  # a value is one payload
         self.keys: dict[bytes, tuple[int, bytes]] = {}
         self._shard = shard
         self._watermark_ms = watermark_ms
@@ -133,7 +128,7 @@ class Target:
             shard=self._shard,
             watermark_ms=self._watermark_ms,
         )
-        made = self.lanes[lane] = Writing(template)
+        made = self.lanes[lane] = Writing(template, {})
         return made
 
     def check(self, origin: Origin, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> None:

@@ -7,7 +7,7 @@ through a shuffle, and after waiting for another partition. A naive reader takes
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -20,8 +20,7 @@ from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
-from sqe_chain.task.collector import Made
-from sqe_chain.task.outputs import Gatherer
+from sqe_chain.task.inputs import Inputs
 from sqe_chain.testing import Rehearsal
 
 HOUR_MS = 3_600_000
@@ -233,6 +232,12 @@ def test_neither_do_those_of_a_topic_that_is_created_again_while_they_wait(kind:
     assert lost in [event["text"] for event in service.events("notice")]
 
 
+def each_apart(origins: Iterable[Origin]) -> tuple[Sequence[int], Inputs]:
+    """As if each payload were of another input."""
+    found = list(origins)
+    return range(len(found)), Inputs(found)
+
+
 @pytest.mark.parametrize("poison", ["stop", "skip", "dead_letter"])
 @pytest.mark.parametrize("kind", [join_table, early_results, duplicates], ids=lambda kind: kind.__name__)
 def test_outputs_that_are_gathered_apart_are_not_published(
@@ -241,7 +246,7 @@ def test_outputs_that_are_gathered_apart_are_not_published(
     """Whatever the policy: no input is to blame, and without this one readers would miss a part of it."""
     service = service_of(kind, "waiting", poison)
     feed(service, kind, "waiting")
-    monkeypatch.setattr(Origin, "same_input", lambda *_: False)
+    monkeypatch.setattr(Inputs, "of", each_apart)
     with pytest.raises(RepeatedPosition, match=r"gave more after what it or a later input had given"):
         service.run_until_caught_up()
     assert not service.log.records("out")
@@ -257,14 +262,9 @@ def test_neither_are_those_of_a_service_without_stages(
 ) -> None:
     flow = Flow("lines", poison=poison)
     flow.source("in", dict, raw=True).flat_map(split).to("out", partitions=2)
-    service, gather = Rehearsal(flow), Gatherer.gather
-
-    def in_parts(self: Gatherer, made: list[Made], *others: Any) -> None:
-        for one in [*made]:
-            gather(self, [one], *others)
-
+    service = Rehearsal(flow)
     service.feed("in", {"id": "1"})
-    monkeypatch.setattr(Gatherer, "gather", in_parts)
+    monkeypatch.setattr(Inputs, "of", each_apart)
     with pytest.raises(RepeatedPosition):
         service.run_until_caught_up()
     assert not service.log.records("out")

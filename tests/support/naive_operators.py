@@ -82,10 +82,11 @@ class NaiveCompiler:
         ) -> None:
             for index, value, key, path in zip(inputs, values, keys, paths, strict=True):
                 before = {stage: len(units) for stage, units in collector.units.items()}
+                made = len(collector.made)
                 try:
                     push(value, key, path, origin_of(index))
                 except Exception as error:  # noqa: BLE001 - as the text does it
-                    del collector.made[len(collector.made_of) :]
+                    del collector.made[made:], collector.made_of[made:]
                     for stage, units in collector.units.items():
                         del units[before[stage] :]
                     if failed(index, error):
@@ -103,7 +104,7 @@ class NaiveCompiler:
                             columns.paths.append(way)
                             columns.inputs.append(index)
                     del units[before[stage] :]
-                collector.made_of += [index] * (len(collector.made) - len(collector.made_of))
+                collector.made_of[made:] = [index] * (len(collector.made) - made)
 
         return run
 
@@ -212,7 +213,7 @@ class NaiveCompiler:
         return push
 
     def _output(self, node: OutputNode) -> Push:
-        append = self._collector.made.append
+        made, made_of = self._collector.made, self._collector.made_of
         to_key, with_context = self._key_of(node), node.key_takes_context
         index = node.index
         deleted = deleted_type(self._flow.compile(), node)
@@ -226,14 +227,16 @@ class NaiveCompiler:
                 elif key is not None and key.__class__ is not bytes:
                     key = key_bytes(key)
             if value is None and deleted:
-                append((index, key, deleted, None))
+                made.append((index, key, deleted, None))
+                made_of.append(origin)
                 return
             found = known.get(value.__class__)
             if found is None:
                 codec = encoding_of(self._flow.compile(), node, value, node.encoding)
                 found = known[value.__class__] = codec.type_name, codec.encode
             type_name, encode = found
-            append((index, key, type_name, encode(value)))
+            made.append((index, key, type_name, encode(value)))
+            made_of.append(origin)
 
         return push
 

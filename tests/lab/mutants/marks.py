@@ -232,12 +232,12 @@ MUTANTS: Final = (
     ),
     mutant(
         "a replay that is passed on moves back what was written last",
-        ("Gatherer._encode", replace("own > before", "own != before")),
+        ("outputs:_one_by_one", replace("own > before", "own != before")),
         killed_by="test_run_outputs::test_a_run_gives_the_records_of_its_inputs",
     ),
     mutant(
         "what was written last is forgotten in the order in which it was written",
-        ("_forget", replace("reversed(undo)", "undo")),
+        ("Gatherer._gather", replace("reversed(undo)", "undo")),
         killed_by="test_run_outputs::test_a_run_gives_the_records_of_its_inputs",
         schedules=1500,
     ),
@@ -312,8 +312,8 @@ MUTANTS: Final = (
         (
             "frames",
             replace(
-                "(block.chain_sizes[indexes] << 16) + (block.position_sizes[indexes] << 8)",
-                "block.chain_sizes[indexes] << 16",
+                "(inputs.chain_sizes[indexes] << 16) + (inputs.position_sizes[indexes] << 8)",
+                "inputs.chain_sizes[indexes] << 16",
             ),
         ),
         killed_by="test_run_outputs::test_chains_of_one_size_and_positions_of_several_stand_in_one_run",

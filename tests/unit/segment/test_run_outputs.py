@@ -21,13 +21,14 @@ from sqe_chain.envelope import EnvelopeHead, parse_head, wrap
 from sqe_chain.envelope.block import Block, EnvelopeBlock, RawBlock
 from sqe_chain.envelope.carrier import find_head, in_headers
 from sqe_chain.envelope.template import OutputTemplate
-from sqe_chain.errors import ChainError, PoisonError, RepeatedPosition
+from sqe_chain.errors import PoisonError, RepeatedPosition
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition, new_origin
 from sqe_chain.flow.nodes import Carrier
 from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.task import outputs as outputs_module
 from sqe_chain.task.collector import Made
+from sqe_chain.task.inputs import BlockInputs, Inputs
 from sqe_chain.task.outputs import Gatherer
 
 TYPE = StringValue.DESCRIPTOR.full_name
@@ -179,9 +180,12 @@ def lane_of(stated: int) -> int:
     return read_lane(stated, *TP)
 
 
-def one_by_one(gatherer: Gatherer, made: list[Made], inputs: list[int], block: Block) -> list[Output]:
-    """The records of the naive way."""
+def one_by_one(
+    gatherer: Gatherer, made: list[Made], inputs: list[int], block: Block
+) -> tuple[list[Output], dict[int, str]]:
+    """The records of the naive way, and what is wrong with the inputs that have none."""
     found: list[Output] = []
+    refused: dict[int, str] = {}
     for index in dict.fromkeys(inputs):
         message = block.messages[index]
         epoch = stored_epoch(message.leader_epoch())
@@ -192,8 +196,11 @@ def one_by_one(gatherer: Gatherer, made: list[Made], inputs: list[int], block: B
         lane = lane_of(head.lane if head else 0)
         origin = new_origin((TP, message.offset(), epoch, lane, position, head, message, None, -1))
         own = [one for one, input_ in zip(made, inputs, strict=True) if input_ == index]
-        gatherer.gather(own, origin, found)
-    return found
+        try:
+            gatherer.gather(own, [0] * len(own), Inputs([origin]), found)
+        except PoisonError as error:
+            refused[index] = repr(error)
+    return found, refused
 
 
 def remembered(gatherer: Gatherer) -> Any:
@@ -228,22 +235,19 @@ def test_a_run_gives_the_records_of_its_inputs(kind: str, worthwhile: int, seed:
             block = block_of(random, kind, random.choice([1, 5, 40]), begin)
             made, inputs = made_of(random, list(run._targets), len(block.messages))
             begin += len(block.messages)
-            before, given, told = remembered(run), list(made), [("kept", 0, None, None, None, 0)]
-            found: list[Any] = list(told)
-            expected: Any
-            try:
-                expected = one_by_one(naive, made, inputs, block)
-            except ChainError as error:
-                expected = type(error), str(error)
-            if isinstance(expected, tuple):
-                with pytest.raises(expected[0]) as raised:
-                    run.gather_run(made, inputs, TP, block, lane_of, found)
-                assert str(raised.value) == expected[1]
-                assert (found, made) == (told, given)
-                assert remembered(run) == before
-                return
-            run.gather_run(made, inputs, TP, block, lane_of, found)
-            assert found == told + expected
+            given = list(made)
+            told: list[Any] = [("kept", 0, None, None, None, 0)]
+            expected, refused = one_by_one(naive, made, inputs, block)
+            found, failed = list(told), dict[int, str]()
+
+            def note(
+                row: int, error: Exception, failed: dict[int, str] = failed, inputs: list[int] = inputs
+            ) -> bool:
+                failed[inputs[row]] = repr(error)
+                return False
+
+            assert not run.gather(made, inputs, BlockInputs(TP, block, lane_of), found, note)
+            assert (found, failed) == (told + expected, refused)
             assert made == given
             assert remembered(run) == remembered(naive)
 
@@ -271,8 +275,8 @@ def test_chains_of_one_size_and_positions_of_several_stand_in_one_run() -> None:
     (index,) = run._targets
     made: list[Made] = [(index, b"k", TYPE, b"x")] * 60
     found: list[Output] = []
-    run.gather_run(made, range(60), TP, block, lane_of, found)
-    assert found == one_by_one(naive, made, list(range(60)), block)
+    run.gather(made, range(60), BlockInputs(TP, block, lane_of), found)
+    assert (found, {}) == one_by_one(naive, made, list(range(60)), block)
 
 
 def test_a_run_of_several_types_for_one_key_is_refused_like_its_input() -> None:
@@ -284,7 +288,7 @@ def test_a_run_of_several_types_for_one_key_is_refused_like_its_input() -> None:
     made: list[Made] = [*[(index, b"k", "a.B", b"x")] * 60, (index, b"k", "c.D", b"x")]
     records: list[Output] = []
     with pytest.raises(PoisonError, match=r"two types for key b'k' from in\[3\]@59: a.B and c.D"):
-        gatherer.gather_run(made, [*range(60), 59], TP, block, lane_of, records)
+        gatherer.gather(made, [*range(60), 59], BlockInputs(TP, block, lane_of), records)
     assert not records
     assert remembered(gatherer) == ({}, {})
 
@@ -307,7 +311,7 @@ def test_an_input_that_is_taken_back_leaves_no_position_behind(why: str, carrier
     ) -> None:
         position, message = root_position(0, number), block.messages[number]
         origin = new_origin((TP, number, 0, lane_of(0), position, None, message, None, -1))
-        one.gather(made, origin, into, keep=keep)
+        one.gather(made, [0] * len(made), Inputs([origin]), into, keep=keep)
 
     ordinary: Made = (index, b"k", "a.B", b"x")
     for one, into in ((gatherer, records), (naive, expected)):
@@ -335,7 +339,7 @@ def test_after_a_replay_an_envelope_names_the_highest_position_before_it(carrier
     for offset, number in enumerate((0, 1, 0, 2)):
         message, position = block.messages[number], root_position(0, number)
         origin = new_origin((TP, offset, 0, lane_of(0), position, None, message, None, -1))
-        gatherer.gather([(index, b"k", "a.B", b"x")], origin, records)
+        gatherer.gather([(index, b"k", "a.B", b"x")], [0], Inputs([origin]), records)
     positions = [root_position(0, number) + bytes(4) for number in (0, 1)]
     heads = [find_head(value, headers) for _, _, _, value, headers, _ in records]
     assert [head.previous for head in heads] == [b"", positions[0], positions[1], positions[1]]
@@ -362,7 +366,7 @@ def test_what_an_input_gives_is_gathered_once(before: str, again: str, kind: str
         found: list[Output] = []
         made: list[Made] = [(index, key, "a.B", b"x")]
         if way == "together":
-            gatherer.gather_run(made, [number], TP, block, lane_of, found)
+            gatherer.gather(made, [number], BlockInputs(TP, block, lane_of), found)
         else:
             one_by_one(gatherer, made, [number], block)
         return found

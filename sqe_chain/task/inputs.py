@@ -1,0 +1,157 @@
+"""The inputs of what is gathered together: any, by their origins, or a block's, by its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from sqe_chain.chain import stored_epoch
+from sqe_chain.flow.context import Origin, TopicIdPartition, new_origin
+from sqe_chain.ports import Headers
+
+if TYPE_CHECKING:
+    from sqe_chain.envelope.block import Block
+    from sqe_chain.envelope.run_template import Listed
+
+Lane = tuple[int, int]
+"""A lane as marks use it, and as envelopes state it."""
+Encoded = tuple[int, int, int, bytes, bytes]
+"""Offset, stored epoch, event time, chain and position of an input."""
+T = TypeVar("T")
+
+
+class Inputs:
+    """Inputs by their numbers.
+
+    Args:
+        origins: each of them.
+
+    Attributes:
+        rise: their offsets do.
+    """
+
+    rise: ClassVar[bool] = False
+
+    def __init__(self, origins: Sequence[Origin]) -> None:
+        self._origins = origins
+
+    @classmethod
+    def of(cls, origins: Iterable[Origin]) -> tuple[list[int], Inputs]:
+        """The number of the input of each payload, and the inputs.
+
+        Args:
+            origins: of the payloads; those of one input follow each other.
+        """
+        found: list[Origin] = []
+        numbers: list[int] = []
+        last: Origin | None = None
+        for origin in origins:
+            if origin is not last and not origin.same_input(last):
+                found.append(origin)
+            last = origin
+            numbers.append(len(found) - 1)
+        return numbers, cls(found)
+
+    @cached_property
+    def _facts(self) -> list[tuple[TopicIdPartition, Lane, Encoded]]:
+        """Of each its place, lane, and what its envelopes say of it."""
+        found: list[tuple[TopicIdPartition, Lane, Encoded]] = []
+        for origin in self._origins:
+            tp, offset, epoch, lane, position, head, _, _, _ = origin
+            if head is not None:
+                stated, chain, time_ms = head.lane, head.chain, head.timestamp_ms
+            else:
+                stated, chain, time_ms = origin.stated_lane, origin.chain_bytes, origin.timestamp_ms
+            found.append((tp, (lane, stated), (offset, epoch, time_ms, chain, position)))
+        return found
+
+    def origin(self, number: int) -> Origin:
+        """One of them."""
+        return self._origins[number]
+
+    def offset(self, number: int) -> int:
+        """The offset of one of them."""
+        return self.origin(number).offset
+
+    @property
+    def headers(self) -> Sequence[Headers | None] | None:
+        """The headers of their records; None when none has any."""
+        return [origin.headers for origin in self._origins]
+
+    def partitions(self, numbers: Sequence[int]) -> Sequence[TopicIdPartition]:
+        """Where some of them were read; one place: all of them were read there."""
+        found = [self._facts[number][0] for number in numbers]
+        return found[:1] if found.count(found[0]) == len(found) else found
+
+    def at(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Some of them, as the following methods take them."""
+        return numbers
+
+    def lanes(self, at: Sequence[int]) -> tuple[list[Lane], list[int]]:
+        """The lanes of some of them, and for each of them the index of its lane."""
+        return _numbered([self._facts[number][1] for number in at])
+
+    def times_ms(self, at: Sequence[int]) -> list[int]:
+        """The event times of some of them."""
+        return [self._facts[number][2][2] for number in at]
+
+    @cached_property
+    def columns(self) -> Block | Listed:
+        """All of them side by side; needs numpy."""
+        from sqe_chain.envelope.run_template import Listed  # noqa: PLC0415 - needs numpy
+
+        return Listed([encoded for _, _, encoded in self._facts])
+
+
+class BlockInputs(Inputs):
+    """The ordinary records of a block, which have their own times.
+
+    Args:
+        tp: topic, topic id and partition.
+        block: the records.
+        lane_of: lane as envelopes state it -> the lane that marks use.
+    """
+
+    rise = True
+
+    def __init__(self, tp: TopicIdPartition, block: Block, lane_of: Callable[[int], int]) -> None:
+        self._tp, self._block, self._lane_of = tp, block, lane_of
+
+    def origin(self, number: int) -> Origin:
+        block, head = self._block, self._block.head(number)
+        message, lane = block.messages[number], self._lane_of(head.lane if head is not None else 0)
+        epoch, position = stored_epoch(message.leader_epoch()), block.position(number)
+        return new_origin((self._tp, message.offset(), epoch, lane, position, head, message, None, -1))
+
+    def offset(self, number: int) -> int:
+        return self._block.messages[number].offset()
+
+    @property
+    def headers(self) -> Sequence[Headers | None] | None:
+        return self._block.headers
+
+    def partitions(self, numbers: Sequence[int]) -> Sequence[TopicIdPartition]:
+        del numbers
+        return [self._tp]
+
+    def at(self, numbers: Sequence[int]) -> Any:  # noqa: ANN401 - of numpy
+        return self._block.indexes(numbers)
+
+    def lanes(self, at: Any) -> tuple[list[Lane], list[int]]:  # noqa: ANN401 - of numpy
+        stated, found = _numbered(self._block.lanes[at].tolist())
+        return [(self._lane_of(lane), lane) for lane in stated], found
+
+    def times_ms(self, at: Any) -> list[int]:  # noqa: ANN401 - of numpy
+        found: list[int] = self._block.times_ms[at].tolist()
+        return found
+
+    @property
+    def columns(self) -> Block:
+        return self._block
+
+
+def _numbered(each: list[T]) -> tuple[list[T], list[int]]:
+    """The values, each once, and for each place the index of its value."""
+    known = {value: index for index, value in enumerate(dict.fromkeys(each))}
+    return list(known), [known[value] for value in each] if len(known) > 1 else [0] * len(each)
