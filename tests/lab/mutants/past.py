@@ -81,7 +81,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a record without a key goes to a compacted topic: refused after the seal",
-        ("Gatherer._encode", replace("target.needs_key", "False")),
+        ("Gatherer._of_one", replace("target.needs_key", "False")),
         killed_by="test_outputs_refused::test_an_output_without_a_key_for_a_compacted_topic_is_poison",
         schedules=500,
     ),
