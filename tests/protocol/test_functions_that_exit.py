@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,6 +127,15 @@ def test_it_ends_with_an_error_that_names_the_function(
     assert all(commit.offset == 0 for commit in found.commits().values())
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """As in a terminal: what a shell starts in the background ignores this signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_stays_what_it_is() -> None:
     def pressed(_: bytes) -> Any:
         signal.raise_signal(signal.SIGINT)

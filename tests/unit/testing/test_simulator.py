@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.context import Origin
 from sqe_chain.protocol import applying
 from sqe_chain.protocol.applying import Applier
+from sqe_chain.task.inputs import Inputs
 from sqe_chain.task.target import Target
 from tests.lab.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
 from tests.lab.simulator.__main__ import main
@@ -234,7 +235,11 @@ def commit_before_persist(patch: Patch) -> None:
 
 
 def each_unit_is_taken_for_an_input_of_its_own(patch: Patch) -> None:
-    patch.setattr(Origin, "same_input", lambda *_: False)
+    def of(cls: type[Inputs], origins: Iterable[Origin]) -> tuple[list[int], Inputs]:
+        found = list(origins)
+        return list(range(len(found))), cls(found)
+
+    patch.setattr(Inputs, "of", classmethod(of))
     patch.setattr(Target, "told_before", lambda *_: -1)
 
 
@@ -367,7 +372,7 @@ def test_the_reference_knows_that_an_input_left_out_failed_in_its_turn() -> None
 
 def test_a_run_that_was_superseded_is_started_again_before_it_must_notice_anything() -> None:
     """It lived on while the flow was rebuilt, and learns of that with the next input."""
-    meanwhile = ["rebuild", False, [["meanwhile", 4, "after", False, [["run", "totals", 1, []]]]]]
+    meanwhile = ["rebuild", False, [["meanwhile", 2, "before", False, [["run", "totals", 1, []]]]]]
     fed: list[list[Any]] = [["feed", "origin", [[0, "5 a a - g5 3"]]], ["run", "hop1", 1, []]]
     world = World(hops=1, partitions=1, state_partitions=1, block=1)
     fired = replay(world, [meanwhile, *fed, ["change mind", "more"]]).fired
