@@ -101,6 +101,11 @@ class Block(ABC):
             return np.full(len(found), stored_epoch(found[0]), np.int64)
         return np.fromiter(map(stored_epoch, found), np.int64, len(found))
 
+    @cached_property
+    def rise(self) -> bool:
+        """Whether their offsets do, as those of a log do."""
+        return bool((self.offsets[1:] > self.offsets[:-1]).all())
+
     @staticmethod
     def indexes(numbers: Sequence[int]) -> Ints:
         """Numbers of records, as an array."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqe_chain.chain import stored_epoch
 from sqe_chain.flow.context import Origin, TopicIdPartition, new_origin
@@ -26,12 +26,7 @@ class Inputs:
 
     Args:
         origins: each of them.
-
-    Attributes:
-        rise: their offsets do.
     """
-
-    rise: ClassVar[bool] = False
 
     def __init__(self, origins: Sequence[Origin]) -> None:
         self._origins = origins
@@ -53,6 +48,12 @@ class Inputs:
             numbers.append(len(found) - 1)
         return numbers, cls(found)
 
+    @classmethod
+    def numbered(cls, numbers: Sequence[int], origin_of: Callable[[int], Origin]) -> tuple[list[int], Inputs]:
+        """The same of payloads whose inputs have numbers already."""
+        found, at = _numbered([*numbers])
+        return at, cls([origin_of(number) for number in found])
+
     @cached_property
     def _facts(self) -> list[tuple[TopicIdPartition, Lane, Encoded]]:
         """Of each its place, lane, and what its envelopes say of it."""
@@ -69,6 +70,11 @@ class Inputs:
     def origin(self, number: int) -> Origin:
         """One of them."""
         return self._origins[number]
+
+    @property
+    def rise(self) -> bool:
+        """Whether their offsets are known to rise."""
+        return False
 
     def offset(self, number: int) -> int:
         """The offset of one of them."""
@@ -113,8 +119,6 @@ class BlockInputs(Inputs):
         lane_of: lane as envelopes state it -> the lane that marks use.
     """
 
-    rise = True
-
     def __init__(self, tp: TopicIdPartition, block: Block, lane_of: Callable[[int], int]) -> None:
         self._tp, self._block, self._lane_of = tp, block, lane_of
 
@@ -123,6 +127,10 @@ class BlockInputs(Inputs):
         message, lane = block.messages[number], self._lane_of(head.lane if head is not None else 0)
         epoch, position = stored_epoch(message.leader_epoch()), block.position(number)
         return new_origin((self._tp, message.offset(), epoch, lane, position, head, message, None, -1))
+
+    @property
+    def rise(self) -> bool:
+        return self._block.rise
 
     def offset(self, number: int) -> int:
         return self._block.messages[number].offset()

@@ -392,7 +392,7 @@ class SourcePartition:
             if way == _TOGETHER and records.block is not None:
                 inputs = BlockInputs(self.tp, records.block, self.read_lane)
             else:
-                own, inputs = Inputs.of(map(records.origin, own))
+                own, inputs = Inputs.numbered(own, records.origin)
             if way != _DROPPED and self._gatherer.gather(made[begin:end], own, inputs, self.outputs, failed):
                 break
             begin = end

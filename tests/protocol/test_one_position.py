@@ -264,7 +264,7 @@ def test_neither_are_those_of_a_service_without_stages(
     flow.source("in", dict, raw=True).flat_map(split).to("out", partitions=2)
     service = Rehearsal(flow)
     service.feed("in", {"id": "1"})
-    monkeypatch.setattr(Inputs, "of", each_apart)
+    monkeypatch.setattr(Inputs, "numbered", lambda numbers, origin_of: each_apart(map(origin_of, numbers)))
     with pytest.raises(RepeatedPosition):
         service.run_until_caught_up()
     assert not service.log.records("out")
