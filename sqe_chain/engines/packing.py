@@ -1,4 +1,4 @@
-"""A flow as bytes, for the processes that run its tasks.
+"""A flow as bytes, and what it is run with, for the processes that run its tasks.
 
 Functions of importable modules are pickled by name; lambdas, and whatever is defined in a notebook or in `__main__`,
 by value.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -24,6 +24,8 @@ from sqe_chain.codecs.registry import classes_of_script, make_known
 from sqe_chain.codecs.window import Window, reduced
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.ports import Log, StateStore
 
 _unpacked: dict[str, CompiledFlow] = {}
 
@@ -77,6 +79,41 @@ class PackedFlow:
             _unpacked.clear()  # keep only the newest
             _unpacked[self.digest] = flow
         return flow
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a process needs to run tasks of a flow.
+
+    Attributes:
+        packed: the flow.
+        log: where to read and publish.
+        stores: store name -> store, for the flow's stages.
+    """
+
+    packed: PackedFlow
+    log: Log
+    stores: Mapping[str, StateStore]
+
+    @classmethod
+    def of(cls, flow: CompiledFlow, log: Log, stores: Mapping[str, StateStore]) -> Setup:
+        """Pack a flow, and leave out the stores that it does not use.
+
+        Raises:
+            ConfigurationError: the flow cannot be sent.
+        """
+        names = {stage.store or "" for stage in flow.stages}
+        used = {name: store for name, store in stores.items() if name in names}
+        return cls(PackedFlow.of(flow), log, used)
+
+    @property
+    def flow(self) -> CompiledFlow:
+        """The flow; unpacked once per process."""
+        return self.packed.unpack()
+
+    def store(self, stage: StageNode) -> StateStore:
+        """The store of a stage."""
+        return self.stores[stage.store or ""]
 
 
 class _FlowPickler(cloudpickle.CloudPickler):  # type: ignore[misc] # published without types

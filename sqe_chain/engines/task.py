@@ -14,7 +14,7 @@ from sqe_chain.engines.ahead import ahead
 from sqe_chain.errors import ChainError, ErrorRecord, Unavailable, from_record, text_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Header, Log, Output, Sink, StateStore
+from sqe_chain.ports import Header, Log, Message, Output, Range, Sink, StateStore
 from sqe_chain.protocol.same_inputs import check_read_id
 from sqe_chain.task.flushing import flush
 from sqe_chain.task.poison import own_frame
@@ -112,16 +112,23 @@ def publish(log: Log, outputs: Iterable[Sequence[Output]]) -> None:
         writer.close()
 
 
+def blocks_of(
+    flow: CompiledFlow,
+    job: Job,
+    portions: Iterable[Portion],
+    read: Callable[[Range], Iterable[Sequence[Message]]],
+    stores: Stores,
+) -> Iterator[Block]:
+    """Run a task of level 0, and of level 1 if in place; arguments as `task.serial.run_serially`."""
+    reading = Reading(flow, job, stores)
+    for portion in portions:
+        yield from reading.read(portion, read(portion.read))
+    yield from reading.finish()
+
+
 def republish(flow: CompiledFlow, job: Job, portions: Sequence[Portion], log: Log, stores: Stores) -> Report:
     """Read, transform and publish at once; returns when everything is acknowledged."""
-    read, reading = ahead(log, portions), Reading(flow, job, stores)
-
-    def blocks() -> Iterator[Block]:
-        for portion in portions:
-            yield from reading.read(portion, read(portion.read))
-        yield from reading.finish()
-
-    return publish_blocks(log, portions, blocks())
+    return publish_blocks(log, portions, blocks_of(flow, job, portions, ahead(log, portions), stores))
 
 
 def publish_blocks(log: Log, portions: Sequence[Portion], blocks: Iterable[Block]) -> Report:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -278,16 +279,9 @@ class Rehearsal(Arming):
             ChainError: the service stopped for an error that a restart does not fix.
         """
         for _ in range(most_batches):
-            try:
+            with self._supervised():
                 if not self.batch() and not self.batch(at_end=True):
                     return
-            except Crash:
-                self.crashes += 1
-                self.service = None
-            except (Superseded, Unavailable):
-                self.ended += 1
-                self.service = None
-                self.clock.waits = 0
         raise ConfigurationError(f"flow {self.flow.name!r} has not caught up after {most_batches} batches")
 
     def close_windows(self) -> None:
@@ -314,19 +308,24 @@ class Rehearsal(Arming):
         """Run until caught up, then do what comes at the end of finite inputs, under a supervisor."""
         while True:  # bounded by the faults that were injected
             self.run_until_caught_up()
-            try:
+            with self._supervised():
                 service = self.service or self.start()
                 if isinstance(service, Aggregation):
                     last(service)
-            except Crash:
-                self.crashes += 1
-                self.service = None
-            except (Superseded, Unavailable):
-                self.ended += 1
-                self.service = None
-                self.clock.waits = 0
-            else:
                 return
+
+    @contextmanager
+    def _supervised(self) -> Iterator[None]:
+        """Do without the run that ends in this context where a supervisor starts another one."""
+        try:
+            yield
+        except Crash:
+            self.crashes += 1
+            self.service = None
+        except (Superseded, Unavailable):
+            self.ended += 1
+            self.service = None
+            self.clock.waits = 0
 
     def run_until_crash(self, most_batches: int = 1_000) -> None:
         """Run batches until the next crash, or until there is no new input; a crashed run is not restarted."""

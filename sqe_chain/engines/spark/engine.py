@@ -15,7 +15,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from sqe_chain.engines.packing import PackedFlow
+from sqe_chain.engines.packing import Setup
 from sqe_chain.engines.spark import tasks
 from sqe_chain.engines.spark.rows import FAILURE, ORDER, OUTPUTS, RESULT, SCHEMA, STATES, UNITS, Result
 from sqe_chain.engines.spark.session import gist, is_gone, own_session
@@ -25,7 +25,6 @@ from sqe_chain.engines.task import Applied, apply_all, publish, raise_first, rec
 from sqe_chain.engines.warming import connect
 from sqe_chain.errors import ChainError, ConfigurationError, EngineLost
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, StateStore
 from sqe_chain.task.results import Job, Portion, Report, spread
 from sqe_chain.task.states import Claim, Transition
@@ -92,9 +91,7 @@ class SparkEngine:
     ) -> None:
         self._flow = flow
         self._log = log
-        names = {stage.store or "" for stage in flow.stages}
-        self._stores = {name: store for name, store in stores.items() if name in names}
-        self._packed = PackedFlow.of(flow)
+        self._setup = Setup.of(flow, log, stores)
         with _spark_errors():
             self._session = own_session(session)
             if shipped:
@@ -109,7 +106,7 @@ class SparkEngine:
 
     def warm_up(self) -> None:
         """See `Engine.warm_up`: as many workers as run at the same time, and the plans of small and of large batches."""
-        connect(self._flow, self._log, lambda stage: self._stores[stage.store or ""])
+        connect(self._flow, self._log, self._setup.store)
         work = self._work(_NO_JOB)
         with _spark_errors():
             tasks_at_once = min(self._session.sparkContext.defaultParallelism, _WARM_TASKS)
@@ -167,10 +164,7 @@ class SparkEngine:
                 cached = _tagged(self._frames[at], STATES, FAILURE)
                 rows += sum(result.rows for result in _collect(cached.mapInArrow(task, SCHEMA)))
         states = [one for result in self._results for one in result.states if one.level == level]
-        return rows + apply_all(self._flow, job, self._store, states, applied)
-
-    def _store(self, stage: StageNode) -> StateStore:
-        return self._stores[stage.store or ""]
+        return rows + apply_all(self._flow, job, self._setup.store, states, applied)
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Read, transform and publish in one job that keeps nothing."""
@@ -244,9 +238,9 @@ class SparkEngine:
         return _collect(_tagged(frame, RESULT).select("blob"))
 
     def _work(self, job: Job) -> Work:
-        return Work(
-            self._packed, self._log, self._stores, job, self._flow.state_partitions, self._tuning.inline_bytes
-        )
+        own = self._setup
+        parts, inline = self._flow.state_partitions, self._tuning.inline_bytes
+        return Work(own.packed, own.log, own.stores, job, parts, inline)
 
     def _reading(self, task: Task, assignments: Sequence[Sequence[Portion]]) -> DataFrame:
         """A frame with one Spark task for each list of portions; a task gets its list as its only row."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import marshal
 import pickle
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -17,15 +17,11 @@ from pyspark import TaskContext
 
 from sqe_chain.engines import task
 from sqe_chain.engines.ahead import ahead
-from sqe_chain.engines.packing import PackedFlow
+from sqe_chain.engines.packing import Setup
 from sqe_chain.engines.spark.rows import Packer, Result, blobs_of, results_on, size_of, units_of
 from sqe_chain.engines.warming import warm_up
 from sqe_chain.errors import ChainError
-from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Log, StateStore
 from sqe_chain.task.level import run_level
-from sqe_chain.task.reading import Reading
 from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, States
 from sqe_chain.task.serial import run_serially
 
@@ -34,33 +30,18 @@ _settled: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Work(Setup):
     """The arguments of all tasks of an attempt at a batch.
 
     Attributes:
-        packed: the flow.
-        log: where to read and publish.
-        stores: store name -> store, for the flow's stages.
         job: the attempt.
         parts: number of state partitions.
         inline: at most this many bytes of a task's outputs, or of its states, go with its result.
     """
 
-    packed: PackedFlow
-    log: Log
-    stores: Mapping[str, StateStore]
     job: Job
     parts: int
     inline: int
-
-    @property
-    def flow(self) -> CompiledFlow:
-        """The flow; unpacked once per process."""
-        return self.packed.unpack()
-
-    def store(self, stage: StageNode) -> StateStore:
-        """The store of a stage."""
-        return self.stores[stage.store or ""]
 
 
 def portions_of(batches: Batches) -> Sequence[Portion]:
@@ -75,10 +56,7 @@ def read(work: Work, batches: Batches) -> Batches:
     results: list[bytes] = []
 
     def blocks() -> Iterator[Block]:
-        reading = Reading(work.flow, work.job, work.store)
-        for portion in portions_of(batches):
-            yield from reading.read(portion, work.log.read(portion.read))
-        yield from reading.finish()
+        return task.blocks_of(work.flow, work.job, portions_of(batches), work.log.read, work.store)
 
     return _pack(blocks, work, 0, results)
 

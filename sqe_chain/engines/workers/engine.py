@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
 
-from sqe_chain.engines.packing import PackedFlow
+from sqe_chain.engines.packing import Setup
 from sqe_chain.engines.task import Applied
-from sqe_chain.engines.workers.tasks import Done, Parcel, Setup, Tasks
+from sqe_chain.engines.workers.tasks import Done, Parcel, Tasks
 from sqe_chain.engines.workers.team import Team
 from sqe_chain.errors import EngineLost
 from sqe_chain.flow.compiled import CompiledFlow
@@ -37,11 +37,9 @@ class WorkersEngine:
     """
 
     def __init__(self, flow: CompiledFlow, log: Log, stores: Mapping[str, StateStore], team: Team) -> None:
-        names = {stage.store or "" for stage in flow.stages}
-        used = {name: store for name, store in stores.items() if name in names}
         self._flow = flow
         self._team = team
-        self._set_up = partial(Tasks.set_up, setup=Setup(PackedFlow.of(flow), log, used))
+        self._set_up = partial(Tasks.set_up, setup=Setup.of(flow, log, stores))
         self._owners: dict[Hashable, int] = {}
         self._batch: tuple[Job, Sequence[Portion], Report] | None = None
         self._generation = 0

@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from sqe_chain.engines import task
 from sqe_chain.engines.ahead import ahead
-from sqe_chain.engines.packing import PackedFlow
+from sqe_chain.engines.packing import Setup
 from sqe_chain.engines.units import Key, Packed, UnitPacker, merged
 from sqe_chain.engines.warming import open_connections, run_made_up_records
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Log, Output, StateStore
+from sqe_chain.ports import Output
 from sqe_chain.task.level import run_level
-from sqe_chain.task.reading import Reading
 from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, States, Units
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What a worker needs for all batches of a flow.
-
-    Attributes:
-        packed: the flow.
-        log: where to read and publish.
-        stores: store name -> store, for the flow's stages.
-    """
-
-    packed: PackedFlow
-    log: Log
-    stores: Mapping[str, StateStore]
-
-    def store(self, stage: StageNode) -> StateStore:
-        """The store of a stage."""
-        return self.stores[stage.store or ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +128,7 @@ class Tasks:
 
         def blocks() -> Iterator[Block]:
             for portions in assigned:
-                reading = Reading(self._flow, job, self._setup.store)
-                for portion in portions:
-                    yield from reading.read(portion, read(portion.read))
-                yield from reading.finish()
+                yield from task.blocks_of(self._flow, job, portions, read, self._setup.store)
 
         return self._keep(blocks())
 
