@@ -229,6 +229,7 @@ def test_a_run_gives_the_records_of_its_inputs(kind: str, worthwhile: int, seed:
     random = Random(seed)
     run, naive = gatherer_of(seed), gatherer_of(seed)
     begin = random.choice([0, 1 << 40])
+    furthest: dict[Any, bytes] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outputs_module, "WORTHWHILE", worthwhile)
         for _ in range(3):
@@ -250,6 +251,9 @@ def test_a_run_gives_the_records_of_its_inputs(kind: str, worthwhile: int, seed:
             assert (found, failed) == (told + expected, refused)
             assert made == given
             assert remembered(run) == remembered(naive)
+            positions, _ = remembered(run)
+            assert all(position >= furthest.get(place, b"") for place, position in positions.items())
+            furthest |= positions
 
 
 def test_chains_of_one_size_and_positions_of_several_stand_in_one_run() -> None:
