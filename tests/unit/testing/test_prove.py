@@ -24,13 +24,12 @@ import pytest
 from sqe_chain import Flow
 from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact, PoisonError
 from sqe_chain.flow import Context
-from sqe_chain.flow.context import Origin
 from sqe_chain.stages import Record, RecordFunctions, RecordKind, StageTraits, Table, Verdict
-from sqe_chain.task.target import Target
 from sqe_chain.testing import Feed, Finding, Schedule, prove, prove_schedule
 from sqe_chain.testing.proving.drawing import drawn as drawn_from
 from sqe_chain.testing.proving.drawing import single_faults
 from sqe_chain.testing.proving.schedule import Point
+from tests.support.broken_outputs import each_unit_is_taken_for_an_input_of_its_own
 
 Event = dict[str, Any]
 
@@ -416,8 +415,7 @@ def test_outputs_of_one_input_at_one_position_are_noticed(monkeypatch: pytest.Mo
     lines.join_table("named", table, lambda event, _: event, how="left").to("out", partitions=1)
     inputs = {"in": EVENTS, "names": EVENTS[:1]}
     prove(flow, inputs, seconds=600, schedules=1, other_processes=False)
-    monkeypatch.setattr(Origin, "same_input", lambda *_: False)
-    monkeypatch.setattr(Target, "told_before", lambda *_: -1)
+    each_unit_is_taken_for_an_input_of_its_own(monkeypatch)
     with pytest.raises(NotExact, match=r"redo: a lane and position names one content.*twice in a batch"):
         prove(flow, inputs, seconds=600, schedules=1, other_processes=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,17 +12,15 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.engines.task import publish
 from sqe_chain.envelope.marks import PartitionMarks
-from sqe_chain.flow.context import Origin
 from sqe_chain.protocol import applying
 from sqe_chain.protocol.applying import Applier
-from sqe_chain.task.inputs import Inputs
-from sqe_chain.task.target import Target
 from tests.lab.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
 from tests.lab.simulator.__main__ import main
 from tests.lab.simulator.campaign import Campaign
 from tests.lab.simulator.schedule import as_test, count_faults
 from tests.lab.simulator.shrink import shrink_schedule, violation_of
 from tests.lab.simulator.world import StageName
+from tests.support.broken_outputs import each_unit_is_taken_for_an_input_of_its_own
 
 Patch = pytest.MonkeyPatch
 
@@ -232,15 +230,6 @@ def commit_before_persist(patch: Patch) -> None:
         finish(self, plan, *args, **options)
 
     patch.setattr(Applier, "finish", early)
-
-
-def each_unit_is_taken_for_an_input_of_its_own(patch: Patch) -> None:
-    def of(cls: type[Inputs], origins: Iterable[Origin]) -> tuple[list[int], Inputs]:
-        found = list(origins)
-        return list(range(len(found))), cls(found)
-
-    patch.setattr(Inputs, "of", classmethod(of))
-    patch.setattr(Target, "told_before", lambda *_: -1)
 
 
 MUTANTS = [
