@@ -59,7 +59,7 @@ def readers(kafka: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_readers_that_are_killed_and_change_their_sets_end_exact(readers: Readers) -> None:
     readers.feed()
-    small = ("--max-records", "16", "--interval", "20ms")
+    small = ("--max-records", "8", "--interval", "20ms")
     other = readers.start("readings", "--partitions", "2-", *small)
     for at in ("sealed", "sealed,sealed,persisted", "sealed,flushed"):
         readers.run_until_killed("readings", "--partitions", "0-1", *small, at=at)

@@ -169,7 +169,7 @@ def test_every_wrong_key_is_found(url: str, truth: Expected, capsys: pytest.Capt
 
 
 def test_an_empty_store_lacks_everything(url: str, truth: Expected) -> None:
-    open_store(url).check()
+    write(open_store(url), {"other": {b"key": b"state"}}, flow=f"other-{uuid.uuid4().hex[:8]}")
 
     robots, lines = audit.audit({"": url}, truth)
 

@@ -30,7 +30,7 @@ def _cassandra(run: ExitStack) -> str:
     from sqe_chain.adapters.cassandra import CassandraStore  # noqa: PLC0415 - unit tests load no driver
     from sqe_chain.adapters.cassandra.client import CassandraClient  # noqa: PLC0415
 
-    server = run.enter_context(CassandraServer())
+    server = run.enter_context(CassandraServer(heap_mb=768))  # for the tables of all tests of a run
     store = open_store(server.url)
     assert isinstance(store, CassandraStore)
     store.make_schema({"": 1})
