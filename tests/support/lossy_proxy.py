@@ -28,6 +28,7 @@ class LossyProxy:
         self._listener = socket.create_server((HOST, 0))
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
         self.requests_to_drop = 0
         self.responses_to_drop = 0
 
@@ -37,22 +38,26 @@ class LossyProxy:
         return int(self._listener.getsockname()[1])
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for end in (self._listener, *self._open):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
+        _close(self._listener)
+        self._accepting.join()  # so that no connection comes after those that are closed here
+        for end in self._open:
+            _close(end)
 
     def _accept(self) -> None:
         while True:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection((HOST, self._server))
             except OSError:
                 return
+            try:
+                server = socket.create_connection((HOST, self._server))
+            except OSError:
+                client.close()
+                continue
             self._open += [client, server]
             for source, target, what in (
                 (client, server, "requests_to_drop"),
@@ -73,3 +78,9 @@ class LossyProxy:
             left = int(getattr(self, what))
             setattr(self, what, max(0, left - 1))
             return left > 0
+
+
+def _close(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
