@@ -146,7 +146,7 @@ def test_a_silent_server_is_noticed_in_bounded_time(mortal: CassandraServer) -> 
         started = time.monotonic()
         with pytest.raises(Unavailable):
             store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])
-        assert time.monotonic() - started < PATIENCE_S / 10
+        assert time.monotonic() - started < PATIENCE_S / 3
     finally:
         mortal.resume()
     assert retry_until_available(lambda: store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])) == NEXT
@@ -178,7 +178,7 @@ def test_a_server_that_is_away_is_noticed_at_once() -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
         open_store(f"cassandra://127.0.0.1:{own_port()}/sqe_chain?{PATIENT}").check()
-    assert time.monotonic() - started < PATIENCE_S / 10
+    assert time.monotonic() - started < PATIENCE_S / 3
     with pytest.raises(Unavailable, match="no-such-host"):
         open_store("cassandra://no-such-host.invalid/sqe_chain").check()
 

@@ -195,7 +195,7 @@ def test_a_range_may_end_with_offsets_nobody_can_see(kafka: str, log: KafkaLog) 
     begun = time.monotonic()
     for _ in range(20):
         assert read(log, wanted(log, topic, 0, 2, leader_epoch=1)) == [(0, 0)]
-    assert time.monotonic() - begun < PATIENCE_S / 10  # else each waits for `timeout_s`
+    assert time.monotonic() - begun < PATIENCE_S / 3  # else each waits for `timeout_s`
 
 
 def test_a_compacted_log_is_read_to_its_end(kafka: str, log: KafkaLog) -> None:
@@ -349,7 +349,7 @@ def test_a_reader_of_a_paused_broker_is_unavailable_within_its_time(
     try:
         with pytest.raises(Unavailable, match="no records since offset 0"):
             read(own_log, read_range)
-        assert time.monotonic() - begun < PATIENCE_S / 10
+        assert time.monotonic() - begun < PATIENCE_S / 3
     finally:
         own.resume()
     assert len(read(own_log, read_range)) == 5
@@ -473,7 +473,7 @@ def test_a_login_with_scram(own: KafkaServer) -> None:
         with pytest.raises(ConfigurationError, match=r"Logging in.*invalid credentials") as caught:
             ask()
         assert "hush" not in str(caught.value)
-    assert time.monotonic() - begun < PATIENCE_S / 10  # else each waits for `timeout_s`
+    assert time.monotonic() - begun < PATIENCE_S / 3  # else each waits for `timeout_s`
     wrong.close()
 
 

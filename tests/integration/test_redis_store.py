@@ -246,7 +246,7 @@ def test_a_server_that_is_away_is_noticed_at_once() -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
         open_store(f"redis://127.0.0.1:{own_port()}/0?{PATIENT}").check()
-    assert time.monotonic() - started < PATIENCE_S / 10
+    assert time.monotonic() - started < PATIENCE_S / 3
 
 
 def test_a_server_that_says_nothing_is_noticed_in_bounded_time_and_a_late_effect_is_found() -> None:
@@ -259,7 +259,7 @@ def test_a_server_that_says_nothing_is_noticed_in_bounded_time_and_a_late_effect
             started = time.monotonic()
             with pytest.raises(Unavailable):
                 store.write("silent", "s", 0, BORN, after, [(b"k", b"1")])
-            assert time.monotonic() - started < PATIENCE_S / 10
+            assert time.monotonic() - started < PATIENCE_S / 3
         finally:
             server.resume()
         # The step lay in the server's socket and was done after all; sent again, it finds itself done.
