@@ -47,7 +47,7 @@ test-all: stages  ## before a release: all cases, faults in docker compose, more
 stages: setup
 	@$(MAKE) --no-print-directory --jobs=3 SUITE=$(SUITE) SCHEDULES=$(SCHEDULES) programs stages-without-servers
 	@$(MAKE) --no-print-directory --jobs=3 SUITE=$(SUITE) $(if $(filter everything,$(SUITE)),images) test-servers
-	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) --suite $(SUITE) -m alone
+	@$(if $(filter everything,$(SUITE)),$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) --suite $(SUITE) -m alone)
 
 # Downloads mostly wait for the network: meanwhile, tests run that need nothing of them, and come first.
 .PHONY: programs
