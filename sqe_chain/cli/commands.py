@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import version as version_of
 from typing import Annotated, Any
@@ -47,13 +48,21 @@ def application(wanted: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_command)
-    for name in (wanted,) if wanted in COMMANDS else (*COMMANDS, *sorted(installed(COMMAND_POINTS))):
+    for name in _chosen(wanted):
         found = _command_named(name)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
             app.command(name)(found)
     return app
+
+
+def _chosen(wanted: str | None) -> Iterable[str]:
+    """The command that is asked for, alone, or all."""
+    if wanted in COMMANDS:
+        return (wanted,)
+    others = installed(COMMAND_POINTS)
+    return (wanted,) if wanted in others else (*COMMANDS, *sorted(others))
 
 
 def _command_named(name: str) -> Any:  # noqa: ANN401 - a function, or an application of several commands

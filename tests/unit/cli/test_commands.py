@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from sqe_chain.cli.commands import COMMANDS, application
 
+WINGS = "dev", "tables"
 
-@pytest.mark.parametrize("name", COMMANDS)
+
+@pytest.mark.parametrize("name", [*COMMANDS, *WINGS])
 def test_a_command_alone_is_the_same_as_among_all(name: str) -> None:
     alone, among_all = (
         CliRunner().invoke(app, [name, "--help"]) for app in (application(name), application())
@@ -26,7 +28,7 @@ def test_a_command_alone_is_the_same_as_among_all(name: str) -> None:
 
 @pytest.mark.parametrize("wanted", [None, "--help", "runs", ""])
 def test_otherwise_all_are_there(wanted: str | None) -> None:
-    assert set(typer.main.get_group(application(wanted)).commands) == {*COMMANDS, "dev", "tables"}
+    assert set(typer.main.get_group(application(wanted)).commands) == {*COMMANDS, *WINGS}
 
 
 def test_what_a_service_does_not_need_is_not_loaded() -> None:
@@ -93,3 +95,10 @@ def _leaves(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield from _leaves(command, f"{prefix}{name} ")
         else:
             yield prefix + name, command
+
+
+@pytest.mark.parametrize("wanted", WINGS)
+def test_a_command_of_a_wing_is_there_alone(wanted: str) -> None:
+    app = application(wanted)
+    assert [group.name for group in app.registered_groups] == [wanted]
+    assert app.registered_commands == []
