@@ -299,7 +299,8 @@ def _one_by_one(wanted: _Wanted, inputs: Inputs, undo: LastWritten) -> list[byte
     rows, _, writings, lane_at, places, fields = wanted
     found: list[bytes] = []
     frame: Frame = b"", b"", b"", b""
-    counts, ordinals = Counter(rows.inputs), _ordinals(rows.inputs)
+    counts = Counter(rows.inputs)
+    ordinals = _ordinals(counts)
     for row, (number, lane) in enumerate(zip(rows.inputs, lane_at, strict=True)):
         template, previous, partition = writings[lane].template, writings[lane].previous, places[row]
         if not ordinals[row]:
@@ -337,9 +338,9 @@ def _by_columns(wanted: _Wanted, inputs: Inputs, undo: LastWritten) -> list[byte
     return envelopes(template, framed, fields, rows.types, rows.payloads, rows.several)
 
 
-def _ordinals(numbers: Sequence[int]) -> list[int]:
+def _ordinals(counts: Counter[int]) -> list[int]:
     """Which of the envelopes of its input each is."""
-    return [ordinal for of in Counter(numbers).values() for ordinal in range(of)]
+    return [ordinal for of in counts.values() for ordinal in range(of)]
 
 
 def _tell(
@@ -376,7 +377,7 @@ def _described(
     target: Target, wanted: _Wanted, columns: tuple[Any, Any, Any], inputs: Inputs
 ) -> list[Headers | None]:
     """The headers of plain records: of columns that are their envelopes, times, and what inputs pass on."""
-    rows, ordinals, found = wanted.rows, _ordinals(wanted.rows.inputs), list[Headers | None]()
+    rows, ordinals, found = wanted.rows, _ordinals(Counter(wanted.rows.inputs)), list[Headers | None]()
     for row, (envelope, timestamp_ms, passed) in enumerate(zip(*columns, strict=True)):
         lane = wanted.writings[wanted.lane_at[row]].template.lane
         position = inputs.origin(rows.inputs[row]).position + ordinals[row].to_bytes(ORDINAL_LENGTH)
