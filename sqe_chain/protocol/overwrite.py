@@ -39,11 +39,6 @@ class Overwrite(Section):
         return self.step in ("begun", "staged")
 
     @property
-    def staged_since(self) -> int | None:
-        """The plan that has begun the overwrite for which rows are staged after this plan; None: they go into their tables."""
-        return self.since if self.under_way else None
-
-    @property
     def changes_tables(self) -> bool:
         """Whether the plan does something to what is staged, beside adding to it."""
         return self.step in ("begun", "decided", "given_up")

@@ -106,15 +106,6 @@ def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Out
     return flow.dead_letter_topic, partition, message.key(), message.value(), headers, timestamp_ms
 
 
-def no_letter(flow: CompiledFlow, exclusion: Exclusion) -> PoisonError:
-    """The error for an input that fails after it has waited for event time, and is not in Kafka any more."""
-    return PoisonError(
-        f"flow {flow.name!r}: {exclusion.topic}[{exclusion.partition}]@{exclusion.offset} has waited for event time and cannot be "
-        f"processed ({exclusion.error}: {exclusion.text}), and its record is not in Kafka any more, so no dead letter can be "
-        "made of it: fix the code, or declare poison='skip'"
-    ).at(exclusion.topic, exclusion.partition, exclusion.offset)
-
-
 def place_of(
     flow: CompiledFlow, error: BaseException, stage: StageNode | None = None, key: bytes | None = None
 ) -> str:

@@ -14,7 +14,6 @@ from tests.lab.event_time_worlds.shrinking import shrunk
 from tests.lab.event_time_worlds.world import Fact, Hop, Reader, Way, World
 
 SHARES, WORLDS = 8, 25
-PASSES = Hop(1, 10, by_number=False, max_records=100)
 PAUSE_MS = 40 * 24 * 3_600_000
 
 
