@@ -16,10 +16,10 @@ from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, Kafka, LimitOption, Option, Stores, command
 from sqe_chain.cli.values import topic_name
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.features.readers import read_record
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay, ReplayResult
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.readers import read_record
 from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.safe_text import one_line
 

@@ -11,12 +11,12 @@ from sqe_chain.cli.listening import beating, working_on
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, Operation, Option, Stores, command, settings_in
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.features.readers import Readers, read_record
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.changing_readers import ChangeReaders
 from sqe_chain.operations.forget import known_flow
 from sqe_chain.ports import StateStore
 from sqe_chain.ports.readers import Partitions
-from sqe_chain.protocol.readers import Readers, read_record
 from sqe_chain.runtime.connecting import open_stores
 
 app = typer.Typer(no_args_is_help=True, help="Readers of one flow that run side by side.")

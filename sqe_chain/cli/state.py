@@ -22,10 +22,10 @@ from sqe_chain.cli.state_files import write_states
 from sqe_chain.cli.values import moment_ms
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.features.event_times import NOTHING
+from sqe_chain.features.holding import Waiting, waiting_in
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.protocol.event_times import NOTHING
-from sqe_chain.protocol.holding import Waiting, waiting_in
 from sqe_chain.runtime.connecting import open_stores
 from sqe_chain.runtime.states import Rows, States, stage_named, stored_rows
 

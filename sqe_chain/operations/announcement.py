@@ -2,7 +2,7 @@
 
 After a rebuild with other results, receivers get a new state only when its key changes again. An announcement publishes
 all states. It is a run of the flow, which claims and recovers first, and a plan of its own; see
-`sqe_chain.protocol.announcer`.
+`sqe_chain.features.announcing`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import ChainError, ConfigurationError, NotCaughtUp, ServiceStopped, Superseded
+from sqe_chain.features.announcing import Announcer, Announcing, announcement_plan, origin_of
+from sqe_chain.features.closes import Closes
+from sqe_chain.features.rebuilding import Rebuilding, silent_limits
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, StageNode
 from sqe_chain.operations.progress import read_plan
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.announcer import Announcer, Announcing, announcement_plan, origin_of
-from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Announced
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuilding import Rebuilding, silent_limits
 from sqe_chain.protocol.results import AnnouncementResult
 from sqe_chain.task.states import Claim
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from sqe_chain.errors import StoreInconsistent, Superseded
+from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.progress import read_plan
@@ -26,7 +27,6 @@ from sqe_chain.protocol.claim import check_claim
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.task.states import Claim, chunk_size
 
 LOOK_BACK = 50

@@ -22,12 +22,12 @@ from sqe_chain.envelope.carrier import find_head, passed_on
 from sqe_chain.envelope.message import EnvelopeHead, payloads_of
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ConfigurationError, EnvelopeError, ServiceStopped
+from sqe_chain.features.dead_letter_commits import replay_group
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.operations.dead_letters import DeadLetter, parse_dead_letter
 from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicInfo
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, parse_metadata
-from sqe_chain.protocol.dead_letter_commits import replay_group
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 
 CHUNK = 500

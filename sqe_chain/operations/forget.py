@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Superseded
+from sqe_chain.features.dead_letter_commits import replay_group
+from sqe_chain.features.readers import Readers, Record, read_record, write_record
 from sqe_chain.ports import Header, Home, Log, StateStore, Views
 from sqe_chain.ports.readers import flow_of, readers_of
-from sqe_chain.protocol.dead_letter_commits import replay_group
 from sqe_chain.protocol.layout import Layout
 from sqe_chain.protocol.plan import FILES, Plan
-from sqe_chain.protocol.readers import Readers, Record, read_record, write_record
 from sqe_chain.task.states import chunk_size
 
 MARK = "forgets"

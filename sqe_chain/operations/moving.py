@@ -18,19 +18,19 @@ from typing import Any
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
+from sqe_chain.features.closes import Closes
+from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.file_inputs import Files
+from sqe_chain.features.locations import locations_of, write_locations
+from sqe_chain.features.ticking import Timers
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import check_claim, check_has_run, claim, never_run, release
-from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import EventTime
-from sqe_chain.protocol.file_inputs import Files
 from sqe_chain.protocol.layout import Layout, by_partition
-from sqe_chain.protocol.locations import locations_of, write_locations
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.planning import check_commits, check_layout
-from sqe_chain.protocol.ticking import Timers
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.task.states import Claim, check_whole, chunk_size
 from sqe_chain.task.views import view_of

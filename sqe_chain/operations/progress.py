@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.errors import START_OVER, StoreInconsistent
+from sqe_chain.features.closes import Closes
+from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
+from sqe_chain.features.ticking import Timers
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.claim import never_run
-from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import EventTime
 from sqe_chain.protocol.layout import Layout
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuilding import Reached, Rebuilding, Unfinished
-from sqe_chain.protocol.ticking import Timers
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,11 @@ from sqe_chain.errors import (
     StoreInconsistent,
     Superseded,
 )
+from sqe_chain.features.closes import Closes
+from sqe_chain.features.file_inputs import check_no_files
+from sqe_chain.features.locations import locations_of, repair_locations, write_locations
+from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.attempts import Attempt, Attempts, cells_of, name_of
 from sqe_chain.operations.progress import Progress, find_progress, read_plan, recreated_since
@@ -32,16 +37,11 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.claim import check_has_run, check_not_superseded, claim, release
-from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Rebuilt
-from sqe_chain.protocol.file_inputs import check_no_files
 from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
-from sqe_chain.protocol.locations import locations_of, repair_locations, write_locations
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.settings import RebuildSpec
-from sqe_chain.protocol.sinks import check_no_sinks
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.task.states import Claim
 

@@ -12,17 +12,29 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.errors import PoisonError, RecreatedTopic, ServiceStopped, Superseded
+from sqe_chain.features.closing import check_closes
+from sqe_chain.features.dead_letter_commits import DeadLetterCommits
+from sqe_chain.features.dropping import Dropping, Matches
+from sqe_chain.features.event_times import EventTime, needed_offsets
+from sqe_chain.features.every import FEATURES
+from sqe_chain.features.file_inputs import (
+    leaving_files,
+    named_by_file,
+    new_files,
+    read_files,
+    with_files,
+)
+from sqe_chain.features.holding import Holding
+from sqe_chain.features.locations import locations_of, write_locations
+from sqe_chain.features.readers import enter, notice_unread
+from sqe_chain.features.sinks import claim_sinks
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import check_not_superseded, claim, release, stamp
-from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.cutting import Part
-from sqe_chain.protocol.dead_letter_commits import DeadLetterCommits
 from sqe_chain.protocol.described import DescribedTopics
-from sqe_chain.protocol.dropping import Dropping, Matches
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import EventTime, needed_offsets
 from sqe_chain.protocol.events import (
     CaughtUp,
     Committed,
@@ -31,18 +43,8 @@ from sqe_chain.protocol.events import (
     WindowsClosed,
 )
 from sqe_chain.protocol.feature import Features
-from sqe_chain.protocol.features import FEATURES
-from sqe_chain.protocol.file_inputs import (
-    leaving_files,
-    named_by_file,
-    new_files,
-    read_files,
-    with_files,
-)
-from sqe_chain.protocol.holding import Holding
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
 from sqe_chain.protocol.layout import mark_name
-from sqe_chain.protocol.locations import locations_of, write_locations
 from sqe_chain.protocol.next_batch import NextBatch
 from sqe_chain.protocol.owned_flow import OwnedFlow, PlanLog
 from sqe_chain.protocol.plan import Plan
@@ -53,10 +55,8 @@ from sqe_chain.protocol.planning import (
     layout_plan,
 )
 from sqe_chain.protocol.processing import Batch, Processor, TooManyForOnePlan
-from sqe_chain.protocol.readers import enter, notice_unread
 from sqe_chain.protocol.recovery import Recovery
 from sqe_chain.protocol.results import BatchResult, StartResult
-from sqe_chain.protocol.sinks import claim_sinks
 from sqe_chain.protocol.verifying import (
     check_stores,
 )

@@ -9,11 +9,11 @@ from functools import partial
 from typing import TypeVar
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
+from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Commit, Header, Rows
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import needed_offsets
 from sqe_chain.protocol.events import Persisted, Published
 from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH

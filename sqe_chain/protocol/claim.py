@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
+from sqe_chain.features.locations import location_epochs
+from sqe_chain.features.readers import check_entered
+from sqe_chain.features.sinks import sink_epochs
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Claimed, Standby
-from sqe_chain.protocol.locations import location_epochs
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.readers import check_entered
 from sqe_chain.protocol.recover import WAYS_OUT
-from sqe_chain.protocol.sinks import sink_epochs
 from sqe_chain.task.states import Claim, check_whole
 
 Commits = Mapping[TopicPartition, Commit]

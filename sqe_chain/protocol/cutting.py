@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from sqe_chain.features.closes import Closes
+from sqe_chain.features.event_times import CaughtUp, EventTime
+from sqe_chain.features.rebuilding import Offsets, Rebuilding, Unfinished, silent_limits
+from sqe_chain.features.ticking import Timers
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.protocol.closes import Closes
-from sqe_chain.protocol.event_times import CaughtUp, EventTime
 from sqe_chain.protocol.inputs import cut, limit_bounds
 from sqe_chain.protocol.plan import Plan, PlannedRange
-from sqe_chain.protocol.rebuilding import Offsets, Rebuilding, Unfinished, silent_limits
 from sqe_chain.protocol.settings import RebuildSpec
-from sqe_chain.protocol.ticking import Timers
 from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import Frontier
 from sqe_chain.task.exclusion import Exclusion

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.file_inputs import abandonment_text, entered_files, file_news
+from sqe_chain.features.readers import notice_unread
+from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.committed import enter, tell_entered
 from sqe_chain.protocol.declared import news_of
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import EventTime
-from sqe_chain.protocol.file_inputs import abandonment_text, entered_files, file_news
 from sqe_chain.protocol.owned_flow import OwnedFlow
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.planning import birth_plan, layout_of, layout_plan
-from sqe_chain.protocol.readers import notice_unread
-from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.verifying import check_new_stages
 from sqe_chain.task.states import Claim
 

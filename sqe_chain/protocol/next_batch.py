@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sqe_chain.features.closes import Closes
+from sqe_chain.features.closing import closing_part
+from sqe_chain.features.event_times import CaughtUp, EventTime, KnownTimes, frontier_at
+from sqe_chain.features.file_inputs import leaving_files, without_files
+from sqe_chain.features.idle import IdleWriters
+from sqe_chain.features.rebuilding import Offsets, Rebuilding
+from sqe_chain.features.ticking import is_timer_due, ticks_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.ports import Bounds, Message, Range, TopicPartition
-from sqe_chain.protocol.closes import Closes
-from sqe_chain.protocol.closing import closing_part
 from sqe_chain.protocol.cutting import Part, ends_silence, is_behind, next_part
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import CaughtUp, EventTime, KnownTimes, frontier_at
-from sqe_chain.protocol.file_inputs import leaving_files, without_files
-from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.plan import Plan, PlannedRange
-from sqe_chain.protocol.rebuilding import Offsets, Rebuilding
-from sqe_chain.protocol.ticking import is_timer_due, ticks_of
 from sqe_chain.protocol.verifying import verify_rest
 from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import EventTimes, Frontier, furthest, guard_of

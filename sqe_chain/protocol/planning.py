@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
+from sqe_chain.features.file_inputs import Files, files_in
+from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
@@ -15,10 +17,8 @@ from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.declared import check_types, types_of
 from sqe_chain.protocol.feature import Feature
-from sqe_chain.protocol.file_inputs import Files, files_in
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import FILES, Plan, PlannedRange, as_range
-from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import PoisonError
+from sqe_chain.features.event_times import EventTime, KnownTimes, progress_of, watermarks_of
+from sqe_chain.features.file_inputs import entered_files, unneeded_files
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import EventTime, KnownTimes, progress_of, watermarks_of
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
 from sqe_chain.protocol.feature import Features
-from sqe_chain.protocol.file_inputs import entered_files, unneeded_files
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import portions_of
 from sqe_chain.task.brake import Brake

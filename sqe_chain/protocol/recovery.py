@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqe_chain.features.announcing import Announcing
 from sqe_chain.ports import Header
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.announcer import Announcing
 from sqe_chain.protocol.cutting import of_plan
 from sqe_chain.protocol.declared import check_same_code
 from sqe_chain.protocol.events import Notice, Recovered

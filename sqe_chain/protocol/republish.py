@@ -15,18 +15,18 @@ from functools import partial
 from sqe_chain.chain import MAX_EPOCH
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped, TooManyLanes, Unavailable
+from sqe_chain.features.dead_letter_commits import DeadLetterCommits
+from sqe_chain.features.event_times import KnownTimes, Seen, progress_of, seen_after, watermarks_of
+from sqe_chain.features.idle import IdleWriters
+from sqe_chain.features.readers import check_exist
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, encode_marks, moved_by
 from sqe_chain.protocol.committed import InputProgress, Recreated, enter, tell_entered
-from sqe_chain.protocol.dead_letter_commits import DeadLetterCommits
 from sqe_chain.protocol.described import DescribedTopics
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import KnownTimes, Seen, progress_of, seen_after, watermarks_of
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
-from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
-from sqe_chain.protocol.readers import check_exist
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.task.brake import Brake
 from sqe_chain.task.event_times import Taking

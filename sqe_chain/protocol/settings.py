@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.features.overwrite import Mode
 from sqe_chain.ports import TopicPartition
 from sqe_chain.ports.files import is_hash
-from sqe_chain.protocol.overwrite import Mode
 from sqe_chain.protocol.plan import Section
 
 _LEAST = {

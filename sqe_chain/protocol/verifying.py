@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped, WeakDurability
+from sqe_chain.features.event_times import needed_offsets
+from sqe_chain.features.file_inputs import entered_files
+from sqe_chain.features.rebuilding import Unfinished
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import needed_offsets
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.feature import Features
-from sqe_chain.protocol.file_inputs import entered_files
 from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import marks_after
-from sqe_chain.protocol.rebuilding import Unfinished
 from sqe_chain.protocol.recover import Redo
 from sqe_chain.task.results import Report
 

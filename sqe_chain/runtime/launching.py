@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.features.closing import check_closes
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.events import Notice, Stopped
 from sqe_chain.protocol.interfaces import Engine, Observer

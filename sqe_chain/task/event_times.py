@@ -7,7 +7,7 @@ lanes is in order, all of them together are not. What it has published before a 
 the batch bears the watermark of all that it had read before.
 
 A partition's watermark is the least of its writers'. A writer that has been silent for long, while nothing of it can be
-on its way, is *idle*: it is taken to be as far as all others were so long ago (`sqe_chain.protocol.idle`).
+on its way, is *idle*: it is taken to be as far as all others were so long ago (`sqe_chain.features.idle`).
 
 The *frontier* is the place up to which a flow has taken its inputs, in the order of their times. It is one for the whole
 flow, is fixed before a batch reads anything, and is sealed with it (`EventTime.frontier`). What lies beyond it waits where it

@@ -17,6 +17,9 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import Envelope, read, wrap_unchecked
 from sqe_chain.envelope.partitioner import key_bytes, partition_of
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
+from sqe_chain.features.closing import check_closes
+from sqe_chain.features.file_inputs import check_no_files
+from sqe_chain.features.holding import Waiting, waiting_in
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
@@ -27,10 +30,7 @@ from sqe_chain.ports import Commit, Header, Headers, Log, StateStore, TopicParti
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.file_inputs import check_no_files
-from sqe_chain.protocol.holding import Waiting, waiting_in
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.results import AnnouncementResult

@@ -18,10 +18,10 @@ from sqe_chain import read
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, NotCaughtUp, PlanMismatch, PoisonError, ServiceStopped
+from sqe_chain.features import closing
+from sqe_chain.features.closes import Closes
 from sqe_chain.flow import Flow
-from sqe_chain.protocol import closing
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.events import Filtered
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
@@ -567,7 +567,7 @@ def test_what_a_republisher_still_has_to_bring_is_waited_for() -> None:
 
 
 def test_there_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqe_chain.protocol.closes.MAX_CLOSES", 2)
+    monkeypatch.setattr("sqe_chain.features.closes.MAX_CLOSES", 2)
     monkeypatch.setattr(closing, "MAX_CLOSES", 2)
     world = ready()
     world.service.close_windows()

@@ -19,8 +19,8 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import read
 from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.features.event_times import EventTime
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.event_times import EventTime
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Hopping, Sessions, Tumbling, WindowResult

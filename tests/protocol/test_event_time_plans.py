@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.flow import Flow
-from sqe_chain.protocol.event_times import (
+from sqe_chain.features.event_times import (
     NOTHING,
     KnownTimes,
     Seen,
@@ -14,6 +13,7 @@ from sqe_chain.protocol.event_times import (
     seen_by,
     watermarks_of,
 )
+from sqe_chain.flow import Flow
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.event_times import EventTimes, Frontier, Progress
 

@@ -18,10 +18,10 @@ from sqe_chain.errors import (
     Superseded,
     UnreadableFile,
 )
+from sqe_chain.features.file_inputs import Files
 from sqe_chain.flow import Csv
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.file_inputs import Files
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling, Window

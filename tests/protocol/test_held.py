@@ -15,9 +15,9 @@ from sqe_chain.envelope.message import parse_head
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.envelope.template import republish
 from sqe_chain.errors import ConfigurationError, LostOffsets, PoisonError
+from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.holding import Holder, Waiting
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.event_times import EventTime
-from sqe_chain.protocol.holding import Holder, Waiting
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.faults import Crash

@@ -15,12 +15,12 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
+from sqe_chain.features.closes import Closes
+from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.file_inputs import Files
+from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.closes import Closes
-from sqe_chain.protocol.event_times import EventTime
-from sqe_chain.protocol.file_inputs import Files
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.ticking import Timers
 from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.suites import points

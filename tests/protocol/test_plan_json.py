@@ -11,17 +11,17 @@ import pytest
 
 from sqe_chain.envelope.marks import MarksRecord, PartitionMarks
 from sqe_chain.errors import StoreInconsistent
+from sqe_chain.features.announcing import Announcing
+from sqe_chain.features.closes import Closes
+from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.file_inputs import Files
+from sqe_chain.features.overwrite import Overwrite
+from sqe_chain.features.rebuilding import Rebuilding, Unfinished
+from sqe_chain.features.ticking import Timers
 from sqe_chain.ports import Commit
-from sqe_chain.protocol.announcer import Announcing
-from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import decode_marks, parse_metadata
-from sqe_chain.protocol.event_times import EventTime
-from sqe_chain.protocol.file_inputs import Files
 from sqe_chain.protocol.layout import Layout, StageLayout
-from sqe_chain.protocol.overwrite import Overwrite
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section
-from sqe_chain.protocol.rebuilding import Rebuilding, Unfinished
-from sqe_chain.protocol.ticking import Timers
 from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.states import Claim

@@ -14,21 +14,21 @@ from typing import Any
 import pytest
 
 from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.features.announcing import Announcing, announcement_plan
+from sqe_chain.features.closes import Closes
+from sqe_chain.features.closing import ClosingWindows
+from sqe_chain.features.event_times import EventTime, needed_offsets
+from sqe_chain.features.every import FEATURES, Rebuilt, Ticking, Timing
+from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
+from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
-from sqe_chain.protocol.announcer import Announcing, announcement_plan
-from sqe_chain.protocol.closes import Closes
-from sqe_chain.protocol.closing import ClosingWindows
 from sqe_chain.protocol.cutting import Part, ends_silence, next_part, of_plan
-from sqe_chain.protocol.event_times import EventTime, needed_offsets
 from sqe_chain.protocol.feature import Feature, Features
-from sqe_chain.protocol.features import FEATURES, Rebuilt, Ticking, Timing
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.planning import batch_plan, birth_plan, layout_of, layout_plan
-from sqe_chain.protocol.rebuilding import Reached, Rebuilding, Unfinished
 from sqe_chain.protocol.settings import RebuildSpec, Role, Settings
-from sqe_chain.protocol.ticking import Timers
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import EventTimes, Frontier, Waiting

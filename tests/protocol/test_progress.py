@@ -15,13 +15,13 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import StoreInconsistent
+from sqe_chain.features.closes import Closes
+from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow import Flow
 from sqe_chain.operations.progress import Progress, find_progress
 from sqe_chain.ports import Commit, Header
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal

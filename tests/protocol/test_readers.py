@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from sqe_chain.errors import ConfigurationError, FlowError, PartitionsMismatch, ReadersOverlap, Superseded
+from sqe_chain.features.readers import Readers, Record, read_record, write_record
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports.readers import Partitions
-from sqe_chain.protocol.readers import Readers, Record, read_record, write_record
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.readers import ReaderPipeline, sets

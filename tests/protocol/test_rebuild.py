@@ -23,11 +23,11 @@ from sqe_chain.errors import (
     StoreInconsistent,
     Superseded,
 )
+from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow import Flow
 from sqe_chain.operations.attempts import Attempts
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal

@@ -13,9 +13,9 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain.adapters.memory import MemoryMessage
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import LostOffsets, RecreatedTopic, TruncatedInput
+from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Crash, Rehearsal

@@ -11,12 +11,12 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.carrier import chain_header
 from sqe_chain.envelope.message import is_enveloped, read
+from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.dead_letters import FIRST_REASON
 from sqe_chain.ports import Commit, Header, Home, Output, StateStore, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
-from sqe_chain.protocol.event_times import needed_offsets
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.proving.contents import shown

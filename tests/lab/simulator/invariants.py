@@ -12,11 +12,11 @@ from google.protobuf.struct_pb2 import Value
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.message import read
+from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, Header, Home, Output, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuilding import Rebuilding
 from tests.lab.simulator.expected import ExpectedStates
 from tests.lab.simulator.facts import CHANGED, ids_of, parsed, unit_of
 from tests.lab.simulator.flows import text_type

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from sqe_chain.adapters.memory import MemoryMessage
-from sqe_chain.protocol.event_times import EventTime
+from sqe_chain.features.event_times import EventTime
 from sqe_chain.protocol.plan import Plan
 from tests.lab.simulator.expected import Input
 

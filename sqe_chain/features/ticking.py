@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, Section
-from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.task.results import Report
 from sqe_chain.task.ticks import TIMERS, Ticks
 

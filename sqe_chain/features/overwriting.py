@@ -19,15 +19,15 @@ from typing import Any
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsistent
+from sqe_chain.features.file_inputs import Files, entering_files, finished_topics, with_finished
+from sqe_chain.features.overwrite import Mode, Overwrite
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Replacement, Rows, Sink, TopicInfo, TopicPartition, replacing
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import TableReplaced
 from sqe_chain.protocol.feature import Entered, Feature, Headers, Infos, Told
-from sqe_chain.protocol.file_inputs import Files, entering_files, finished_topics, with_finished
 from sqe_chain.protocol.layout import by_name, by_partition
-from sqe_chain.protocol.overwrite import Mode, Overwrite
 from sqe_chain.protocol.plan import Plan, PlannedRange, plain_ranges
 from sqe_chain.protocol.planning import layout_plan
 from sqe_chain.task.flushing import FLUSHED, STAGED, Staging, staged_key

@@ -1,7 +1,7 @@
 """Closing all windows at the end of a finite input (`--once --close-windows`): whether it can be done, and with what.
 
 It is a plan that reads nothing. What it does follows from the states before it and the latest event time read, so a redo
-repeats it. Plans list all closings (`sqe_chain.protocol.closes`), so that a rebuild repeats them, too.
+repeats it. Plans list all closings (`sqe_chain.features.closes`), so that a rebuild repeats them, too.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sqe_chain.errors import START_OVER, ConfigurationError, NotCaughtUp, ServiceStopped
+from sqe_chain.features.closes import MAX_CLOSES, Closes
+from sqe_chain.features.event_times import CaughtUp, EventTime, KnownTimes, progress_of
+from sqe_chain.features.rebuilding import Rebuilding, silent_limits
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.protocol.closes import MAX_CLOSES, Closes
 from sqe_chain.protocol.cutting import Part
-from sqe_chain.protocol.event_times import CaughtUp, EventTime, KnownTimes, progress_of
 from sqe_chain.protocol.feature import Feature
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuilding import Rebuilding, silent_limits
 from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import Progress
 from sqe_chain.task.results import Report, Sections

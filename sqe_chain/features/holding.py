@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.features.event_times import EventTime, KnownTimes
 from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import EventTime, KnownTimes
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.event_times import ORIGIN

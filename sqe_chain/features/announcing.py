@@ -14,6 +14,7 @@ from functools import partial
 from typing import ClassVar, Final, Self
 
 from sqe_chain.errors import PlanMismatch, StoreInconsistent
+from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import StateStore, TopicInfo
@@ -22,7 +23,6 @@ from sqe_chain.protocol.feature import Feature
 from sqe_chain.protocol.layout import Layout
 from sqe_chain.protocol.plan import Plan, Section
 from sqe_chain.protocol.planning import plan_after
-from sqe_chain.protocol.rebuilding import Rebuilding
 from sqe_chain.task.announced import (
     Given,
     announced_origin,

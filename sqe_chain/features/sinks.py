@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sqe_chain.errors import ConfigurationError, Superseded
+from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import SinkClaim
@@ -13,7 +14,6 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import TableFlushed
 from sqe_chain.protocol.feature import Feature
 from sqe_chain.protocol.layout import mark_name
-from sqe_chain.protocol.overwrite import Overwrite
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.flushing import FLUSHED
 from sqe_chain.task.states import Claim

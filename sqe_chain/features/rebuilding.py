@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
+from sqe_chain.features.event_times import plain_times, times_from
 from sqe_chain.ports import TopicPartition
-from sqe_chain.protocol.event_times import plain_times, times_from
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section, left_by, plain_exclusions, plain_ranges
 from sqe_chain.task.event_times import EventTimes, Frontier

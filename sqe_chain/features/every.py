@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from sqe_chain.protocol.announcer import Announcements
-from sqe_chain.protocol.closing import ClosingWindows
+from sqe_chain.features.announcing import Announcements
+from sqe_chain.features.closing import ClosingWindows
+from sqe_chain.features.event_times import EventTime, gated_times, seen_after, times_after
+from sqe_chain.features.file_inputs import FileInputs
+from sqe_chain.features.overwriting import Overwriting
+from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.features.sinks import Tables
+from sqe_chain.features.ticking import Timers
 from sqe_chain.protocol.cutting import Part, ends_silence, heard_after
-from sqe_chain.protocol.event_times import EventTime, gated_times, seen_after, times_after
 from sqe_chain.protocol.feature import Feature
-from sqe_chain.protocol.file_inputs import FileInputs
-from sqe_chain.protocol.overwriting import Overwriting
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuilding import Rebuilding
-from sqe_chain.protocol.sinks import Tables
-from sqe_chain.protocol.ticking import Timers
 from sqe_chain.task.results import Behind, Report
 from sqe_chain.task.ticks import Ticks
 
