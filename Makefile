@@ -117,10 +117,10 @@ reliability-report: python  ## write the tables of docs/reliability.md from what
 # A make that runs beside others shares their number of jobs.
 TWO_JOBS = $(if $(findstring --jobserver,$(MAKEFLAGS)),,--jobs=2)
 # mypy takes longest and begins first; what a tool says is shown when it is done.
-LINTERS := lint-mypy lint-ruff lint-pyright lint-imports
+LINTERS := lint-mypy lint-ruff lint-docs lint-pyright lint-imports
 
 .PHONY: lint
-lint: python  ## ruff, formatting, mypy, pyright, import rules
+lint: python  ## ruff, formatting, mypy, pyright, import rules, links of the docs
 	@$(STAGE) "lint and types" $(MAKE) --no-print-directory $(TWO_JOBS) --output-sync=target $(LINTERS)
 
 .PHONY: $(LINTERS)
@@ -133,6 +133,13 @@ lint-pyright:
 	$(BIN)/basedpyright
 lint-imports:
 	$(BIN)/lint-imports --no-logo
+lint-docs:
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+.PHONY: docs
+docs: python  ## the documentation as a site in build/site; fails at warnings and broken links
+	@$(MAKE) --no-print-directory lint-docs
+	@echo "Open $(CURDIR)/build/site/index.html"
 
 .PHONY: format
 format: python  ## let ruff format and fix what it can

@@ -26,109 +26,80 @@ from sqe_chain.cli.commands import application
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
 NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those, then run it again. -->"
 
-PAGES: dict[str, tuple[str, ...]] = {
-    "sqe_chain": (
-        *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
-        *("run", "running", "RunningService", "TableFlushed", "Settings", "get", "states", "States"),
-    ),
-    "sqe_chain.flow": (
-        *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer", "Csv"),
-        *("count", "sum_", "min_", "max_", "mean", "first", "last", "Aggregation"),
+PAGES: dict[str, dict[str, tuple[str, ...]]] = {
+    "sqe_chain": {
+        "sqe_chain": (
+            *("run", "running", "RunningService", "TableFlushed", "Settings", "get", "states", "States"),
+            *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
+        ),
+    },
+    "sqe_chain.flow": {
+        "sqe_chain.flow": (
+            *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer", "Csv"),
+            *("count", "sum_", "min_", "max_", "mean", "first", "last", "Aggregation"),
+        ),
+        "sqe_chain.stages": ("Tumbling", "Hopping", "Calendar", "Sessions", "Window", "JumpGuard"),
+    },
+    "sqe_chain.errors": {"sqe_chain.errors": ()},
+    "sqe_chain.testing": {
+        "sqe_chain.testing": (
+            *("Rehearsal", "Arming", "Zombie", "SteppingClock", "ValueChanged", "Crash"),
+            *("prove", "prove_schedule", "Proof", "Feed", "Schedule", "Fault", "Finding"),
+        ),
+    },
+}
+"""Page -> module -> what a user types, in the order of the page; () for all names that the module defines."""
+
+BRIEF: dict[str, tuple[str, ...]] = {
+    "sqe_chain.ports": (
+        *("TopicPartition", "Headers", "Output", "Rows", "ViewKind", "Shown", "NO_LIMIT", "Views"),
+        *("Message", "TopicInfo", "Bounds", "Range", "Commit", "Writer", "Log"),
+        *("Home", "Location", "Locations", "Header", "StateStore"),
+        *("Sink", "SinkState", "SinkClaim", "Flush", "ReplacingSink", "Staged", "Replacement", "replacing"),
     ),
     "sqe_chain.stages": (
-        *("Tumbling", "Hopping", "Calendar", "Sessions", "JumpGuard", "SqeKey"),
-        *("Record", "records_of", "Spot", "NOWHERE", "Verdict", "Reason", "Table", "MemoryTable"),
-        *(
-            "SqeReplays",
-            "RootReplays",
-            "StaleSequences",
-            "from_value",
-            "from_key",
-            "from_header",
-            "number_in_text",
-        ),
-        *(
-            "Deduplicate",
-            "by_key",
-            "by_key_and",
-            "Distinct",
-            "WindowedAggregate",
-            "TimedAggregate",
-            "Result",
-            "Span",
-            "results_in",
-            "TableJoin",
-            "TimedAggregate",
-            "StreamJoin",
-            "Dropped",
-            "Window",
-            "WindowResult",
-        ),
         *("RecordKind", "RecordStage", "RecordFunctions", "Given", "DeclaredFunction"),
         *("StageKind", "StageTraits", "StageWork", "StageTask", "StageTable", "LiveState", "StoredState"),
-        *("remembered", "Remembered", "ProducerMark", "RootSeen", "SequenceSeen", "Sighting", "FirstSeen"),
+        *("Record", "records_of", "Spot", "NOWHERE", "Verdict", "Reason", "Table", "MemoryTable", "SqeKey"),
+        *("SqeReplays", "RootReplays", "StaleSequences", "Deduplicate", "Distinct"),
+        *("from_value", "from_key", "from_header", "number_in_text", "by_key", "by_key_and"),
+        *("WindowedAggregate", "TimedAggregate", "Result", "Span", "results_in", "TableJoin", "StreamJoin"),
+        *("Dropped", "WindowResult", "remembered", "Remembered", "ProducerMark", "RootSeen", "SequenceSeen"),
+        *("Sighting", "FirstSeen"),
     ),
+    "sqe_chain.adapters": ("open_store", "SCHEMES", "Address", "WithSchema"),
+    "sqe_chain.adapters.kafka": ("KafkaLog", "load_config"),
+    "sqe_chain.adapters.memory": ("MemoryLog",),
+    "sqe_chain.codecs": (
+        *("Codec", "Field", "FieldKind", "Shape", "register", "codec_for", "codec_named", "codec_name"),
+    ),
+    "sqe_chain.testing": ("MemoryStore",),
+    "sqe_chain.chain": ("read_lane", "written_lane", "root_position", "next_position", "stored_epoch"),
+    "sqe_chain.envelope.replays": ("PartitionMarks", "process_id", "read_sqe_key", "murmur_hash_64a"),
+    "sqe_chain.envelope.partitioner": ("murmur2", "partition_of", "key_of_each", "cell_of", "key_bytes"),
     "sqe_chain.ext.tables": (
         *("open_table", "Table", "Scan", "Compaction", "Column", "TableSchema"),
         *("Memtable", "Flushed", "ChunkIndex", "ChunkInfo", "ChunkName", "chunk_id", "ReaderOffsets"),
         *("Description", "StatePartition"),
     ),
-    "sqe_chain.codecs": (
-        "Codec",
-        "Field",
-        "FieldKind",
-        "Shape",
-        "register",
-        "codec_for",
-        "codec_named",
-        "codec_name",
-    ),
-    "sqe_chain.envelope.replays": ("PartitionMarks", "process_id", "read_sqe_key", "murmur_hash_64a"),
-    "sqe_chain.envelope.partitioner": ("murmur2", "partition_of", "key_of_each", "cell_of", "key_bytes"),
-    "sqe_chain.chain": ("read_lane", "written_lane", "root_position", "next_position", "stored_epoch"),
-    "sqe_chain.testing": (
-        "Rehearsal",
-        "Arming",
-        "Zombie",
-        "SteppingClock",
-        "ValueChanged",
-        "Crash",
-        "MemoryStore",
-        *("prove", "prove_schedule", "Proof", "Feed", "Schedule", "Fault", "Finding"),
-    ),
+    "sqe_chain.ext.files": ("FileRows", "Row", "FileLoad", "FilesLog", "FileSource"),
     "sqe_chain.ext.wal": (
         *("DurableProducer", "Receipt", "Pending", "Status", "Limits", "sequence_of", "epoch_of", "log_of"),
         *("WriteAheadLog", "Record", "Entry", "Publisher", "Files", "LocalFiles", "MemoryFiles"),
     ),
     "sqe_chain.ext.wal.metrics": ("ProducerMetrics",),
-    "sqe_chain.ext.files": ("FileRows", "Row", "FileLoad", "FilesLog", "FileSource"),
-    "sqe_chain.errors": (),
-    "sqe_chain.adapters": ("open_store", "SCHEMES", "Address", "WithSchema"),
-    "sqe_chain.adapters.kafka": ("KafkaLog", "load_config"),
-    "sqe_chain.adapters.memory": ("MemoryLog",),
-    "sqe_chain.ports": (
-        *("TopicPartition", "Headers", "Output", "Rows", "ViewKind", "Shown", "NO_LIMIT"),
-        "Views",
-        "Message",
-        "TopicInfo",
-        "Bounds",
-        "Range",
-        "Commit",
-        "Writer",
-        "Log",
-        "Home",
-        "Location",
-        "Locations",
-        "Header",
-        "StateStore",
-        *("Sink", "SinkState", "SinkClaim", "Flush"),
-        *("ReplacingSink", "Staged", "Replacement", "replacing"),
-    ),
 }
-"""Module -> public names in the order of the page; () for all names that the module defines."""
+"""Module -> names of which one page has the first sentence: for extensions, and for programs without flows."""
 
-_ELSEWHERE = {name for names in PAGES.values() for name in names} | {"Topology", "ChainError"}
+_SHOWN = {name for modules in PAGES.values() for names in modules.values() for name in names}
+_ELSEWHERE = _SHOWN.union({"Topology", "ChainError"}, *BRIEF.values())
 """Base classes whose members are not repeated: they have their own entries, or are not for users."""
+
+DECLARED_WRONGLY = "- `FlowError`: "
+"""What nearly every declaration may raise: the index says it once."""
+
+FLOW = "MODULE:FLOW"
+"""The argument that most commands take."""
 
 _SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields):$")
 _UNQUOTED = re.compile(r"(?<=: )'([^']*)'|(?<=-> )'([^']*)'")
@@ -137,25 +108,67 @@ _FIELD = re.compile(r"(\*{0,2}[\w, ()]+?):\s+(.*)")
 
 def pages() -> dict[str, str]:
     """File name -> text of every page."""
-    found = {f"{name}.md": _module_page(name) for name in PAGES}
-    found["command.md"] = _command_page()
-    found["index.md"] = _index(sorted(found))
-    return {name: re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n" for name, text in found.items()}
+    made = {f"{name}.md": _page(name) for name in PAGES}
+    made["command.md"] = _command_page()
+    made["extending.md"] = _brief_page()
+    made["index.md"] = _index(sorted(made))
+    return {name: re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n" for name, text in made.items()}
 
 
 def _index(names: list[str]) -> str:
-    lines = ["# Reference", NOTE, "Every public name, from its docstring.", ""]
-    for name in names:
-        title = "the `sqe-chain` command" if name == "command.md" else f"`{name.removesuffix('.md')}`"
-        lines.append(f"- [{title}]({name})")
-    return "\n".join((lines[0], "", lines[1], "", *lines[2:]))
+    titles = {"command.md": "The `sqe-chain` command", "extending.md": "Names for extensions"}
+    lines = [f"- [{titles.get(name, name.removesuffix('.md'))}]({name})" for name in names]
+    head = "What a user types, from its docstring. `help(name)` in Python shows the same. A declaration that cannot work raises `FlowError`, with its line."
+    return "\n".join(("# Reference", "", NOTE, "", head, "", *lines))
 
 
-def _module_page(name: str) -> str:
-    module = importlib.import_module(name)
-    parts = [f"# {name}", NOTE, markdown(inspect.getdoc(module) or "")]
-    parts += [_member(found, getattr(module, found), name) for found in PAGES[name] or _defined(module)]
+def _page(title: str) -> str:
+    parts = [f"# {title}", NOTE]
+    for name, names in PAGES[title].items():
+        module = importlib.import_module(name)
+        parts.append(
+            markdown(inspect.getdoc(module) or "")
+            if name == title
+            else f"The rest of this page is in `{name}`."
+        )
+        parts += [_member(member, getattr(module, member), name) for member in names or _defined(module)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _brief_page() -> str:
+    head = "For packages that plug in, and for programs without flows. `help(name)` in Python shows arguments, errors and bounds."
+    parts = ["# Names for extensions", NOTE, head]
+    for name, names in BRIEF.items():
+        module = importlib.import_module(name)
+        lines = [line for member in names for line in _brief(member, getattr(module, member), name)]
+        parts += [f"## {name}", "\n".join(lines)]
+    return "\n\n".join(parts)
+
+
+def _brief(name: str, value: Any, module: str) -> Iterator[str]:  # noqa: ANN401 - a module may export anything
+    """A name with its first sentence; of an interface also its methods with theirs."""
+    if inspect.isclass(value) and hasattr(value, "DESCRIPTOR"):
+        yield f"- `{name}`: a protobuf message, in `proto/{value.DESCRIPTOR.file.name}`."
+    elif not inspect.isclass(value) and not inspect.isfunction(inspect.unwrap(value)):
+        yield f"- `{name}`: {_sentence(_text_below(name, module))}"
+    elif not inspect.isclass(value):
+        yield f"- `{_call(name, value)}`: {_sentence(inspect.getdoc(value) or '')}"
+    else:
+        yield f"- `{name}`: {_sentence(inspect.getdoc(value) or '')}"
+        for method, member in _methods(value) if inspect.isabstract(value) else ():
+            function = getattr(member, "__func__", member)
+            call = f".{method}" if isinstance(member, property) else f".{_call(method, function)}"
+            yield f"    - `{call}`: {_sentence(inspect.getdoc(getattr(value, method)) or '')}"
+
+
+def _call(name: str, function: Any) -> str:  # noqa: ANN401 - anything that can be called
+    names = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+    return f"{name}({', '.join(names)})"
+
+
+def _sentence(doc: str) -> str:
+    paragraph = " ".join(markdown(doc).partition("\n\n")[0].split())
+    return re.split(r"(?<=\w[.:;])\s", paragraph)[0].rstrip(":;.") + "."
 
 
 def _defined(module: ModuleType) -> list[str]:
@@ -173,13 +186,13 @@ def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - a modu
     if inspect.isclass(value) and hasattr(value, "DESCRIPTOR"):
         return f"## {name}\n\n{_message(value)}"
     if not inspect.isclass(value) and not inspect.isfunction(inspect.unwrap(value)):
-        return f"## {name}\n\n{markdown(_said_of(name, module))}"
+        return f"## {name}\n\n{markdown(_text_below(name, module))}"
     if not inspect.isclass(value):
         return f"## {name}\n\n{_signature(name, value)}\n\n{markdown(inspect.getdoc(value) or '')}"
     bases = [base.__name__ for base in value.__bases__ if base is not object and base.__name__ != "Protocol"]
     inherits = f" ({', '.join(bases)})" if bases else ""
     parts = [f"## {name}{inherits}", _made(name, value)]
-    for method, found in _methods(value):
+    for method, found in () if issubclass(value, BaseException) else _methods(value):
         kind = "property" if isinstance(found, property) else ""
         function = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
         text = markdown(inspect.getdoc(getattr(value, method)) or "")
@@ -195,7 +208,7 @@ def _message(cls: Any) -> str:  # noqa: ANN401 - generated classes
     return f"A protobuf message; `proto/{file}` says what its fields mean.\n\n**Fields**\n\n{fields}"
 
 
-def _said_of(name: str, module: str) -> str:
+def _text_below(name: str, module: str) -> str:
     """The text below a constant or a type, in the file that defines it."""
     path = Path(importlib.import_module(module).__file__ or "")
     for file in sorted(path.parent.glob("*.py")) if path.name == "__init__.py" else [path]:
@@ -288,7 +301,8 @@ def markdown(doc: str) -> str:
         section = _SECTION.match(line)
         if section:
             index, body = _block(lines, index + 1)
-            out += [f"**{section.group(1)}**", "", *_fields(body, section.group(1)), ""]
+            rows = [row for row in _fields(body, section.group(1)) if not row.startswith(DECLARED_WRONGLY)]
+            out += [f"**{section.group(1)}**", "", *rows, ""] if rows else []
         elif line.startswith((">>>", "    ")) and (not out or out[-1] == "" or line.startswith(">>>")):
             index, body = _example(lines, index)
             out += ["```text", *body, "```", ""]
@@ -349,7 +363,8 @@ def _command_page() -> str:
         "# The command `sqe-chain`",
         NOTE,
         root.help or "",
-        "An option may also stand in the environment, under the name that is given with it.",
+        f"`{FLOW}` names the flow, as in `services.fastening:totals`.",
+        "Some options may also be set in the environment, under the name given with them.",
         *(_command(f"sqe-chain {name}", command, shared) for name, command in commands.items()),
         "\n".join(("## Options of several commands", "", "| | |", "|---|---|", *shared)),
     ]
@@ -375,7 +390,7 @@ def _row(option: Any) -> str:  # noqa: ANN401 - typer's own classes
 def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: ANN401 - typer's own classes
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join((name, *(p.metavar or p.name.upper() for p in arguments), "[OPTIONS]"))
-    rows = [f"| `{p.metavar or p.name.upper()}` | {_cell(p)} |" for p in arguments]
+    rows = [f"| `{p.metavar or p.name.upper()}` | {_cell(p)} |" for p in arguments if p.metavar != FLOW]
     rows += [row for row in map(_row, _options(command)) if row not in shared]
     others = [f"`{option.opts[0]}`" for option in _options(command) if _row(option) in shared]
     table = ["", "| | |", "|---|---|", *rows] if rows else []
