@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from sqe_chain.adapters.address import Address
 from sqe_chain.adapters.schema import WithSchema
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.wings import installed
+from sqe_chain.wings import installed, load, needing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,19 +74,12 @@ def open_store(url: str, **options: str) -> StateStore:
             f"no store is known for {address.scheme or 'an address without scheme'}"
             f"{'://' if address.scheme else ''}; use one of {known}"
         )
-    opener: Callable[[Address], StateStore] = others[address.scheme].load()
+    opener: Callable[[Address], StateStore] = load(ENTRY_POINTS, address.scheme)
     return opener(address)
 
 
 def _built_in(address: Address) -> StateStore:
     module, extra = SCHEMES[address.scheme]
-    try:
+    with needing(f"{address.scheme}://", extra):
         opener: Callable[[Address], StateStore] = importlib.import_module(module).open_address
-    except ModuleNotFoundError as error:
-        if not extra or (error.name or "").partition(".")[0] == "sqe_chain":
-            raise
-        raise ConfigurationError(
-            f"{address.scheme}:// needs the package {error.name!r}, which is not installed: "
-            f"pip install 'sqe-chain[{extra}]'"
-        ) from error
     return opener(address)

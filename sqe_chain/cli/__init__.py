@@ -8,6 +8,9 @@ import os
 import signal
 import sys
 
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.wings import needing
+
 __all__ = ["main"]
 
 
@@ -23,17 +26,13 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ESCAPED)
     try:
-        from sqe_chain.cli.commands import application  # noqa: PLC0415 - without the extra, a clear error instead of a traceback
+        with needing("the command", "cli"):
+            from sqe_chain.cli.commands import application  # noqa: PLC0415 - without the extra, a clear error instead of a traceback
 
-        app = application(sys.argv[1] if len(sys.argv) > 1 else None)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "sqe_chain":
-            raise
-        sys.stderr.write(
-            f"error: the command needs the package {error.name!r}, which is not installed: "
-            "pip install 'sqe-chain[cli]'\n"
-        )
-        sys.exit(2)
+            app = application(sys.argv[1] if len(sys.argv) > 1 else None)
+    except ConfigurationError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_status)
     app()
 
 

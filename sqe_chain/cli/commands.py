@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import version as version_of
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
+from typer.main import get_command
 
-from sqe_chain.cli.console import OUT
+from sqe_chain.cli.console import OUT, reported
+from sqe_chain.errors import ConfigurationError
 from sqe_chain.wings import COMMANDS as COMMAND_POINTS
-from sqe_chain.wings import installed, load
+from sqe_chain.wings import installed, load, unusable
 
 COMMANDS = {
     "run": "run:run",
@@ -49,12 +52,37 @@ def application(wanted: str | None = None) -> typer.Typer:
     )
     app.callback()(_command)
     for name in _chosen(wanted):
-        found = _command_named(name)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
-        else:
-            app.command(name)(found)
+        try:
+            _add(app, name)
+        except ConfigurationError as error:
+            if name == wanted:
+                raise
+            app.command(name, help=escape(str(error)))(_failing(error))
     return app
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    if name in COMMANDS:
+        module, _, attribute = COMMANDS[name].partition(":")
+        _put(app, name, getattr(import_module(f"sqe_chain.cli.{module}"), attribute))
+        return
+    found = load(COMMAND_POINTS, name, "cli")
+    try:
+        trial = typer.Typer()
+        _put(trial, name, found)
+        get_command(trial)  # what is no command is found here, and not by the help of all commands
+    except Exception as error:
+        raise unusable(
+            COMMAND_POINTS, name, f"is neither a typer application nor a command's function: {error}"
+        ) from error
+    _put(app, name, found)
+
+
+def _put(app: typer.Typer, name: str, found: Any) -> None:  # noqa: ANN401 - a function, or an application of several commands
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    else:
+        app.command(name)(found)
 
 
 def _chosen(wanted: str | None) -> Iterable[str]:
@@ -65,11 +93,12 @@ def _chosen(wanted: str | None) -> Iterable[str]:
     return (wanted,) if wanted in others else (*COMMANDS, *sorted(others))
 
 
-def _command_named(name: str) -> Any:  # noqa: ANN401 - a function, or an application of several commands
-    if name not in COMMANDS:
-        return load(COMMAND_POINTS, name, "cli")
-    module, _, attribute = COMMANDS[name].partition(":")
-    return getattr(import_module(f"sqe_chain.cli.{module}"), attribute)
+def _failing(error: ConfigurationError) -> Callable[[], None]:
+    def fail() -> None:
+        with reported():
+            raise error
+
+    return fail
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it

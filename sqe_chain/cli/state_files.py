@@ -13,6 +13,7 @@ from sqe_chain.codecs import Codec
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.safe_text import json_line
+from sqe_chain.wings import needing
 
 _ROWS = 10_000
 """Rows of one group in a Parquet file: as many are held in memory."""
@@ -53,14 +54,10 @@ def _write_lines(out: IO[str], states: Iterable[StoredState], codec: Codec[Any])
 
 
 def _write_parquet(file: Path, states: Iterable[StoredState], codec: Codec[Any], *, windows: bool) -> int:
-    try:
+    with needing("writing Parquet (.jsonl does not)", "spark"):
         import pyarrow.parquet as pq  # noqa: PLC0415 - only needed for Parquet
 
         from sqe_chain.runtime.tables import columns_of, schema_of, table_of, with_text_of  # noqa: PLC0415 - it needs pyarrow
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            "writing Parquet needs the package 'pyarrow': pip install 'sqe-chain[spark]', or write .jsonl"
-        ) from error
     columns = columns_of(codec, windows=windows)
     schema = schema_of(columns)
     remaining, count = iter(states), 0

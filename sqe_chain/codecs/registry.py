@@ -21,7 +21,7 @@ from sqe_chain.codecs.protobuf import Protobuf
 from sqe_chain.codecs.raw import Raw
 from sqe_chain.codecs.window import Window, state_type, window_of
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.wings import installed
+from sqe_chain.wings import installed, load, needing
 
 Value = TypeVar("Value")
 
@@ -65,7 +65,7 @@ def codec_named(name: str) -> type[Codec[Any]]:
     if name == "json":
         return _json()
     others = installed(ENTRY_POINTS)
-    found = _registered.get(name) or (others[name].load() if name in others else None)
+    found = _registered.get(name) or (load(ENTRY_POINTS, name) if name in others else None)
     if found is None:
         known = ", ".join(sorted({"protobuf", "json", "bytes", *_registered, *others}))
         raise ConfigurationError(f"there is no codec {name!r}; known are: {known}")
@@ -95,7 +95,7 @@ def _default(python_type: type[Any]) -> Codec[Any]:
         return Raw(python_type)
     if is_aggregates(python_type):
         return _json(aggregates=True)(python_type)
-    others: list[type[Codec[Any]]] = [point.load() for point in installed(ENTRY_POINTS).values()]
+    others: list[type[Codec[Any]]] = [load(ENTRY_POINTS, name) for name in installed(ENTRY_POINTS)]
     for one in (*_registered.values(), *others):
         if one.takes(python_type):
             return one(python_type)
@@ -111,11 +111,9 @@ def _default(python_type: type[Any]) -> Codec[Any]:
 
 
 def _json(*, aggregates: bool = False) -> type[Codec[Any]]:
-    try:
+    with needing("JSON", "json"):
         from sqe_chain.codecs.aggregate_states import AggregateStates  # noqa: PLC0415 - protobuf works without msgspec
         from sqe_chain.codecs.json_codec import Json  # noqa: PLC0415 - the same
-    except ModuleNotFoundError as error:
-        raise ConfigurationError("JSON needs the package 'msgspec': pip install 'sqe-chain[json]'") from error
     return AggregateStates if aggregates else Json
 
 

@@ -13,6 +13,7 @@ from sqe_chain.flow.declaration import caller_line, declared
 from sqe_chain.flow.functions import Made, UserFunction, Value
 from sqe_chain.flow.nodes import Node
 from sqe_chain.flow.part import STREAMS, StreamPart
+from sqe_chain.wings import needed
 
 if TYPE_CHECKING:
     from sqe_chain.codecs.arrow_columns import Rows
@@ -159,9 +160,7 @@ class BatchSteps(StreamPart[Value]):
                 "publish them and read them in another flow"
             )
         if find_spec("pyarrow") is None:
-            raise FlowError(
-                f"{where}: map_batches needs the package 'pyarrow': pip install 'sqe-chain[arrow]'"
-            )
+            raise FlowError(needed(f"{where}: map_batches", "pyarrow", "arrow"))
         if not isinstance(schema, type) and not _is_schema(schema):
             raise FlowError(f"{where}: schema={schema!r}; a type, or a pyarrow.Schema")
         takes, names = _taken(columns, self._value_type(), where)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.declaration import check_name
 from sqe_chain.flow.stage_kind import StageKind
-from sqe_chain.wings import installed
+from sqe_chain.wings import installed, load
 
 ENTRY_POINTS: Final = "sqe_chain.stages"
 """Group of entry points: name of a kind -> its class."""
@@ -135,5 +135,4 @@ def _known(name: str) -> type[StageKind] | None:
         module, _, attribute = BUILT_IN[name].partition(":")
         kind: type[StageKind] = getattr(import_module(module), attribute)
         return kind
-    point = installed(ENTRY_POINTS).get(name)
-    return point.load() if point else None
+    return load(ENTRY_POINTS, name) if name in installed(ENTRY_POINTS) else None

@@ -24,7 +24,7 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.runtime.neighbours import check_kafka, check_stores
 from sqe_chain.runtime.stop import ServiceClock, Stop
-from sqe_chain.wings import WINGS, load
+from sqe_chain.wings import WINGS, load, needing
 
 if TYPE_CHECKING:
     from sqe_chain.adapters.kafka import KafkaLog
@@ -117,10 +117,8 @@ def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> 
         ConfigurationError: the driver is missing, the file is wrong, a property is refused, or another kind of
             server answers.
     """
-    try:
+    with needing("Kafka", "kafka"):
         from sqe_chain.adapters.kafka import KafkaLog, load_config  # noqa: PLC0415 - the driver, when asked for
-    except ModuleNotFoundError as error:
-        raise _not_installed(error, "kafka") from error
     properties = load_config(config) if isinstance(config, Path) else dict(config or {})
     log = KafkaLog(bootstrap, properties)
     if "ssl" not in properties.get("security.protocol", "").lower():
@@ -263,10 +261,8 @@ def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Co
     if choice.name == "inprocess":
         yield lambda flow: InProcessEngine(flow, env.ports.log, env.ports.store, threads=True)
         return
-    try:
+    with needing("the engine spark", "spark"):
         from sqe_chain.engines.spark import SparkEngine, close_session, open_session  # noqa: PLC0415 - the driver, when asked for
-    except ModuleNotFoundError as error:
-        raise _not_installed(error, "spark") from error
     session = open_session(master=choice.master, app_name=env.flow.name, conf=dict(choice.conf))
     with shared("Spark", partial(close_session, session)):
         yield lambda flow: SparkEngine(flow, env.ports.log, env.ports.stores, session)
@@ -275,21 +271,10 @@ def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Co
 @contextmanager
 def _open_team(workers: int, env: Environment) -> Iterator[Callable[[CompiledFlow], Engine]]:
     """Worker processes, which start while the service does, and engines that use them."""
-    try:
+    with needing("--workers", "workers"):
         from sqe_chain.engines.workers import Team, WorkersEngine  # noqa: PLC0415 - it needs cloudpickle
-    except ModuleNotFoundError as error:
-        raise _not_installed(error, "workers") from error
     team = Team(workers, f"sqe-chain worker of {env.flow.name}")
     try:
         yield lambda flow: WorkersEngine(flow, env.ports.log, env.ports.stores, team)
     finally:
         team.close()
-
-
-def _not_installed(error: ModuleNotFoundError, extra: str) -> Exception:
-    """The error to raise for a driver that is not installed. A missing module of our own is a bug, and raised as it is."""
-    if (error.name or "").partition(".")[0] == "sqe_chain":
-        return error
-    return ConfigurationError(
-        f"the package {error.name!r} is not installed: pip install 'sqe-chain[{extra}]'"
-    )

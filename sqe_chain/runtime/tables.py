@@ -7,13 +7,11 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from sqe_chain.codecs import Codec, Field, FieldKind
-from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.stored import StoredState, printable_text
+from sqe_chain.wings import needing
 
-try:
+with needing("a table of states", "spark"):
     import pyarrow as pa
-except ModuleNotFoundError as error:
-    raise ConfigurationError("tables need the package 'pyarrow': pip install 'sqe-chain[spark]'") from error
 
 Column = tuple[str, pa.DataType, Callable[[StoredState], object]]
 """Its name, its type, and a function that takes its value from a state."""

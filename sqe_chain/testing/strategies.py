@@ -25,15 +25,11 @@ from sqe_chain.chain import (
     Link,
 )
 from sqe_chain.envelope import read, republish, wrap
-from sqe_chain.errors import ConfigurationError
 from sqe_chain.testing.proving import Fault, Feed, Schedule
+from sqe_chain.wings import needing
 
-try:
+with needing("sqe_chain.testing.strategies", "prove"):
     from hypothesis import strategies as st
-except ImportError as error:
-    raise ConfigurationError(
-        "sqe_chain.testing.strategies needs the package 'hypothesis': pip install 'sqe-chain[prove]'"
-    ) from error
 
 Value = TypeVar("Value")
 

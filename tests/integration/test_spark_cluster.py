@@ -23,8 +23,8 @@ from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.envelope.message import read, wrap
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.ext.dev.process import wait_until
-from sqe_chain.ext.dev.spark import SparkMaster, SparkWorker, executor_of
 from sqe_chain.ports import Output, Range
+from tests.support.spark_cluster import SparkMaster, SparkWorker, executor_of
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(1500)]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import subprocess
 import sys
 import warnings
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -38,16 +41,21 @@ def test_a_wing_that_is_not_installed_names_the_extra(monkeypatch: pytest.Monkey
     ("target", "text"),
     [
         ("sqe_chain.no_such_module:function", r"cut = sqe_chain\.no_such_module:function .* does not load"),
-        ("no_such_driver:function", r"'cut' needs the package 'no_such_driver', .*'sqe-chain\[cli\]'"),
+        (
+            "sqe_chain.ext.tables.directory:no_such_name",
+            r"^'cut' needs the package 'deltalake': pip install 'sqe-chain\[tables\]'$",
+        ),
+        ("no_such_package:function", r"cut = no_such_package:function .* does not load"),
     ],
 )
 def test_a_wing_that_does_not_load_names_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch, target: str, text: str
 ) -> None:
-    point = EntryPoint("cut", target, wings.COMMANDS)
-    monkeypatch.setattr("sqe_chain.wings.installed", lambda _: {"cut": point})
+    monkeypatch.setitem(sys.modules, "deltalake", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "sqe_chain.ext.tables.directory", raising=False)
+    monkeypatch.setattr(wings, "installed", lambda _: {"cut": EntryPoint("cut", target, wings.WINGS)})
     with pytest.raises(ConfigurationError, match=text):
-        wings.load(wings.COMMANDS, "cut", "cli")
+        wings.load(wings.WINGS, "cut", "tables")
 
 
 @pytest.mark.parametrize("old", sorted(NEW))
@@ -68,3 +76,67 @@ def test_the_core_imports_no_wing() -> None:
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
         == "[]\n"
     )
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process in which a package is installed whose entry points are broken, but one."""
+    info = tmp_path / "broken-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(
+        "[sqe_chain.commands]\ntorn = torn:app\ntext = whole:TEXT\nfine = whole:fine\n"
+        "[sqe_chain.stages]\ntorn = torn:Kind\n"
+        "[sqe_chain.stores]\ntorn = torn:open_address\n"
+        "[sqe_chain.codecs]\ntorn = torn:Torn\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "torn.py").write_text("raise RuntimeError('two\\nlines')\n", encoding="utf-8")
+    (tmp_path / "whole.py").write_text(
+        "TEXT = 'no command'\n\n\ndef fine():\n    'Does what it says.'\n    print('done')\n",
+        encoding="utf-8",
+    )
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "COLUMNS": "300"}
+
+
+def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+TORN = r"entry point torn = torn:\w+ of package broken \(sqe_chain\.{}\) does not load: RuntimeError: two lines\. "
+
+
+def test_a_broken_command_of_another_package_is_listed_with_its_error(broken: dict[str, str]) -> None:
+    done = run(broken, "-m", "sqe_chain.cli", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(rf"│ torn +{TORN.format('commands')}", done.stdout)
+    assert re.search(r"│ text +entry point text = whole:TEXT of package broken .* is neither", done.stdout)
+    assert re.search(r"│ fine +Does what it says\.", done.stdout)
+
+
+def test_calling_a_broken_command_says_what_is_wrong_and_others_still_work(broken: dict[str, str]) -> None:
+    done = run(broken, "-m", "sqe_chain.cli", "torn")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(rf"error: {TORN.format('commands')}.*\n", done.stderr)
+    assert run(broken, "-m", "sqe_chain.cli", "fine").stdout == "done\n"
+
+
+@pytest.mark.parametrize(
+    ("group", "program"),
+    [
+        (
+            "stages",
+            "from sqe_chain import Flow; Flow('f').source('t', bytes, raw=True).stage('s', 'torn', key=len)",
+        ),
+        ("stores", "from sqe_chain.adapters import open_store; open_store('torn://here')"),
+        ("codecs", "from sqe_chain.codecs import codec_for; codec_for(str, 'torn')"),
+        ("codecs", "from sqe_chain.codecs import codec_for; codec_for(str)"),
+    ],
+)
+def test_an_entry_point_that_does_not_load_names_its_package(
+    broken: dict[str, str], group: str, program: str
+) -> None:
+    done = run(broken, "-c", program)
+    assert re.search(rf"^sqe_chain\.errors\.\w+: .*{TORN.format(group)}", done.stderr, re.MULTILINE)

@@ -21,8 +21,6 @@ PREFIX = "sqe-chain-modules-"
 
 _LOCK = "lock"
 
-_held: list[IO[str]] = []
-
 
 def make_temporary_directory() -> Path:
     """Make a directory for the lifetime of this process; remove those left by killed processes of this user."""
@@ -31,9 +29,8 @@ def make_temporary_directory() -> Path:
     partial = directory / f"{_LOCK}.partial"
     lock = partial.open("w", encoding="ascii")
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    _held.append(lock)
     partial.rename(directory / _LOCK)  # only now can others see the lock, and it is held already
-    atexit.register(_remove, directory, os.getpid())
+    atexit.register(_remove, directory, lock, os.getpid())
     return directory
 
 
@@ -48,6 +45,7 @@ def sweep() -> None:
                 shutil.rmtree(directory, ignore_errors=True)
 
 
-def _remove(directory: Path, pid: int) -> None:
-    if os.getpid() == pid:  # a forked child inherits this handler, but not the directory
-        shutil.rmtree(directory, ignore_errors=True)
+def _remove(directory: Path, lock: IO[str], pid: int) -> None:
+    with lock:
+        if os.getpid() == pid:  # a forked child inherits this handler, but not the directory
+            shutil.rmtree(directory, ignore_errors=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.wings import needed
 
 KAFKA_VERSION = "4.1.0"
 SLF4J_VERSION = "1.7.36"  # the version of the API in Kafka's jars
@@ -123,11 +124,9 @@ def _ivy(jars: Jars) -> Path:
     for directory in (found.submodule_search_locations or []) if found else []:
         for jar in sorted(Path(directory, "jars").glob("ivy-*.jar")):
             return jar
-    message = (
-        f"{jars.name}'s jars are downloaded with the Ivy inside pyspark, which is missing: "
-        "pip install 'sqe-chain[spark]'"
+    raise ConfigurationError(
+        needed(f"{jars.name}'s jars come with the Ivy inside pyspark: it", "pyspark", "spark")
     )
-    raise ConfigurationError(message)
 
 
 def _retrieve_once(jars: Jars, target: Path, java: str, report: Report) -> None:

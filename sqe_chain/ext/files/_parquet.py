@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from sqe_chain.errors import ChangedFile, ConfigurationError, UnreadableFile
+from sqe_chain.errors import ChangedFile, UnreadableFile
+from sqe_chain.wings import needing
 
 if TYPE_CHECKING:
     from sqe_chain.ext.files._content import FixedFile
@@ -131,13 +132,9 @@ class ParquetRows:
     """
 
     def __init__(self, path: str, file: FixedFile) -> None:
-        try:
+        with needing(f"{path}: Parquet", "files"):
             import pyarrow as pa  # noqa: PLC0415 - only who reads Parquet needs it
             import pyarrow.parquet as pq  # noqa: PLC0415 - the same
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"{path}: Parquet needs the package 'pyarrow': pip install 'sqe-chain[files]'"
-            ) from error
         self._path, self._file, self._errors = path, file, (pa.ArrowException, OSError, ValueError)
         try:
             # Of INT96, as old programs write it, nanoseconds would overflow in silence: the year 9999 would be 1816.

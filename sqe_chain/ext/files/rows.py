@@ -14,11 +14,12 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from sqe_chain.errors import ConfigurationError, UnreadableFile
+from sqe_chain.errors import UnreadableFile
 from sqe_chain.ext.files._content import Content, FirstLook, FixedFile
 from sqe_chain.ext.files._parquet import ParquetRows
 from sqe_chain.ext.files._text import CsvRows, JsonLines
 from sqe_chain.ports.files import Compression, Csv, Format, format_of
+from sqe_chain.wings import needing
 
 One = TypeVar("One")
 
@@ -251,10 +252,6 @@ def _unpacked(path: str, stream: io.BufferedReader, compression: Compression | N
         return stream
     if compression == "gzip":
         return gzip.GzipFile(fileobj=stream, mode="rb")
-    try:
+    with needing(f"{path}: zstd", "files"):
         import pyarrow as pa  # noqa: PLC0415 - only who reads zstd needs it
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"{path}: zstd needs the package 'pyarrow': pip install 'sqe-chain[files]'"
-        ) from error
     return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd"))

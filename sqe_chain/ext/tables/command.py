@@ -12,7 +12,7 @@ from rich.text import Text
 from sqe_chain.cli.console import ERR, OUT, print_json, print_table
 from sqe_chain.cli.options import JsonOption, Option, command
 from sqe_chain.cli.values import properties
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.wings import needing
 
 if TYPE_CHECKING:
     from sqe_chain.ext.tables import Table
@@ -104,11 +104,7 @@ def vacuum(
 
 def _opened(address: str, option: list[str] | None) -> Table:
     options: Mapping[str, str] = properties("--option", option or ())
-    try:
+    with needing("a table", "tables"):
         from sqe_chain.ext.tables import open_table  # noqa: PLC0415 - it needs pyarrow and delta-rs
 
         return open_table(address, options)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"the package {error.name!r} is not installed: pip install 'sqe-chain[tables]'"
-        ) from error

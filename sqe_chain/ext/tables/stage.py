@@ -16,6 +16,7 @@ from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.flow.stage_kind import NOTHING, StageKind, StageTask, StageTraits, StageWork
 from sqe_chain.flow.units import Unit, UnitRun, number
 from sqe_chain.ports import Sink
+from sqe_chain.wings import needing
 
 if TYPE_CHECKING:
     from sqe_chain.ext.tables.files import TableFile
@@ -69,15 +70,11 @@ class IngestKind(StageKind):
         Raises:
             ConfigurationError: a package is missing.
         """
-        try:
+        with needing(f"table {self.table!r}", "tables"):
             from sqe_chain.ext.tables.overwriting import OverwritingSink  # noqa: PLC0415 - needs pyarrow
             from sqe_chain.ext.tables.storage import storage_at  # noqa: PLC0415 - needs pyarrow
 
             storage = storage_at(self.address, self.options)
-        except ImportError as error:
-            raise ConfigurationError(
-                f"table {self.table!r}: {error}; install sqe-chain with its tables: pip install 'sqe-chain[tables]'"
-            ) from error
         return OverwritingSink(storage, self.schema, self.table, self.version, self.replaces)
 
     def check(self, where: str, *, dead_letters: bool) -> None:

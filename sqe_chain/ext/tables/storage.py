@@ -16,13 +16,14 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from sqe_chain.errors import ConfigurationError, TableAltered
+from sqe_chain.errors import TableAltered
 from sqe_chain.ext.tables import chunk_sets
 from sqe_chain.ext.tables.addresses import in_cassandra, in_memory
 from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.files import TableFile, files_of
 from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.pruning import Bounds
+from sqe_chain.wings import needing
 
 WAYS_OUT_OF_A_LOSS: Final = (
     "another program or the disk has done that; restore it from a copy, or restore table and store as they were at the same time; or "
@@ -330,14 +331,8 @@ def storage_at(address: str, options: Mapping[str, str] | None = None) -> Storag
         ConfigurationError: it cannot be read, or a package is missing.
     """
     if in_cassandra(address):
-        try:
+        with needing("a table in Cassandra", "tables,cassandra"):
             from sqe_chain.ext.tables.cassandra import chunk_table_at  # noqa: PLC0415 - a driver
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "cassandra":
-                raise
-            raise ConfigurationError(
-                "a table in Cassandra needs its driver: pip install 'sqe-chain[tables,cassandra]'"
-            ) from error
         return chunk_table_at(address, options or {})
     if in_memory(address):
         from sqe_chain.ext.tables.memory import MemoryTable  # noqa: PLC0415 - without delta-rs

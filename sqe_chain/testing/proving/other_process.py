@@ -19,6 +19,7 @@ from sqe_chain.testing.proving.contents import Content
 from sqe_chain.testing.proving.schedule import FedRecord, Schedule
 from sqe_chain.testing.proving.trial import Bench
 from sqe_chain.testing.proving.watching import Watch, with_tables_in
+from sqe_chain.wings import needing
 
 Calls = Mapping[tuple[int, Content], tuple[Content, str]]
 """(number of a function, arguments) -> what it gave, and the same as a text."""
@@ -56,12 +57,8 @@ class Work:
         Raises:
             ConfigurationError: the flow cannot be sent to another process, or does not work there.
         """
-        try:
+        with needing("another process", "prove"):
             from sqe_chain.engines.packing import PackedFlow  # noqa: PLC0415 - needs cloudpickle
-        except ImportError as error:
-            raise ConfigurationError(
-                "needs the package 'cloudpickle': pip install 'sqe-chain[prove]'"
-            ) from error
         packed = PackedFlow.of(with_tables_in(self.flow, Path()))  # nobody could send one in memory
         # Payloads may be of types that cannot be sent; their bytes are enough.
         records = [replace(one, feed=replace(one.feed, payload=None)) for one in self.records]

@@ -23,6 +23,7 @@ from sqe_chain.testing.proving.suspects import finding_of
 from sqe_chain.testing.proving.trial import Bench, Trial
 from sqe_chain.testing.proving.watching import Observation, Watch
 from sqe_chain.testing.shrinking import smallest
+from sqe_chain.wings import needed
 
 _MOST_ATTEMPTS = 300
 """Schedules that are tried to find a shorter one."""
@@ -308,7 +309,7 @@ class Prover:
         for topic, why in self.bench.not_upstream.items():
             yield f"replays of topic {topic!r}: {why}"
         if find_spec("time_machine") is None:
-            yield "a later time: needs the package 'time-machine': pip install 'sqe-chain[prove]'"
+            yield needed("a later time:", "time-machine", "prove")
 
 
 def _why(reference: Trial, trial: Trial) -> str:

@@ -27,8 +27,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def started(then: str) -> tuple[subprocess.Popen[str], Path]:
     process = subprocess.Popen(
-        [sys.executable, "-c", MAKE.format(then=then)],
+        [sys.executable, "-W", "always::ResourceWarning", "-c", MAKE.format(then=then)],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         stdin=subprocess.PIPE,
         text=True,
     )
@@ -36,10 +37,10 @@ def started(then: str) -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_it_ends_with_its_process() -> None:
+def test_it_ends_with_its_process_and_leaves_nothing_open() -> None:
     process, directory = started("input()")
     assert directory.is_dir()
-    process.communicate("\n")
+    assert process.communicate("\n")[1] == ""
     assert not directory.exists()
 
 
@@ -49,7 +50,7 @@ def test_a_forked_child_that_ends_leaves_it() -> None:
     )
     sweep()
     assert directory.is_dir()
-    process.communicate("\n")
+    assert process.communicate("\n")[1] == ""
     assert not directory.exists()
 
 
