@@ -1,4 +1,4 @@
-"""A stage of declared aggregates, from what the user has written: its key, its states, its fold."""
+"""The key, the states and the fold of a stage: those that the user gives, or those that declared aggregates make."""
 
 from __future__ import annotations
 
@@ -8,87 +8,112 @@ from typing import Any, NamedTuple
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import state_codec
-from sqe_chain.flow.declared_aggregates import Aggregation, check_aggregations
+from sqe_chain.flow.declaration import declared_fold, state_codec
+from sqe_chain.flow.declared_aggregates import Aggregation, check_aggregations, check_plain
 from sqe_chain.flow.fields import key_of_field
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.generated_fold import fold_of, merge_states, states_of
-from sqe_chain.flow.shapes import check_callable
+from sqe_chain.flow.shapes import Gives, check_callable
 
 
-class DeclaredStage(NamedTuple):
-    """What the kinds of stages take.
+class Folding(NamedTuple):
+    """What a kind of stage takes.
 
     Attributes:
-        key: the key's function; None: that of the stream.
+        key: the key's function; None: the key of the stream.
         states: codec of the states.
-        fold: the generated one.
-        merge: what joins the states of two sessions.
+        fold: the user's function, or the generated one.
+        own: further functions of the states, by the names of their arguments: those that were given, or are generated.
     """
 
     key: UserFunction | None
     states: Codec[Any]
     fold: DeclaredFunction
-    merge: UserFunction
+    own: Mapping[str, DeclaredFunction]
 
 
-def declared_stage(
-    name: str,
-    method: str,
-    where: str,
-    *,
-    key: UserFunction | str | None,
-    python_type: type | None,
-    aggregations: Mapping[str, object],
-    refused: Mapping[str, object],
-    settings: Mapping[str, object],
-) -> DeclaredStage:
-    """Make the parts of a stage.
+class FoldingStage(NamedTuple):
+    """The stage whose fold is declared.
 
-    Args:
+    Attributes:
         name: of the stage.
-        method: that was called.
+        method: of `Stream`, that was called.
         where: file and line of the declaration.
-        key: a function, a field, or None.
-        python_type: of the values; None: it is not known.
-        aggregations: name -> aggregate, unchecked.
-        refused: arguments that do not go together with aggregates; each must be None.
-        settings: the other arguments: an aggregate among them was meant to be called so.
-
-    Raises:
-        FlowError: an aggregate or the key cannot be of such values, or arguments do not go together.
+        gives: what a fold may return.
+        value_type: of the stream's values; None: not known.
     """
-    for argument, given in {**refused, **settings}.items():
-        if isinstance(given, Aggregation):
-            raise FlowError(
-                f"{where}: {argument}= is an argument of {method}(): give the aggregate {given} another name"
-            )
-    checked = check_aggregations(aggregations, method, where)
-    for argument, given in refused.items():
-        if given is not None:
-            raise FlowError(
-                f"{where}: {argument}= is for a stage with state= and fold=; with declared aggregates "
-                f"({', '.join(checked)}) leave it out"
-            )
-    try:
-        found = key_of_field(python_type, key) if isinstance(key, str) else key
-        python_state = states_of(checked, python_type)
-        fold = fold_of(name, checked, python_type)
-    except FlowError as error:
-        raise FlowError(f"{where}: {error}") from error
-    if found is not None:
-        check_callable("key", found, where)
-    codec = state_codec(name, python_state, None, where)
-    return DeclaredStage(found, codec, DeclaredFunction(fold), partial(merge_states, python_state.parts))
 
+    name: str
+    method: str
+    where: str
+    gives: Gives
+    value_type: type | None
 
-def checked_key(key: Any, where: str) -> UserFunction | None:  # noqa: ANN401 - it is checked here
-    """The key of a stage with a fold of its own.
+    def folding(
+        self,
+        aggregates: Mapping[str, object],
+        state: object,
+        fold: object,
+        codec: Codec[Any] | str | None,
+        key: UserFunction | str | None,
+        *,
+        own: Mapping[str, UserFunction | None],
+        settings: Mapping[str, object],
+    ) -> Folding:
+        """Check and make the parts.
 
-    Raises:
-        FlowError: it is neither a function nor None.
-    """
-    if key is not None:
-        check_callable("key", key, where)
-    found: UserFunction | None = key
-    return found
+        Args:
+            aggregates: name -> declared aggregate, unchecked.
+            state: type of the states; None, as `fold`: aggregates are declared.
+            fold: the user's function.
+            codec: of the states.
+            key: a function; with declared aggregates also a field.
+            own: name -> further functions of the state, which declared aggregates do not take.
+            settings: the other arguments: an aggregate among them was meant to be an aggregate of that name.
+
+        Raises:
+            FlowError: an aggregate or the key cannot be of such values, or arguments do not go together.
+        """
+        if state is not None or fold is not None:
+            check_plain(aggregates, self.method, self.where)
+            states = state_codec(self.name, state, codec, self.where)
+            given = {what: function for what, function in own.items() if function is not None}
+            folds = {
+                what: declared_fold(what, function, states, self.where, self.gives)
+                for what, function in {"fold": fold, **given}.items()
+            }
+            return Folding(self._key(key), states, folds.pop("fold"), folds)
+        checked = self._checked(aggregates, {"codec": codec, **own}, settings)
+        try:
+            key_of = key_of_field(self.value_type, key) if isinstance(key, str) else key
+            state_type = states_of(checked, self.value_type)
+            made = DeclaredFunction(fold_of(self.name, checked, self.value_type))
+        except FlowError as error:
+            raise FlowError(f"{self.where}: {error}") from error
+        states = state_codec(self.name, state_type, None, self.where)
+        merge = DeclaredFunction(partial(merge_states, state_type.parts))
+        return Folding(self._key(key_of), states, made, {"merge": merge})
+
+    def _checked(
+        self, aggregates: Mapping[str, object], refused: Mapping[str, object], settings: Mapping[str, object]
+    ) -> dict[str, Aggregation]:
+        for argument, given in {**refused, **settings}.items():
+            if isinstance(given, Aggregation):
+                raise FlowError(
+                    f"{self.where}: {argument}= is an argument of {self.method}(): give the aggregate {given} another name"
+                )
+        checked = check_aggregations(aggregates, self.method, self.where)
+        for argument, given in refused.items():
+            if given is not None:
+                raise FlowError(
+                    f"{self.where}: {argument}= is for a stage with state= and fold=; with declared aggregates "
+                    f"({', '.join(checked)}) leave it out"
+                )
+        return checked
+
+    def _key(self, key: Any) -> UserFunction | None:  # noqa: ANN401 - it is checked here
+        if key is None:
+            return None
+        check_callable("key", key, self.where)
+        function: UserFunction = key
+        return function

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, declared
 from sqe_chain.flow.functions import IdOf, NumberOf, Value
-from sqe_chain.flow.kinds import kind_named
-from sqe_chain.flow.part import STREAMS, StreamPart
-from sqe_chain.flow.stage_kind import STANDARD, StageKind
+from sqe_chain.flow.kinds import kind_of
+from sqe_chain.flow.part import StreamPart
+from sqe_chain.flow.stage_kind import STANDARD
 
 if TYPE_CHECKING:
     from sqe_chain.flow.stream import Filter
@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 DAY_MS = 86_400_000
 MAX_WINDOW: Final = 65_536
 """Of sequence numbers remembered one by one: 8 KiB for each scope."""
+LateRecords = Literal["forward", "drop", "stop"]
+"""What becomes of a record whose time has passed; "stop": it is poison, so that the flow's policy decides."""
+
+
+class DeduplicateOptions(TypedDict, total=False):
+    """The options of `FilterSteps.deduplicate_by_key`."""
+
+    late: LateRecords
+    guard: object
+    compat: Literal["kip655"] | None
+    store: str | None
 
 
 class FilterSteps(StreamPart[Value]):
@@ -25,10 +36,6 @@ class FilterSteps(StreamPart[Value]):
     """
 
     __slots__ = ()
-
-    def _filtered(self, name: str, kind: StageKind, store: str | None, where: str) -> Filter[Value]:
-        found: Filter[Value] = STREAMS["filter"](self.flow, self._stage(name, kind, where, store))
-        return found
 
     def drop_replays(
         self,
@@ -44,25 +51,22 @@ class FilterSteps(StreamPart[Value]):
         Args:
             name: stage name; permanent, states are stored under it.
             by: "source": records carry SQE's record key, and what is not beyond the highest offset of its
-                producer is dropped (`sqe_chain.stages.replays`). "key": of each key, what is not beyond the
-                last root position is dropped, whatever path it took (`sqe_chain.stages.root_replays`); correct
+                producer is dropped (`sqe_chain.stages.SqeReplays`). "key": of each key, what is not beyond the
+                last root position is dropped, whatever path it took (`sqe_chain.stages.RootReplays`); correct
                 only where each key's events keep their root's order.
             expiry_ms: how long a silent producer is remembered; for "source" only.
             compat: behave exactly like SQE ("source") or KUKA ("key").
             store: name of the store for this stage; by default the service's.
 
         Raises:
-            FlowError: name clash, an unknown choice, or a stage after `changes()`.
+            FlowError: a name exists, a setting is wrong, or the stage would follow `changes()`.
         """
         where = caller_line()
         check_choice("by", by, ("source", "key"), where)
         check_duration("expiry_ms", expiry_ms, where)
-        kind = (
-            kind_named("roots")(compat=compat)
-            if by == "key"
-            else kind_named("replays")(expiry_ms=expiry_ms, compat=compat)
-        )
-        return self._filtered(name, kind, store, where)
+        if by == "key":
+            return self._filter(name, "roots", where, store=store, compat=compat)
+        return self._filter(name, "replays", where, store=store, expiry_ms=expiry_ms, compat=compat)
 
     def drop_stale(  # noqa: PLR0913 - settings of a filter, by keyword
         self,
@@ -77,7 +81,7 @@ class FilterSteps(StreamPart[Value]):
         compat: Literal["juplo"] | None = None,
         store: str | None = None,
     ) -> Filter[Value]:
-        """Drop what is not beyond the highest sequence number of its scope; see `sqe_chain.stages.sequences`.
+        """Drop what is not beyond the highest sequence number of its scope; see `sqe_chain.stages.StaleSequences`.
 
         Args:
             name: stage name; permanent.
@@ -92,26 +96,31 @@ class FilterSteps(StreamPart[Value]):
             store: name of the store for this stage; by default the service's.
 
         Raises:
-            FlowError: name clash, an unknown choice, or a stage after `changes()`.
+            FlowError: a name exists, a setting is wrong, or the stage would follow `changes()`.
         """
         where = caller_line()
-        kind = kind_named("sequences")(
-            sequence=declared("sequence", sequence, 1, where),
+        given = {"sequence": sequence, "epoch": epoch, "producer": producer}
+        return self._filter(
+            name,
+            "sequences",
+            where,
+            store=store,
+            **{
+                what: None if function is None and what != "sequence" else declared(what, function, 1, where)
+                for what, function in given.items()
+            },
             scope=scope,
-            epoch=None if epoch is None else declared("epoch", epoch, 1, where),
-            producer=None if producer is None else declared("producer", producer, 1, where),
             malformed=malformed,
             window=window,
             compat=compat,
         )
-        return self._filtered(name, kind, store, where)
 
     def deduplicate_by_key(
         self,
         name: str,
         interval_ms: int,
         *,
-        late: Literal["forward", "drop", "stop"] = "forward",
+        late: LateRecords = "forward",
         guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
@@ -121,7 +130,8 @@ class FilterSteps(StreamPart[Value]):
         Args:
             name: stage name; permanent.
             interval_ms: milliseconds before and after the first record, both ends included.
-            late: what becomes of records older than stream time less the interval; "stop": each is poison, so that the flow's policy decides.
+            late: what becomes of records older than stream time less the interval; "stop": each is poison, so that the flow's
+                policy decides.
             guard: how far ahead of the others one record's event time may be, and what becomes of one that is
                 farther ahead: a `JumpGuard` of `sqe_chain.stages`. "standard": a day, and `hold`. None: every time is
                 believed.
@@ -129,72 +139,48 @@ class FilterSteps(StreamPart[Value]):
             store: name of the store for this stage; by default the service's.
 
         Raises:
-            FlowError: name clash, an interval below 0, or a stage after `changes()`.
+            FlowError: a name exists, a setting is wrong, or the stage would follow `changes()`.
         """
-        where = caller_line()
-        settings = {"interval_ms": interval_ms, "late": late, "guard": guard, "compat": compat}
-        kind = kind_named("deduplicate")(by_id=False, id=None, **settings)
-        return self._filtered(name, kind, store, where)
+        return self._deduplicate(
+            name, None, interval_ms, caller_line(), late=late, guard=guard, compat=compat, store=store
+        )
 
     def deduplicate_by_key_value(
         self,
         name: str,
         id: IdOf[Value],  # noqa: A002 - the KIP's word
         interval_ms: int,
-        *,
-        late: Literal["forward", "drop", "stop"] = "forward",
-        guard: object = STANDARD,
-        compat: Literal["kip655"] | None = None,
-        store: str | None = None,
+        **options: Unpack[DeduplicateOptions],
     ) -> Filter[Value]:
-        """The same for records with the same key and the same id.
+        """Like `deduplicate_by_key`, with its options, for records with the same key and the same id.
 
         Args:
             name: stage name; permanent.
             id: ``value -> bytes | str | None``, or with the context as second argument; None: no duplicate.
-            interval_ms: see `deduplicate_by_key`.
-            late: see there.
-            guard: see there.
-            compat: see there.
-            store: see there.
-
-        Raises:
-            FlowError: see there.
+            interval_ms: as for `deduplicate_by_key`.
+            **options: those of `deduplicate_by_key`.
         """
         where = caller_line()
-        settings = {"interval_ms": interval_ms, "late": late, "guard": guard, "compat": compat}
-        kind = kind_named("deduplicate")(by_id=False, id=declared("id", id, 1, where), **settings)
-        return self._filtered(name, kind, store, where)
+        return self._deduplicate(name, declared("id", id, 1, where), interval_ms, where, **options)
 
     def deduplicate(
         self,
         name: str,
         id: IdOf[Value],  # noqa: A002 - the KIP's word
         interval_ms: int,
-        *,
-        late: Literal["forward", "drop", "stop"] = "forward",
-        guard: object = STANDARD,
-        compat: Literal["kip655"] | None = None,
-        store: str | None = None,
+        **options: Unpack[DeduplicateOptions],
     ) -> Filter[Value]:
-        """Like `deduplicate_by_key`, for records with the same id, whatever their keys.
+        """Like `deduplicate_by_key`, with its options, for records with the same id, whatever their keys.
 
         Args:
             name: stage name; permanent.
             id: ``value -> bytes | str | None``, or with the context as second argument; None: no duplicate.
-            interval_ms: see `deduplicate_by_key`.
-            late: see there.
-            guard: see there.
-            compat: see there.
-            store: see there.
-
-        Raises:
-            FlowError: see there.
+            interval_ms: as for `deduplicate_by_key`.
+            **options: those of `deduplicate_by_key`.
         """
         where = caller_line()
-        settings = {"interval_ms": interval_ms, "late": late, "guard": guard, "compat": compat}
-        kind = kind_named("deduplicate")(by_id=True, id=declared("id", id, 1, where), **settings)
-        return self._filtered(name, kind, store, where)
+        found = declared("id", id, 1, where)
+        return self._deduplicate(name, found, interval_ms, where, by_id=True, **options)
 
     def distinct(
         self,
@@ -202,7 +188,7 @@ class FilterSteps(StreamPart[Value]):
         windows: object,
         *,
         grace_ms: int = 0,
-        late: Literal["drop", "forward", "stop"] = "drop",
+        late: LateRecords = "drop",
         guard: object = STANDARD,
         store: str | None = None,
     ) -> Filter[Value]:
@@ -217,11 +203,31 @@ class FilterSteps(StreamPart[Value]):
             store: name of the store for this stage; by default the service's.
 
         Raises:
-            FlowError: name clash, or a stage after `changes()`.
+            FlowError: a name exists, a setting is wrong, or the stage would follow `changes()`.
         """
-        where = caller_line()
-        kind = kind_named("distinct")(windows=windows, grace_ms=grace_ms, late=late, guard=guard)
-        return self._filtered(name, kind, store, where)
+        settings = {"windows": windows, "grace_ms": grace_ms, "late": late, "guard": guard}
+        return self._filter(name, "distinct", caller_line(), store=store, **settings)
+
+    def _deduplicate(
+        self,
+        name: str,
+        id_of: object,
+        interval_ms: int,
+        where: str,
+        *,
+        by_id: bool = False,
+        **options: Unpack[DeduplicateOptions],
+    ) -> Filter[Value]:
+        settings = {"by_id": by_id, "id": id_of, "interval_ms": interval_ms, **options}
+        return self._filter(name, "deduplicate", where, **settings)
+
+    def _filter(
+        self, name: str, kind: str, where: str, *, store: object = None, **settings: object
+    ) -> Filter[Value]:
+        stage: Filter[Value] = self._declare(
+            "filter", name, kind_of(kind, settings, where), where, store=store
+        )
+        return stage
 
 
 def guard_setting(guard: object) -> dict[str, Any]:

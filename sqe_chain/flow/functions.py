@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Never, Protocol
 
 from google.protobuf.message import Message
 
@@ -21,6 +21,9 @@ else:
     from typing import TypeVar
 
     Emitted = TypeVar("Emitted")
+
+_Value_contra = TypeVar("_Value_contra", contravariant=True)
+_State_contra = TypeVar("_State_contra", contravariant=True)
 
 Value = TypeVar("Value")
 Made = TypeVar("Made")
@@ -57,5 +60,15 @@ TimeOf = Callable[[Value], Time] | Callable[[Value, Context], Time]
 Condition = Callable[[Value], bool] | Callable[[Value, Context], bool]
 Fold = Callable[[State, Value], Iterable[Emitted] | None]
 FoldInContext = Callable[[State, Value, Context], Iterable[Emitted] | None]
+WindowFold = Callable[[State, Value], None]
+WindowFoldInContext = Callable[[State, Value, Context], None]
+
+
+class WindowFoldWithContext(Protocol[_State_contra, _Value_contra]):
+    """`WindowFoldInContext`, in a form beside which mypy infers the parameters of a lambda for `WindowFold`."""
+
+    def __call__(self, state: _State_contra, value: _Value_contra, context: Context, /) -> None: ...
+
+
 OnTimer = Callable[[State, Timer], Iterable[Emitted] | None]
 OnTimerInContext = Callable[[State, Timer, Context], Iterable[Emitted] | None]

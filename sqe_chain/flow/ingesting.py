@@ -75,4 +75,4 @@ class IngestSteps(StreamPart[Value]):
             replaces=replaces,
             max_row_bytes=max_row_bytes,
         )
-        self._stage(name, kind, where, store, key)
+        self._stage(name, kind, where, store=store, key=key)

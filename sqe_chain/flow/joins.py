@@ -9,7 +9,7 @@ from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import LateValues, caller_line, check_bool, declared
 from sqe_chain.flow.functions import Made, Value
 from sqe_chain.flow.kinds import kind_named
-from sqe_chain.flow.part import STREAMS, StreamPart
+from sqe_chain.flow.part import StreamPart
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class JoinSteps(StreamPart[Value]):
         where: str,
         *,
         static: bool = False,
-    ) -> Filter[Any]:
+    ) -> Any:  # noqa: ANN401 - see `join_table` and `join_stream`
         if not isinstance(other, StreamPart) or other.flow is not self.flow:
             raise FlowError(
                 f"{where}: {kind.traits.method} takes a second stream of the same flow, not {other!r}"
@@ -79,10 +79,7 @@ class JoinSteps(StreamPart[Value]):
         other._check_stage(name, where)  # noqa: SLF001 - of the same class
         if static:
             self.flow.leave_out_times(other.node, where)
-        found: Filter[Any] = STREAMS["filter"](
-            self.flow, self._stage(name, kind, where, store, others=(other.node,))
-        )
-        return found
+        return self._declare("filter", name, kind, where, store=store, others=(other.node,))
 
     @overload
     def join_table(

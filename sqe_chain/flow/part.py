@@ -27,11 +27,16 @@ class StreamPart(Generic[Value]):
     flow: Topology
     node: Node
 
+    def _declare(self, stream: str, name: str, kind: StageKind, where: str, **placed: Any) -> Any:  # noqa: ANN401 - see `_stage`
+        """Declare a stage of any kind; its stream, of the class that is so called in `STREAMS`."""
+        return STREAMS[stream](self.flow, self._stage(name, kind, where, **placed))
+
     def _stage(
         self,
         name: str,
         kind: StageKind,
         where: str,
+        *,
         store: str | None,
         key: UserFunction | None = None,
         buckets: int = 1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
@@ -23,17 +23,46 @@ from sqe_chain.flow.part import StreamPart
 from sqe_chain.flow.topology import MAX_PARTITIONS
 
 
+class OutputOptions(TypedDict, total=False):
+    """What an output may be given besides its key."""
+
+    codec: Codec[Any] | str | None
+    carrier: Carrier
+    name: str | None
+    headers: bool
+
+
 class PublishSteps(StreamPart[Value]):
     """The end of a stream in a topic."""
 
     __slots__ = ()
+
+    @overload
+    def to(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        key: OutputKeyOf[Value] | None = None,
+        **options: Unpack[OutputOptions],
+    ) -> None: ...
+
+    @overload
+    def to(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        key: OutputKeyInContext[Value],
+        **options: Unpack[OutputOptions],
+    ) -> None: ...
 
     def to(
         self,
         topic: str,
         *,
         partitions: int,
-        key: OutputKeyOf[Value] | OutputKeyInContext[Value] | None = None,
+        key: UserFunction | None = None,
         codec: Codec[Any] | str | None = None,
         carrier: Carrier = "value",
         name: str | None = None,

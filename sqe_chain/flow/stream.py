@@ -119,7 +119,13 @@ class Stream(
         """
         return self._apply(FlatMapNode, function)
 
-    def key_by(self, key: KeyOf[Value] | KeyInContext[Value]) -> Stream[Value]:
+    @overload
+    def key_by(self, key: KeyOf[Value]) -> Stream[Value]: ...
+
+    @overload
+    def key_by(self, key: KeyInContext[Value]) -> Stream[Value]: ...
+
+    def key_by(self, key: UserFunction) -> Stream[Value]:
         """The same values under another key.
 
         Args:
@@ -180,8 +186,8 @@ class Stream(
             FlowError: name clash, an unknown kind, a setting it does not take, or a stage after `changes()`.
         """
         where = caller_line()
-        found = kind_of(kind, settings, where)
-        return CustomStage(self.flow, self._stage(name, found, where, store, key, buckets, view))
+        placed: dict[str, Any] = {"store": store, "key": key, "buckets": buckets, "view": view}
+        return CustomStage(self.flow, self._stage(name, kind_of(kind, settings, where), where, **placed))
 
     def _apply(self, kind: type[FunctionNode], function: UserFunction) -> Stream[Any]:
         where = caller_line()

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Required, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
 
 from sqe_chain.codecs import Codec
-from sqe_chain.flow.context import Context
-from sqe_chain.flow.declaration import LateValues, caller_line, declared, declared_fold, state_codec
-from sqe_chain.flow.declared_aggregates import Aggregation, check_plain
-from sqe_chain.flow.declared_stage import checked_key, declared_stage
+from sqe_chain.flow.declaration import LateValues, caller_line, declared
+from sqe_chain.flow.declared_aggregates import Aggregation
+from sqe_chain.flow.declared_stage import FoldingStage
 from sqe_chain.flow.functions import (
     Condition,
-    DeclaredFunction,
     KeyInContext,
     KeyOf,
     MessageState,
     State,
     UserFunction,
     Value,
+    WindowFold,
+    WindowFoldInContext,
+    WindowFoldWithContext,
 )
 from sqe_chain.flow.kinds import kind_named
-from sqe_chain.flow.part import STREAMS, StreamPart
+from sqe_chain.flow.part import StreamPart
 from sqe_chain.flow.stage_kind import STANDARD
 from sqe_chain.ports import ViewKind
 
@@ -32,10 +33,8 @@ if TYPE_CHECKING:
 
 
 class WindowOptions(TypedDict, Generic[Value, State], total=False):
-    """What windows with a fold may be given besides their state."""
+    """What windows may be given besides key, state and fold."""
 
-    fold: Required[Callable[[State, Value], None] | Callable[[State, Value, Context], None]]
-    key: KeyOf[Value] | KeyInContext[Value] | None
     codec: Codec[State] | str | None
     merge: Callable[[State, State], None] | None
     lateness_ms: int
@@ -48,7 +47,7 @@ class WindowOptions(TypedDict, Generic[Value, State], total=False):
 
 
 class WindowSteps(StreamPart[Value]):
-    """The windowed stage of a stream."""
+    """The windowed stage of a stream. Overloads are for lambdas, as for `aggregate`."""
 
     __slots__ = ()
 
@@ -59,6 +58,20 @@ class WindowSteps(StreamPart[Value]):
         windows: object,
         *,
         state: type[MessageState],
+        fold: WindowFold[MessageState, Value] | WindowFoldWithContext[MessageState, Value],
+        key: KeyOf[Value] | None = None,
+        **options: Unpack[WindowOptions[Value, MessageState]],
+    ) -> WindowStage[WindowResult]: ...
+
+    @overload
+    def windowed(  # type: ignore[overload-overlap]
+        self,
+        name: str,
+        windows: object,
+        *,
+        state: type[MessageState],
+        fold: WindowFold[MessageState, Value] | WindowFoldInContext[MessageState, Value],
+        key: KeyInContext[Value],
         **options: Unpack[WindowOptions[Value, MessageState]],
     ) -> WindowStage[WindowResult]: ...
 
@@ -69,6 +82,8 @@ class WindowSteps(StreamPart[Value]):
         windows: object,
         *,
         state: type[State],
+        fold: WindowFold[State, Value] | WindowFoldWithContext[State, Value],
+        key: KeyOf[Value] | None = None,
         **options: Unpack[WindowOptions[Value, State]],
     ) -> WindowStage[Window[State]]: ...
 
@@ -78,7 +93,36 @@ class WindowSteps(StreamPart[Value]):
         name: str,
         windows: object,
         *,
-        key: str | KeyOf[Value] | KeyInContext[Value] | None = None,
+        state: type[State],
+        fold: WindowFold[State, Value] | WindowFoldInContext[State, Value],
+        key: KeyInContext[Value],
+        **options: Unpack[WindowOptions[Value, State]],
+    ) -> WindowStage[Window[State]]: ...
+
+    @overload
+    def windowed(
+        self,
+        name: str,
+        windows: object,
+        *,
+        key: str | KeyOf[Value] | None = None,
+        lateness_ms: int = 0,
+        late: LateValues = "drop",
+        retention_ms: int = 0,
+        heartbeat: Condition[Value] | None = None,
+        guard: object = STANDARD,
+        store: str | None = None,
+        view: ViewKind | None = None,
+        **aggregates: Aggregation,
+    ) -> WindowStage[Window[Any]]: ...
+
+    @overload
+    def windowed(
+        self,
+        name: str,
+        windows: object,
+        *,
+        key: KeyInContext[Value],
         lateness_ms: int = 0,
         late: LateValues = "drop",
         retention_ms: int = 0,
@@ -112,72 +156,51 @@ class WindowSteps(StreamPart[Value]):
 
         When stream time has passed the end of a window plus the lateness, the window is final, and is emitted under its
         key: where the state is JSON, as a `Window` with the state; else as a `WindowResult`
-        (proto/sqe_chain/v1/window_result.proto) with the state as its codec encodes it. Later values are dropped.
+        (proto/sqe_chain/v1/window_result.proto) with the encoded state. Later values are dropped.
 
         Args:
             name: stage name; permanent.
             windows: `Tumbling`, `Hopping`, `Calendar` (days of a time zone) or `Sessions` of `sqe_chain.stages`.
-            state: type of a window's state, as for `aggregate`; a new window begins with ``state()``.
+            state: type of a window's state, as for `aggregate`.
             fold: ``(state, value) -> None``, or with the context as third argument: changes the state in place.
-            key: ``value -> bytes | str``; without it the stream's key is kept. With declared aggregates it may be the name of a
-                field, or a path such as ``"meta.robot"``.
-            codec: of a window's state: a codec, or its name; by default the one that takes its type.
-            merge: for sessions: ``(state, later) -> None``, called when a value joins two of them. Declared aggregates have theirs.
+            key: as for `aggregate`.
+            codec: as for `aggregate`.
+            merge: for sessions: ``(state, later) -> None``, called when a value joins two. Declared aggregates have theirs.
             lateness_ms: how long windows stay open for late values.
-            late: what becomes of values that come later: "drop", they are dropped, counted, and given by `dropped()`; "stop", each is
-                poison, so that the flow's policy decides.
-            retention_ms: how long final windows are kept in the store, to be read (`sqe-chain state`).
+            late: what becomes of later values: "drop", the stage drops and counts them, and `dropped()` has them; "stop", each
+                is poison, so that the flow's policy decides.
+            retention_ms: how long the store keeps final windows, to be read (`sqe-chain state`).
             heartbeat: ``value -> bool``, or with the context as second argument. A value for which it is true is not
                 folded. It moves stream time of every state partition to its event time (not beyond the service's
                 clock), so that windows close although their inputs are silent.
             guard: as for `distinct`.
             store: name of the store for this stage; by default the service's.
-            view: as for `aggregate`: also write each window, open or retained, in a form for programs without protobuf, under
-                its key and its beginning (docs/stores.md).
-            **aggregates: name -> `count`, `sum_`, `min_`, `max_`, `mean`, `first` or `last` of `sqe_chain.flow`, in place of
-                `state`, `fold`, `codec` and `merge`.
+            view: as for `aggregate`, for each window, open or retained, under its key and its beginning (docs/stores.md).
+            **aggregates: as for `aggregate`, in place of `state`, `fold`, `codec` and `merge`.
 
         Raises:
-            FlowError: name clash, a field that values do not have, or a stage after `changes()`.
+            FlowError: a name exists, a setting is wrong, values lack a field, or a stage would follow `changes()`.
         """
         where = caller_line()
-        folded: DeclaredFunction
-        if state is None and fold is None:
-            key_of, states, folded, merge = declared_stage(
-                name,
-                "windowed",
-                where,
-                key=key,
-                python_type=self._value_type(),
-                aggregations=aggregates,
-                refused={"codec": codec, "merge": merge},
-                settings={
-                    "lateness_ms": lateness_ms,
-                    "late": late,
-                    "retention_ms": retention_ms,
-                    "heartbeat": heartbeat,
-                    "guard": guard,
-                    "store": store,
-                    "view": view,
-                },
-            )
-        else:
-            check_plain(aggregates, "windowed", where)
-            states = state_codec(name, state, codec, where)
-            folded = declared_fold("fold", fold, states, where, "nothing")
-            if merge is not None:
-                declared_fold("merge", merge, states, where, "nothing")
-            key_of = checked_key(key, where)
+        timed = {"lateness_ms": lateness_ms, "late": late, "retention_ms": retention_ms, "guard": guard}
+        placed: dict[str, Any] = {"store": store, "view": view}
+        parts = FoldingStage(name, "windowed", where, "nothing", self._value_type()).folding(
+            aggregates,
+            state,
+            fold,
+            codec,
+            key,
+            own={"merge": merge},
+            settings={**timed, "heartbeat": heartbeat, **placed},
+        )
+        merging = parts.own.get("merge")
         kind = kind_named("windows")(
             windows=windows,
-            states=states,
-            fold=folded,
-            merge=merge,
-            lateness_ms=lateness_ms,
-            late=late,
-            retention_ms=retention_ms,
+            states=parts.states,
+            fold=parts.fold,
+            merge=None if merging is None else merging.function,
             beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
-            guard=guard,
             shown=view is not None,
+            **timed,
         )
-        return STREAMS["windows"](self.flow, self._stage(name, kind, where, store, key_of, view=view))
+        return self._declare("windows", name, kind, where, key=parts.key, **placed)

@@ -63,13 +63,17 @@ words.filter(lambda word: word.value)  # type: ignore[arg-type, return-value]  #
 words.flat_map(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
 words.map_batches(same_batch, Int64Value, index=0)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 words.map_batches(same_batch, Int64Value).map(lambda number: number.no_such_field)  # type: ignore[attr-defined]  # pyright: ignore
-words.key_by(lambda word: len(word.value))  # type: ignore[arg-type]  # pyright: ignore
+words.key_by(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
+words.key_by(lambda word: word.no_such_field)  # type: ignore[attr-defined]  # pyright: ignore
+words.to("o1", partitions=1, key=lambda word: word.no_such_field)  # type: ignore[attr-defined]  # pyright: ignore
 
 words.ingest("t", partition_key=lambda word: word.value, row_key="value")  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("a", state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("b", state=Int64Value, fold=join)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("c", state=str, fold=add)  # type: ignore[arg-type]  # pyright: ignore
-words.aggregate("d", state=Int64Value, fold=add, key=lambda word: len(word.value))  # type: ignore[arg-type]  # pyright: ignore
+words.aggregate("d", state=Int64Value, fold=add, key=lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
+words.aggregate("d2", state=Int64Value, fold=add, key=lambda word: word.no_such_field)  # type: ignore[attr-defined]  # pyright: ignore
+words.aggregate("d4", key=lambda word: word.no_such_field, words=count())  # type: ignore[attr-defined]  # pyright: ignore
 words.aggregate("g", state=Int64Value, fold=add, expire_after_ms=1.5)  # type: ignore[call-overload]  # pyright: ignore
 words.aggregate("h", state=Int64Value, fold=add, on_timer=add)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("f", state=Int64Value, fold=add).changes().map(lambda total: total.valeu)  # type: ignore[attr-defined]  # pyright: ignore
@@ -80,15 +84,17 @@ words.drop_stale("h", sequence=number_in_context)  # type: ignore[arg-type]  # p
 words.drop_stale("n", sequence=log_of)  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("i", Tumbling(1), state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("j", Tumbling(1), state=Int64Value, fold=add, heartbeat=length_of_number)  # type: ignore[arg-type]  # pyright: ignore
+words.windowed("j2", Tumbling(1), state=Int64Value, fold=add, key=lambda word: word.no_such_field)  # type: ignore[attr-defined]  # pyright: ignore
+words.windowed("j3", Tumbling(1), state=Int64Value, fold=lambda a, word: a.MergeFrom(word.wrong))  # type: ignore[attr-defined]  # pyright: ignore
+words.windowed("j4", Tumbling(1), key=lambda word: word.no_such_field, words=count())  # type: ignore[attr-defined]  # pyright: ignore
 words.join_table("k", words, add_numbers)  # type: ignore[arg-type]  # pyright: ignore
 words.join_table("l", words, join_words, how="left")  # type: ignore[call-overload]  # pyright: ignore
 words.join_stream("m", words, length_of_number, before_ms=1, after_ms=1)  # type: ignore[arg-type]  # pyright: ignore
 
 words.aggregate("n", key="value", words=5)  # type: ignore[call-overload]  # pyright: ignore
-words.aggregate("o", key=lambda word: len(word.value), words=count())  # type: ignore[arg-type]  # pyright: ignore
+words.aggregate("o", key=lambda word: len(word.value), words=count())  # type: ignore[arg-type, return-value]  # pyright: ignore
 words.aggregate("p", key="value", state=Int64Value, fold=add)  # type: ignore[call-overload]  # pyright: ignore
 words.aggregate("q", key="value", words=count(), state=Int64Value, fold=add)  # type: ignore[call-overload]  # pyright: ignore
 words.aggregate("r", key=length_of_number, words=count())  # type: ignore[arg-type]  # pyright: ignore
-words.aggregate("s", expire_after_ms=5, buckets=2, words=count())  # type: ignore[call-overload]  # pyright: ignore
 words.windowed("t", Tumbling(1), key="value", words=sum_)  # type: ignore[call-overload]  # pyright: ignore
 words.windowed("u", Tumbling(1), key="value", words=sum_(5))  # type: ignore[arg-type]  # pyright: ignore

@@ -18,6 +18,7 @@ from sqe_chain.codecs import codec_for
 from sqe_chain.errors import FlowError
 from sqe_chain.ext import tables
 from sqe_chain.flow import Filter, Flow, Stage, Stream
+from sqe_chain.flow.filtering import DeduplicateOptions
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.stages import (
     Calendar,
@@ -508,6 +509,7 @@ def test_every_setting_of_every_declaration_is_tried() -> None:
     for method, values in STREAM.items():
         every = inspect.signature(getattr(Stream, method)).parameters.values()
         named = {one.name for one in every if one.kind is not one.VAR_KEYWORD}  # a kind checks its own
+        named |= DeduplicateOptions.__annotations__.keys() if method.startswith("deduplicate") else set()
         assert named - {"self"} == values.keys() | TIMED.get(method, {}).keys(), method
     assert set(inspect.signature(Flow).parameters) == FLOW.keys()
     assert set(inspect.signature(Flow.source).parameters) - {"self"} == SOURCE.keys()

@@ -121,10 +121,10 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     "output into its input": ("that would be a loop", lambda flow: words(flow).to("words", partitions=1)),
     "input from its output": (
         "that would be a loop",
-        lambda flow: (words(flow).to("back", partitions=1), flow.source("back", StringValue)),  # type: ignore[func-returns-value]
+        lambda flow: (words(flow).to("back", partitions=1), flow.source("back", StringValue)),
     ),
     "output's partitions": ("partitions=0", lambda flow: words(flow).to("out", partitions=0)),
-    "output's key": ("key needs a function", lambda flow: words(flow).to("out", partitions=1, key=b"k")),  # type: ignore[arg-type]
+    "output's key": ("key needs a function", lambda flow: words(flow).to("out", partitions=1, key=b"k")),  # type: ignore[call-overload]
     "merge with itself": ("with itself", lambda flow: with_itself(words(flow))),
     "merge with another flow": (
         "another flow|of flow 'other'",
