@@ -89,14 +89,14 @@ BRIEF: dict[str, tuple[str, ...]] = {
     ),
     "sqe_chain.ext.wal.metrics": ("ProducerMetrics",),
 }
-"""Module -> names of which one page has the first sentence: for extensions, and for programs without flows."""
+"""Module -> names for extensions and programs without flows: one page has the first sentence of each."""
 
 _SHOWN = {name for modules in PAGES.values() for names in modules.values() for name in names}
 _ELSEWHERE = _SHOWN.union({"Topology", "ChainError"}, *BRIEF.values())
 """Base classes whose members are not repeated: they have their own entries, or are not for users."""
 
 DECLARED_WRONGLY = "- `FlowError`: "
-"""What nearly every declaration may raise: the index says it once."""
+"""What nearly every declaration may raise: the index mentions it once."""
 
 FLOW = "MODULE:FLOW"
 """The argument that most commands take."""
@@ -219,7 +219,7 @@ def _text_below(name: str, module: str) -> str:
             said = following.value if named and isinstance(following, ast.Expr) else None
             if isinstance(said, ast.Constant) and isinstance(said.value, str):
                 return inspect.cleandoc(said.value)
-    raise SystemExit(f"{module}: nothing is said of {name}")
+    raise SystemExit(f"{module}: {name} has no text below it")
 
 
 def _methods(cls: type) -> Iterator[tuple[str, Any]]:

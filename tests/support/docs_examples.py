@@ -72,6 +72,12 @@ def blocks(page: Path) -> list[Block]:
     return [Block(f[1], f[2], text.count("\n", 0, f.start(2)) + 1) for f in _FENCE.finditer(text)]
 
 
+def block_with(page: Path, text: str) -> Block:
+    """The block of a page that contains a text."""
+    (block,) = [block for block in blocks(page) if text in block.text]
+    return block
+
+
 def commands(page: Path) -> Iterator[Command]:
     """The commands of a page, in order; a backslash at the end of a line continues the command."""
     for block in blocks(page):

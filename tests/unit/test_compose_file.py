@@ -11,7 +11,7 @@ from sqe_chain.ext.dev.jars import CASSANDRA, KAFKA
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
 SCRIPT = (ROOT / "scripts" / "stand-in-images").read_text(encoding="utf-8")
-PAGE = (ROOT / "docs" / "docker.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
 
 
 def images() -> set[str]:

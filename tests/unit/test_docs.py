@@ -5,7 +5,10 @@ What needs servers is run by tests/integration/test_docs_commands.py. Convention
 
 from __future__ import annotations
 
+import configparser
 import importlib
+import json
+import os
 import re
 import runpy
 import shlex
@@ -14,6 +17,7 @@ import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import typer
@@ -30,7 +34,7 @@ PAGES = docs_examples.pages()
 WITH_PYTHON = [
     p for p in PAGES if any(b.language == "python" and not b.file for b in docs_examples.blocks(p))
 ]
-LANGUAGES = {"python", "console", "text", "proto", "properties", "sql", "toml"}
+LANGUAGES = {"python", "console", "text", "proto", "properties", "sql", "toml", "yaml", "ini", "dockerfile"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 ROOMS = ("flow", "stages", "envelope.replays", "testing", "adapters", "ports", "ext.wal")
@@ -132,7 +136,7 @@ def test_every_error_ends_a_command_with_the_status_that_is_said_of_it() -> None
 
 
 def test_every_option_of_run_is_explained() -> None:
-    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
     options = {
         name for parameter in _root().commands["run"].params for name in parameter.opts if "--" in name
     }
@@ -140,7 +144,7 @@ def test_every_option_of_run_is_explained() -> None:
 
 
 def test_every_metric_is_explained() -> None:
-    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
     registry = CollectorRegistry()
     Metrics("a-flow", registry)
     families = {(family.name, family.type) for family in registry.collect()}
@@ -233,8 +237,43 @@ def test_pages_that_are_typed_one_after_another_share_no_topic_and_no_flow() -> 
 
 
 def test_the_readme_stays_short() -> None:
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 170
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+    (example,) = [block for block in docs_examples.blocks(ROOT / "README.md") if block.language == "python"]
+    assert len([line for line in example.text.splitlines() if line]) <= 25
+
+
+def test_the_manifest_of_kubernetes_is_whole() -> None:
+    """Its names agree, its probes have a port, and `sqe-chain run` of the image takes its arguments."""
+    yaml = pytest.importorskip("yaml")
+    blocks = {block.file: block for block in docs_examples.blocks(ROOT / "docs" / "production.md")}
+    manifest = yaml.safe_load(blocks["totals.yaml"].text)
+    assert (manifest["apiVersion"], manifest["kind"]) == ("apps/v1", "Deployment")
+    spec = manifest["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    (container,) = spec["template"]["spec"]["containers"]
+    (port,) = container["ports"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["port"] == port["name"]
+    dockerfile = docs_examples.block_with(ROOT / "docs" / "production.md", "ENTRYPOINT")
+    program, *arguments = json.loads(re.findall(r"^ENTRYPOINT (.*)$", dockerfile.text, re.MULTILINE)[0])
+    assert program == "sqe-chain"
+    store = {"SQE_CHAIN_STORE": container["env"][0]["value"]}
+    with mock.patch.dict(os.environ, store):
+        _parse([*arguments, *container["args"]])
+    assert arguments[arguments.index("--metrics-port") + 1] == str(port["containerPort"])
+
+
+def test_the_unit_of_systemd_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = {block.file: block for block in docs_examples.blocks(ROOT / "docs" / "production.md")}
+    unit = configparser.ConfigParser(strict=True)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(blocks["totals.service"].text)
+    monkeypatch.setenv("SQE_CHAIN_KAFKA", "localhost:9092")
+    program, *arguments = unit["Service"]["ExecStart"].split()
+    assert program.endswith("/sqe-chain")
+    _parse(arguments)
+    assert unit["Service"]["RestartPreventExitStatus"].split() == ["2", "3", "4"]
 
 
 @pytest.mark.parametrize(
@@ -279,7 +318,7 @@ def _check(command: Command, page: Path) -> None:
             raise AssertionError("flows are not submitted: sqe-chain run is the driver")
         else:
             runs = docs_examples.RUN_MARK in page.read_text(encoding="utf-8")
-            assert program in {"docker", "export", "redis-cli", "git", "cd"} or runs, (
+            assert program in {"docker", "export", "kubectl", "redis-cli", "git", "cd"} or runs, (
                 "a command of no known kind"
             )
 
