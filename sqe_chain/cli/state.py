@@ -19,7 +19,7 @@ from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, LimitOption, Option, Stores, command
 from sqe_chain.cli.selection import line_of, selection
 from sqe_chain.cli.state_files import write_states
-from sqe_chain.cli.values import moment_ms
+from sqe_chain.cli.values import key_named, moment_ms
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.event_times import NOTHING
@@ -94,7 +94,7 @@ def state(
                 raise ConfigurationError("--waiting shows no states: leave out keys and all other choices")
             _show_waiting(waiting_in(opened[""], flow, node), as_lines=choice.json)
             return
-        wanted = [_key(text) for text in keys or ()]
+        wanted = [key_named(text) for text in keys or ()]
         if node.codec is not None:
             _show_states(node, node.codec, States(flow, stage, opened).rows(wanted), choice)
         elif choice.narrows:
@@ -126,17 +126,6 @@ def _show_states(node: StageNode, codec: Codec[Any], states: Iterable[StoredStat
 
 def _time(option: str, text: str | None) -> int | None:
     return None if text is None else moment_ms(option, text)
-
-
-def _key(text: str) -> bytes:
-    if not text.startswith("0x"):
-        return text.encode()
-    try:
-        return bytes.fromhex(text[2:])
-    except ValueError:
-        raise ConfigurationError(
-            f"key {text!r}: what follows 0x must be hexadecimal digits in pairs"
-        ) from None
 
 
 def _show_rows(rows: Rows, *, as_lines: bool) -> None:

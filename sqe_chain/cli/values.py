@@ -31,6 +31,20 @@ def topic_name(text: str) -> str:
     return text
 
 
+def key_named(text: str) -> bytes:
+    """A key as it is written on the command line: text, or 0x and hexadecimal digits.
+
+    Raises:
+        ConfigurationError: what follows 0x is not hexadecimal.
+    """
+    if not text.startswith("0x"):
+        return text.encode()
+    try:
+        return bytes.fromhex(text[2:])
+    except ValueError:
+        raise ConfigurationError(f"key {text!r}: what follows 0x must be hexadecimal digits in pairs") from None
+
+
 def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
     """The target of a rewind: a time in milliseconds since 1970, or an offset per partition.
 

@@ -1,0 +1,119 @@
+"""Compares the states of keys drawn at random with what the records give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.explain.replaying import Missing
+from sqe_chain.ext.explain.trace import Trace, trace
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.runtime.states import location_of
+
+_MORE = 4
+"""State partitions are read until this many times the sample has been seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedStage:
+    """What an audit of one stage found.
+
+    Attributes:
+        stage: name of the stage.
+        keys: how many keys were compared.
+        plan: number of the plan as of which they were compared; -1: there is no key.
+        different: the keys whose stored states are not what the records give.
+        first: for each of these, from which record on it differs, as a sentence.
+        missing: records that the topics no longer have. Then nothing was compared.
+    """
+
+    stage: str
+    keys: int
+    plan: int
+    different: tuple[bytes, ...] = ()
+    first: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+
+def audited_stages(env: Environment, names: Sequence[str]) -> list[StageNode]:
+    """The stages to audit: those named, or all that keep states by key.
+
+    Raises:
+        ConfigurationError: a name is that of no such stage, or there is none.
+    """
+    suitable = {
+        stage.name: stage
+        for stage in env.flow.stages
+        if stage.codec is not None and stage.traits.spread == "key" and stage.stage_kind.sink is None
+    }
+    for name in names:
+        if name not in suitable:
+            raise ConfigurationError(
+                f"flow {env.flow.name!r} has no stage {name!r} with states by key. Expected one of {', '.join(sorted(suitable))}"
+            )
+    if not suitable:
+        raise ConfigurationError(
+            f"flow {env.flow.name!r} has no stage with states by key. Nothing can be audited"
+        )
+    return [suitable[name] for name in names or sorted(suitable)]
+
+
+def audit(
+    env: Environment,
+    stage: StageNode,
+    sample: int,
+    random: Random,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    progressed: Callable[[int, int], object] = lambda _read, _all: None,
+) -> AuditedStage:
+    """Compare the states of some keys with what the records give. Reads topics and store; changes nothing.
+
+    Args:
+        env: the flow and its ports.
+        stage: a stage that keeps states by key.
+        sample: how many keys; all are compared if there are fewer.
+        random: draws them.
+        stopped: whether to end early.
+        progressed: see `Replay`.
+
+    Raises:
+        ConfigurationError: the flow has not run, or cannot be replayed.
+        ServiceStopped: a topic is not what it was.
+    """
+    keys = _draw(env, stage, sample, random)
+    if not keys:
+        return AuditedStage(stage.name, 0, -1)
+
+    def compare(chosen: Sequence[bytes], *, with_records: bool) -> Trace:
+        return trace(env, stage, chosen, stopped=stopped, progressed=progressed, with_records=with_records)
+
+    result = compare(keys, with_records=False)
+    if result.missing:
+        return AuditedStage(stage.name, len(keys), result.stored.plan.number, missing=result.missing)
+    different = result.different
+    first: tuple[str, ...] = ()
+    if different:
+        closer = compare(different, with_records=True)
+        different = closer.different
+        first = tuple(closer.first_difference(key) for key in different)
+    return AuditedStage(stage.name, len(keys), result.stored.plan.number, different, first)
+
+
+def _draw(env: Environment, stage: StageNode, sample: int, random: Random) -> list[bytes]:
+    """Keys of a stage, drawn at random from state partitions drawn at random."""
+    where, store = location_of(env.ports.home, env.flow.name, stage.name), env.ports.store(stage)
+    cells = list(range(where.state_partitions * where.buckets))
+    random.shuffle(cells)
+    seen: set[bytes] = set()
+    for cell in cells:
+        if len(seen) >= sample * _MORE:
+            break
+        for row, content in store.scan(where.flow, stage.name, cell):
+            seen.update(
+                state.key for state in stage.stage_kind.states_in(row, content) if state.state is not None
+            )
+    return random.sample(sorted(seen), min(sample, len(seen)))

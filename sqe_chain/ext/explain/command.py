@@ -1,0 +1,249 @@
+"""`sqe-chain trace`, `why-not` and `audit`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from time import monotonic
+from typing import Annotated, Literal
+
+import typer
+
+from sqe_chain.cli.console import ERR, OUT, print_json, print_table, readable
+from sqe_chain.cli.listening import working_on
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.options import FlowArgument, JsonOption, Option, Servers, command
+from sqe_chain.cli.values import key_named
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.explain.audit import AuditedStage, audit, audited_stages
+from sqe_chain.ext.explain.fate import find_fate
+from sqe_chain.ext.explain.report import (
+    COLUMNS,
+    fate_as_object,
+    page_of,
+    row_of,
+    trace_as_object,
+    verdict_of,
+)
+from sqe_chain.ext.explain.trace import check_traceable, name_of, trace
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.runtime.durations import duration_ms
+from sqe_chain.runtime.launching import Prepared
+from sqe_chain.runtime.states import stage_named
+
+_RECORD = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)\[(?P<partition>\d+)\]@(?P<offset>\d+)")
+_SHOWN = 20
+"""Replays listed in text output."""
+
+
+@command
+def trace_key(
+    target: FlowArgument,
+    stage: Annotated[str, typer.Argument(metavar="STAGE", help="Name of the stage.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key (0x... for bytes).")],
+    *,
+    servers: Servers,
+    form: Annotated[
+        Literal["text", "json", "html"], Option("How the trace is shown.", "text|json|html", name="format")
+    ] = "text",
+) -> None:
+    """Show which records made the state of a key, and compare it with the stored state.
+
+    The command reads the topics from where the flow began, and folds them again in memory. It changes nothing, and the
+    flow's service may run meanwhile. It lists each record that reached the key with the message that caused it, the
+    state after it, and the records that were ignored as replays.
+
+    Exit status: 0 if the stored state is what the records give; 1 if not, with the first record that makes the difference;
+    3 if retention has deleted records, so that the states cannot be compared.
+    """
+    flow = load_flow(target)
+    node, wanted = stage_named(flow, stage), key_named(key)
+    check_traceable(node)
+    with _reading(flow, servers) as (prepared, progressed):
+        result = trace(prepared.env, node, [wanted], stopped=prepared.asked_to_stop, progressed=progressed)
+    if form == "json":
+        print_json(trace_as_object(result, wanted))
+    elif form == "html":
+        OUT.file.write(page_of(result, wanted))
+    else:
+        print_table(COLUMNS, [row_of(unit) for unit in result.contributions])
+        for replay in result.replays[:_SHOWN]:
+            OUT.print(f"ignored {name_of(replay.place)}: it repeats {name_of(replay.original)}")
+        if len(result.replays) > _SHOWN:
+            OUT.print(
+                f"ignored {len(result.replays) - _SHOWN} more records that repeat others; --format json lists them"
+            )
+        OUT.print(f"{readable(wanted)}: {verdict_of(result, wanted)}")
+    if result.equal is not True:
+        raise typer.Exit(3 if result.equal is None else 1)
+
+
+@command
+def why_not(
+    target: FlowArgument,
+    record: Annotated[str, typer.Argument(metavar="TOPIC[PARTITION]@OFFSET", help="Where the record is.")],
+    *,
+    servers: Servers,
+    json: JsonOption = False,
+) -> None:
+    """Show what became of a record: counted, ignored as a replay, skipped, filtered, dropped, waiting, or not read.
+
+    The command reads the topics and the flow's plans. It changes nothing, and the flow's service may run meanwhile.
+
+    Exit status: 0 if a stage has counted the record, else 1.
+    """
+    match = _RECORD.fullmatch(record)
+    if match is None:
+        raise ConfigurationError(
+            f"{record!r} names no record. Expected TOPIC[PARTITION]@OFFSET, as in orders[2]@417"
+        )
+    place = match["topic"], int(match["partition"]), int(match["offset"])
+    flow = load_flow(target)
+    with _reading(flow, servers) as (prepared, progressed):
+        fate = find_fate(prepared.env, place, progressed=progressed)
+    if json:
+        print_json(fate_as_object(fate))
+    else:
+        OUT.print(f"{name_of(place)}: {fate.verdict}. {fate.reason}")
+        if fate.chain:
+            OUT.print(f"chain: {fate.chain}")
+    if fate.verdict != "counted":
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """What an audit compares, and how often."""
+
+    sample: Annotated[int, Option("Keys of each stage.", "N", least=1)] = 200
+    stage: Annotated[list[str] | None, Option("Only this stage. Repeatable.", "NAME")] = None
+    every: Annotated[
+        str | None, Option("Audit again after this time, until SIGTERM or Ctrl-C.", "DURATION")
+    ] = None
+    rate: Annotated[int | None, Option("Read at most this many records a second.", "N", least=1)] = None
+    seed: Annotated[int | None, Option("Draw the same keys each time.", "N")] = None
+    metrics_port: Annotated[
+        int | None, Option("Serve metrics for Prometheus on this port of this machine.", "PORT")
+    ] = None
+
+
+@command
+def audit_flow(
+    target: FlowArgument, *, servers: Servers, sampling: Sampling, json: JsonOption = False
+) -> None:
+    """Compare the states of keys drawn at random with what the records give.
+
+    The command reads the topics from where the flow began, once for each stage. It changes nothing, and the flow's service may
+    run meanwhile.
+
+    Exit status: 0 if all compared states are what the records give; 1 if not; 3 if retention has deleted records, so that
+    states cannot be compared.
+    """
+    flow, random = load_flow(target), Random(sampling.seed)  # noqa: S311 - a sample, no secret
+    pause_ms = duration_ms(sampling.every) if sampling.every else 0
+    with (
+        _reading(flow, servers, sampling.rate) as (prepared, progressed),
+        _counted(flow, sampling.metrics_port) as count,
+    ):
+        stages = audited_stages(prepared.env, sampling.stage or ())
+        worst = 0
+        while not prepared.asked_to_stop():
+            for node in stages:
+                result = audit(
+                    prepared.env,
+                    node,
+                    sampling.sample,
+                    random,
+                    stopped=prepared.asked_to_stop,
+                    progressed=progressed,
+                )
+                count(result)
+                _show_audited(result, as_lines=json)
+                worst = max(worst, 1 if result.different else 3 if result.missing and worst != 1 else 0)
+            if not pause_ms or prepared.clock.wait(pause_ms):
+                break
+    if worst:
+        raise typer.Exit(worst)
+
+
+def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
+    if as_lines:
+        print_json(
+            {
+                "stage": result.stage,
+                "keys": result.keys,
+                "plan": result.plan,
+                "different": [readable(key) for key in result.different],
+                "first": list(result.first),
+                "missing": [str(gap) for gap in result.missing],
+            }
+        )
+        return
+    for key, first in zip(result.different, result.first, strict=True):
+        OUT.print(f"stage {result.stage!r}, key {readable(key)}: different: {first}")
+    for gap in result.missing:
+        OUT.print(f"stage {result.stage!r}: not compared: retention has deleted {gap}")
+    if not result.missing:
+        OUT.print(
+            f"stage {result.stage!r}: {result.keys - len(result.different)} of {result.keys} states are what the records give, "
+            f"as of plan {result.plan}"
+        )
+
+
+@contextmanager
+def _reading(
+    flow: CompiledFlow, servers: Servers, rate: int | None = None
+) -> Iterator[tuple[Prepared, Callable[[int, int], None]]]:
+    """Everything that is needed to read, and what shows the progress and keeps the rate."""
+    settings = Settings(allow_weak_durability=True)
+    began = shown = monotonic()
+    with working_on(flow, settings, servers) as prepared:
+
+        def progressed(read: int, wanted: int) -> None:
+            nonlocal shown
+            if rate is not None:
+                early_ms = int((read / rate - (monotonic() - began)) * 1_000)
+                if early_ms > 0:
+                    prepared.clock.wait(early_ms)
+            if monotonic() - shown >= 1 and read:
+                shown = monotonic()
+                left = (monotonic() - began) * max(0, wanted - read) / read
+                ERR.print(f"read {read:,} of {wanted:,} records, about {left:.0f} s left")
+
+        yield prepared, progressed
+
+
+@contextmanager
+def _counted(flow: CompiledFlow, port: int | None) -> Iterator[Callable[[AuditedStage], None]]:
+    """What counts audits for Prometheus, if a port is given."""
+    if port is None:
+        yield lambda _result: None
+        return
+    from prometheus_client import CollectorRegistry, Counter, Gauge  # noqa: PLC0415 - few ask for it
+
+    from sqe_chain.runtime.metrics import Health, serve  # noqa: PLC0415 - the same
+
+    registry, labels = CollectorRegistry(), ("flow", "stage")
+    keys = Counter(
+        "sqe_chain_audited_keys", "Keys whose states an audit has compared.", labels, registry=registry
+    )
+    different = Counter(
+        "sqe_chain_audit_differences",
+        "Keys whose stored states are not what the records give.",
+        labels,
+        registry=registry,
+    )
+    last = Gauge("sqe_chain_audit_last_plan", "Plan of the last audit.", labels, registry=registry)
+
+    def count(result: AuditedStage) -> None:
+        names = flow.name, result.stage
+        keys.labels(*names).inc(0 if result.missing else result.keys)
+        different.labels(*names).inc(len(result.different))
+        last.labels(*names).set(result.plan)
+
+    with serve(port, registry, Health(lambda: 0)):
+        yield count

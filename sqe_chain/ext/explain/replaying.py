@@ -1,0 +1,237 @@
+"""Replays a flow from its topics into memory, up to a plan: what a rebuild does, without a claim and without a switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from secrets import token_hex
+from typing import Any, Self, cast
+
+from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
+from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.ext.explain.recording import Place, Recorder, RecordingKind
+from sqe_chain.features.closes import Closes
+from sqe_chain.features.file_inputs import check_no_files
+from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.features.sinks import check_no_sinks
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import Node, StageNode
+from sqe_chain.flow.stored import StoredState
+from sqe_chain.operations.progress import read_plan
+from sqe_chain.ports import Log
+from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.claim import never_run
+from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.events import Event
+from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.settings import RebuildSpec, Role
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.results import Job, Portion, Report
+
+_READING = frozenset({"describe", "topic_ids", "bounds", "read", "read_all", "offsets_at", "committed"})
+
+
+class ReadOnlyLog:
+    """A log whose topics and offsets nobody changes.
+
+    Args:
+        log: the log.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the log has
+        """A call that reads; others are a defect of this package."""
+        if name not in _READING:
+            raise AssertionError(f"a replay calls {name!r}, which changes topics or offsets")
+        return getattr(self._log, name)
+
+
+class _Quiet(Observer):
+    """Hears nothing: what the flow reported, it has reported."""
+
+    def event(self, event: Event) -> None:
+        del event
+
+
+class RecordingEngine(InProcessEngine):
+    """Tells a recorder when an attempt at a batch begins."""
+
+    recorder: Recorder
+
+    def process(self, job: Job, portions: Sequence[Portion]) -> Report:
+        self.recorder.begin(job.transition.before_number + 1)
+        return super().process(job, portions)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Records that a replay needs and a topic no longer has.
+
+    Attributes:
+        topic: the topic.
+        partition: the partition.
+        begin: first missing offset.
+        end: one past the last.
+    """
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}] offsets {self.begin} to {self.end - 1}"
+
+
+@dataclass(slots=True)
+class Replay:
+    """One replay; a context, after which its states are gone.
+
+    Args:
+        env: the flow and its ports. Nothing is written to them.
+        plan: the plan to end at.
+        recorder: takes what is recorded.
+        alone: stages that process recorded keys alone; see `RecordingKind`.
+        only: fold this input alone, in an empty state; None: fold all.
+        stopped: whether to end early.
+        progressed: called after each batch with the numbers of records read so far and to be read.
+
+    Attributes:
+        missing: records that retention has deleted. The replay begins after them.
+        plan_after: the replay's last plan.
+    """
+
+    env: Environment
+    plan: Plan
+    recorder: Recorder
+    alone: frozenset[str] = frozenset()
+    only: Place | None = None
+    stopped: Callable[[], bool] = lambda: False
+    progressed: Callable[[int, int], object] = lambda _read, _all: None
+    missing: tuple[Missing, ...] = ()
+    _stores: dict[str, MemoryStore] = field(default_factory=dict)
+    _flow: CompiledFlow | None = None
+    _service: Aggregation | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for store in self._stores.values():
+            store.restore_all(StoreCopy())
+
+    def run(self, change: Callable[[Node], Node] = lambda node: node) -> None:
+        """Read the topics from where the flow began, and fold.
+
+        Args:
+            change: replaces operators of the flow.
+
+        Raises:
+            ConfigurationError: the flow reads files or writes tables, which cannot be replayed.
+            ServiceStopped: it was asked to stop; or the topics are not what they were.
+        """
+        env, flow = self.env, self.env.flow
+        check_no_files(flow)
+        check_no_sinks(flow, "to replay")
+        name = f"{flow.name}.replay"
+        nodes = tuple(change(self._recording(node)) for node in flow.nodes)
+        self._flow = traced = replace(flow, nodes=nodes, poison=_without_output(flow)).renamed(name)
+        log = cast("Log", ReadOnlyLog(env.ports.log))
+        unique = token_hex(8)
+        self._stores = stores = {store: MemoryStore(f"{name}-{unique}-{store}") for store in env.ports.stores}
+        ports = Ports(log, stores)
+        engine = RecordingEngine(traced, log, ports.store)
+        engine.recorder = self.recorder
+        second = Environment(
+            flow=traced,
+            ports=ports,
+            engine=engine,
+            observer=_Quiet(),
+            clock=env.clock,
+            new_run_id=env.new_run_id,
+            settings=replace(env.settings, takeover=True, allow_weak_durability=True),
+            role=Role(rebuild=self._spec()),
+        )
+        self._service = service = Aggregation(second)
+        service.start()
+        wanted = sum(end.stop for end in self.plan.ends().values())
+        while service.batch().worked:
+            last = service.last
+            self.progressed(sum(end.stop for end in last.ends().values()) if last else 0, wanted)
+            if self.stopped():
+                raise ConfigurationError("asked to stop before all records were read; nothing was changed")
+
+    @property
+    def exclusions(self) -> tuple[Exclusion, ...]:
+        """Inputs that the last batch of the replay skipped."""
+        last = None if self._service is None else self._service.last
+        return () if last is None else last.exclusions
+
+    def states(self, stage: StageNode, keys: frozenset[bytes]) -> list[StoredState]:
+        """The states of keys after the replay, in the order of key and window."""
+        if self._flow is None:
+            raise AssertionError("run() comes first")
+        store = self._stores[stage.store or ""]
+        found = [
+            state
+            for cell in self._flow.cells[stage.index]
+            for row, content in store.scan(self._flow.name, stage.name, cell)
+            for state in stage.stage_kind.states_in(row, content)
+        ]
+        return sorted(
+            (state for state in found if state.key in keys), key=lambda state: (state.key, state.span)
+        )
+
+    def _recording(self, node: Node) -> Node:
+        if not isinstance(node, StageNode):
+            return node
+        kind = RecordingKind(node.stage_kind, self.recorder, alone=node.name in self.alone)
+        return replace(node, stage_kind=kind)
+
+    def _spec(self) -> RebuildSpec:
+        """What to fold, from where the flow began or from the oldest records that are left."""
+        plan, env = self.plan, self.env
+        number = plan.number + 1
+        if self.only is not None:
+            topic, partition, offset = self.only
+            starts = {tp: planned.stop for tp, planned in plan.ends().items()} | {(topic, partition): offset}
+            until = starts | {(topic, partition): offset + 1}
+            return RebuildSpec(number, starts, until, (Rebuilding(attempt=number),))
+        ends = {tp: planned.stop for tp, planned in plan.ends().items()}
+        starts = {tp: at for tp, at in plan.layout.starts.items() if tp in ends}
+        bounds = env.log.bounds(ends)
+        missing = []
+        for tp, end in ends.items():
+            begin = starts.get(tp, 0)
+            if bounds[tp].begin > begin and end > begin:
+                missing.append(Missing(*tp, begin, min(end, bounds[tp].begin)))
+                starts[tp] = bounds[tp].begin
+        self.missing = tuple(missing)
+        closes = Closes.of(plan)
+        until = {tp: max(end, starts.get(tp, 0)) for tp, end in ends.items()}
+        return RebuildSpec(number, starts, until, (Rebuilding(attempt=number), replace(closes, done=0)))
+
+
+def _without_output(flow: CompiledFlow) -> Any:  # noqa: ANN401 - a policy
+    """A policy that publishes nothing: dead-letter records were published when the flow ran."""
+    return "skip" if flow.poison == "dead_letter" else flow.poison
+
+
+def plan_reached(env: Environment) -> Plan:
+    """The last plan of a flow.
+
+    Raises:
+        ConfigurationError: it has never run with this store.
+        StoreInconsistent: its plan is gone.
+    """
+    home, _ = env.home.home(env.flow.name)
+    if home is None or home.number < 0:
+        raise never_run(env.flow.name)
+    plan = read_plan(env, env.flow.name, home.number)
+    if plan is None:
+        raise StoreInconsistent(f"plan {home.number} of flow {env.flow.name!r} is gone. Restore the store")
+    return plan

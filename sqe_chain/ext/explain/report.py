@@ -1,0 +1,116 @@
+"""Shows a trace or a fate as lines of text, JSON or one page of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from html import escape
+
+from sqe_chain.cli.console import as_json, readable, utc
+from sqe_chain.ext.explain.fate import Fate
+from sqe_chain.ext.explain.recording import Contribution
+from sqe_chain.ext.explain.trace import Trace, name_of
+from sqe_chain.safe_text import json_line, one_line
+
+COLUMNS = ("record", "root", "event time", "counted", "state after it")
+
+
+def row_of(unit: Contribution) -> tuple[str, ...]:
+    """A unit as the cells of `COLUMNS`."""
+    state = "" if unit.state is None else json_line(unit.state)
+    time = utc(unit.timestamp_ms) if unit.timestamp_ms >= 0 else ""
+    return name_of(unit.place), str(unit.root), time, unit.refused or "yes", state
+
+
+def verdict_of(result: Trace, key: bytes) -> str:
+    """Whether the stored state of a key is what the records give, as a sentence."""
+    if result.missing:
+        gaps = "; ".join(map(str, result.missing))
+        return f"not checked: retention has deleted {gaps}, so the records before are unknown"
+    if key in result.different:
+        return f"different: {result.first_difference(key)}"
+    counted = sum(1 for unit in result.contributions if unit.key == key and not unit.refused)
+    return f"equal: the stored state is what {counted} records give, as of plan {result.stored.plan.number}"
+
+
+def trace_as_object(result: Trace, key: bytes) -> dict[str, object]:
+    """A trace of one key for JSON."""
+    codec = result.stage.codec
+    states = [] if codec is None else [
+        {"window": state.span and list(state.span), "state": None if state.state is None else codec.to_json(state.state)}
+        for state in result.stored.states
+        if state.key == key
+    ]  # fmt: skip
+    return {
+        "stage": result.stage.name,
+        "key": as_json(key),
+        "plan": result.stored.plan.number,
+        "equal": result.equal,
+        "verdict": verdict_of(result, key),
+        "stored": states,
+        "records": [unit_as_object(unit) for unit in result.contributions if unit.key == key],
+        "replays": [
+            {"record": name_of(replay.place), "original": name_of(replay.original)}
+            for replay in result.replays
+        ],
+        "missing": [asdict(gap) for gap in result.missing],
+    }
+
+
+def unit_as_object(unit: Contribution) -> dict[str, object]:
+    """A unit for JSON."""
+    return {
+        "stage": unit.stage,
+        "key": as_json(unit.key),
+        "record": name_of(unit.place),
+        "root": str(unit.root),
+        "chain": unit.chain,
+        "timestamp_ms": unit.timestamp_ms,
+        "refused": unit.refused or None,
+        "state": unit.state,
+    }
+
+
+def fate_as_object(fate: Fate) -> dict[str, object]:
+    """A fate for JSON."""
+    return {
+        "record": name_of(fate.place),
+        "verdict": fate.verdict,
+        "reason": fate.reason,
+        "chain": fate.chain,
+        "original": None if fate.original is None else name_of(fate.original),
+        "units": [unit_as_object(unit) for unit in fate.contributions],
+    }
+
+
+def page_of(result: Trace, key: bytes) -> str:
+    """A trace of one key as a page of HTML that needs nothing else."""
+    title = f"{result.stage.name} {readable(key)}"
+    return "".join(_page(title, result, key))
+
+
+def _page(title: str, result: Trace, key: bytes) -> Iterator[str]:
+    yield (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        f"<title>{_safe(title)}</title><style>body{{font:1rem/1.5 system-ui;margin:2rem;max-width:80rem}}"
+        "table{border-collapse:collapse}th,td{border-bottom:1px solid GrayText;padding:.3rem .8rem;text-align:left}"
+        "td{font-family:ui-monospace,monospace}</style></head><body>"
+    )
+    yield f"<h1>{_safe(title)}</h1><p>{_safe(verdict_of(result, key))}</p><table><thead><tr>"
+    yield "".join(f'<th scope="col">{_safe(column)}</th>' for column in COLUMNS)
+    yield "</tr></thead><tbody>"
+    for unit in result.contributions:
+        if unit.key == key:
+            yield f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row_of(unit))}</tr>"
+    yield "</tbody></table>"
+    if result.replays:
+        yield "<h2>Ignored as replays</h2><ul>"
+        for replay in result.replays:
+            yield f"<li>{_safe(name_of(replay.place))} repeats {_safe(name_of(replay.original))}</li>"
+        yield "</ul>"
+    yield "</body></html>\n"
+
+
+def _safe(text: str) -> str:
+    return escape(one_line(text))

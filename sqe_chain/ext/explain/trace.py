@@ -1,0 +1,262 @@
+"""Which root records made a value: the trace of a key, and of many keys at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sqe_chain.chain import read_lane, root_position, stored_epoch
+from sqe_chain.envelope.carrier import find_head
+from sqe_chain.envelope.partitioner import cell_of
+from sqe_chain.errors import ConfigurationError, EnvelopeError
+from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
+from sqe_chain.ext.explain.replaying import Missing, Replay, plan_reached
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.flow.stored import StoredState
+from sqe_chain.operations.progress import read_plan
+from sqe_chain.ports import Range, StateStore
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.runtime.states import location_of
+
+_ATTEMPTS = 20
+"""Times that states are read again because a batch was persisted meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredReplay:
+    """A record that the flow ignored: it repeats another one.
+
+    Attributes:
+        place: where it is.
+        original: the record that was counted.
+    """
+
+    place: Place
+    original: Place
+
+
+@dataclass(frozen=True, slots=True)
+class StoredValues:
+    """States of keys, all of one plan.
+
+    Attributes:
+        plan: the plan that they belong to.
+        states: in the order of key and window.
+    """
+
+    plan: Plan
+    states: tuple[StoredState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What made the states of some keys of a stage.
+
+    Attributes:
+        stage: the stage.
+        stored: what the store has.
+        replayed: what the records give.
+        contributions: the units that reached the keys, in the order in which the stage took them.
+        replays: records that repeat one of these and were ignored.
+        missing: records that the topics no longer have. Then nothing can be compared.
+    """
+
+    stage: StageNode
+    stored: StoredValues
+    replayed: tuple[StoredState, ...]
+    contributions: tuple[Contribution, ...]
+    replays: tuple[IgnoredReplay, ...]
+    missing: tuple[Missing, ...]
+
+    @property
+    def equal(self) -> bool | None:
+        """Whether the stored states are what the records give; None: records are missing."""
+        return None if self.missing else not self.different
+
+    @property
+    def different(self) -> tuple[bytes, ...]:
+        """The keys whose stored states are not what the records give."""
+        stored, replayed = self._as_json(self.stored.states), self._as_json(self.replayed)
+        return tuple(
+            sorted(key for key in {*stored, *replayed} if stored.get(key, []) != replayed.get(key, []))
+        )
+
+    def first_difference(self, key: bytes) -> str:
+        """From which record on the stored state of a key differs from what the records give, as a sentence."""
+        counted = [unit for unit in self.contributions if unit.key == key and not unit.refused]
+        stored = self._as_json(self.stored.states).get(key, [])
+        if not counted:
+            return "no record has this key, and the store has a state"
+        if not stored:
+            return f"the store has no state; the first record is {name_of(counted[0].place)}"
+        if any(unit.state is None for unit in counted):
+            return f"the records from {name_of(counted[0].place)} to {name_of(counted[-1].place)} give another state"
+        wanted = stored[0][-1]
+        for unit, after in zip(reversed(counted[:-1]), reversed(counted[1:]), strict=True):
+            if unit.state == wanted:
+                return f"the stored state is that after {name_of(unit.place)}; {name_of(after.place)} is the first record that it lacks"
+        return f"the stored state is that after none of the {len(counted)} records; the first is {name_of(counted[0].place)}"
+
+    def _as_json(self, states: Sequence[StoredState]) -> dict[bytes, list[tuple[object, ...]]]:
+        codec = self.stage.codec
+        if codec is None:
+            return {}
+        by_key: dict[bytes, list[tuple[object, ...]]] = {}
+        for state in states:
+            if state.state is not None:
+                shown = codec.to_json(state.state)
+                by_key.setdefault(state.key, []).append((state.span, state.final, shown))
+        return by_key
+
+
+def trace(
+    env: Environment,
+    stage: StageNode,
+    keys: Sequence[bytes],
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    progressed: Callable[[int, int], object] = lambda _read, _all: None,
+    with_records: bool = True,
+) -> Trace:
+    """Find out which records made the states of keys. Reads topics and store; changes nothing.
+
+    The flow may run meanwhile. The states are compared as of one plan, and the topics are read up to its end.
+
+    Args:
+        env: the flow and its ports.
+        stage: a stage that keeps states by key.
+        keys: the keys.
+        stopped: whether to end early.
+        progressed: see `Replay`.
+        with_records: also list the records, and those that were ignored as replays; the topics are then read twice.
+
+    Raises:
+        ConfigurationError: the stage keeps no states by key, the flow has not run, or it cannot be replayed.
+        ServiceStopped: a topic is not what it was.
+    """
+    check_traceable(stage)
+    wanted = frozenset(keys)
+    stored = read_states(env, stage, keys)
+    recorder = Recorder(wanted, keeps=with_records)
+    alone = stage.traits.order == "units" and not stage.traits.ticks
+    with Replay(
+        env,
+        stored.plan,
+        recorder,
+        alone=frozenset({stage.name} if alone else ()),
+        stopped=stopped,
+        progressed=progressed,
+    ) as replay:
+        replay.run()
+        states = tuple(replay.states(stage, wanted))
+    contributions = tuple(unit for unit in recorder.contributions() if unit.stage == stage.name)
+    replays = tuple(_replays_of(env, stored.plan, contributions, replay.missing)) if with_records else ()
+    return Trace(stage, stored, states, contributions, replays, replay.missing)
+
+
+def check_traceable(stage: StageNode) -> None:
+    """Check that a stage keeps states by key.
+
+    Raises:
+        ConfigurationError: it is a filter, or writes a table.
+    """
+    if stage.codec is None or stage.traits.spread != "key":
+        raise ConfigurationError(
+            f"stage {stage.name!r} ({stage.traits.method}) keeps no states by key. Expected an aggregate, windows or a "
+            "join. Use `sqe-chain why-not` for a record that it dropped"
+        )
+
+
+def read_states(env: Environment, stage: StageNode, keys: Sequence[bytes]) -> StoredValues:
+    """The stored states of keys, all as of one plan.
+
+    Raises:
+        ConfigurationError: the flow or the stage has not run; or the service persists faster than the states are read.
+    """
+    wanted = frozenset(keys)
+    for _ in range(_ATTEMPTS):
+        last = plan_reached(env)
+        where = location_of(env.ports.home, env.flow.name, stage.name)
+        store = env.ports.store(stage)
+        cells = sorted({cell_of(key, where.state_partitions, where.buckets) for key in keys})
+        before = store.headers(where.flow, stage.name, cells)
+        states = [
+            state
+            for cell in cells
+            for row, content in _rows(store, where.flow, stage, cell, wanted)
+            for state in stage.stage_kind.states_in(row, content)
+            if state.key in wanted
+        ]
+        after = store.headers(where.flow, stage.name, cells)
+        numbers = {header.number for header in after if header is not None and not header.begun_id}
+        if before != after or any(header is not None and header.begun_id for header in after):
+            continue
+        plan = last if not numbers else read_plan(env, env.flow.name, max(numbers))
+        if plan is None or (len(numbers) > 1 and plan.number != max(numbers)):
+            continue
+        return StoredValues(plan, tuple(sorted(states, key=lambda state: (state.key, state.span))))
+    raise ConfigurationError(
+        f"flow {env.flow.name!r} persists faster than stage {stage.name!r} can be read ({_ATTEMPTS} attempts). "
+        "Stop its service, or ask for fewer keys"
+    )
+
+
+def _rows(
+    store: StateStore, flow: str, stage: StageNode, cell: int, keys: frozenset[bytes]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Rows of a cell that may have states of these keys."""
+    if not stage.traits.states_by_key:
+        yield from store.scan(flow, stage.name, cell)
+        return
+    ordered = sorted(keys)
+    _, contents, _ = store.read(flow, stage.name, cell, ordered)
+    for key, content in zip(ordered, contents, strict=True):
+        if content is not None:
+            yield key, content
+
+
+def _replays_of(
+    env: Environment, plan: Plan, contributions: Sequence[Contribution], missing: Sequence[Missing]
+) -> Iterator[IgnoredReplay]:
+    """Records of the same partitions that repeat a record which was counted."""
+    by_position = {(unit.lane, unit.position): unit.place for unit in contributions}
+    partitions = {unit.place[:2] for unit in contributions}
+    begins = {(gap.topic, gap.partition): gap.end for gap in missing}
+    infos = env.log.describe({topic for topic, _ in partitions})
+    for tp, planned in plan.ends().items():
+        if tp not in partitions:
+            continue
+        begin = begins.get(tp, plan.layout.starts.get(tp, 0))
+        span = Range(tp[0], infos[tp[0]].topic_id, tp[1], begin, planned.stop)
+        for place, lane, position in positions(env, span):
+            original = by_position.get((lane, position))
+            if original is not None and original != place:
+                yield IgnoredReplay(place, original)
+
+
+def positions(env: Environment, span: Range) -> Iterator[tuple[Place, int, bytes]]:
+    """Place, lane and position of each readable record of a part of a partition."""
+    source = env.flow.source_of[span.topic]
+    for block in env.ports.log.read(span):
+        for message in block:
+            place = span.topic, span.partition, message.offset()
+            epoch = stored_epoch(message.leader_epoch())
+            if source is not None and source.raw:
+                yield (
+                    place,
+                    read_lane(0, span.topic, span.topic_id, span.partition),
+                    root_position(epoch, place[2]),
+                )
+                continue
+            try:
+                head = find_head(message.value(), message.headers())
+            except EnvelopeError:
+                continue
+            lane = read_lane(head.lane, span.topic, span.topic_id, span.partition)
+            yield place, lane, head.position or root_position(epoch, place[2])
+
+
+def name_of(place: Place) -> str:
+    """A place as texts show it: topic[partition]@offset."""
+    return f"{place[0]}[{place[1]}]@{place[2]}"
