@@ -24,7 +24,7 @@ class AuditedStage:
     Attributes:
         stage: name of the stage.
         keys: how many keys were compared.
-        plan: number of the plan as of which they were compared; -1: there is no key.
+        plan: number of the plan whose states were compared; -1: there is no key.
         different: the keys whose stored states are not what the records give.
         first: for each of these, from which record on it differs, as a sentence.
         missing: records that the topics no longer have. Then nothing was compared.

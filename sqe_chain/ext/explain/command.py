@@ -54,11 +54,11 @@ def trace_key(
     """Show which records made the state of a key, and compare it with the stored state.
 
     The command reads the topics from where the flow began, and folds them again in memory. It changes nothing, and the
-    flow's service may run meanwhile. It lists each record that reached the key with the message that caused it, the
-    state after it, and the records that were ignored as replays.
+    flow's service may run meanwhile. It lists each record that reached the key, with the message that caused it and the
+    state after it. It lists the records that were ignored as replays.
 
-    Exit status: 0 if the stored state is what the records give; 1 if not, with the first record that makes the difference;
-    3 if retention has deleted records, so that the states cannot be compared.
+    The exit status is 0 if the stored state is what the records give. It is 1 if not, and then the first record that makes the
+    difference is named. It is 3 if retention has deleted records, because then nothing can be compared.
     """
     flow = load_flow(target)
     node, wanted = stage_named(flow, stage), key_named(key)
@@ -140,8 +140,8 @@ def audit_flow(
     The command reads the topics from where the flow began, once for each stage. It changes nothing, and the flow's service may
     run meanwhile.
 
-    Exit status: 0 if all compared states are what the records give; 1 if not; 3 if retention has deleted records, so that
-    states cannot be compared.
+    The exit status is 0 if all compared states are what the records give, and 1 if not. It is 3 if retention has deleted
+    records, because then nothing can be compared.
     """
     flow, random = load_flow(target), Random(sampling.seed)  # noqa: S311 - a sample, no secret
     pause_ms = duration_ms(sampling.every) if sampling.every else 0

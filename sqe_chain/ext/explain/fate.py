@@ -141,7 +141,7 @@ def _check(flow: CompiledFlow, place: Place) -> None:
 def _message(env: Environment, place: Place) -> Message | None:
     info = env.log.describe([place[0]])[place[0]]
     span = Range(place[0], info.topic_id, place[1], place[2], place[2] + 1)
-    return next((one for block in env.ports.log.read(span) for one in block), None)
+    return next((message for block in env.ports.log.read(span) for message in block), None)
 
 
 def _read_record(

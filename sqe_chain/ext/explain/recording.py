@@ -105,7 +105,7 @@ class RecordingKind(StageKind):
 
     Args:
         inner: the kind.
-        recorder: takes what is recorded; shared with whoever runs the flow, so the flow runs in one process.
+        recorder: takes what is recorded; the reader of the records has it too, so the flow runs in one process.
         alone: only recorded keys are processed: the stage lets no other key change what these get.
     """
 

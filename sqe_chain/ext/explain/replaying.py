@@ -58,7 +58,7 @@ class _Quiet(Observer):
 
 
 class RecordingEngine(InProcessEngine):
-    """Tells a recorder when an attempt at a batch begins."""
+    """Starts a new record with each attempt at a batch."""
 
     recorder: Recorder
 
@@ -176,14 +176,14 @@ class Replay:
         if self._flow is None:
             raise AssertionError("run() comes first")
         store = self._stores[stage.store or ""]
-        found = [
+        states = [
             state
             for cell in self._flow.cells[stage.index]
             for row, content in store.scan(self._flow.name, stage.name, cell)
             for state in stage.stage_kind.states_in(row, content)
         ]
         return sorted(
-            (state for state in found if state.key in keys), key=lambda state: (state.key, state.span)
+            (state for state in states if state.key in keys), key=lambda state: (state.key, state.span)
         )
 
     def _recording(self, node: Node) -> Node:

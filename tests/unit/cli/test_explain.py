@@ -91,7 +91,7 @@ def test_an_audit_finds_the_altered_key(ran: str, command: Command) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("trace", "per-word", "a"), ("why-not", "words[0]@0"), ("audit",)])
-def test_a_flow_that_never_ran_is_said_to_have_never_run(
+def test_a_flow_that_never_ran_is_refused_by_each_command(
     flows: ModuleType, feed: Feed, command: Command, store: str, arguments: tuple[str, ...]
 ) -> None:
     assert flows

@@ -72,7 +72,7 @@ def hours() -> Flow:
 
 
 def run_chain(flow: Flow, *, hops: int = 1) -> Rehearsal:
-    """A flow behind republishers, each of which has published a part of its output twice."""
+    """A flow behind republishers that have published a part of their output twice."""
     services = [Rehearsal(republisher(), partitions={"raw": 2})]
     if hops == 2:
         services.append(Rehearsal(second_republisher(), log=services[0].log))
