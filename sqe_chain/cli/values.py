@@ -42,7 +42,9 @@ def key_named(text: str) -> bytes:
     try:
         return bytes.fromhex(text[2:])
     except ValueError:
-        raise ConfigurationError(f"key {text!r}: what follows 0x must be hexadecimal digits in pairs") from None
+        raise ConfigurationError(
+            f"key {text!r}: what follows 0x must be hexadecimal digits in pairs"
+        ) from None
 
 
 def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:

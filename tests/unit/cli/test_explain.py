@@ -28,7 +28,7 @@ def store(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def ran(flows: ModuleType, feed: Feed, command: Command, store: str) -> str:
     """A flow that has counted five words, two of them alike. Returns the address of its store."""
-    assert flows
+    assert flows.counts
     feed("a", "bb", "a", "ccc", "a")
     command("run", "cli_flows:counts", *RUN, "--store", store)
     return store
@@ -94,7 +94,7 @@ def test_an_audit_finds_the_altered_key(ran: str, command: Command) -> None:
 def test_a_flow_that_never_ran_is_refused_by_each_command(
     flows: ModuleType, feed: Feed, command: Command, store: str, arguments: tuple[str, ...]
 ) -> None:
-    assert flows
+    assert flows.counts
     feed("a")
     name, *rest = arguments
     shown = command(name, "cli_flows:counts", *rest, *KAFKA, "--store", store)
@@ -104,7 +104,7 @@ def test_a_flow_that_never_ran_is_refused_by_each_command(
 
 
 def test_a_filter_keeps_no_states_by_key(flows: ModuleType, command: Command, store: str) -> None:
-    assert flows
+    assert flows.counts
     shown = command("trace", "cli_flows:once", "once", "a", *KAFKA, "--store", store)
     assert shown.exit_code == 2
     assert "keeps no states by key" in shown.stderr
