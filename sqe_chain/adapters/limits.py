@@ -144,7 +144,7 @@ class Limited(StateStore):
         return self._limits.plan
 
     def remarks(self) -> list[str]:
-        """See `StateStore.remarks`: by default there are none."""
+        # By default there are none
         return []
 
 

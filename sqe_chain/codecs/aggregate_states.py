@@ -29,11 +29,11 @@ class AggregateStates(Json[State]):
     self_checking: ClassVar[bool] = True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """See `Codec`; a decoder cannot be pickled."""
+        # A decoder cannot be pickled
         return type(self), (self.python_type,)
 
     def copy(self, value: State) -> State:
-        """See `Codec`: no fold changes what a field holds, it only puts something else there."""
+        # No fold changes what a field holds, it only puts something else there
         return copy.copy(value)
 
     def encode_state(self, state: State, seen: set[int] | None = None) -> bytes:

@@ -153,7 +153,7 @@ class Listed(Column):
 
     @property
     def arrow(self) -> DataType:
-        """See `Column`."""
+        """Its type in Arrow."""
         return pa.list_(self.item.arrow)
 
     def array(self, values: Sequence[Any]) -> Array:
@@ -191,7 +191,7 @@ class Mapped(Column):
 
     @property
     def arrow(self) -> DataType:
-        """See `Column`."""
+        """Its type in Arrow."""
         return pa.map_(self.key.arrow, self.item.arrow)
 
     def array(self, values: Sequence[Any]) -> Array:
@@ -255,7 +255,7 @@ class Rows(Column):
 
     @property
     def arrow(self) -> DataType:
-        """See `Column`."""
+        """Its type in Arrow."""
         return pa.struct(self.fields)
 
     @property

@@ -69,7 +69,7 @@ class Json(Codec[Value]):
             vars(self)["encode"] = _encode
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """See `Codec`; a decoder cannot be pickled."""
+        # A decoder cannot be pickled
         return _unpickle, (self.python_type, self._name)
 
     @classmethod

@@ -49,11 +49,11 @@ class Listed:
         )
 
     def chain_rows(self, indexes: Ints, size: int) -> Rows:
-        """See `Block`."""
+        """The chains of some inputs, all of one size."""
         return np.frombuffer(_join([self._chains[index] for index in indexes.tolist()]), f"V{size}")
 
     def position_rows(self, indexes: Ints, size: int) -> Rows:
-        """See `Block`."""
+        """The positions of some inputs, all of one size."""
         return np.frombuffer(_join([self._positions[index] for index in indexes.tolist()]), f"S{size}")
 
 

@@ -117,11 +117,9 @@ class Record:
 class Homes(Protocol):
     """What holds home records: a `StateStore`, or one that retries."""
 
-    def home(self, flow: str) -> tuple[Home | None, int]:
-        """See `StateStore.home`."""
+    def home(self, flow: str) -> tuple[Home | None, int]: ...
 
-    def set_home(self, flow: str, before: Home | None, after: Home) -> Home | None:
-        """See `StateStore.set_home`."""
+    def set_home(self, flow: str, before: Home | None, after: Home) -> Home | None: ...
 
 
 def read_record(home: Homes, flow: str) -> Record:

@@ -343,7 +343,7 @@ class StageNode(KeyedNode):
 
     @property
     def needs(self) -> int:
-        """See `Node`; includes the functions that are called before a unit enters the stage."""
+        # Includes the functions that are called before a unit enters the stage
         return CONTEXT if self.key_takes_context else self.traits.needs
 
     @property

@@ -127,7 +127,7 @@ class TimersContext(Context):
         self._timers = timers
 
     def delete_state(self) -> None:
-        """See `Context.delete_state`; the key's timers are deleted with it."""
+        # The key's timers are deleted with it
         super().delete_state()
         self._timers.delete_state()
 

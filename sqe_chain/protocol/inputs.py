@@ -30,8 +30,7 @@ Found = dict[TopicPartition, Bounds] | None
 class TopicDescriber(Protocol):
     """What can describe topics: a `Log`, or one that retries."""
 
-    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """See `Log.describe`."""
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]: ...
 
 
 def describe(flow: CompiledFlow, log: TopicDescriber, *, running: bool = False) -> dict[str, TopicInfo]:

@@ -100,37 +100,32 @@ class RetryingLog:
         self._retry = retry
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """See `Log.describe`."""
         names = list(topics)
         return self._retry.call("look at the topics", lambda: self._log.describe(names))
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """See `Log.topic_ids`."""
         names = list(topics)
         return self._retry.call("look at the topics", lambda: self._log.topic_ids(names))
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """See `Log.create_topic`. One that was created by an attempt without an answer is left as it is."""
+        # One that was created by an attempt without an answer is left as it is
         self._retry.call(f"create topic {topic}", lambda: self._log.create_topic(topic, partitions))
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """See `Log.bounds`."""
         tps = list(partitions)
         return self._retry.call("look at the inputs", lambda: self._log.bounds(tps))
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-        """See `Log.read_all`; all of the ranges are read again after an outage."""
+        # All of the ranges are read again after an outage
         return self._retry.call("read records again", lambda: self._log.read_all(ranges))
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
-        """See `Log.committed`."""
         tps = list(partitions)
         return self._retry.call("read the group's commits", lambda: self._log.committed(group, tps))
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """See `Log.offsets_at`."""
         tps = list(partitions)
         return self._retry.call("look for that time", lambda: self._log.offsets_at(tps, timestamp_ms))
 
@@ -158,41 +153,34 @@ class RetryingStore:
 
     @property
     def views(self) -> frozenset[ViewKind]:
-        """See `StateStore.views`; asks nobody."""
+        # Asks nobody
         return self._store.views
 
     @property
     def max_plan_bytes(self) -> int:
-        """See `StateStore.max_plan_bytes`."""
         return self._retry.call("ask how large a plan may be", lambda: self._store.max_plan_bytes)
 
     def check(self) -> list[str]:
-        """See `StateStore.check`."""
         return self._retry.call("look at the store's settings", self._store.check)
 
     def remarks(self) -> list[str]:
-        """See `StateStore.remarks`."""
         return self._retry.call("look at the store's settings", self._store.remarks)
 
     def home(self, flow: str) -> tuple[Home | None, int]:
-        """See `StateStore.home`."""
         return self._retry.call(f"read the claim of {flow}", lambda: self._store.home(flow))
 
     def set_home(
         self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
     ) -> Home | None:
-        """See `StateStore.set_home`."""
         return self._retry.call(
             f"seal plan {after.number}" if plan is not None else f"claim {flow}",
             lambda: self._store.set_home(flow, before, after, plan, drop_below),
         )
 
     def plan(self, flow: str, number: int) -> bytes | None:
-        """See `StateStore.plan`."""
         return self._retry.call(f"read plan {number}", lambda: self._store.plan(flow, number))
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`."""
         return self._retry.call(
             f"read the headers of stage {stage}", lambda: self._store.headers(flow, stage, parts)
         )
@@ -207,18 +195,15 @@ class RetryingStore:
         rows: Rows,
         views: Views | None = None,
     ) -> Header | None:
-        """See `StateStore.write`."""
         return self._retry.call(
             f"write {flow}/{stage}/{part}",
             lambda: self._store.write(flow, stage, part, before, after, rows, views),
         )
 
     def locations(self, flow: str) -> Locations | None:
-        """See `StateStore.locations`."""
         return self._retry.call(f"read where {flow} is", lambda: self._store.locations(flow))
 
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        """See `StateStore.set_locations`."""
         return self._retry.call(f"write where {flow} is", lambda: self._store.set_locations(flow, after))
 
 

@@ -349,7 +349,7 @@ class SequencesKind(RecordKind[StaleSequences]):
             raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> StaleSequences:
-        """See `RecordKind`. Exceptions of the extractors are caught, for `malformed` decides what becomes of them."""
+        # Exceptions of the extractors are caught, for `malformed` decides what becomes of them
         del clock_ms
         sequence = functions.of(self.sequence, catch=True)
         if sequence is None:

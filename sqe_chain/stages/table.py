@@ -27,10 +27,11 @@ class MemoryTable(Table):
         self._rows.pop(row, None)
 
     def load(self, rows: Iterable[bytes]) -> None:
-        """See `Table.load`; nothing to do, everything is in memory."""
+        # Nothing to do, everything is in memory
+        ...
 
     def settled(self, row: bytes) -> bool:
-        """See `Table.settled`: a table in memory is never written in part."""
+        # A table in memory is never written in part
         del row
         return False
 

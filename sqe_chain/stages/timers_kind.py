@@ -138,7 +138,7 @@ class TimersWork(RecordWork):
         self._broken = False
 
     def apply(self, units: Sequence[Unit]) -> None:
-        """See `StageWork`; after a timer has failed nothing more is done, for this attempt counts for nothing."""
+        # After a timer has failed nothing more is done, for this attempt counts for nothing
         if self._broken:
             return
         try:

@@ -73,7 +73,7 @@ class WindowsKind(RecordKind[FlowWindows]):
 
     @property
     def traits(self) -> StageTraits:
-        """See `StageKind`. Only a stage that is declared with a view keeps a row for each window; retained ones can be read."""
+        # Only a stage that is declared with a view keeps a row for each window; retained ones can be read
         return StageTraits(
             method="windowed",
             called="filter",
@@ -157,13 +157,13 @@ class WindowsKind(RecordKind[FlowWindows]):
         stage.close_all(event_ms)
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
-        """See `StageKind`: each open window, and each final one that is retained."""
+        # Each open window, and each final one that is retained
         final = row.startswith(RETAINED)
         for key, span, state in results_of(row, content, self.states):
             yield StoredState(key, state, span, final)
 
     def shown_in(self, row: bytes, content: bytes) -> Mapping[str, object] | None:
-        """See `StageKind`: each window that has a row of its own, as results in topics have it, and whether it is final."""
+        # Each window that has a row of its own, as results in topics have it, and whether it is final
         if not row.startswith(SHOWN):
             return None
         (one,) = WindowsRow.FromString(content).windows

@@ -45,7 +45,7 @@ class PartitionTable(StageTable):
         self._changed[row] = None
 
     def load(self, rows: Iterable[bytes]) -> None:
-        """See `Table.load`: one read for all of them in a cell."""
+        # One read for all of them in a cell
         missing = sorted(set(rows).difference(self._known))
         if missing:
             self._known.update(self._states.rows(missing))

@@ -34,7 +34,6 @@ class ValueWatch:
         self._errors: list[str] = []
 
     def passed(self, node: Node, value: object, read: object) -> None:
-        """See `sqe_chain.task.watched.Watcher`."""
         if value is read or codec_for(type(value)).name != "json":
             return
         from sqe_chain.codecs.exact_states import changes  # noqa: PLC0415 - it needs msgspec
@@ -46,7 +45,6 @@ class ValueWatch:
                 self._found.append(text)
 
     def changed(self, node: Node, function: Any) -> None:  # noqa: ANN401 - of the user
-        """See `sqe_chain.task.watched.Watcher`."""
         self._errors.append(
             f"flow {self._flow.name!r}: {node.called}, declared at {node.declared_at}, calls {title_of(function)}, which changes the "
             "value that it is given, and others get that value. Expected that it only looks at it. Copy what it changes"

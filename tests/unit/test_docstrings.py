@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -55,10 +56,22 @@ def _modules() -> Iterator[str]:
             yield module.name
 
 
+@cache
+def _of_protocols() -> frozenset[str]:
+    """Methods that a protocol documents: a class with its methods need not name it as a base."""
+    classes = (cls for name in _modules() for cls in vars(importlib.import_module(name)).values())
+    protocols = {cls for cls in classes if getattr(cls, "_is_protocol", False)}
+    return frozenset(
+        method for protocol in protocols for method, found in vars(protocol).items() if inspect.getdoc(found)
+    )
+
+
 def _undocumented(name: str) -> Iterator[str]:
     for cls in vars(importlib.import_module(name)).values():
         if inspect.isclass(cls) and cls.__module__ == name and not cls.__name__.startswith("_"):
             for method, found in vars(cls).items():
                 ours = inspect.isfunction(found) or isinstance(found, classmethod | staticmethod | property)
                 if ours and not method.startswith("_") and not inspect.getdoc(getattr(cls, method)):
+                    if method in _of_protocols():
+                        continue
                     yield f"{name}.{cls.__qualname__}.{method}"

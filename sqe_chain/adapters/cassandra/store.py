@@ -109,7 +109,7 @@ class CassandraStore(Limited, WithSchema):
         return found or 0, schema.MIGRATIONS[-1].number
 
     def check(self) -> list[str]:
-        """See `StateStore.check`: commit logs of all nodes, the keyspace's replicas and durable writes."""
+        # Commit logs of all nodes, the keyspace's replicas and durable writes
         return durability.weaknesses(self._client)
 
     def remarks(self) -> list[str]:
@@ -122,14 +122,14 @@ class CassandraStore(Limited, WithSchema):
         return found
 
     def home(self, flow: str) -> tuple[Home | None, int]:
-        """See `StateStore.home`; a serial read."""
+        # A serial read
         check_name(flow)
         return layout.home_of(self._client.rows((self._cql.read_home, (flow,)), serial=True), flow)
 
     def set_home(
         self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
     ) -> Home | None:
-        """See `StateStore.set_home`; home and plans of a flow are one partition, so this is one batch."""
+        # Home and plans of a flow are one partition, so this is one batch
         check_name(flow)
         check_home(after, plan)
         self._limits.check_plan(self.settings, plan)
@@ -143,7 +143,7 @@ class CassandraStore(Limited, WithSchema):
         return self._done(statements, before, after, lambda: self.home(flow)[0])
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
-        """See `StateStore.beat`; after a lost reply the counter may move by two, which does no harm."""
+        # After a lost reply the counter may move by two, which does no harm
         for _ in range(_BEAT_ATTEMPTS):
             home, beat = self.home(flow)
             if home is None or not run_id or (home.epoch, home.run_id) != (epoch, run_id):
@@ -160,7 +160,7 @@ class CassandraStore(Limited, WithSchema):
         return bytes(rows[0][0]) if rows else None
 
     def flows(self) -> list[str]:
-        """See `StateStore.flows`; reads all partitions of flows, which are few."""
+        # Reads all partitions of flows, which are few
         found, state = [], None
         while True:
             page, state = self._client.page((self._cql.list_flows, ()), state, 1_000)
@@ -181,7 +181,7 @@ class CassandraStore(Limited, WithSchema):
         return self._done(statements, before, None, lambda: self._header(flow, stage, part))
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`; serial reads, at most 16 at a time, but not one snapshot."""
+        # Serial reads, at most 16 at a time, but not one snapshot
         cells = [layout.partition_key(flow, stage, part) for part in parts]
         answers = self._client.together([(self._cql.read_header, cell) for cell in cells], serial=True)
         return [layout.header_of(rows, cell) for rows, cell in zip(answers, cells, strict=True)]
@@ -189,7 +189,7 @@ class CassandraStore(Limited, WithSchema):
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        """See `StateStore.read`; the module's docstring says why equal headers mean one moment."""
+        # The module's docstring says why equal headers mean one moment
         first = self._header(flow, stage, part)
         found = self._states(layout.partition_key(flow, stage, part), list(dict.fromkeys(keys)))
         return first, [found.get(key) for key in keys], self._header(flow, stage, part)
@@ -221,14 +221,14 @@ class CassandraStore(Limited, WithSchema):
             count = _fitting(found, _PAGE_BYTES, 1_000)
 
     def locations(self, flow: str) -> Locations | None:
-        """See `StateStore.locations`; a serial read."""
+        # A serial read
         check_name(flow)
         if self._client.version < schema.WITH_LOCATIONS:
             return None
         return layout.locations_of(self._client.rows((self._cql.read_locations, (flow,)), serial=True), flow)
 
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        """See `StateStore.set_locations`; a flow's locations are one partition, so this is one batch."""
+        # A flow's locations are one partition, so this is one batch
         check_locations(after)
         while True:  # ends: each round fails only because somebody else has written newer locations
             current = self.locations(flow)

@@ -84,7 +84,6 @@ class Admin:
         """Nothing to close: the driver closes its client with the last reference."""
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """See `Log.describe`."""
         names = sorted(set(topics))
         return self._retry(lambda: self._describe_now(names))
 
@@ -126,7 +125,6 @@ class Admin:
         return topic_info(about.name, self.topic_id(about), replicas, config)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """See `Log.topic_ids`."""
         names = sorted(set(topics))
         found = self._retry(lambda: self._descriptions(names))
         return {name: self.topic_id(about) for name, about in found.items()}
@@ -164,7 +162,6 @@ class Admin:
         return {resource.name: answer for resource, answer in answers.items()}
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """See `Log.create_topic`."""
         answers = self._send(
             lambda: self._driver.create_topics(
                 [driver.NewTopic(topic, num_partitions=partitions)], request_timeout=self._settings.timeout_s
@@ -182,7 +179,7 @@ class Admin:
             time.sleep(_CONFIRMATION_S)
 
     def delete_topic(self, topic: str) -> None:
-        """See `Log.delete_topic`. Some brokers may still report the topic for a moment."""
+        # Some brokers may still report the topic for a moment
         answers = self._send(
             lambda: self._driver.delete_topics([topic], request_timeout=self._settings.timeout_s),
             f"Deleting topic {topic}",
@@ -190,7 +187,6 @@ class Admin:
         self._result_unless(_UNKNOWN_TOPIC, answers[topic], f"Deleting topic {topic}")
 
     def delete_group(self, group: str) -> None:
-        """See `Log.delete_group`."""
         answers = self._send(
             lambda: self._driver.delete_consumer_groups([group], request_timeout=self._settings.timeout_s),
             f"Deleting group {group}",
@@ -204,7 +200,6 @@ class Admin:
         )
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """See `Log.bounds`."""
         asked = list(partitions)
         if not asked:
             return {}
@@ -220,7 +215,6 @@ class Admin:
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """See `Log.offsets_at`."""
         asked = list(partitions)
         found = self._offsets(asked, driver.OffsetSpec.for_timestamp(timestamp_ms))
         without = [partition for partition in asked if found[partition] < 0]  # no record that late: the end

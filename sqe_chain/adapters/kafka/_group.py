@@ -57,7 +57,6 @@ class Group:
         self._consumer = None
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Commit]:
-        """See `Log.committed`."""
         doing = f"Reading the commits of group {self._name}"
         asked = [DriverPartition(topic, partition) for topic, partition in partitions]
         deadline = time.monotonic() + self._settings.timeout_s
@@ -80,7 +79,6 @@ class Group:
             self._check_retry(failed, doing, deadline)
 
     def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
-        """See `Log.commit`."""
         doing = f"Committing for group {self._name}"
         offsets = [
             DriverPartition(topic, partition, commit.offset, commit.metadata)
@@ -140,7 +138,6 @@ atexit.register(POOL.close)
 def committed(
     settings: Settings, name: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Commit]:
-    """See `Log.committed`."""
     asked = list(partitions)
     if not asked:
         return {}
@@ -149,7 +146,6 @@ def committed(
 
 
 def commit(settings: Settings, name: str, commits: Mapping[TopicPartition, Commit]) -> None:
-    """See `Log.commit`."""
     if commits:
         with _group(settings, name) as group:
             group.commit(commits)

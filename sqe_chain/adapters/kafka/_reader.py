@@ -82,7 +82,6 @@ class Reader:
         self.consumer.unassign()
 
     def read(self, wanted: Range) -> Iterator[Sequence[Message]]:
-        """See `Log.read`."""
         position = wanted.start
         for attempt in range(_ATTEMPTS):
             try:
@@ -260,7 +259,7 @@ def read_each(settings: Settings, ranges: Sequence[Range]) -> Sequence[Sequence[
 
 
 def read(settings: Settings, wanted: Range) -> Iterator[Sequence[Message]]:
-    """See `Log.read`. The consumer is kept for the next range, unless something went wrong."""
+    # The consumer is kept for the next range, unless something went wrong
     reader = POOL.take(settings, lambda: Reader(settings))
     try:
         yield from reader.read(wanted)
@@ -286,11 +285,7 @@ _PATIENCE_S = 1.0
 
 
 def read_all(settings: Settings, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-    """See `Log.read_all`.
-
-    What is ordinary is read together. A range whose partition reports anything, or whose records are not clearly those that
-    follow what was read before, is read again by itself, which is also where every error is found and named.
-    """
+    # What is ordinary is read together. A range whose partition reports anything, or whose records are not clearly those that follow what was read before, is read again by itself, which is also where every error is found and named
     first: dict[TopicPartition, Range] = {}
     for wanted in ranges:
         if wanted.start < wanted.stop:

@@ -136,7 +136,7 @@ atexit.register(POOL.close)
 
 
 class KafkaWriter(Writer):
-    """See `sqe_chain.ports.Writer`."""
+    """Writes to Kafka, with one producer for each of the topics' limits of sizes."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

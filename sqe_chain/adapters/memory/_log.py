@@ -346,7 +346,7 @@ class MemoryLog(Log):
             yield wanted[first : first + size]
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[MemoryMessage]]:
-        """See `Log.read_all`; here one range after another."""
+        # Here one range after another
         return [[message for block in self.read(one) for message in block] for one in ranges]
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:

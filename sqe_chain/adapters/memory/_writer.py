@@ -43,5 +43,4 @@ class MemoryWriter(Writer):
     def flush(self) -> None:
         self._log._up()  # noqa: SLF001
 
-    def close(self) -> None:
-        """See `Writer.close`."""
+    def close(self) -> None: ...

@@ -205,7 +205,7 @@ class MemoryStore(Limited):
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        """See `StateStore.read`; here one snapshot."""
+        # Here one snapshot
         self._limits.check(self, [(key, None) for key in keys if len(key) > self._limits.key])
         with self._data as data:
             found = data.part(flow, stage, part)
@@ -240,7 +240,7 @@ class MemoryStore(Limited):
             return found.header
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        """See `StateStore.scan`; here a snapshot, in key order."""
+        # Here a snapshot, in key order
         with self._data as data:
             rows = sorted(data.part(flow, stage, part).states.items())
         yield from rows

@@ -45,7 +45,7 @@ class Cluster(Servers):
         self._turn = 0
 
     def exchange(self, commands: Sequence[Command]) -> list[Answer]:
-        """See `Servers.exchange`: one round trip for each server, unless slots are moving."""
+        # One round trip for each server, unless slots are moving
         addresses: dict[HostPort, list[int]] = {}
         for number, command in enumerate(commands):
             addresses.setdefault(self._owner(_slot(command)), []).append(number)
@@ -58,7 +58,7 @@ class Cluster(Servers):
         return [answers[number] for number in range(len(commands))]
 
     def exchange_in_slot(self, commands: Sequence[Command]) -> list[Answer]:
-        """See `Servers.exchange_in_slot`. A redirected command was not executed, so all are sent again to the new server."""
+        # A redirected command was not executed, so all are sent again to the new server
         slot = _slot(commands[0])
         address, asking = self._owner(slot), False
         for _ in range(_REDIRECTIONS):
@@ -93,7 +93,7 @@ class Cluster(Servers):
             yield unmoved
 
     def each(self, command: Command) -> dict[str, Answer]:
-        """See `Servers.each`: the masters that own slots now."""
+        # The masters that own slots now
         self._discover()
         return {
             shown(address): self._send(address, [command])[0]
@@ -105,7 +105,7 @@ class Cluster(Servers):
         return [self._server(address) for address in sorted(set(self._owners.values()))]
 
     def failover(self) -> bool | None:
-        """See `Servers.failover`: whether any node is a replica. CLUSTER SLOTS omits replicas without data."""
+        # Whether any node is a replica. CLUSTER SLOTS omits replicas without data
         nodes = next(iter(self.each(("CLUSTER", "NODES")).values()))
         if not isinstance(nodes, bytes):
             return None

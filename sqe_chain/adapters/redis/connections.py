@@ -155,7 +155,7 @@ class Server(Servers):
             self._pool = _pool(settings, address or (settings.host, settings.port))
 
     def exchange(self, commands: Sequence[Command]) -> list[Answer]:
-        """See `Servers.exchange`; in their order, whatever their slots are."""
+        # In their order, whatever their slots are
         with self._connection() as line:
             return _exchange(line, commands)
 
@@ -163,7 +163,7 @@ class Server(Servers):
 
     @contextlib.contextmanager
     def pinned(self, key: str) -> Iterator[Callable[[Command], Reply]]:  # noqa: ARG002 - one server has them all
-        """See `Servers.pinned`. A lost connection is an error here, never silently another one."""
+        # A lost connection is an error here, never silently another one
         with self._connection() as line:
             yield lambda command: checked(_exchange(line, [command])[0])
 
@@ -174,7 +174,7 @@ class Server(Servers):
         return [self]
 
     def failover(self) -> bool:
-        """See `Servers.failover`. For an address that others move to a replica, it cannot be known."""
+        # For an address that others move to a replica, it cannot be known
         return self._settings.kind == "sentinel"
 
     def close(self) -> None:

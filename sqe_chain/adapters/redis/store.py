@@ -74,7 +74,7 @@ class RedisStore(Limited):
         return self._client.limits
 
     def check(self) -> list[str]:
-        """See `StateStore.check`: settings with which the server may lose or evict acknowledged writes."""
+        # Settings with which the server may lose or evict acknowledged writes
         client = self._client
         client.ping()
         weak = []
@@ -142,7 +142,7 @@ class RedisStore(Limited):
         return cast("bytes | None", self._client.together([command])[0])
 
     def flows(self) -> list[str]:
-        """See `StateStore.flows`; scans all keys of all masters, without blocking them."""
+        # Scans all keys of all masters, without blocking them
         found = {layout.flow_of(key) for key in self._client.keys(layout.HOMES)}
         return sorted(flow for flow in found if flow is not None)
 
@@ -160,7 +160,7 @@ class RedisStore(Limited):
         return layout.header_of(_values(current), key)
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`; two round trips, and not one snapshot."""
+        # Two round trips, and not one snapshot
         cells = [(flow, stage, part) for part in parts]
         replies = self._client.together([_header_command(cell) for cell in cells]) if cells else []
         values = dict(zip(cells, map(_values, replies), strict=True))
@@ -187,7 +187,7 @@ class RedisStore(Limited):
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        """See `StateStore.read`; one round trip for each 20,000 keys."""
+        # One round trip for each 20,000 keys
         cell = flow, stage, part
         header_key, states_key = layout.header_key(*cell), layout.states_key(*cell)
         commands: list[Sequence[Argument]] = [_header_command(cell)]
@@ -247,7 +247,7 @@ class RedisStore(Limited):
         return layout.header_of(_values(self._client.run(script, keys, arguments)), header_key)
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        """See `StateStore.scan`; a key may come twice if the hash shrinks in the meantime."""
+        # A key may come twice if the hash shrinks in the meantime
         for page in self._client.pages(layout.states_key(flow, stage, part), _PAGE_BYTES):
             yield from page.items()
 

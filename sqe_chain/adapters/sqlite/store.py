@@ -155,14 +155,14 @@ class SqliteStore(Limited):
             return None
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`; here one snapshot."""
+        # Here one snapshot
         with self._file.transaction() as connection:
             return [_told(connection, (check_name(flow), check_name(stage), part)) for part in parts]
 
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        """See `StateStore.read`; here one snapshot, so both headers are the same."""
+        # Here one snapshot, so both headers are the same
         cell = (check_name(flow), check_name(stage), part)
         select = "SELECT state FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?"
         with self._file.transaction() as connection:
@@ -215,7 +215,7 @@ class SqliteStore(Limited):
             return after
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        """See `StateStore.scan`; here in key order, in pages."""
+        # Here in key order, in pages
         cell = (check_name(flow), check_name(stage), part)
         select = "SELECT key, state FROM states WHERE flow = ? AND stage = ? AND part = ?"
         page: list[tuple[bytes, bytes]]
@@ -233,7 +233,7 @@ class SqliteStore(Limited):
             return _locations(connection, check_name(flow))
 
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        """See `StateStore.set_locations`; a file of an older version gets the table now."""
+        # A file of an older version gets the table now
         check_locations(after)
         with self._file.transaction(write=True) as connection:
             current = _locations(connection, check_name(flow))

@@ -105,7 +105,7 @@ class SparkEngine:
         self._small_frame: DataFrame | None = None
 
     def warm_up(self) -> None:
-        """See `Engine.warm_up`: as many workers as run at the same time, and the plans of small and of large batches."""
+        # As many workers as run at the same time, and the plans of small and of large batches
         connect(self._flow, self._log, self._setup.store)
         work = self._work(_NO_JOB)
         with _spark_errors():

@@ -70,11 +70,10 @@ class FirstLook(io.RawIOBase):
         self._block, self._in_block, self._size = 0, 0, 0
 
     def readable(self) -> bool:
-        """See `io.RawIOBase`."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """See `io.RawIOBase`."""
+        """Read into a buffer; the number of bytes, 0 at the end."""
         found = memoryview(buffer).cast("B")
         data = os.read(self._file, min(len(found), BLOCK))
         found[: len(data)] = data
@@ -157,25 +156,21 @@ class FixedFile(io.RawIOBase):
             )
 
     def readable(self) -> bool:
-        """See `io.RawIOBase`."""
         return True
 
     def seekable(self) -> bool:
-        """See `io.RawIOBase`."""
         return True
 
     def tell(self) -> int:
-        """See `io.RawIOBase`."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """See `io.RawIOBase`."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._content.size}[whence]
         self._at = max(0, base + offset)
         return self._at
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """See `io.RawIOBase`."""
+        """Read into a buffer; the number of bytes, 0 at the end."""
         found = memoryview(buffer).cast("B")
         done = 0
         while done < len(found) and self._at < self._content.size:

@@ -163,7 +163,7 @@ class FilesLog(Log):
         return f"FilesLog({', '.join(self.sources)}; {self.base!r})"
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """See `Log.describe`; a source's name gives all of its files.
+        """Describe topics; the name of a source gives all of its files.
 
         Raises:
             UnreadableFile, ChangedFile: a file cannot be read.
@@ -189,7 +189,7 @@ class FilesLog(Log):
         self.base.create_topic(topic, partitions)
 
     def delete_topic(self, topic: str) -> None:
-        """See `Log.delete_topic`; files are left alone."""
+        # Files are left alone
         if not self._split([topic])[0]:
             self.base.delete_topic(topic)
 
@@ -202,7 +202,7 @@ class FilesLog(Log):
         return found | (self.base.bounds(others) if others else {})
 
     def read(self, read_range: Range) -> Iterator[Sequence[Message]]:
-        """See `Log.read`.
+        """Read rows, or messages.
 
         Raises:
             ChangedFile: the file is not what it was, or gone.
@@ -234,12 +234,12 @@ class FilesLog(Log):
         return [found[one] for one in ranges]
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
-        """See `Log.committed`; nothing is committed of files."""
+        # Nothing is committed of files
         others = self._split_partitions(partitions)[1]
         return self.base.committed(group, others) if others else {}
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        """See `Log.commit`; files are left out."""
+        # Files are left out
         others = set(self._split_partitions(commits)[1])
         if others:
             self.base.commit(group, {tp: one for tp, one in commits.items() if tp in others})
@@ -250,7 +250,7 @@ class FilesLog(Log):
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """See `Log.offsets_at`; rows have no time, so of files it is the end."""
+        # Rows have no time, so of files it is the end
         own, others = self._split_partitions(partitions)
         found = {tp: self._rows(tp[0]).count for tp in own}
         return found | (self.base.offsets_at(others, timestamp_ms) if others else {})

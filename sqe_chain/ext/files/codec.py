@@ -51,7 +51,7 @@ class Rows(Codec[Value]):
         vars(self)["decode"] = _reader_of(codec, self._format)  # called for every row
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """See `Codec`; a decoder cannot be pickled."""
+        # A decoder cannot be pickled
         return _unpickle, (self._codec, self._format)
 
     def encode(self, value: Value) -> bytes:

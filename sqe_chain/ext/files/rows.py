@@ -102,17 +102,17 @@ class FileRows:
 
     @property
     def topic_id(self) -> bytes:
-        """See the class."""
+        """The SHA-256 of the content, cut to 16 bytes."""
         return self.content.topic_id
 
     @property
     def count(self) -> int:
-        """See the class."""
+        """The number of rows."""
         return self._layout.count
 
     @property
     def size(self) -> int:
-        """See the class."""
+        """The number of bytes."""
         return self.content.size
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Row]:

@@ -89,11 +89,11 @@ class CassandraRows(ChunkRows):
         return f"{self.settings}/{self.name}{f'.v{self.version}' if self.version else ''}"
 
     def check(self) -> list[str]:
-        """See `ChunkRows`: what a store in this keyspace would check."""
+        # What a store in this keyspace would check
         return durability.weaknesses(self._client, _ROWS)
 
     def remarks(self) -> list[str]:
-        """See `ChunkRows`: what a store in this keyspace would remark."""
+        # What a store in this keyspace would remark
         return durability.remarks(self._client, _ROWS)
 
     # ------------------------------------------------------------------ the table
@@ -123,13 +123,13 @@ class CassandraRows(ChunkRows):
     # ------------------------------------------------------------------ heads
 
     def heads(self, parts: Sequence[int]) -> list[PartHead]:
-        """See `ChunkRows`; serial reads."""
+        # Serial reads
         read = f"SELECT {', '.join(HEAD_COLUMNS)} FROM {self._heads} WHERE {_PART} LIMIT 1"
         answers = self._client.together([(read, (*self._table, part)) for part in parts], serial=True)
         return [PartHead(*rows[0]) if rows else PartHead() for rows in answers]
 
     def sets(self, parts: Sequence[int]) -> list[tuple[PartHead, list[ChunkSet]]]:
-        """See `ChunkRows`; at quorum."""
+        # At quorum
         columns = f"{', '.join(HEAD_COLUMNS)}, chunk_set, size, statistics"
         read = f"SELECT {columns} FROM {self._heads} WHERE {_PART}"
         answers = self._client.together([(read, (*self._table, part)) for part in parts])
@@ -143,7 +143,7 @@ class CassandraRows(ChunkRows):
         added: Sequence[ChunkSet] = (),
         removed_to: str | None = None,
     ) -> bool:
-        """See `ChunkRows`; a conditional batch on one partition."""
+        # A conditional batch on one partition
         at = (*self._table, part)
         setting = ", ".join(f"{name} = ?" for name in changes)
         holding = " AND ".join(f"{name} = ?" for name in expected)
@@ -192,7 +192,7 @@ class CassandraRows(ChunkRows):
     # ------------------------------------------------------------------ chunks
 
     def write_pieces(self, chunks: Iterable[Sequence[Piece]]) -> None:
-        """See `ChunkRows`; the pieces of a chunk are one partition, so up to a mebibyte of them is one batch."""
+        # The pieces of a chunk are one partition, so up to a mebibyte of them is one batch
         columns = "name, version, partition_key, chunk_set, column_name, block, piece, data"
         write = f"INSERT INTO {self._chunks} ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
@@ -220,7 +220,7 @@ class CassandraRows(ChunkRows):
         ]
 
     def drop(self, part: int, partition_keys: Sequence[bytes], below: str) -> None:
-        """See `ChunkRows`; for each partition key one deletion of a range, whatever number of chunks is in it."""
+        # For each partition key one deletion of a range, whatever number of chunks is in it
         pieces = f"DELETE FROM {self._chunks} WHERE {_TABLE} AND partition_key = ? AND chunk_set < ?"
         index = f"DELETE FROM {self._index} WHERE {_PART} AND partition_key = ? AND chunk_set < ?"
         self._client.write([(pieces, (*self._table, key, below))] for key in partition_keys)

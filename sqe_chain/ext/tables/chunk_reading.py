@@ -154,7 +154,7 @@ class Candidate:
 
 
 def read(snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
-    """See `Storage.read`."""
+    """Read cells, as `Storage.read`."""
     keys, others = (_as_plain(snapshot, bounds) for bounds in (wanted.keys, wanted.others))
     total = sum(_told(file)["blocks"] for file in files)
     candidates = _candidates(snapshot, indexed(snapshot, files, wanted.partition_key))

@@ -58,11 +58,11 @@ class ChunkTable(Storage):
         return self.rows.address
 
     def check(self) -> list[str]:
-        """See `Storage`: the settings of the database."""
+        # The settings of the database
         return self.rows.check()
 
     def remarks(self) -> list[str]:
-        """See `Storage`: the settings of the database."""
+        # The settings of the database
         return self.rows.remarks()
 
     def snapshot(self) -> ChunkSnapshot | None:
@@ -87,19 +87,19 @@ class ChunkTable(Storage):
         return f"{part}/{chunk_id}-{number:04d}-{digest}"
 
     def merged_path(self, snapshot: ChunkSnapshot, part: int, digest: str) -> str:
-        """See `Storage`. Larger than what is merged, smaller than what is flushed later."""
+        # Larger than what is merged, smaller than what is flushed later
         head, sets = snapshot.loaded(part)
         return f"{part}/{sets[-1].name[:12]}-merged-{_next(head):08d}-{digest}"
 
     def written(self, path: str, file: TableFile) -> Written | None:
-        """See `Storage`. A chunk is in the index only after it was written."""
+        # A chunk is in the index only after it was written
         part, name = name_in(path)
         found = self.rows.index_of(part, name, [one.name.partition_key for one in file.chunks])
         chunks = [ChunkInfo.from_plain(json.loads(row.info)) for row in found]
         return Written(chunks, sum(row.size for row in found)) if found else None
 
     def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo]) -> None:
-        """See `Storage`: the chunks, then the index."""
+        # The chunks, then the index
         part, name = name_in(path)
         keys = {one.name.partition_key for one in missing}
         index: list[IndexRow] = []
@@ -127,7 +127,7 @@ class ChunkTable(Storage):
         *,
         what: str,
     ) -> None:
-        """See `Storage`. One step for each state partition."""
+        # One step for each state partition
         del snapshot, flow, stage, what  # the description says whose table it is
         for part, head in after.items():
             own = [_chunk_set(one) for one in added if one.part == part]
@@ -152,7 +152,7 @@ class ChunkTable(Storage):
     # ------------------------------------------------------------------ readers and maintenance
 
     def read(self, snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
-        """See `Storage`: chunks by the index, blocks by their bounds."""
+        # Chunks by the index, blocks by their bounds
         return chunk_reading.read(snapshot, files, wanted)
 
     def chunks(
@@ -172,7 +172,7 @@ class ChunkTable(Storage):
         )
 
     def vacuum(self, retain_hours: int) -> list[str]:
-        """See `Storage`. What a compaction has replaced, and what was never named before it."""
+        # What a compaction has replaced, and what was never named before it
         snapshot = self.snapshot()
         if snapshot is None:
             return []

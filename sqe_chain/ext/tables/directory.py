@@ -80,7 +80,7 @@ class TableDirectory(ParquetStorage):
                 return None
 
     def snapshot_again(self) -> DeltaSnapshot | None:
-        """See `Storage`; raises as `snapshot` does."""
+        # Raises as `snapshot` does
         with self._mapped():
             table = self._moved_on()
             if table is not None:
@@ -129,7 +129,7 @@ class TableDirectory(ParquetStorage):
         self._settle(snapshot.version)
 
     def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo] = ()) -> None:
-        """See `Storage`. A file is there as a whole or not at all."""
+        # A file is there as a whole or not at all
         del missing
         data = file.data
         local = self.local
@@ -167,7 +167,7 @@ class TableDirectory(ParquetStorage):
         return [one.path for one, info in zip(files, found, strict=True) if info.size != one.size]
 
     def lost(self, snapshot: DeltaSnapshot) -> list[str]:
-        """See `Storage`: by names and sizes of all files; in an object store, which is asked for each one, of the newest."""
+        # By names and sizes of all files; in an object store, which is asked for each one, of the newest
         files = snapshot.files()
         if self.local is None:
             files = sorted(files, key=lambda one: one.path.rpartition("/")[2])[-_ASKED_FOR:]
@@ -183,7 +183,7 @@ class TableDirectory(ParquetStorage):
         what: str,
         same_rows: bool = True,
     ) -> None:
-        """See `ParquetStorage`: the log refuses it where a marker was set since."""
+        # The log refuses it where a marker was set since
         now_ms = int(time.time() * 1_000)  # of the log alone: no reader goes by it
         changed = not (removed and same_rows)  # else who follows the log need not look at it
         actions: list[Any] = [

@@ -48,19 +48,15 @@ class MemorySnapshot:
         return self.markers.get(name)
 
     def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
-        """See `Snapshot`."""
         return heads_of(self.marker, flow, stage, parts)
 
     def files(self, part: int | None = None) -> list[StoredFile]:
-        """See `Snapshot`."""
         return [file for _, file in sorted(self.stored.items()) if part is None or file.part == part]
 
     def foreign_file(self) -> str | None:
-        """See `Snapshot`."""
         return foreign_in(self.stored)
 
     def foreign_commit(self, since: int) -> str | None:
-        """See `Snapshot`."""
         return next((text for at, text in self.foreign.items() if at > since), None)
 
 
@@ -112,7 +108,7 @@ class MemoryTable(ParquetStorage):
         return _tables.get(self.address) or _tables.setdefault(self.address, _Data())
 
     def check(self) -> list[str]:
-        """See `Storage`: memory is not durable."""
+        # Memory is not durable
         return [
             f"{self.address}: all rows are lost when this process ends; --allow-weak-durability accepts that"
         ]
@@ -140,7 +136,7 @@ class MemoryTable(ParquetStorage):
             data.content.newest = replace(newest, version=version, schema=schema, schema_at=version)
 
     def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo] = ()) -> None:
-        """See `Storage`. A file is there as a whole or not at all."""
+        # A file is there as a whole or not at all
         del missing
         with self._data.lock:
             self._data.content.files.setdefault(path, (bytes(file.data), self._now_s()))

@@ -37,7 +37,7 @@ class OverwritingSink(TableSink, ReplacingSink):
             )
 
     def stage(self, flush: Flush, since: int) -> Staged:
-        """See `Sink`. Files are written as for a flush, and no commit names them."""
+        # Files are written as for a flush, and no commit names them
         files = [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
         snapshot = self._opened(flush)
         head = snapshot.heads(flush.flow, flush.stage, [flush.part])[flush.part]
@@ -56,7 +56,7 @@ class OverwritingSink(TableSink, ReplacingSink):
         return self._place.absent(staged_files(replacement, self.storage))
 
     def replace(self, replacement: Replacement) -> bytes:
-        """See `Sink`: one commit removes the old files and adds the staged ones."""
+        # One commit removes the old files and adds the staged ones
         flow, stage, known = replacement.flow, replacement.stage, replacement.known
         for _ in range(ROUNDS):
             snapshot = self._opened(replacement)

@@ -67,16 +67,16 @@ class ParquetStorage(ReplacingStorage):
 
     @property
     def for_readers(self) -> bool:
-        """See `Storage`: markers carry the name of a flow, and that of a reader is its own."""
+        # Markers carry the name of a flow, and that of a reader is its own
         return True
 
     @property
     def overwrites(self) -> bool:
-        """See `Storage`: a commit is one of the whole table."""
+        # A commit is one of the whole table
         return True
 
     def check(self) -> list[str]:
-        """See `Storage`: what is acknowledged was synced, or is in an object store."""
+        # What is acknowledged was synced, or is in an object store
         return []
 
     @abstractmethod
@@ -92,13 +92,13 @@ class ParquetStorage(ReplacingStorage):
 
     @abstractmethod
     def snapshot(self) -> Any:  # noqa: ANN401 - its own
-        """See `Storage`."""
+        ...
 
     def uri(self, path: str) -> str:
         return f"{self.address.rstrip('/')}/{path}"
 
     def written(self, path: str, file: TableFile | None = None) -> Written | None:
-        """See `Storage`: the chunks in the footer of a whole file."""
+        # The chunks in the footer of a whole file
         del file
         try:
             with self.open_file(path) as opened, self._mapped():
@@ -107,11 +107,10 @@ class ParquetStorage(ReplacingStorage):
             return None
 
     @abstractmethod
-    def absent(self, files: Sequence[StoredFile]) -> list[str]:
-        """See `Storage`."""
+    def absent(self, files: Sequence[StoredFile]) -> list[str]: ...
 
     def lost(self, snapshot: Any) -> list[str]:  # noqa: ANN401 - its own
-        """See `Storage`: by names and sizes of all files."""
+        # By names and sizes of all files
         return self.absent(snapshot.files())
 
     @abstractmethod
@@ -161,7 +160,7 @@ class ParquetStorage(ReplacingStorage):
         *,
         what: str,
     ) -> None:
-        """See `Storage`. One step, also for several state partitions."""
+        # One step, also for several state partitions
         del before  # of the snapshot
         self.commit_markers(snapshot, _set_to(flow, stage, after), added, what=what)
 
@@ -185,7 +184,7 @@ class ParquetStorage(ReplacingStorage):
         self.commit_markers(snapshot, markers, added, removed, what=what, same_rows=False)
 
     def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own
-        """See `Storage`: row groups by the files' footers."""
+        # Row groups by the files' footers
         del snapshot
         found = Pieces()
         for file in files:
@@ -199,7 +198,7 @@ class ParquetStorage(ReplacingStorage):
         files: Sequence[StoredFile],
         partition_key: bytes | None = None,
     ) -> list[ChunkInfo]:
-        """See `Storage`: the files' footers tell them, and their names the chunk ids of flushes."""
+        # The files' footers tell them, and their names the chunk ids of flushes
         del snapshot
         found: list[ChunkInfo] = []
         for file in files:

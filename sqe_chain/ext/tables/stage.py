@@ -65,7 +65,7 @@ class IngestKind(StageKind):
 
     @property
     def sink(self) -> Sink:
-        """See `StageKind`.
+        """The table; opened at first use.
 
         Raises:
             ConfigurationError: a package is missing.
@@ -121,7 +121,7 @@ class Ingest(StageWork):
         self._files_of = files_of
 
     def apply(self, units: Sequence[Unit]) -> None:
-        """See `StageWork`. A row that the table does not take leaves out its input, whole."""
+        # A row that the table does not take leaves out its input, whole
         run = UnitRun.of(units, timed=False)
         suspects = self._task.suspects
         if suspects:
@@ -140,7 +140,7 @@ class Ingest(StageWork):
             memtable.ingest_all(run.values, failed)
 
     def finish(self) -> None:
-        """See `StageWork`: the flush. What it gives is written in step 6, once the plan is sealed."""
+        # The flush. What it gives is written in step 6, once the plan is sealed
         from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN  # noqa: PLC0415 - needs pyarrow
 
         if not self._memtable.rows:

@@ -158,7 +158,7 @@ class LocalFiles(Files):
         os.ftruncate(self._descriptor(name), size)
 
     def sync(self, name: str) -> None:
-        """See `Files.sync`. The size is synced, too; times are not."""
+        # The size is synced, too; times are not
         os.fdatasync(self._descriptor(name))
 
     def rename(self, old: str, new: str) -> None:

@@ -116,7 +116,7 @@ class Tail:
             self._cut(found.segments[-1])  # a torn tail, or zeros
 
     def append(self, frames: Sequence[bytes], partitions: Sequence[int]) -> Appended:
-        """See `WriteAheadLog.append_frames`."""
+        """Append frames, as `WriteAheadLog.append_frames`."""
         count = len(partitions)
         data = group(frames, count, self.end)
         segment = self._segment_for(len(data))
@@ -160,7 +160,7 @@ class Tail:
         self._active = None
 
     def room(self) -> int:
-        """See `WriteAheadLog.room`."""
+        """The room that is left, as `WriteAheadLog.room`."""
         return max(0, self._limits.max_bytes - self.used - self._header - GROUP_OVERHEAD)
 
     def drop_first(self, size: int) -> None:

@@ -52,7 +52,7 @@ class Audit:
     _last: Plan | None = None
 
     def on_write(self, kind: str, what: tuple[Any, ...]) -> None:
-        """See `sqe_chain.testing.faults.Watch`.
+        """Check the invariants after a write.
 
         Raises:
             Violation: an invariant does not hold.
