@@ -1,6 +1,6 @@
 """Faults of stores: which of them the tests inject into which store, and why not into the others.
 
-The table in docs/stores.md says the same; a test compares the two.
+The table in docs/stores.md is the same; a test compares the two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IMPOSSIBLE = {("memory", fault): NO_SERVER for fault in FAULTS} | {
     (
         "redis-cluster",
         "lost-answer",
-    ): "nodes tell clients their own addresses, past a wire that loses answers",
+    ): "clients connect to the nodes' own addresses, past a wire that loses answers",
     ("redis-cluster", "read-only"): "clients are redirected from a replica to its master",
     ("cassandra", "read-only"): "every replica takes writes",
 }
