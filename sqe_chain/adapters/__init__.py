@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.adapters.address import Address
-from sqe_chain.adapters.schema import WithSchema
+from sqe_chain.adapters.store_rules import WithSchema
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.wings import installed, load, needing
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sqe_chain.codecs.text import float_in
 from sqe_chain.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _UNREADABLE: Final = (
     "the store's address cannot be read: a host, a port number and percent-encoded special characters in "
@@ -21,10 +19,13 @@ _UNREADABLE: Final = (
 )
 _AUTHORITY: Final = re.compile(r"(?P<before>(?:[^:/?#]+:)?//(?:[^/?#]*@)?)(?P<hosts>[^/?#]*)")
 
+HostPort = tuple[str, int]
+"""Host and port of a server."""
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A parsed address. Options are taken out one by one; `finish` refuses those that are left.
+    """A parsed address. Options are taken one by one; `finish` refuses those that are left.
 
     Attributes:
         scheme: in lower case; empty when there is none.
@@ -45,6 +46,7 @@ class Address:
     location: str
     path: str
     options: dict[str, str] = field(repr=False)
+    _known: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
     def parse(cls, url: str, options: Mapping[str, str]) -> Address:
@@ -60,9 +62,8 @@ class Address:
         """
         authority = _AUTHORITY.match(url)
         if authority and authority["hosts"] and "@" in url[authority.end() :]:
-            raise ConfigurationError(
-                _UNREADABLE
-            )  # of a password with one of / ? # in it: what follows is a part of it
+            # A password has one of / ? # in it, and what follows is a part of the password.
+            raise ConfigurationError(_UNREADABLE)
         location = unquote(authority["hosts"]) if authority else ""
         several = "," in location  # see `hosts`
         if authority and several:
@@ -85,7 +86,7 @@ class Address:
             options=dict(parse_qsl(parts.query, keep_blank_values=True)) | dict(options),
         )
 
-    def hosts(self, port: int) -> tuple[tuple[str, int], ...]:
+    def hosts(self, port: int) -> tuple[HostPort, ...]:
         """Every host of ``host[:port],host[:port],…``; none when the address has no host.
 
         >>> Address.parse("redis+cluster://one:7000,[::1],three", {}).hosts(6379)
@@ -97,7 +98,7 @@ class Address:
         Raises:
             ConfigurationError: one of them cannot be read.
         """
-        found = []
+        hosts = []
         for written in self.location.split(",") if self.location else []:
             try:
                 parts = urlsplit(f"//{written}")
@@ -106,20 +107,21 @@ class Address:
                 raise ConfigurationError(_UNREADABLE) from None
             if not host and "," in self.location:
                 raise ConfigurationError(_UNREADABLE)
-            found.append((host or "localhost", own))
-        return tuple(found)
+            hosts.append((host or "localhost", own))
+        return tuple(hosts)
 
     def text(self, name: str, default: str = "") -> str:
         """Take the option with this name."""
+        self._known.add(name)
         return self.options.pop(name, default)
 
     def choice(self, name: str, allowed: Sequence[str]) -> str:
         """Take an option that is one of these words, in any case; the first is the default."""
-        value = self.options.pop(name, allowed[0])
+        value = self.text(name, allowed[0])
         for word in allowed:
             if value.upper() == word.upper():
                 return word
-        raise ConfigurationError(f"{self.scheme}://: option {name} must be one of {', '.join(allowed)}")
+        raise self._wrong(name, f"one of {', '.join(allowed)}")
 
     def file(self, name: str) -> str:
         """Take an option that names a file.
@@ -161,22 +163,28 @@ class Address:
 
     def whole(self, name: str, default: int) -> int:
         """Take an option that is a whole number above 0."""
-        value = self.options.pop(name, str(default))
+        self._known.add(name)
+        value = self.options.pop(name, None)
+        if value is None:
+            return default
         if not (value.isascii() and value.isdigit() and int(value) > 0):
-            raise ConfigurationError(f"{self.scheme}://: option {name} must be a whole number above 0")
+            raise self._wrong(name, "a whole number above 0")
         return int(value)
 
     def seconds(self, name: str, default: float) -> float:
         """Take an option that is a time in seconds, above 0 and at most an hour."""
         try:
-            value = float_in(self.options.pop(name, str(default)))
+            value = float_in(self.text(name, str(default)))
         except ValueError:
             value = 0.0
         if not 0 < value <= 3600:  # noqa: PLR2004 - an hour; every wait is bounded
-            raise ConfigurationError(f"{self.scheme}://: option {name} must be seconds, 0 < {name} <= 3600")
+            raise self._wrong(name, f"seconds, 0 < {name} <= 3600")
         return value
 
-    def finish(self, *known: str) -> None:
+    def _wrong(self, name: str, expected: str) -> ConfigurationError:
+        return ConfigurationError(f"{self.scheme}://: option {name} must be {expected}")
+
+    def finish(self) -> None:
         """Refuse options that nobody took.
 
         Raises:
@@ -185,5 +193,53 @@ class Address:
         if self.options:
             raise ConfigurationError(
                 f"{self.scheme}:// has no option {', '.join(sorted(self.options))}; "
-                f"known: {', '.join(sorted(known))}"
+                f"known: {', '.join(sorted(self._known))}"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """How to log in to servers, and how long to wait. Pickled with a store, password included, so that tasks can log in.
+
+    Attributes:
+        username: empty for none, or for the default user.
+        password: empty for none; never shown.
+        tls: encrypt, and verify the servers' certificates.
+        ca_file: certificates to trust; empty for the system's.
+        cert_file: the client's own certificate; empty for none.
+        key_file: its key.
+        timeout_s: longest wait for an answer, in seconds.
+        connect_timeout_s: longest wait for a connection, in seconds.
+    """
+
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    timeout_s: float = 10.0
+    connect_timeout_s: float = 5.0
+
+
+def server_options(address: Address) -> dict[str, Any]:
+    """The fields of `ServerSettings`, taken from an address. The files must exist on each machine that runs tasks."""
+    return {
+        "username": address.text("username", address.username),
+        "password": address.secret(),
+        "ca_file": address.file("ca_file"),
+        "cert_file": address.file("cert_file"),
+        "key_file": address.file("key_file"),
+        "timeout_s": address.seconds("timeout_s", ServerSettings().timeout_s),
+        "connect_timeout_s": address.seconds("connect_timeout_s", ServerSettings().connect_timeout_s),
+    }
+
+
+def host_port_text(host_port: HostPort) -> str:
+    """Host and port as written in an address.
+
+    >>> host_port_text(("::1", 7000))
+    '[::1]:7000'
+    """
+    host, port = host_port
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

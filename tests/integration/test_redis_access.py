@@ -155,7 +155,7 @@ def test_what_a_user_may_not_read_counts_as_weak(server: RedisServer, protocol: 
 
 def test_the_least_rights_in_a_cluster(cluster: RedisCluster) -> None:
     """While a slot moves, its keys are requested with ASKING, which needs a right of its own."""
-    key = layout.header_key("rights", "s", 0)
+    key = layout.cell_key(("rights", "s", 0), "header")
     source = cluster.owner(key)
     target = cluster.masters[cluster.masters.index(source) - 1]
     slot = int(str(send_command(source, "CLUSTER", "KEYSLOT", key)))
@@ -174,7 +174,7 @@ def test_the_least_rights_in_a_cluster(cluster: RedisCluster) -> None:
     do_everything(store, "rights")
     cluster.start_migration(slot, source, target)
     cluster.move_key(key, source, target)
-    cluster.move_key(layout.states_key("rights", "s", 0), source, target)
+    cluster.move_key(layout.cell_key(("rights", "s", 0), "states"), source, target)
     after = replace(NEXT, number=2)
     assert store.write("rights", "s", 0, NEXT, after, []) == after
     allow(target, "member", *LEAST_RIGHTS, "+cluster|slots")

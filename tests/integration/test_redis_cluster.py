@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.redis import layout
-from sqe_chain.adapters.redis.connections import Server
+from sqe_chain.adapters.redis.connections import RedisServer
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import Header, Home
 from tests.support.redis_servers import RedisCluster, send_command, server_info
@@ -69,8 +69,8 @@ class Move:
 
     def __init__(self, cluster: RedisCluster, flow: str) -> None:
         self._cluster = cluster
-        self._header = layout.header_key(flow, "s", 0)
-        self._states = layout.states_key(flow, "s", 0)
+        self._header = layout.cell_key((flow, "s", 0), "header")
+        self._states = layout.cell_key((flow, "s", 0), "states")
         self._slot = key_slot(self._header.encode())
         self.source = cluster.owner(self._header)
         self.target = cluster.masters[cluster.masters.index(self.source) - 1]
@@ -94,10 +94,17 @@ class Move:
 def test_state_partitions_are_spread_and_each_is_in_one_slot() -> None:
     slots = set()
     for part in range(32):
-        header, states = layout.header_key("flow", "s", part), layout.states_key("flow", "s", part)
+        header, states = (
+            layout.cell_key(("flow", "s", part), "header"),
+            layout.cell_key(("flow", "s", part), "states"),
+        )
         assert key_slot(header.encode()) == key_slot(states.encode())
         slots.add(key_slot(header.encode()))
-    homes = {layout.home_key("flow"), layout.beat_key("flow"), layout.plans_key("flow")}
+    homes = {
+        layout.flow_key("flow", "home"),
+        layout.flow_key("flow", "beat"),
+        layout.flow_key("flow", "plans"),
+    }
     assert len({key_slot(key.encode()) for key in homes}) == 1
     assert len(slots) > 24
 
@@ -174,16 +181,16 @@ def test_what_is_read_while_keys_are_in_two_places_is_read_in_order(
     move.start()
     move.header()
     answered: list[str] = []
-    exchange = Server.exchange
+    exchange = RedisServer.exchange
 
-    def record(server: Server, commands: Sequence[Command]) -> list[Answer]:
+    def record(server: RedisServer, commands: Sequence[Command]) -> list[Answer]:
         answers = exchange(server, commands)
         for command, answer in zip(commands, answers, strict=True):
             if command[0] == "HMGET" and not isinstance(answer, ResponseError):
                 answered.append(str(command[1]).rpartition(":")[2])
         return answers
 
-    monkeypatch.setattr(Server, "exchange", record)
+    monkeypatch.setattr(RedisServer, "exchange", record)
     check(store, "order", BORN)
     assert answered[-3:] == ["header", "states", "header"]
     move.states()
@@ -214,7 +221,7 @@ def test_scripts_are_sent_again_to_nodes_that_were_restarted(
 ) -> None:
     header = store.write("restart", "s", 0, None, BORN, rows(BORN))
     assert header is not None
-    node = cluster.owner(layout.header_key("restart", "s", 0))
+    node = cluster.owner(layout.cell_key(("restart", "s", 0), "header"))
     before = step(store, "restart", header)
     node.kill()
     with pytest.raises(Unavailable):
@@ -266,7 +273,7 @@ def test_a_replica_takes_over_and_what_was_waited_for_is_there() -> None:
         assert "wait_replicas=1" in sentence
         assert "--allow-weak-durability" in sentence
         hasty.close()
-        key = layout.header_key("failover", "s", 0)
+        key = layout.cell_key(("failover", "s", 0), "header")
         master = cluster.owner(key)
         replica = cluster.replicas[cluster.masters.index(master)]
         store.write("failover", "s", 0, None, BORN, rows(BORN))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sqe_chain.adapters.address import Address, server_options
 from sqe_chain.adapters.cassandra.client import CassandraSettings
 from sqe_chain.adapters.cassandra.store import MAX_BYTES, MAX_ROWS, CassandraStore
 from sqe_chain.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from sqe_chain.adapters.address import Address
-
 
 _PORT: Final = 9042
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
@@ -20,12 +17,6 @@ LEAST_STATEMENTS: Final = 3
 
 _LEVELS: Final = {"LOCAL_SERIAL": ("LOCAL_QUORUM", "QUORUM", "ALL"), "SERIAL": ("QUORUM", "ALL")}
 """Serial consistency -> the consistencies that see its writes."""
-
-_OPTIONS: Final = (
-    "datacenter", "consistency", "serial_consistency", "username", "password_file", "password_env",
-    "ca_file", "cert_file", "key_file", "check_hostname", "timeout_s", "connect_timeout_s",
-    "protocol_version", "batch_statements", "max_rows", "max_bytes",
-)  # fmt: skip
 
 
 def open_address(address: Address) -> CassandraStore:
@@ -63,19 +54,13 @@ def settings_of(address: Address) -> CassandraSettings:
         datacenter=address.text("datacenter"),
         consistency=consistency,
         serial_consistency=serial,
-        username=address.text("username", address.username),
-        password=address.secret(),
         tls=address.scheme == "cassandras",
-        ca_file=address.file("ca_file"),
-        cert_file=address.file("cert_file"),
-        key_file=address.file("key_file"),
         check_hostname=address.choice("check_hostname", ("yes", "no")) == "yes",
-        timeout_s=address.seconds("timeout_s", 10.0),
-        connect_timeout_s=address.seconds("connect_timeout_s", 5.0),
         protocol_version=int(address.choice("protocol_version", ("5", "4"))),
         batch_statements=statements,
+        **server_options(address),
     )
-    address.finish(*_OPTIONS)
+    address.finish()
     return settings
 
 

@@ -9,7 +9,8 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,18 +26,18 @@ from cassandra.policies import (
 )
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, SimpleStatement, tuple_factory
 
+from sqe_chain.adapters.address import HostPort, ServerSettings, host_port_text
 from sqe_chain.adapters.cassandra.faults import RAISED, mapped
+from sqe_chain.adapters.driver_errors import raised_as_ours
 from sqe_chain.errors import ChainError, ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from sqe_chain.adapters.limits import Limits
+    from sqe_chain.adapters.store_rules import SizeLimits
 
 
-@dataclass(frozen=True, slots=True)
-class CassandraSettings:
-    """How to reach a cluster. Pickled with a store, password included, so that tasks can log in.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CassandraSettings(ServerSettings):
+    """How to reach a cluster; see `ServerSettings`.
 
     Attributes:
         nodes: host and TCP port of some nodes; the others are found.
@@ -44,40 +45,24 @@ class CassandraSettings:
         datacenter: the data centre whose nodes are used; empty: that of the first node that answers.
         consistency: of reads of rows, and of the commit of a conditional write.
         serial_consistency: of conditional writes, and of reads of homes and headers.
-        username: empty for no login.
-        password: never shown.
-        tls: encrypt, and verify the servers' certificates.
-        ca_file: certificates to trust; empty for the system's.
-        cert_file: the client's own certificate; empty for none.
-        key_file: its key.
         check_hostname: whether a certificate must name the address that was connected to.
-        timeout_s: longest wait for an answer, in seconds.
-        connect_timeout_s: longest wait for a connection, in seconds.
         protocol_version: of the native protocol: 5, or 4 for servers that have no other.
         batch_statements: most statements of one batch that the servers take.
     """
 
-    nodes: tuple[tuple[str, int], ...] = (("localhost", 9042),)
+    nodes: tuple[HostPort, ...] = (("localhost", 9042),)
     keyspace: str = "sqe_chain"
     datacenter: str = ""
     consistency: str = "LOCAL_QUORUM"
     serial_consistency: str = "LOCAL_SERIAL"
-    username: str = ""
-    password: str = field(default="", repr=False)
-    tls: bool = False
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
     check_hostname: bool = True
-    timeout_s: float = 10.0
-    connect_timeout_s: float = 5.0
     protocol_version: int = 5
     batch_statements: int = 1 << 31
 
     def __str__(self) -> str:
         """The address without its password."""
         user = f"{self.username}@" if self.username else ""
-        nodes = ",".join(f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in self.nodes)
+        nodes = ",".join(map(host_port_text, self.nodes))
         return f"{'cassandras' if self.tls else 'cassandra'}://{user}{nodes}/{self.keyspace}"
 
 
@@ -117,7 +102,7 @@ class CassandraClient:
     def __init__(self, settings: CassandraSettings) -> None:
         self.settings = settings
         self.version = 0
-        self.limits: Limits | None = None
+        self.limits: SizeLimits | None = None
         self._serial = ConsistencyLevel.name_to_value[settings.serial_consistency]
         self._prepared: dict[tuple[str, bool], PreparedStatement] = {}
         self._lost_at: float | None = None
@@ -136,21 +121,21 @@ class CassandraClient:
         """The process's own client for these settings; a forked child gets a new one."""
         key = (os.getpid(), settings)
         with _locks[0]:
-            found = _clients.get(key)
-            if found is not None and found.lost:
+            client = _clients.get(key)
+            if client is not None and client.lost:
                 _clients.pop(key)._cluster.shutdown()  # noqa: SLF001 - the class's own
-                found = None
-            if found is None:
-                found = _clients[key] = cls(settings)
-            return found
+                client = None
+            if client is None:
+                client = _clients[key] = cls(settings)
+            return client
 
     @classmethod
     def forget(cls, settings: CassandraSettings) -> None:
         """Close the process's connections, if there are any."""
         with _locks[0]:
-            found = _clients.pop((os.getpid(), settings), None)
-        if found is not None:
-            found._cluster.shutdown()  # noqa: SLF001 - the class's own
+            client = _clients.pop((os.getpid(), settings), None)
+        if client is not None:
+            client._cluster.shutdown()  # noqa: SLF001 - the class's own
 
     @property
     def lost(self) -> bool:
@@ -200,9 +185,9 @@ class CassandraClient:
         most = self.settings.batch_statements
         waiting = (batch[at : at + most] for batch in batches for at in range(0, len(batch), most))
         # Rounds, because the driver would ask an iterator for more in its own threads.
-        while found := list(islice(waiting, _ROUND)):
+        while ready := list(islice(waiting, _ROUND)):
             with self._mapped():
-                calls = [(self._batch(batch), None) for batch in found]
+                calls = [(self._batch(batch), None) for batch in ready]
                 execute_concurrent(self._session, calls, concurrency=_IN_FLIGHT, raise_on_first_error=True)
 
     def compare_and_set(self, statements: Sequence[Statement]) -> bool:
@@ -262,7 +247,7 @@ class CassandraClient:
             (address, rows) of each node; instead of rows Unavailable where it did not answer, and
             ConfigurationError where it may not be asked.
         """
-        found: list[tuple[str, list[Row] | ChainError]] = []
+        answers: list[tuple[str, list[Row] | ChainError]] = []
         for host in self._cluster.metadata.all_hosts():
             if self._policy.distance(host) == HostDistance.IGNORED:
                 continue  # in another data centre
@@ -270,8 +255,8 @@ class CassandraClient:
                 answer: list[Row] | ChainError = list(self._session.execute(SimpleStatement(text), host=host))
             except RAISED as error:
                 answer = mapped(error, str(self.settings)) or ConfigurationError(str(error))
-            found.append((f"{host.address}:{host.endpoint.port}", answer))
-        return sorted(found, key=lambda node: node[0])
+            answers.append((f"{host.address}:{host.endpoint.port}", answer))
+        return sorted(answers, key=lambda node: node[0])
 
     def _made(self) -> Cluster:
         settings = self.settings
@@ -321,26 +306,23 @@ class CassandraClient:
             )
 
     def _statement(self, text: str, *, serial: bool = False) -> PreparedStatement:
-        found = self._prepared.get((text, serial))
-        if found is None:
-            found = self._session.prepare(text)
+        prepared = self._prepared.get((text, serial))
+        if prepared is None:
+            prepared = self._session.prepare(text)
             if serial:
-                found.consistency_level = self._serial
-            self._prepared[text, serial] = found
-        return found
+                prepared.consistency_level = self._serial
+            self._prepared[text, serial] = prepared
+        return prepared
 
     @contextlib.contextmanager
     def _mapped(self) -> Iterator[None]:
-        try:
-            yield
-            self._lost_at = None
-        except RAISED as error:
-            if isinstance(error, NoHostAvailable) and self._lost_at is None:
-                self._lost_at = time.monotonic()
-            known = mapped(error, str(self.settings))
-            if known is None:
+        with raised_as_ours(RAISED, mapped, str(self.settings)):
+            try:
+                yield
+            except NoHostAvailable:
+                self._lost_at = self._lost_at or time.monotonic()
                 raise
-            raise known from error
+            self._lost_at = None
 
 
 def _ssl_context(settings: CassandraSettings) -> ssl.SSLContext:

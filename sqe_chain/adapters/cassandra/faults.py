@@ -6,23 +6,13 @@ A test fails when the driver gains an exception class that `MEANINGS` does not n
 from __future__ import annotations
 
 import ssl
-from enum import Enum
 from typing import Final
 
 import cassandra
 from cassandra import cluster, connection, protocol
 
-from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
-
-
-class Meaning(Enum):
-    """What to do about an exception."""
-
-    TRY_AGAIN = "the servers or the network: it may pass; whether a write was done is unknown"
-    SETTINGS = "address, login, rights, tables, limits: somebody has to change something"
-    SEVERAL = "one error for each node that was asked: the worst of them decides"
-    PROGRAM = "misuse of the driver, or a part of it that is not used here: crash"
-
+from sqe_chain.adapters.driver_errors import CERTIFICATE, Meaning, error_of, meaning_in
+from sqe_chain.errors import ChainError, ConfigurationError
 
 MEANINGS: Final[dict[type[BaseException], Meaning]] = {kind: meaning for meaning, kinds in (
     (Meaning.TRY_AGAIN, (
@@ -62,8 +52,6 @@ RAISED: Final = (
 """What the driver raises when servers, networks or settings are to blame."""
 
 _TOO_LARGE: Final = ("too large", "exceeds allowed maximum")
-_CERTIFICATE: Final = "CERTIFICATE_VERIFY_FAILED"
-
 _ALTERED: Final = ("does not exist", "Undefined column name")
 """How the server says that a keyspace, a table or a column is not there."""
 
@@ -72,21 +60,17 @@ def meaning_of(error: BaseException) -> Meaning:
     """The meaning of an exception: by its class and its parents; of one that wraps several, by those."""
     if isinstance(error, cluster.NoHostAvailable):
         causes = error.errors.values() if isinstance(error.errors, dict) else error.errors
-        found = {meaning_of(cause) for cause in causes if isinstance(cause, BaseException)}
-        return Meaning.SETTINGS if Meaning.SETTINGS in found else Meaning.TRY_AGAIN
-    if isinstance(error, ssl.SSLError) or _CERTIFICATE in str(error):
+        meanings = {meaning_of(cause) for cause in causes if isinstance(cause, BaseException)}
+        return Meaning.SETTINGS if Meaning.SETTINGS in meanings else Meaning.TRY_AGAIN
+    if isinstance(error, ssl.SSLError) or CERTIFICATE in str(error):
         return Meaning.SETTINGS
     if isinstance(error, OSError):
         return Meaning.TRY_AGAIN
-    return next((MEANINGS[kind] for kind in type(error).__mro__ if kind in MEANINGS), Meaning.PROGRAM)
+    return meaning_in(MEANINGS, error)
 
 
 def mapped(error: BaseException, address: str) -> ChainError | None:
-    """Our error for an exception of cassandra-driver.
-
-    Returns:
-        The error to raise; None for programming errors, which must crash.
-    """
+    """Our error for an exception of cassandra-driver; None for programming errors, which must crash."""
     text = f"{address}: {type(error).__name__}: {error}"
     if any(words in str(error) for words in _TOO_LARGE):
         return ConfigurationError(
@@ -94,10 +78,6 @@ def mapped(error: BaseException, address: str) -> ChainError | None:
             "server: raise its native_transport_max_message_size and max_mutation_size, or keep less in one state"
         )
     meaning = meaning_of(error)
-    if meaning is Meaning.TRY_AGAIN:
-        return Unavailable(text)
-    if any(words in str(error) for words in _ALTERED):
+    if meaning is not Meaning.TRY_AGAIN and any(words in str(error) for words in _ALTERED):
         text = f"{text}; somebody has dropped or altered it: restore it from a snapshot; if it was never there, run sqe-chain store init"
-    if meaning is Meaning.SETTINGS:
-        return ConfigurationError(text)
-    return None
+    return error_of(meaning, text)

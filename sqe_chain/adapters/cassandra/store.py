@@ -22,19 +22,24 @@ So if both headers are equal, the rows are exactly of that moment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 from sqe_chain.adapters.cassandra import durability, layout, schema
-from sqe_chain.adapters.cassandra.client import CassandraClient, Statement
-from sqe_chain.adapters.limits import Limited, Limits, check_home, check_locations, check_name, check_rows
-from sqe_chain.adapters.schema import WithSchema
+from sqe_chain.adapters.cassandra.client import CassandraClient, CassandraSettings, Statement
+from sqe_chain.adapters.store_rules import (
+    Cell,
+    CheckedStore,
+    SizeLimits,
+    WithSchema,
+    cell_of,
+    check_name,
+    header_values,
+    home_values,
+    location_values,
+)
 from sqe_chain.errors import Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from sqe_chain.adapters.cassandra.client import CassandraSettings
-    from sqe_chain.ports import Header, Home, Locations, Rows, ViewKind, Views
+from sqe_chain.ports import Header, Home, Locations, Rows, ViewKind, Views
 
 MAX_ROWS: Final = 1_000
 MAX_BYTES: Final = 1_000_000
@@ -42,26 +47,21 @@ MAX_BYTES: Final = 1_000_000
 
 _OWN_STATEMENTS: Final = 2
 """Statements of a write besides those of its rows: the header and the anchor."""
-
 _KEYS: Final = 100
 """Keys of one reading statement."""
-
 _READ_BYTES: Final = 16_000_000
 """Size of one round of reading, over all statements of the round."""
-
 _STATEMENTS: Final = 16
 """Reading statements of one round."""
-
 _PAGE_BYTES: Final = 1_000_000
 """Size of a page of a scan."""
-
 _BEAT_ATTEMPTS: Final = 10
 
-Record = TypeVar("Record", "Home", "Header")
+Record = TypeVar("Record", Home, Header)
 """What a conditional write compares and sets."""
 
 
-class CassandraStore(Limited, WithSchema):
+class CassandraStore(CheckedStore, WithSchema):
     """A `StateStore` in Cassandra 4.1 or later. The object holds only settings and can be pickled.
 
     The layout is documented in docs/stores.md, because other programs may read it.
@@ -72,16 +72,13 @@ class CassandraStore(Limited, WithSchema):
         max_bytes: most bytes of keys and states in one `write`.
     """
 
-    max_rows: int = MAX_ROWS
-    max_bytes: int = MAX_BYTES
     views: frozenset[ViewKind] = frozenset({"json"})
 
     def __init__(
         self, settings: CassandraSettings, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
     ) -> None:
+        super().__init__(min(max_rows, settings.batch_statements - _OWN_STATEMENTS), max_bytes)
         self.settings = settings
-        self.max_rows = min(max_rows, settings.batch_statements - _OWN_STATEMENTS)
-        self.max_bytes = max_bytes
         self._cql = layout.Statements(settings.keyspace)
 
     def __repr__(self) -> str:
@@ -95,7 +92,7 @@ class CassandraStore(Limited, WithSchema):
         return client
 
     @property
-    def _limits(self) -> Limits:
+    def _limits(self) -> SizeLimits:
         client = CassandraClient.of_this_process(self.settings)
         if client.limits is None:
             client.limits = layout.limits(client)
@@ -105,45 +102,40 @@ class CassandraStore(Limited, WithSchema):
         return schema.migrate(CassandraClient.of_this_process(self.settings), replication)
 
     def schema_version(self) -> tuple[int, int]:
-        found = schema.version(CassandraClient.of_this_process(self.settings))
-        return found or 0, schema.MIGRATIONS[-1].number
+        version = schema.version(CassandraClient.of_this_process(self.settings))
+        return version or 0, schema.MIGRATIONS[-1].number
 
     def check(self) -> list[str]:
-        # Commit logs of all nodes, the keyspace's replicas and durable writes
         return durability.weaknesses(self._client)
 
     def remarks(self) -> list[str]:
-        found = durability.remarks(self._client)
+        remarks = durability.remarks(self._client)
         if self._client.version < schema.WITH_LOCATIONS:
-            found.append(
+            remarks.append(
                 f"{self.settings}: the tables have version {self._client.version}; with version {schema.WITH_LOCATIONS}, "
                 f"readers find states under permanent names. Run: sqe-chain store init {self.settings}"
             )
-        return found
+        return remarks
 
     def home(self, flow: str) -> tuple[Home | None, int]:
-        # A serial read
+        """See `StateStore.home`; a serial read."""
         check_name(flow)
         return layout.home_of(self._client.rows((self._cql.read_home, (flow,)), serial=True), flow)
 
-    def set_home(
-        self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
+    def _set_home(
+        self, flow: str, before: Home | None, after: Home, plan: bytes | None, drop_below: int
     ) -> Home | None:
-        # Home and plans of a flow are one partition, so this is one batch
-        check_name(flow)
-        check_home(after, plan)
-        self._limits.check_plan(self.settings, plan)
-        values = (*layout.home_values(after), flow, *layout.home_values(before))
+        values = (*home_values(after), flow, *home_values(before))
         statements: list[Statement] = [(self._cql.set_home, values)]
         # Not both for one plan: in one batch they have the same time, and the deletion would win.
         if plan is not None and after.number >= drop_below:
             statements.append((self._cql.add_plan, (flow, after.number, plan)))
         if drop_below > 0:
             statements.append((self._cql.drop_plans, (flow, drop_below)))
-        return self._done(statements, before, after, lambda: self.home(flow)[0])
+        return self._replace(statements, before, after, lambda: self.home(flow)[0])
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
-        # After a lost reply the counter may move by two, which does no harm
+        """See `StateStore.beat`; after a lost reply the counter may move by two, which does no harm."""
         for _ in range(_BEAT_ATTEMPTS):
             home, beat = self.home(flow)
             if home is None or not run_id or (home.epoch, home.run_id) != (epoch, run_id):
@@ -160,76 +152,71 @@ class CassandraStore(Limited, WithSchema):
         return bytes(rows[0][0]) if rows else None
 
     def flows(self) -> list[str]:
-        # Reads all partitions of flows, which are few
-        found, state = [], None
+        """See `StateStore.flows`; reads all partitions of flows, which are few."""
+        flows, state = [], None
         while True:
             page, state = self._client.page((self._cql.list_flows, ()), state, 1_000)
-            found += [str(flow) for (flow,) in page]
+            flows += [str(flow) for (flow,) in page]
             if state is None:
-                return sorted(flow for flow in found if self.home(flow)[0] is not None)
+                return sorted(flow for flow in flows if self.home(flow)[0] is not None)
 
     def forget(self, flow: str, before: Home) -> Home | None:
-        check_name(flow)
-        values = (*layout.home_values(None), None, flow, *layout.home_values(before))
+        values = (*home_values(None), None, check_name(flow), *home_values(before))
         statements: list[Statement] = [(self._cql.drop_home, values), (self._cql.drop_all_plans, (flow, 0))]
-        return self._done(statements, before, None, lambda: self.home(flow)[0])
+        return self._replace(statements, before, None, lambda: self.home(flow)[0])
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
-        cell = layout.partition_key(flow, stage, part)
-        values = (*layout.header_values(None), *cell, *layout.header_values(before))
+        cell = cell_of(flow, stage, part)
+        values = (*header_values(None), *cell, *header_values(before))
         statements: list[Statement] = [(self._cql.set_header, values), (self._cql.drop_states, cell)]
-        return self._done(statements, before, None, lambda: self._header(flow, stage, part))
+        return self._replace(statements, before, None, lambda: self._header(cell))
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        # Serial reads, at most 16 at a time, but not one snapshot
-        cells = [layout.partition_key(flow, stage, part) for part in parts]
+        """See `StateStore.headers`; serial reads, at most 16 at a time, but not one snapshot."""
+        return self._headers([cell_of(flow, stage, part) for part in parts])
+
+    def _headers(self, cells: Sequence[Cell]) -> list[Header | None]:
         answers = self._client.together([(self._cql.read_header, cell) for cell in cells], serial=True)
         return [layout.header_of(rows, cell) for rows, cell in zip(answers, cells, strict=True)]
+
+    def _header(self, cell: Cell) -> Header | None:
+        return self._headers([cell])[0]
 
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        # The module's docstring says why equal headers mean one moment
-        first = self._header(flow, stage, part)
-        found = self._states(layout.partition_key(flow, stage, part), list(dict.fromkeys(keys)))
-        return first, [found.get(key) for key in keys], self._header(flow, stage, part)
+        """See `StateStore.read`; the module's docstring says why equal headers mean one moment."""
+        cell = cell_of(flow, stage, part)
+        self._limits.check_keys(self, keys)
+        first = self._header(cell)
+        states = self._states(cell, list(dict.fromkeys(keys)))
+        return first, [states.get(key) for key in keys], self._header(cell)
 
-    def write(
-        self,
-        flow: str,
-        stage: str,
-        part: int,
-        before: Header | None,
-        after: Header,
-        rows: Rows,
-        views: Views | None = None,
+    def _write(
+        self, cell: Cell, before: Header | None, after: Header, rows: Rows, views: Views | None
     ) -> Header | None:
-        check_rows(rows, self.max_rows, self.max_bytes, views)
-        self._limits.check(self.settings, rows, views)
-        statements = self._statements(layout.partition_key(flow, stage, part), before, after, rows, views)
-        return self._done(statements, before, after, lambda: self._header(flow, stage, part))
+        statements = self._statements(cell, before, after, rows, views)
+        return self._replace(statements, before, after, lambda: self._header(cell))
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        statement = (self._cql.scan, layout.partition_key(flow, stage, part))
+        statement = (self._cql.scan, cell_of(flow, stage, part))
         state, count = None, 100
         while True:
             page, state = self._client.page(statement, state, count)
-            found = [(key, value) for key, value in page if value is not None]  # None: the anchor
-            yield from found
+            rows = [(key, value) for key, value in page if value is not None]  # None: the anchor
+            yield from rows
             if state is None:
                 return
-            count = _fitting(found, _PAGE_BYTES, 1_000)
+            count = _fitting(rows, _PAGE_BYTES, 1_000)
 
     def locations(self, flow: str) -> Locations | None:
-        # A serial read
+        """See `StateStore.locations`; a serial read."""
         check_name(flow)
         if self._client.version < schema.WITH_LOCATIONS:
             return None
         return layout.locations_of(self._client.rows((self._cql.read_locations, (flow,)), serial=True), flow)
 
-    def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        # A flow's locations are one partition, so this is one batch
-        check_locations(after)
+    def _set_locations(self, flow: str, after: Locations) -> Locations | None:
         while True:  # ends: each round fails only because somebody else has written newer locations
             current = self.locations(flow)
             if self._client.version < schema.WITH_LOCATIONS or (current and current.age >= after.age):
@@ -252,16 +239,15 @@ class CassandraStore(Limited, WithSchema):
         removed = before.stages.keys() - stages.keys() if before else ()
         statements += [(self._cql.drop_location, (flow, stage)) for stage in removed]
         statements += [
-            (self._cql.set_location, (flow, stage, *layout.location_values(one)))
-            for stage, one in stages.items()
+            (self._cql.set_location, (flow, stage, *location_values(location)))
+            for stage, location in stages.items()
         ]
         return self._client.compare_and_set(statements)
 
     def close(self) -> None:
-        """Close this process's connections; a later call opens them again."""
         CassandraClient.forget(self.settings)
 
-    def _done(
+    def _replace(
         self,
         statements: Sequence[Statement],
         before: Record | None,
@@ -279,31 +265,23 @@ class CassandraStore(Limited, WithSchema):
             return current
         return read()
 
-    def _header(self, flow: str, stage: str, part: int) -> Header | None:
-        return self.headers(flow, stage, [part])[0]
-
     def _statements(
-        self,
-        cell: tuple[str, str, int],
-        before: Header | None,
-        after: Header,
-        rows: Rows,
-        views: Views | None,
+        self, cell: Cell, before: Header | None, after: Header, rows: Rows, views: Views | None
     ) -> list[Statement]:
         """The statements of one conditional write."""
-        values, condition = layout.header_values(after), layout.header_values(before)
+        values, condition = header_values(after), header_values(before)
         if len(rows) == 1:
             ((key, state),) = rows
             if state is not None and len(key) + len(state) > self.max_bytes:
                 text, row = self._row(self._cql.set_both, self._cql.show_both, key, state, views)
-                return [(text, (*row, *values, *cell, layout.check_key(key), *condition))]
+                return [(text, (*row, *values, *cell, key, *condition))]
         statements: list[Statement] = [(self._cql.set_header, (*values, *cell, *condition))]
         if before is None:
             statements.append((self._cql.add_anchor, cell))
         # Binding None deletes the state.
         for key, state in rows:
             text, row = self._row(self._cql.set_state, self._cql.show_state, key, state, views)
-            statements.append((text, (*row, *cell, layout.check_key(key))))
+            statements.append((text, (*row, *cell, key)))
         return statements
 
     @staticmethod
@@ -313,21 +291,18 @@ class CassandraStore(Limited, WithSchema):
         """The statement, and the values of the row's own columns. Without a view, `shown` is not set: no tombstone."""
         return (plain, (state,)) if views is None else (showing, (state, views.shown.get(key)))
 
-    def _states(self, cell: tuple[str, str, int], keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+    def _states(self, cell: Cell, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
         """States by key, read in rounds of bounded size."""
-        found: dict[bytes, bytes | None] = {}
+        states: dict[bytes, bytes | None] = {}
         start, count = 0, _KEYS
         while start < len(keys):
             end = min(start + count * _STATEMENTS, len(keys))
-            chunks = [
-                [layout.check_key(key) for key in keys[at : min(at + count, end)]]
-                for at in range(start, end, count)
-            ]
+            chunks = [keys[at : min(at + count, end)] for at in range(start, end, count)]
             answers = self._client.together([(self._cql.read_states, (*cell, chunk)) for chunk in chunks])
             page = [row for rows in answers for row in rows]
-            found.update(page)
+            states.update(page)
             start, count = end, _fitting(page, _READ_BYTES // _STATEMENTS, _KEYS)
-        return found
+        return states
 
 
 def _fitting(rows: Sequence[tuple[bytes, bytes | None]], size: int, most: int) -> int:

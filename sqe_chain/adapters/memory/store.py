@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from sqe_chain.adapters.limits import (
-    Limited,
-    Limits,
-    check_home,
-    check_locations,
-    check_name,
-    check_rows,
-    with_witness,
-)
+from sqe_chain.adapters.store_rules import Cell, CheckedStore, SizeLimits, cell_of, check_name, with_lost
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ports import Header, Home, Locations, Rows, Shown, ViewKind, Views
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from sqe_chain.adapters.address import Address
-    from sqe_chain.ports import Header, Home, Locations, Rows, Shown, ViewKind, Views
-
-_Part = tuple[str, str, int]
 
 
 @dataclass(slots=True)
 class HomeCopy:
-    """A flow's data in its home store: its record, heartbeat and plans."""
+    """A flow's data in its metadata store: its home record, heartbeat and plans."""
 
     home: Home | None = None
     beat: int = 0
@@ -44,7 +33,7 @@ class PartCopy:
     """The data of one cell: of a state partition, or of one of its buckets.
 
     Attributes:
-        count: how many states writes have left; None: it is not known.
+        count: number of states that writes have left; None: it is not known.
     """
 
     header: Header | None = None
@@ -56,9 +45,9 @@ class PartCopy:
         """An independent copy."""
         return PartCopy(self.header, dict(self.states), dict(self.views), self.count)
 
-    def told(self) -> Header | None:
+    def read_header(self) -> Header | None:
         """The header, with what is lost beside it."""
-        return self.header and with_witness(self.header, self.count, len(self.states))
+        return self.header and with_lost(self.header, self.count, len(self.states))
 
 
 @dataclass(slots=True)
@@ -66,7 +55,7 @@ class StoreCopy:
     """Everything in a memory store, at one moment."""
 
     homes: dict[str, HomeCopy] = field(default_factory=dict)
-    parts: dict[_Part, PartCopy] = field(default_factory=dict)
+    parts: dict[Cell, PartCopy] = field(default_factory=dict)
     locations: dict[str, Locations] = field(default_factory=dict)
 
     def copy(self) -> StoreCopy:
@@ -78,7 +67,9 @@ class StoreCopy:
         )
 
 
-class _Data:
+class _SharedContent:
+    """The content of the stores with one name, and its lock."""
+
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self.content = StoreCopy()
@@ -93,17 +84,16 @@ class _Data:
     def home(self, flow: str) -> HomeCopy:
         return self.content.homes.setdefault(check_name(flow), HomeCopy())
 
-    def part(self, flow: str, stage: str, part: int) -> PartCopy:
-        cell = (check_name(flow), check_name(stage), part)
+    def part(self, cell: Cell) -> PartCopy:
         return self.content.parts.setdefault(cell, PartCopy())
 
 
-_LIMITS = Limits(512 << 20, 512 << 20, 512 << 20)
+_LARGEST: Final = 512 << 20
+_LIMITS: Final = SizeLimits(_LARGEST, _LARGEST, _LARGEST)
+_contents: dict[str, _SharedContent] = {}
 
-_stores: dict[str, _Data] = {}
 
-
-class MemoryStore(Limited):
+class MemoryStore(CheckedStore):
     """A `StateStore` in memory, shared by everything in this process that uses the same name.
 
     A pickled copy finds the same data in the same process, and an empty store in another one.
@@ -117,31 +107,27 @@ class MemoryStore(Limited):
         limits: largest sizes of keys, states and plans, to imitate another store; by default those of Redis.
     """
 
-    max_rows: int = 5_000
-    max_bytes: int = 4_000_000
     views: frozenset[ViewKind] = frozenset({"json", "hash"})
 
     def __init__(
-        self, name: str, max_rows: int = 5_000, max_bytes: int = 4_000_000, limits: Limits = _LIMITS
+        self, name: str, max_rows: int = 5_000, max_bytes: int = 4_000_000, limits: SizeLimits = _LIMITS
     ) -> None:
+        super().__init__(max_rows, max_bytes)
         self.name = name
-        self.max_rows = max_rows
-        self.max_bytes = max_bytes
         self._accepted = limits
 
     def __repr__(self) -> str:
         return f"MemoryStore(memory://{self.name})"
 
     @property
-    def _data(self) -> _Data:
-        return _stores.get(self.name) or _stores.setdefault(self.name, _Data())
+    def _data(self) -> _SharedContent:
+        return _contents.get(self.name) or _contents.setdefault(self.name, _SharedContent())
 
     @property
-    def _limits(self) -> Limits:
+    def _limits(self) -> SizeLimits:
         return self._accepted
 
     def check(self) -> list[str]:
-        """One sentence: memory is not durable."""
         return [
             (
                 f"memory://{self.name}: all states are lost when this process ends; "
@@ -151,31 +137,29 @@ class MemoryStore(Limited):
 
     def home(self, flow: str) -> tuple[Home | None, int]:
         with self._data as data:
-            found = data.home(flow)
-            return found.home, found.beat
+            stored = data.home(flow)
+            return stored.home, stored.beat
 
-    def set_home(
-        self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
+    def _set_home(
+        self, flow: str, before: Home | None, after: Home, plan: bytes | None, drop_below: int
     ) -> Home | None:
-        check_home(after, plan)
-        self._limits.check_plan(self, plan)
         with self._data as data:
-            found = data.home(flow)
-            if found.home == before:
-                found.home = after
+            stored = data.home(flow)
+            if stored.home == before:
+                stored.home = after
                 if plan is not None:
-                    found.plans[after.number] = bytes(plan)
-                for number in [number for number in found.plans if number < drop_below]:
-                    del found.plans[number]
-            return found.home
+                    stored.plans[after.number] = bytes(plan)
+                for number in [number for number in stored.plans if number < drop_below]:
+                    del stored.plans[number]
+            return stored.home
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
         with self._data as data:
-            found = data.home(flow)
-            home = found.home
+            stored = data.home(flow)
+            home = stored.home
             if home is None or not run_id or (home.epoch, home.run_id) != (epoch, run_id):
                 return False
-            found.beat += 1
+            stored.beat += 1
             return True
 
     def plan(self, flow: str, number: int) -> bytes | None:
@@ -184,7 +168,7 @@ class MemoryStore(Limited):
 
     def flows(self) -> list[str]:
         with self._data as data:
-            return sorted(flow for flow, found in data.content.homes.items() if found.home is not None)
+            return sorted(flow for flow, stored in data.content.homes.items() if stored.home is not None)
 
     def forget(self, flow: str, before: Home) -> Home | None:
         with self._data as data:
@@ -193,66 +177,58 @@ class MemoryStore(Limited):
             return data.home(flow).home
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        cell = cell_of(flow, stage, part)
         with self._data as data:
-            if data.part(flow, stage, part).header == before:
-                del data.content.parts[flow, stage, part]
-            return data.part(flow, stage, part).header
+            if data.part(cell).header == before:
+                del data.content.parts[cell]
+            return data.part(cell).header
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         with self._data as data:
-            return [data.part(flow, stage, part).told() for part in parts]
+            return [data.part(cell_of(flow, stage, part)).read_header() for part in parts]
 
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        # Here one snapshot
-        self._limits.check(self, [(key, None) for key in keys if len(key) > self._limits.key])
+        self._limits.check_keys(self, keys)
         with self._data as data:
-            found = data.part(flow, stage, part)
-            return found.told(), [found.states.get(key) for key in keys], found.told()
+            stored = data.part(cell_of(flow, stage, part))
+            header = stored.read_header()
+            return header, [stored.states.get(key) for key in keys], header
 
-    def write(
-        self,
-        flow: str,
-        stage: str,
-        part: int,
-        before: Header | None,
-        after: Header,
-        rows: Rows,
-        views: Views | None = None,
+    def _write(
+        self, cell: Cell, before: Header | None, after: Header, rows: Rows, views: Views | None
     ) -> Header | None:
-        check_rows(rows, self.max_rows, self.max_bytes, views)
-        self._limits.check(self, rows, views)
         with self._data as data:
-            found = data.part(flow, stage, part)
-            had = len(found.states)
-            if found.header == before:
-                for key, state in rows:
-                    if state is None:
-                        found.states.pop(key, None)
-                        found.views.pop(key, None)
-                    else:
-                        found.states[key] = state
-                        if views is not None and key in views.shown:
-                            found.views[key] = views.shown[key]
-                found.count = (had if found.count is None else found.count) + len(found.states) - had
-                found.header = after
-            return found.header
+            stored = data.part(cell)
+            if stored.header != before:
+                return stored.header
+            had = len(stored.states)
+            for key, state in rows:
+                if state is None:
+                    stored.states.pop(key, None)
+                    stored.views.pop(key, None)
+                else:
+                    stored.states[key] = state
+                    if views is not None and key in views.shown:
+                        stored.views[key] = views.shown[key]
+            stored.count = (had if stored.count is None else stored.count) + len(stored.states) - had
+            stored.header = after
+            return after
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        # Here a snapshot, in key order
+        """See `StateStore.scan`; here a snapshot, in key order."""
         with self._data as data:
-            rows = sorted(data.part(flow, stage, part).states.items())
+            rows = sorted(data.part(cell_of(flow, stage, part)).states.items())
         yield from rows
 
     def locations(self, flow: str) -> Locations | None:
         with self._data as data:
             return data.content.locations.get(check_name(flow))
 
-    def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        check_locations(after)
+    def _set_locations(self, flow: str, after: Locations) -> Locations | None:
         with self._data as data:
-            current = data.content.locations.get(check_name(flow))
+            current = data.content.locations.get(flow)
             if current is None or current.age < after.age:
                 data.content.locations[flow] = current = after
             return current
@@ -260,10 +236,10 @@ class MemoryStore(Limited):
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
         with self._data as data:
             current = data.content.locations.get(check_name(flow))
-            if current is not None and current.age == before.age:
-                del data.content.locations[flow]
-                return None
-            return current
+            if current is None or current.age != before.age:
+                return current
+            del data.content.locations[flow]
+            return None
 
     def close(self) -> None:
         """Nothing to close; the data stays."""
@@ -271,13 +247,12 @@ class MemoryStore(Limited):
     def copy_part(self, flow: str, stage: str, part: int) -> PartCopy:
         """A copy of one cell: of a state partition, or of one of its buckets."""
         with self._data as data:
-            return data.part(flow, stage, part).copy()
+            return data.part(cell_of(flow, stage, part)).copy()
 
     def restore_part(self, flow: str, stage: str, part: int, copy: PartCopy | None = None) -> None:
         """Restore a cell from a copy; None: empty it."""
         with self._data as data:
-            cell = (check_name(flow), check_name(stage), part)
-            data.content.parts[cell] = (copy or PartCopy()).copy()
+            data.content.parts[cell_of(flow, stage, part)] = (copy or PartCopy()).copy()
 
     def copy_home(self, flow: str) -> HomeCopy:
         """A copy of the flow's claim, heartbeat and plans."""
@@ -311,5 +286,5 @@ def open_address(address: Address) -> MemoryStore:
     store = MemoryStore(
         address.location, address.whole("max_rows", 5_000), address.whole("max_bytes", 4_000_000)
     )
-    address.finish("max_rows", "max_bytes")
+    address.finish()
     return store

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from sqe_chain.adapters.address import Address, HostPort, server_options
 from sqe_chain.adapters.redis.connections import RedisSettings
 from sqe_chain.adapters.redis.store import MAX_BYTES, MAX_ROWS, RedisStore
 from sqe_chain.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from sqe_chain.adapters.address import Address
-    from sqe_chain.adapters.redis.connections import HostPort
-
-
-_OPTIONS: Final = (
-    "username", "password_file", "password_env", "ca_file", "cert_file", "key_file", "protocol",
-    "timeout_s", "connect_timeout_s", "wait_replicas", "wait_aof_replicas", "wait_ms", "max_rows", "max_bytes",
-)  # fmt: skip
-
-_SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password_file", "sentinel_password_env")
 
 _PORT: Final = 6379
 _SENTINEL_PORT: Final = 26379
@@ -54,24 +43,18 @@ def open_address(address: Address) -> RedisStore:
         nodes=() if kind == "server" else _named(address, hosts),
         service=service,
         db=db,
-        username=address.text("username", address.username),
-        password=address.secret(),
         sentinel_username=address.text("sentinel_username") if kind == "sentinel" else "",
         sentinel_password=address.secret("sentinel_") if kind == "sentinel" else "",
         tls=base == "rediss",
-        ca_file=address.file("ca_file"),
-        cert_file=address.file("cert_file"),
-        key_file=address.file("key_file"),
         protocol=_protocol(address),
-        timeout_s=address.seconds("timeout_s", 10.0),
-        connect_timeout_s=address.seconds("connect_timeout_s", 5.0),
-        wait_replicas=_count(address, "wait_replicas"),
-        wait_aof_replicas=_count(address, "wait_aof_replicas"),
+        wait_replicas=address.whole("wait_replicas", 0),
+        wait_aof_replicas=address.whole("wait_aof_replicas", 0),
         wait_ms=address.whole("wait_ms", 1_000),
+        **server_options(address),
     )
     _check_waiting(address, settings)
     max_rows, max_bytes = address.whole("max_rows", MAX_ROWS), address.whole("max_bytes", MAX_BYTES)
-    address.finish(*_OPTIONS, *(_SENTINEL_OPTIONS if kind == "sentinel" else ()))
+    address.finish()
     return RedisStore(settings, max_rows, max_bytes)
 
 
@@ -105,10 +88,6 @@ def _protocol(address: Address) -> int:
     if value not in {"", "2", "3"}:
         raise ConfigurationError(f"{address.scheme}://: option protocol must be 2 or 3")
     return int(value or 0)
-
-
-def _count(address: Address, name: str) -> int:
-    return address.whole(name, 1) if name in address.options else 0
 
 
 def _check_waiting(address: Address, settings: RedisSettings) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import cast
 
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
 
-from sqe_chain.adapters.limits import Limits
-from sqe_chain.adapters.redis.cluster import Cluster
-from sqe_chain.adapters.redis.connections import Server, checked
+from sqe_chain.adapters.driver_errors import raised_as_ours
+from sqe_chain.adapters.redis.cluster import RedisCluster
+from sqe_chain.adapters.redis.connections import (
+    Answer,
+    Argument,
+    Command,
+    RedisServer,
+    RedisServers,
+    RedisSettings,
+    Reply,
+    checked,
+)
 from sqe_chain.adapters.redis.faults import mapped
+from sqe_chain.adapters.redis.scripts import Script
+from sqe_chain.adapters.store_rules import SizeLimits
 from sqe_chain.errors import ConfigurationError, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from sqe_chain.adapters.redis.connections import Answer, Argument, Command, RedisSettings, Reply, Servers
-    from sqe_chain.adapters.redis.scripts import Script
 
 
 class RedisClient:
@@ -29,8 +35,9 @@ class RedisClient:
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
-        self._limits: Limits | None = None
-        self._servers: Servers = Cluster(settings) if settings.kind == "cluster" else Server(settings)
+        self._limits: SizeLimits | None = None
+        cluster = settings.kind == "cluster"
+        self._servers: RedisServers = RedisCluster(settings) if cluster else RedisServer(settings)
 
     @classmethod
     def of_this_process(cls, settings: RedisSettings) -> RedisClient:
@@ -41,10 +48,10 @@ class RedisClient:
     @classmethod
     def forget(cls, settings: RedisSettings) -> None:
         """Close the process's connections, if there are any."""
-        found = _clients.pop((os.getpid(), settings), None)
-        if found is not None:
-            with found._mapped():  # noqa: SLF001 - the class's own
-                found._servers.close()  # noqa: SLF001 - the class's own
+        client = _clients.pop((os.getpid(), settings), None)
+        if client is not None:
+            with client._mapped():  # noqa: SLF001 - the class's own
+                client._servers.close()  # noqa: SLF001 - the class's own
 
     def run(
         self,
@@ -76,8 +83,8 @@ class RedisClient:
             if isinstance(answer, NoScriptError):
                 answer, *waited = self._servers.exchange_in_slot([("EVAL", script.text, *call), *wait])
             reply = checked(answer)
-            for found in waited:
-                self._check_replicas(found)
+            for replicas in waited:
+                self._check_replicas(replicas)
             return reply
 
     def together(self, commands: Sequence[Command]) -> list[Reply]:
@@ -98,12 +105,9 @@ class RedisClient:
         with self._mapped(), self._servers.pinned(key) as ask:
             cursor, count = 0, 100
             while True:
-                following, flat = cast(
-                    "tuple[bytes, list[bytes]]", ask(("HSCAN", key, cursor, "COUNT", count))
-                )
+                cursor, flat = _page(ask(("HSCAN", key, cursor, "COUNT", count)))
                 page = dict(zip(flat[::2], flat[1::2], strict=True))
                 yield page
-                cursor = int(following)
                 if cursor == 0:
                     return
                 size = sum(map(len, page.values())) // max(len(page), 1) + 1
@@ -114,14 +118,11 @@ class RedisClient:
         with self._mapped():
             for server in self._servers.masters():
                 with server.pinned("") as ask:
-                    cursor = 0
-                    while True:
-                        command = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1_000)
-                        following, page = cast("tuple[bytes, list[bytes]]", ask(command))
+                    cursor = -1
+                    while cursor:
+                        command = ("SCAN", max(cursor, 0), "MATCH", pattern, "COUNT", 1_000)
+                        cursor, page = _page(ask(command))
                         yield from page
-                        cursor = int(following)
-                        if cursor == 0:
-                            break
 
     def setting(self, name: str) -> dict[str, str | None]:
         """A setting of each server that takes writes; None where it cannot be read."""
@@ -132,15 +133,15 @@ class RedisClient:
             }
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SizeLimits:
         """The servers' limits, read once: the smallest `proto-max-bulk-len`, the longest argument of a command.
 
         Where it cannot be read, Redis's default, 512 MiB.
         """
         if self._limits is None:
-            found = self.setting("proto-max-bulk-len").values()
-            largest = min((int(value) for value in found if value is not None), default=_BULK_BYTES)
-            self._limits = Limits(largest, largest, largest)
+            sizes = self.setting("proto-max-bulk-len").values()
+            largest = min((int(size) for size in sizes if size is not None), default=_BULK_BYTES)
+            self._limits = SizeLimits(largest, largest, largest)
         return self._limits
 
     def failover(self) -> bool | None:
@@ -165,10 +166,10 @@ class RedisClient:
                     self._known(answer)
 
     def _check_replicas(self, answer: Answer) -> None:
-        found = self._known(answer)
+        reply = self._known(answer)
         wanted = self._settings.wait_replicas or self._settings.wait_aof_replicas
-        replicas = cast("int", found[-1] if isinstance(found, list) else found)
-        local = found[0] if isinstance(found, list) else 1
+        replicas = cast("int", reply[-1] if isinstance(reply, list) else reply)
+        local = reply[0] if isinstance(reply, list) else 1
         if replicas < wanted or not local:
             where = "on the disks of" if self._settings.wait_aof_replicas else "on"
             raise Unavailable(
@@ -185,20 +186,19 @@ class RedisClient:
             )
         return checked(answer)
 
-    @contextlib.contextmanager
-    def _mapped(self) -> Iterator[None]:
-        try:
-            yield
-        except (RedisError, RedisClusterException) as error:
-            known = mapped(error, str(self._settings))
-            if known is None:
-                raise
-            raise known from error
+    def _mapped(self) -> AbstractContextManager[None]:
+        return raised_as_ours((RedisError, RedisClusterException), mapped, str(self._settings))
 
 
 _BULK_BYTES = 512 << 20
 
 _clients: dict[tuple[int, RedisSettings], RedisClient] = {}
+
+
+def _page(reply: Reply) -> tuple[int, list[bytes]]:
+    """The next cursor, and what a scan has given; a cursor of 0 ends it."""
+    cursor, page = cast("tuple[bytes, list[bytes]]", reply)
+    return int(cursor), page
 
 
 def _wait(settings: RedisSettings) -> list[Command]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, cast
 
 from redis.crc import key_slot
 from redis.exceptions import (
@@ -23,42 +24,46 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from sqe_chain.adapters.redis.connections import Server, Servers, checked, shown
-from sqe_chain.adapters.redis.faults import Meaning, meaning_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from sqe_chain.adapters.redis.connections import Answer, Command, HostPort, RedisSettings, Reply
+from sqe_chain.adapters.address import HostPort, host_port_text
+from sqe_chain.adapters.driver_errors import Meaning
+from sqe_chain.adapters.redis.connections import (
+    Answer,
+    Command,
+    RedisServer,
+    RedisServers,
+    RedisSettings,
+    Reply,
+    checked,
+)
+from sqe_chain.adapters.redis.faults import meaning_of
 
 _REDIRECTIONS: Final = 5
 """More of them in a row mean that nodes disagree. That may pass, and the protocol retries."""
 
 
-class Cluster(Servers):
+class RedisCluster(RedisServers):
     """The masters of a cluster, one pool of connections for each."""
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
-        self._servers: dict[HostPort, Server] = {}
+        self._servers: dict[HostPort, RedisServer] = {}
         self._owners: dict[int, HostPort] = {}
         self._turn = 0
 
     def exchange(self, commands: Sequence[Command]) -> list[Answer]:
-        # One round trip for each server, unless slots are moving
         addresses: dict[HostPort, list[int]] = {}
         for number, command in enumerate(commands):
             addresses.setdefault(self._owner(_slot(command)), []).append(number)
         answers: dict[int, Answer] = {}
         for address, numbers in addresses.items():
-            found = self._send(address, [commands[number] for number in numbers])
-            if any(isinstance(answer, AskError) for answer in found):  # MovedError is one
-                found = [self.exchange_in_slot([commands[number]])[0] for number in numbers]
-            answers |= zip(numbers, found, strict=True)
+            replies = self._send(address, [commands[number] for number in numbers])
+            if any(isinstance(answer, AskError) for answer in replies):  # MovedError is one
+                replies = [self.exchange_in_slot([commands[number]])[0] for number in numbers]
+            answers |= zip(numbers, replies, strict=True)
         return [answers[number] for number in range(len(commands))]
 
     def exchange_in_slot(self, commands: Sequence[Command]) -> list[Answer]:
-        # A redirected command was not executed, so all are sent again to the new server
+        # A redirected command was not executed, so all are sent again to the new server.
         slot = _slot(commands[0])
         address, asking = self._owner(slot), False
         for _ in range(_REDIRECTIONS):
@@ -75,7 +80,9 @@ class Cluster(Servers):
                     address, asking = _target(ask, address), True
                 case _:
                     return answers
-        raise ClusterError(f"slot {slot}: redirected {_REDIRECTIONS} times, last to {shown(address)}")
+        raise ClusterError(
+            f"slot {slot}: redirected {_REDIRECTIONS} times, last to {host_port_text(address)}"
+        )
 
     @contextlib.contextmanager
     def pinned(self, key: str) -> Iterator[Callable[[Command], Reply]]:
@@ -93,19 +100,19 @@ class Cluster(Servers):
             yield unmoved
 
     def each(self, command: Command) -> dict[str, Answer]:
-        # The masters that own slots now
-        self._discover()
         return {
-            shown(address): self._send(address, [command])[0]
-            for address in sorted(set(self._owners.values()))
+            host_port_text(address): self._send(address, [command])[0] for address in self._known_masters()
         }
 
-    def masters(self) -> Sequence[Server]:
-        self._discover()
-        return [self._server(address) for address in sorted(set(self._owners.values()))]
+    def masters(self) -> Sequence[RedisServer]:
+        return [self._server(address) for address in self._known_masters()]
+
+    def _known_masters(self) -> list[HostPort]:
+        """The masters that own slots now."""
+        return sorted(set(self._discover().values()))
 
     def failover(self) -> bool | None:
-        # Whether any node is a replica. CLUSTER SLOTS omits replicas without data
+        # CLUSTER SLOTS omits replicas without data.
         nodes = next(iter(self.each(("CLUSTER", "NODES")).values()))
         if not isinstance(nodes, bytes):
             return None
@@ -125,9 +132,9 @@ class Cluster(Servers):
             self._owners = {}
         return answers
 
-    def _server(self, address: HostPort) -> Server:
+    def _server(self, address: HostPort) -> RedisServer:
         return self._servers.get(address) or self._servers.setdefault(
-            address, Server(self._settings, address)
+            address, RedisServer(self._settings, address)
         )
 
     def _owner(self, slot: int) -> HostPort:

@@ -8,8 +8,10 @@ commands, and so the states, into error texts.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias, cast
 
 from redis.backoff import NoBackoff
 from redis.connection import Connection, ConnectionPool, SSLConnection
@@ -20,21 +22,15 @@ from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, SentinelConnectionPool
 
-from sqe_chain.adapters.redis.faults import Meaning, meaning_of
+from sqe_chain.adapters.address import HostPort, ServerSettings, host_port_text
+from sqe_chain.adapters.driver_errors import Meaning
+from sqe_chain.adapters.redis.faults import meaning_of
 from sqe_chain.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
-
-HostPort: TypeAlias = tuple[str, int]
-"""Host and port of a server."""
-
-
-@dataclass(frozen=True, slots=True)
-class RedisSettings:
-    """How to reach the server or servers. Pickled with a store, passwords included, so that tasks can log in.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisSettings(ServerSettings):
+    """How to reach the server or servers; see `ServerSettings`.
 
     Attributes:
         kind: one server, a Redis Cluster, or the master behind sentinels.
@@ -43,17 +39,9 @@ class RedisSettings:
         nodes: for a cluster: nodes to begin with, any one of them is enough. With sentinels: these.
         service: the sentinels' name for the master.
         db: number of the database; 0 in a cluster.
-        username: ACL user; empty for the default user.
-        password: empty for none; never shown.
         sentinel_username: ACL user of the sentinels.
         sentinel_password: password for the sentinels; empty for none; never shown.
-        tls: encrypt, and verify the server's certificate and name.
-        ca_file: certificates to trust; empty for the system's.
-        cert_file: the client's own certificate; empty for none.
-        key_file: its key.
         protocol: 2 or 3, the version of RESP; 0: what redis-py prefers.
-        timeout_s: longest wait for an answer, in seconds.
-        connect_timeout_s: longest wait for a connection, in seconds.
         wait_replicas: replicas that must have a write before it counts as acknowledged (WAIT); 0: none.
         wait_aof_replicas: replicas that must have it on disk (WAITAOF, Redis 7.2); 0: none.
         wait_ms: longest wait for these replicas, in milliseconds; shorter than `timeout_s`.
@@ -65,17 +53,9 @@ class RedisSettings:
     nodes: tuple[HostPort, ...] = ()
     service: str = ""
     db: int = 0
-    username: str = ""
-    password: str = field(default="", repr=False)
     sentinel_username: str = ""
     sentinel_password: str = field(default="", repr=False)
-    tls: bool = False
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
     protocol: int = 0
-    timeout_s: float = 10.0
-    connect_timeout_s: float = 5.0
     wait_replicas: int = 0
     wait_aof_replicas: int = 0
     wait_ms: int = 1_000
@@ -84,24 +64,12 @@ class RedisSettings:
         """The address without its passwords."""
         scheme = "rediss" if self.tls else "redis"
         user = f"{self.username}@" if self.username else ""
-        nodes = ",".join(map(shown, self.nodes))
-        match self.kind:
-            case "cluster":
-                return f"{scheme}+cluster://{user}{nodes}"
-            case "sentinel":
-                return f"{scheme}+sentinel://{user}{nodes}/{self.service}/{self.db}"
-            case _:
-                return f"{scheme}://{user}{shown((self.host, self.port))}/{self.db}"
-
-
-def shown(address: HostPort) -> str:
-    """Host and port as written in an address.
-
-    >>> shown(("::1", 7000))
-    '[::1]:7000'
-    """
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        nodes = ",".join(map(host_port_text, self.nodes))
+        if self.kind == "cluster":
+            return f"{scheme}+cluster://{user}{nodes}"
+        if self.kind == "sentinel":
+            return f"{scheme}+sentinel://{user}{nodes}/{self.service}/{self.db}"
+        return f"{scheme}://{user}{host_port_text((self.host, self.port))}/{self.db}"
 
 
 Argument: TypeAlias = bytes | str | int
@@ -112,7 +80,7 @@ Answer: TypeAlias = "Reply | ResponseError"
 """A reply, or the error that the server sent instead of one."""
 
 
-class Servers(Protocol):
+class RedisServers(Protocol):
     """One server or several, as the store sees them. Errors of redis-py pass through."""
 
     def exchange(self, commands: Sequence[Command]) -> list[Answer]:
@@ -127,7 +95,7 @@ class Servers(Protocol):
     def each(self, command: Command) -> dict[str, Answer]:
         """Send a command to every server that takes writes; its address -> its answer."""
 
-    def masters(self) -> Sequence[Server]:
+    def masters(self) -> Sequence[RedisServer]:
         """All servers that take writes, as they are known now."""
 
     def failover(self) -> bool | None:
@@ -137,7 +105,7 @@ class Servers(Protocol):
         """Close all connections; a later call opens them again."""
 
 
-class Server(Servers):
+class RedisServer(RedisServers):
     """One server, or the one that the sentinels name now.
 
     Args:
@@ -155,47 +123,45 @@ class Server(Servers):
             self._pool = _pool(settings, address or (settings.host, settings.port))
 
     def exchange(self, commands: Sequence[Command]) -> list[Answer]:
-        # In their order, whatever their slots are
-        with self._connection() as line:
-            return _exchange(line, commands)
+        with self._connection() as connection:
+            return _exchange(connection, commands)
 
     exchange_in_slot = exchange
 
     @contextlib.contextmanager
     def pinned(self, key: str) -> Iterator[Callable[[Command], Reply]]:  # noqa: ARG002 - one server has them all
-        # A lost connection is an error here, never silently another one
-        with self._connection() as line:
-            yield lambda command: checked(_exchange(line, [command])[0])
+        with self._connection() as connection:  # lost, it is an error, never silently another one
+            yield lambda command: checked(_exchange(connection, [command])[0])
 
     def each(self, command: Command) -> dict[str, Answer]:
         return {str(self._settings): self.exchange([command])[0]}
 
-    def masters(self) -> Sequence[Server]:
+    def masters(self) -> Sequence[RedisServer]:
         return [self]
 
     def failover(self) -> bool:
-        # For an address that others move to a replica, it cannot be known
+        # For an address that others move to a replica, it cannot be known.
         return self._settings.kind == "sentinel"
 
     def close(self) -> None:
         self._pool.disconnect()
 
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[_Line]:
-        connection = self._pool.get_connection()
-        line = cast("_Line", connection)
+    def _connection(self) -> Iterator[_DriverConnection]:
+        pooled = self._pool.get_connection()
+        connection = cast("_DriverConnection", pooled)
         try:
-            yield line
+            yield connection
         except BaseException:
             # Replies may still arrive on it; they must not be taken for those of the next command.
-            line.disconnect()
+            connection.disconnect()
             raise
         finally:
-            self._pool.release(connection)
+            self._pool.release(pooled)
 
 
-class _Line(Protocol):
-    """The methods of redis-py's connections that are used."""
+class _DriverConnection(Protocol):
+    """The methods of redis-py's connections that are called here."""
 
     def send_packed_command(self, command: object) -> None: ...
     def pack_commands(self, commands: Sequence[Command]) -> object: ...
@@ -210,14 +176,14 @@ def checked(answer: Answer) -> Reply:
     return answer
 
 
-def _exchange(line: _Line, commands: Sequence[Command]) -> list[Answer]:
-    line.send_packed_command(line.pack_commands(commands))
-    return [_answer(line) for _ in commands]
+def _exchange(connection: _DriverConnection, commands: Sequence[Command]) -> list[Answer]:
+    connection.send_packed_command(connection.pack_commands(commands))
+    return [_answer(connection) for _ in commands]
 
 
-def _answer(line: _Line) -> Answer:
+def _answer(connection: _DriverConnection) -> Answer:
     try:
-        return cast("Reply", line.read_response())
+        return cast("Reply", connection.read_response())
     except ResponseError as error:
         return error
 
@@ -260,7 +226,7 @@ class _Sentinels:
             settings, kind="server", db=0,
             username=settings.sentinel_username, password=settings.sentinel_password,
         )  # fmt: skip
-        self._sentinels = {address: Server(login, address) for address in settings.nodes}
+        self._sentinels = {address: RedisServer(login, address) for address in settings.nodes}
 
     def discover_master(self, service_name: str) -> HostPort:
         """The master's address; called for each new connection.
@@ -277,12 +243,12 @@ class _Sentinels:
             except (RedisConnectionError, RedisTimeoutError) as error:
                 if meaning_of(error) is Meaning.SETTINGS:  # a wrong password is one of these, too
                     raise
-                failures.append(f"{shown(address)}: {error}")
+                failures.append(f"{host_port_text(address)}: {error}")
                 continue
-            found = cast("list[bytes] | None", checked(answer))
-            if found is not None:
-                return found[0].decode(), int(found[1])
-            strangers.append(shown(address))
+            master = cast("list[bytes] | None", checked(answer))
+            if master is not None:
+                return master[0].decode(), int(master[1])
+            strangers.append(host_port_text(address))
         if strangers and not failures:
             raise ConfigurationError(
                 f"no sentinel knows a master with the name {service_name!r} ({', '.join(strangers)}); "

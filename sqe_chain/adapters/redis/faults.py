@@ -5,22 +5,12 @@ A test fails when redis-py gains an exception class that `MEANINGS` does not nam
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Final
 
 from redis import exceptions
 
-from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
-
-
-class Meaning(Enum):
-    """What to do about an exception."""
-
-    TRY_AGAIN = "the server or the network: it may pass; sending again is safe"
-    SETTINGS = "address, login, rights, kind of server: somebody has to change something"
-    REPLY = "an error that the server itself sent: its first word decides"
-    PROGRAM = "misuse of the driver, or a part of it that is not used here: crash"
-
+from sqe_chain.adapters.driver_errors import CERTIFICATE, Meaning, error_of, meaning_in
+from sqe_chain.errors import ChainError
 
 MEANINGS: Final[dict[type[BaseException], Meaning]] = {kind: meaning for meaning, kinds in (
     (Meaning.TRY_AGAIN, (
@@ -56,31 +46,18 @@ _SETTINGS_REPLIES: Final = (
 )  # fmt: skip
 """Beginnings of replies that waiting does not fix. All others (MISCONF, BUSY, NOREPLICAS, …) may pass."""
 
-_CERTIFICATE: Final = "CERTIFICATE_VERIFY_FAILED"
-
 
 def meaning_of(error: BaseException) -> Meaning:
     """The meaning of an exception, by its class, its parents, and for a reply its text."""
-    found = next((MEANINGS[kind] for kind in type(error).__mro__ if kind in MEANINGS), Meaning.PROGRAM)
-    if found is Meaning.REPLY:
+    meaning = meaning_in(MEANINGS, error)
+    if meaning is Meaning.REPLY:
         return Meaning.SETTINGS if str(error).startswith(_SETTINGS_REPLIES) else Meaning.TRY_AGAIN
-    if found is Meaning.TRY_AGAIN and _CERTIFICATE in str(error):
-        return Meaning.SETTINGS
-    return found
+    return Meaning.SETTINGS if meaning is Meaning.TRY_AGAIN and CERTIFICATE in str(error) else meaning
 
 
 def mapped(error: BaseException, address: str) -> ChainError | None:
-    """Our error for an exception of redis-py.
-
-    Returns:
-        The error to raise; None for programming errors, which must crash.
-    """
+    """Our error for an exception of redis-py; None for programming errors, which must crash."""
     text = f"{address}: {type(error).__name__}: {error}"
-    meaning = meaning_of(error)
-    if meaning is Meaning.TRY_AGAIN:
-        return Unavailable(text)
-    if meaning is Meaning.SETTINGS:
-        if isinstance(error, exceptions.AskError):
-            text += "; this is a node of a Redis Cluster: write redis+cluster:// (with TLS rediss+cluster://)"
-        return ConfigurationError(text)
-    return None
+    if isinstance(error, exceptions.AskError):
+        text += "; this is a node of a Redis Cluster: write redis+cluster:// (with TLS rediss+cluster://)"
+    return error_of(meaning_of(error), text)

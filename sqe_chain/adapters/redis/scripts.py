@@ -15,7 +15,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from sqe_chain.adapters.redis.layout import HEADER_FIELDS, HOME_FIELDS
+from sqe_chain.adapters.store_rules import HEADER_FIELDS, HOME_FIELDS
 
 
 @dataclass(frozen=True, slots=True)

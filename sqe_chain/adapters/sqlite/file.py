@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sqe_chain.adapters.limits import Limits
+from sqe_chain.adapters.store_rules import SizeLimits
 from sqe_chain.errors import START_OVER, ChainError, ConfigurationError, StoreInconsistent, Unavailable
 
 if TYPE_CHECKING:
@@ -100,11 +100,7 @@ def absolute(path: str) -> str:
 
 
 def mapped(error: sqlite3.Error, path: str) -> ChainError | None:
-    """Our error for an error of the driver; nothing else decides about them.
-
-    Returns:
-        The error to raise; None for programming errors, which must crash.
-    """
+    """Our error for an error of the driver; None for programming errors, which must crash."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return None
@@ -128,7 +124,7 @@ class SqliteFile:
         self._connection: sqlite3.Connection | None = None
         self._timeout_s = timeout_s
         self._identity = (0, 0)
-        self._limits: Limits | None = None
+        self._limits: SizeLimits | None = None
 
     @classmethod
     def of_this_process(cls, path: str, timeout_s: float) -> SqliteFile:
@@ -148,7 +144,7 @@ class SqliteFile:
             found.close()
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SizeLimits:
         """The limits of this build of SQLite: a row, names and lengths included, must not exceed its longest blob.
 
         Raises:
@@ -157,7 +153,7 @@ class SqliteFile:
         if self._limits is None:
             with self.transaction() as connection:
                 largest = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) - _ROW_OVERHEAD
-                self._limits = Limits(largest, largest, largest)
+                self._limits = SizeLimits(largest, largest, largest)
         return self._limits
 
     @contextlib.contextmanager

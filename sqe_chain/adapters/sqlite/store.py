@@ -5,38 +5,50 @@ with ``journal_mode=WAL`` and ``synchronous=FULL`` a committed transaction survi
 The schema is documented in docs/stores.md.
 """
 
+# ruff: noqa: S608 - tables and columns are constants; everything else is bound
+
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sqe_chain.adapters.limits import (
-    Limited,
-    Limits,
-    check_home,
-    check_locations,
-    check_name,
-    check_rows,
-    with_witness,
-)
 from sqe_chain.adapters.sqlite.file import LOCATIONS, WITNESSES, SqliteFile, absolute
+from sqe_chain.adapters.store_rules import (
+    HEADER_FIELDS,
+    HOME_FIELDS,
+    LOCATION_FIELDS,
+    Cell,
+    CheckedStore,
+    SizeLimits,
+    cell_of,
+    check_name,
+    header_of,
+    header_values,
+    home_of,
+    home_values,
+    location_of,
+    location_values,
+    with_lost,
+)
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.ports import Header, Home, Location, Locations, Rows, ViewKind, Views
+from sqe_chain.ports import Header, Home, Locations, Rows, ViewKind, Views
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterator, Sequence
-
     from sqe_chain.adapters.address import Address
 
 _COUNTED: Final = 1_000
 """States of a cell that are counted when it is read: of more, it is seen that there are more."""
-
 _SCAN_ROWS: Final = 200
 """Rows of one page of a scan; no lock is held between two pages."""
+_CELL: Final = "flow = ? AND stage = ? AND part = ?"
+_HOME: Final = ", ".join(HOME_FIELDS)
+_HEADER: Final = ", ".join(HEADER_FIELDS)
+_LOCATION: Final = ", ".join(LOCATION_FIELDS)
 
 
-class SqliteStore(Limited):
+class SqliteStore(CheckedStore):
     """A `StateStore` in a SQLite file. The object carries settings only and can be pickled.
 
     The file must lie on a local disk: SQLite's locks do not work over network file systems.
@@ -51,17 +63,14 @@ class SqliteStore(Limited):
         ConfigurationError: the directory does not exist.
     """
 
-    max_rows: int = 20_000
-    max_bytes: int = 16_000_000
     views: frozenset[ViewKind] = frozenset({"json"})
 
     def __init__(
         self, path: str, timeout_s: float = 10.0, max_rows: int = 20_000, max_bytes: int = 16_000_000
     ) -> None:
+        super().__init__(max_rows, max_bytes)
         self.path = absolute(path)
         self.timeout_s = timeout_s
-        self.max_rows = max_rows
-        self.max_bytes = max_bytes
 
     def __repr__(self) -> str:
         return f"SqliteStore(sqlite://{self.path})"
@@ -71,16 +80,11 @@ class SqliteStore(Limited):
         return SqliteFile.of_this_process(self.path, self.timeout_s)
 
     @property
-    def _limits(self) -> Limits:
+    def _limits(self) -> SizeLimits:
         return self._file.limits
 
     def check(self) -> list[str]:
-        """Open the file; returns [], because its settings are fixed and durable.
-
-        Raises:
-            Unavailable: locked by another process, or the disk is full.
-            ConfigurationError: not a database, another program's, or no right to write it.
-        """
+        """See `StateStore.check`; opens the file, whose settings are fixed and durable."""
         with self._file.transaction(write=Path(self.path).exists()):
             return []
 
@@ -88,25 +92,16 @@ class SqliteStore(Limited):
         with self._file.transaction() as connection:
             return _home(connection, check_name(flow))
 
-    def set_home(
-        self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
+    def _set_home(
+        self, flow: str, before: Home | None, after: Home, plan: bytes | None, drop_below: int
     ) -> Home | None:
-        check_home(after, plan)
-        self._limits.check_plan(self, plan)
         with self._file.transaction(write=True) as connection:
-            current, beat = _home(connection, check_name(flow))
+            current, beat = _home(connection, flow)
             if current != before:
                 return current
-            connection.execute(
-                "INSERT OR REPLACE INTO homes (flow, epoch, run_id, owner, number, plan_id, beat)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (flow, after.epoch, after.run_id, after.owner, after.number, after.plan_id, beat),
-            )
+            _replace(connection, "homes", f"flow, beat, {_HOME}", (flow, beat, *home_values(after)))
             if plan is not None:
-                connection.execute(
-                    "INSERT OR REPLACE INTO plans (flow, number, plan) VALUES (?, ?, ?)",
-                    (flow, after.number, plan),
-                )
+                _replace(connection, "plans", "flow, number, plan", (flow, after.number, plan))
             if drop_below > 0:
                 connection.execute("DELETE FROM plans WHERE flow = ? AND number < ?", (flow, drop_below))
             return after
@@ -122,9 +117,8 @@ class SqliteStore(Limited):
 
     def plan(self, flow: str, number: int) -> bytes | None:
         with self._file.transaction() as connection:
-            row = connection.execute(
-                "SELECT plan FROM plans WHERE flow = ? AND number = ?", (check_name(flow), number)
-            ).fetchone()
+            select = "SELECT plan FROM plans WHERE flow = ? AND number = ?"
+            row = connection.execute(select, (check_name(flow), number)).fetchone()
         return row[0] if row else None
 
     def flows(self) -> list[str]:
@@ -137,53 +131,40 @@ class SqliteStore(Limited):
             if current != before:
                 return current
             for table in ("homes", "plans"):
-                connection.execute(f"DELETE FROM {table} WHERE flow = ?", (flow,))  # noqa: S608 - two constants
+                connection.execute(f"DELETE FROM {table} WHERE flow = ?", (flow,))
             return None
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
-        cell = (check_name(flow), check_name(stage), part)
+        cell = cell_of(flow, stage, part)
         with self._file.transaction(write=True) as connection:
             current = _header(connection, cell)
             if current != before:
                 return current
             connection.execute(WITNESSES)
             for table in ("headers", "states", "witnesses"):
-                connection.execute(
-                    f"DELETE FROM {table} WHERE flow = ? AND stage = ? AND part = ?",  # noqa: S608 - as above
-                    cell,
-                )
+                connection.execute(f"DELETE FROM {table} WHERE {_CELL}", cell)
             return None
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        # Here one snapshot
+        """See `StateStore.headers`; here one snapshot."""
         with self._file.transaction() as connection:
-            return [_told(connection, (check_name(flow), check_name(stage), part)) for part in parts]
+            return [_header_with_lost(connection, cell_of(flow, stage, part)) for part in parts]
 
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        # Here one snapshot, so both headers are the same
-        cell = (check_name(flow), check_name(stage), part)
-        select = "SELECT state FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?"
+        """See `StateStore.read`; here one snapshot, so both headers are the same."""
+        cell = cell_of(flow, stage, part)
+        select = f"SELECT state FROM states WHERE {_CELL} AND key = ?"
         with self._file.transaction() as connection:
-            header = _told(connection, cell)
+            header = _header_with_lost(connection, cell)
             rows = [connection.execute(select, (*cell, key)).fetchone() for key in keys]
         return header, [row[0] if row else None for row in rows], header
 
-    def write(
-        self,
-        flow: str,
-        stage: str,
-        part: int,
-        before: Header | None,
-        after: Header,
-        rows: Rows,
-        views: Views | None = None,
+    def _write(
+        self, cell: Cell, before: Header | None, after: Header, rows: Rows, views: Views | None
     ) -> Header | None:
-        check_rows(rows, self.max_rows, self.max_bytes, views)
-        self._limits.check(self, rows, views)
         shown = views.shown if views else {}
-        cell = (check_name(flow), check_name(stage), part)
         with self._file.transaction(write=True) as connection:
             had = sum(_has(connection, cell, key) for key, _ in rows)
             current = _header(connection, cell)
@@ -195,62 +176,48 @@ class SqliteStore(Limited):
                 ((*cell, key, state, shown.get(key)) for key, state in rows if state is not None),
             )
             connection.executemany(
-                "DELETE FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?",
+                f"DELETE FROM states WHERE {_CELL} AND key = ?",
                 ((*cell, key) for key, state in rows if state is None),
             )
-            said = None if current is None else _said(connection, cell, current.run_id)
+            expected = None if current is None else _expected(connection, cell, current.run_id)
             kept = sum(state is not None for _, state in rows)
-            count = _count(connection, cell) if said is None else said - had + kept
+            count = _count(connection, cell) if expected is None else expected - had + kept
             connection.execute(WITNESSES)
-            connection.execute(
-                "INSERT OR REPLACE INTO witnesses (flow, stage, part, run_id, states) VALUES (?, ?, ?, ?, ?)",
-                (*cell, after.run_id, count),
+            _replace(
+                connection, "witnesses", "flow, stage, part, run_id, states", (*cell, after.run_id, count)
             )
-            connection.execute(
-                "INSERT OR REPLACE INTO headers"
-                " (flow, stage, part, epoch, run_id, number, plan_id, begun_id, cursor)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*cell, after.epoch, after.run_id, after.number, after.plan_id, after.begun_id, after.cursor),
-            )
+            _replace(connection, "headers", f"flow, stage, part, {_HEADER}", (*cell, *header_values(after)))
             return after
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        # Here in key order, in pages
-        cell = (check_name(flow), check_name(stage), part)
-        select = "SELECT key, state FROM states WHERE flow = ? AND stage = ? AND part = ?"
-        page: list[tuple[bytes, bytes]]
-        with self._file.transaction() as connection:
-            page = connection.execute(f"{select} ORDER BY key LIMIT ?", (*cell, _SCAN_ROWS)).fetchall()
-        while page:
-            yield from page
+        """See `StateStore.scan`; here in key order, in pages."""
+        cell = cell_of(flow, stage, part)
+        select = f"SELECT key, state FROM states WHERE {_CELL} AND key {{}} ? ORDER BY key LIMIT {_SCAN_ROWS}"
+        comparison, last = ">=", b""
+        while True:
             with self._file.transaction() as connection:
-                page = connection.execute(
-                    f"{select} AND key > ? ORDER BY key LIMIT ?", (*cell, page[-1][0], _SCAN_ROWS)
-                ).fetchall()
+                page = connection.execute(select.format(comparison), (*cell, last)).fetchall()
+            if not page:
+                return
+            yield from page
+            comparison, last = ">", page[-1][0]
 
     def locations(self, flow: str) -> Locations | None:
         with self._file.transaction() as connection:
             return _locations(connection, check_name(flow))
 
-    def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        # A file of an older version gets the table now
-        check_locations(after)
+    def _set_locations(self, flow: str, after: Locations) -> Locations | None:
         with self._file.transaction(write=True) as connection:
-            current = _locations(connection, check_name(flow))
+            current = _locations(connection, flow)
             if current is not None and current.age >= after.age:
                 return current
-            # Keep the version of the file: older versions of this library ignore the table, and can still open the file.
+            # A file of an older version gets the table now, and keeps its version: older versions of this library ignore the table.
             for statement in LOCATIONS.split(";"):
                 connection.execute(statement)
             connection.execute("DELETE FROM locations WHERE flow = ?", (flow,))
-            connection.executemany(
-                "INSERT INTO locations (flow, epoch, number, stage, stored_flow, state_partitions, buckets, kind,"
-                " type_name, shown_as, store) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    (flow, *after.age, stage, one.flow, one.state_partitions, one.buckets, one.kind, one.type_name, one.view or "", one.store)
-                    for stage, one in after.stages.items()
-                ),
-            )  # fmt: skip
+            for stage, location in after.stages.items():
+                values = (flow, *after.age, stage, *location_values(location))
+                _replace(connection, "locations", f"flow, epoch, number, stage, {_LOCATION}", values)
             return after
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
@@ -262,67 +229,68 @@ class SqliteStore(Limited):
             return None
 
     def close(self) -> None:
-        """Close this process's connection; a later call opens it again."""
         SqliteFile.forget(self.path, self.timeout_s)
 
 
+def _replace(connection: sqlite3.Connection, table: str, columns: str, values: Sequence[Any]) -> None:
+    marks = ", ".join("?" * len(values))
+    connection.execute(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({marks})", values)
+
+
 def _home(connection: sqlite3.Connection, flow: str) -> tuple[Home | None, int]:
-    row = connection.execute(
-        "SELECT epoch, run_id, owner, number, plan_id, beat FROM homes WHERE flow = ?", (flow,)
-    ).fetchone()
-    return (Home(*row[:5]), row[5]) if row else (None, 0)
+    select = f"SELECT beat, {_HOME} FROM homes WHERE flow = ?"
+    row = connection.execute(select, (flow,)).fetchone()
+    return (home_of(row[1:], "sqlite: table homes"), row[0]) if row else (None, 0)
 
 
-def _header(connection: sqlite3.Connection, cell: tuple[str, str, int]) -> Header | None:
-    row = connection.execute(
-        "SELECT epoch, run_id, number, plan_id, begun_id, cursor FROM headers"
-        " WHERE flow = ? AND stage = ? AND part = ?",
-        cell,
-    ).fetchone()
-    return Header(*row) if row else None
+def _header(connection: sqlite3.Connection, cell: Cell) -> Header | None:
+    row = connection.execute(f"SELECT {_HEADER} FROM headers WHERE {_CELL}", cell).fetchone()
+    return header_of(row, "sqlite: table headers") if row else None
 
 
-def _told(connection: sqlite3.Connection, cell: tuple[str, str, int]) -> Header | None:
-    """A header with what is lost beside it."""
+def _header_with_lost(connection: sqlite3.Connection, cell: Cell) -> Header | None:
     header = _header(connection, cell)
-    said = None if header is None else _said(connection, cell, header.run_id)
-    if header is None or said is None:
+    expected = None if header is None else _expected(connection, cell, header.run_id)
+    if header is None or expected is None:
         return header
-    most = min(said, _COUNTED) + 1
-    found = _count(connection, cell, most)
-    return with_witness(header, said, said if found == min(said, most) else found)
+    most = min(expected, _COUNTED) + 1
+    count = _count(connection, cell, most)
+    return with_lost(header, expected, expected if count == min(expected, most) else count)
 
 
-def _said(connection: sqlite3.Connection, cell: tuple[str, str, int], run_id: str) -> int | None:
-    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'witnesses'").fetchone():
-        return None  # the file was made by an older version
-    row = connection.execute(
-        "SELECT states FROM witnesses WHERE flow = ? AND stage = ? AND part = ? AND run_id = ?",
-        (*cell, run_id),
-    ).fetchone()
+def _expected(connection: sqlite3.Connection, cell: Cell, run_id: str) -> int | None:
+    """The number of states that the last write has noted; None: an older version has written the cell."""
+    if not _has_table(connection, "witnesses"):
+        return None
+    select = f"SELECT states FROM witnesses WHERE {_CELL} AND run_id = ?"
+    row = connection.execute(select, (*cell, run_id)).fetchone()
     return int(row[0]) if row else None
 
 
-def _has(connection: sqlite3.Connection, cell: tuple[str, str, int], key: bytes) -> bool:
-    select = "SELECT 1 FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?"
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether the file has a table; one that an older version made may lack some."""
+    select = "SELECT 1 FROM sqlite_schema WHERE name = ?"
+    return connection.execute(select, (name,)).fetchone() is not None
+
+
+def _has(connection: sqlite3.Connection, cell: Cell, key: bytes) -> bool:
+    select = f"SELECT 1 FROM states WHERE {_CELL} AND key = ?"
     return connection.execute(select, (*cell, key)).fetchone() is not None
 
 
-def _count(connection: sqlite3.Connection, cell: tuple[str, str, int], most: int = -1) -> int:
-    """How many states a cell has; they are not counted further than `most`."""
-    select = "SELECT COUNT(*) FROM (SELECT 1 FROM states WHERE flow = ? AND stage = ? AND part = ? LIMIT ?)"
+def _count(connection: sqlite3.Connection, cell: Cell, most: int = -1) -> int:
+    """The number of states of a cell; they are not counted further than `most`."""
+    select = f"SELECT COUNT(*) FROM (SELECT 1 FROM states WHERE {_CELL} LIMIT ?)"
     return int(connection.execute(select, (*cell, most)).fetchone()[0])
 
 
 def _locations(connection: sqlite3.Connection, flow: str) -> Locations | None:
-    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'locations'").fetchone():
-        return None  # the file was made by an older version
-    rows = connection.execute(
-        "SELECT epoch, number, stage, stored_flow, state_partitions, buckets, kind, type_name,"
-        " nullif(shown_as, ''), store FROM locations WHERE flow = ?",
-        (flow,),
-    ).fetchall()
-    return Locations(rows[0][0], rows[0][1], {row[2]: Location(*row[3:]) for row in rows}) if rows else None
+    if not _has_table(connection, "locations"):
+        return None
+    select = f"SELECT epoch, number, stage, {_LOCATION} FROM locations WHERE flow = ?"
+    rows = connection.execute(select, (flow,)).fetchall()
+    stages = {row[2]: location_of(row[3:], "sqlite: table locations") for row in rows}
+    return Locations(rows[0][0], rows[0][1], stages) if rows else None
 
 
 def open_address(address: Address) -> SqliteStore:
@@ -340,5 +308,5 @@ def open_address(address: Address) -> SqliteStore:
         max_rows=address.whole("max_rows", 20_000),
         max_bytes=address.whole("max_bytes", 16_000_000),
     )
-    address.finish("timeout_s", "max_rows", "max_bytes")
+    address.finish()
     return store

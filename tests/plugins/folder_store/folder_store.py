@@ -184,5 +184,5 @@ def open_address(address: Address) -> FolderStore:
     if not address.path:
         raise ConfigurationError("folder:// needs a path: folder:///some/where")
     store = FolderStore(Path(address.path), address.whole("max_rows", 1_000))
-    address.finish("max_rows")
+    address.finish()
     return store

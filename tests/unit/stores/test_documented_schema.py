@@ -13,8 +13,8 @@ from sqe_chain.adapters.cassandra.schema import (
     TABLE_HEADS,
     TABLES,
 )
-from sqe_chain.adapters.redis.layout import HEADER_FIELDS, HOME_FIELDS, LOCATION_FIELDS
 from sqe_chain.adapters.sqlite import file
+from sqe_chain.adapters.store_rules import HEADER_FIELDS, HOME_FIELDS, LOCATION_FIELDS
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "stores.md"
 

@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from sqe_chain.adapters.limits import Limits
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.adapters.store_rules import SizeLimits
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Header, Home, Views
 
@@ -79,7 +79,7 @@ def test_the_same_name_is_the_same_data(store: MemoryStore) -> None:
 
 def test_it_is_as_narrow_as_it_is_told() -> None:
     """A key, a state with its view, a plan: each to its very limit, and not beyond."""
-    narrow = MemoryStore(uuid.uuid4().hex, limits=Limits(3, 10, 20))
+    narrow = MemoryStore(uuid.uuid4().hex, limits=SizeLimits(3, 10, 20))
     assert (narrow.max_key_bytes, narrow.max_state_bytes, narrow.max_plan_bytes) == (3, 10, 20)
     narrow.write("f", "s", 0, None, BORN, [(b"kkk", b"7777777")], Views("json", {b"kkk": ""}))
     narrow.write("f", "s", 0, BORN, NEXT, [(b"kkk", b"55555")], Views("json", {b"kkk": "ä"}))
