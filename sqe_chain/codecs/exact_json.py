@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 import msgspec.inspect as mi
 
-from sqe_chain.codecs.json_shape import form_of, kinds_of, nests_freely
 from sqe_chain.codecs.text import checked_decimal, checked_time, exact_float
+from sqe_chain.codecs.type_walk import LISTS, Info, describe, fields_of, form_of, kinds_of, nests_freely
 
 _TIMES: Final = {"datetime", "time", "timedelta"}
 _FINE: Final = re.compile(rb'\.[0-9]{6}[0-9]*[1-9][0-9]*["ZzDHMS+-]').search
@@ -32,7 +32,6 @@ SHALLOW: Final = 2 * DEEPEST
 _TEXT: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS: Final = bytes(set(range(256)) - _STEPS.keys())
-_LISTS: Final = (mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType, mi.CollectionType)
 
 
 def reader_of(
@@ -59,7 +58,7 @@ def reader_of(
     always = "decimal" in kinds
     if not searches and not always:
         return decode
-    info = mi.type_info(form)
+    info = describe(python_type)
 
     def read(data: bytes) -> Any:  # noqa: ANN401 - a value of the type
         value = decode(data)
@@ -76,10 +75,10 @@ def check_depth(data: bytes | str) -> None:
     Raises:
         ValueError: it is.
     """
-    found = data.encode() if isinstance(data, str) else bytes(data)
-    if found.count(b"[") + found.count(b"{") <= DEEPEST:
+    text = data.encode() if isinstance(data, str) else bytes(data)
+    if text.count(b"[") + text.count(b"{") <= DEEPEST:
         return
-    brackets = _TEXT.sub(b"", found).translate(None, _NO_BRACKETS)
+    brackets = _TEXT.sub(b"", text).translate(None, _NO_BRACKETS)
     if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > DEEPEST:
         raise ValueError(
             f"JSON is nested deeper than {DEEPEST} lists and objects. Expected no more. Store a flat list"
@@ -101,11 +100,11 @@ def check_zones(value: object) -> None:
     Raises:
         ValueError: one has seconds, as those of old zones have; what is written would be another moment.
     """
-    for one in _times(msgspec.to_builtins(value, builtin_types=(datetime, time))):
-        offset = one.utcoffset()
+    for moment in _times(msgspec.to_builtins(value, builtin_types=(datetime, time))):
+        offset = moment.utcoffset()
         if offset is not None and (offset.seconds % 60 or offset.microseconds):
             raise ValueError(
-                f"JSON cannot express {one.isoformat()}: its offset has seconds. Expected whole minutes. Store it in UTC: .astimezone(UTC)."
+                f"JSON cannot express {moment.isoformat()}: its offset has seconds. Expected whole minutes. Store it in UTC: .astimezone(UTC)."
             )
 
 
@@ -118,14 +117,14 @@ def _times(value: object) -> Iterator[datetime | time]:
     if isinstance(value, datetime | time):
         yield value
     elif isinstance(value, dict | list | tuple | set | frozenset):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _times(one)
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _times(part)
 
 
-def _check(info: Any, data: Any, path: str, *, whole_numbers: bool) -> None:  # noqa: ANN401 - msgspec's description, and any JSON
+def _check(info: Info, data: Any, path: str, *, whole_numbers: bool) -> None:  # noqa: ANN401 - any JSON
     """Check what was read as a type; that it fits the type is known."""
-    for part, found, where in _inside(info, data, path):
-        _check(part, found, where, whole_numbers=whole_numbers)
+    for part, content, where in _parts(info, data, path):
+        _check(part, content, where, whole_numbers=whole_numbers)
     try:
         match info:
             case mi.DecimalType() if isinstance(data, str):
@@ -138,31 +137,29 @@ def _check(info: Any, data: Any, path: str, *, whole_numbers: bool) -> None:  # 
         raise msgspec.ValidationError(f"{error} - at `{path}`") from error
 
 
-def _inside(info: Any, data: Any, path: str) -> Iterable[tuple[Any, Any, str]]:  # noqa: ANN401 - as above
+def _parts(info: Info, data: Any, path: str) -> Iterable[tuple[Info, Any, str]]:  # noqa: ANN401 - as above
     """The parts of a value, each with its description."""
     if isinstance(info, mi.UnionType):
         # What a union takes as text or as an int is not a time or a float.
         plain = {str: mi.StrType, int: mi.IntType}.get(type(data))
-        if plain is None or not any(isinstance(one, plain) for one in info.types):
-            yield from ((one, data, path) for one in info.types if _is_tagged(one, data))
+        if plain is None or not any(isinstance(kind, plain) for kind in info.types):
+            yield from ((kind, data, path) for kind in info.types if _is_tagged(kind, data))
     elif isinstance(info, mi.DictType) and isinstance(data, dict):
-        yield from ((info.value_type, one, f"{path}[...]") for one in data.values())
-    elif isinstance(info, _LISTS) and isinstance(data, list):
-        yield from ((info.item_type, one, f"{path}[{number}]") for number, one in enumerate(data))
+        yield from ((info.value_type, content, f"{path}[...]") for content in data.values())
+    elif isinstance(info, LISTS) and isinstance(data, list):
+        yield from ((info.item_type, content, f"{path}[{index}]") for index, content in enumerate(data))
     elif isinstance(info, mi.TupleType) and isinstance(data, list):
-        yield from ((of, one, path) for of, one in zip(info.item_types, data, strict=False))
-    elif hasattr(info, "fields") and isinstance(data, dict):
-        names = {field.encode_name: field.type for field in info.fields}
-        yield from ((names[name], one, f"{path}.{name}") for name, one in data.items() if name in names)
-    elif hasattr(info, "fields") and isinstance(data, list):  # array_like
+        yield from ((kind, content, path) for kind, content in zip(info.item_types, data, strict=False))
+    elif isinstance(data, dict):
+        kinds = {field.encode_name: field.type for field in fields_of(info)}
+        yield from ((kinds[name], data[name], f"{path}.{name}") for name in data if name in kinds)
+    elif isinstance(data, list):  # array_like
         begin = 1 if getattr(info, "tag", None) is not None else 0
-        yield from (
-            (field.type, one, f"{path}.{field.name}")
-            for field, one in zip(info.fields, data[begin:], strict=False)
-        )
+        for field, content in zip(fields_of(info), data[begin:], strict=False):
+            yield field.type, content, f"{path}.{field.name}"
 
 
-def _is_tagged(info: Any, data: Any) -> bool:  # noqa: ANN401 - as above
+def _is_tagged(info: Info, data: Any) -> bool:  # noqa: ANN401 - as above
     """Whether it is no struct of another tag than the value has."""
     tag = getattr(info, "tag", None)
     if tag is None or not isinstance(data, dict | list):

@@ -24,7 +24,7 @@ import msgspec
 import msgspec.inspect as mi
 
 from sqe_chain.codecs.exact_json import reader_of
-from sqe_chain.codecs.json_shape import BOUNDS, form_of
+from sqe_chain.codecs.type_walk import BOUNDS, RECORDS, Info, describe, inside, walk
 
 Check = Callable[[Any, set[int]], bool]
 """Takes a value, and the identities of all lists, dicts and objects met so far, to which it adds: none may be met twice."""
@@ -52,6 +52,9 @@ _LISTS: Final[dict[type, type]] = {
     mi.CollectionType: list,
 }
 _FIXED: Final = (*_ALWAYS, *_BY_TEXT, mi.NoneType, mi.EnumType, mi.LiteralType)
+_FIXED_HOLDERS: Final = (mi.UnionType, mi.TupleType, mi.VarTupleType, mi.FrozenSetType)
+_VISIBLE: Final = (*_FIXED, *_LISTS, *RECORDS, mi.UnionType, mi.TupleType, mi.DictType, mi.AnyType)
+"""Descriptions whose values are told by looking, unless they have bounds."""
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -59,33 +62,33 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 @cache
 def checker(python_type: Any) -> Check:  # noqa: ANN401 - a struct, a dataclass, or a plain type
     """The check for values of a type that have been encoded."""
-    writer = _Writer()
-    test = writer.test(mi.type_info(form_of(python_type)), "v", root=True)
+    writer = _CheckWriter()
+    test = writer.test(describe(python_type), "v", root=True)
     exec(f"def check(v, s):\n return {test}", writer.scope)  # noqa: S102 - our own text
-    found: Check = writer.scope["check"]
-    return found
+    check: Check = writer.scope["check"]
+    return check
 
 
 @cache
 def settler(python_type: Any) -> Callable[[Any], None] | None:  # noqa: ANN401 - the same
     """What makes floats of ints in fields of floats, as decoding does; None: the type has no such field."""
     scope: dict[str, Any] = {}
-    lines = _settled(mi.type_info(form_of(python_type)), "v", (), scope)
+    lines = _settled(describe(python_type), "v", (), scope)
     if not lines:
         return None
     exec("\n".join(["def settle(v):", *lines]), scope)  # noqa: S102 - our own text
-    found: Callable[[Any], None] = scope["settle"]
-    return found
+    settle: Callable[[Any], None] = scope["settle"]
+    return settle
 
 
 def objection(state: object, read: object) -> str:
     """Why a state is not exact: what differs from what was read back, or which object is met twice."""
-    if found := next(_differences(state, read, ""), None):
-        return f"{found}. Expected exactly what is read back. Store that"
-    found = next(
-        _repeated(state, "", {}), "it holds an object that another state holds, too, read back as two"
+    if difference := next(_differences(state, read, ""), None):
+        return f"{difference}. Expected exactly what is read back. Store that"
+    elsewhere = "it holds an object that another state holds, too, read back as two"
+    return (
+        f"{next(_repeated(state, '', {}), elsewhere)}. Expected each in one place. Store a copy, or its index"
     )
-    return f"{found}. Expected each in one place. Store a copy, or its index"
 
 
 def changes(value: object, read: object) -> Iterator[str]:
@@ -95,15 +98,15 @@ def changes(value: object, read: object) -> Iterator[str]:
     )
 
 
-def _settled(info: Any, v: str, above: tuple[type, ...], scope: dict[str, Any]) -> list[str]:  # noqa: ANN401 - msgspec's description
+def _settled(info: Info, v: str, above: tuple[type, ...], scope: dict[str, Any]) -> list[str]:
     """The lines for the fields of a struct or dataclass, and of those in its fields."""
-    if not isinstance(info, mi.StructType | mi.DataclassType) or is_frozen(info.cls) or info.cls in above:
+    if not isinstance(info, RECORDS) or is_frozen(info.cls) or info.cls in above:
         return []
     lines: list[str] = []
     indent = " " * (len(above) + 1)
-    for one in info.fields:
-        kinds: tuple[Any, ...] = one.type.types if isinstance(one.type, mi.UnionType) else (one.type,)
-        name = f"{v}.{one.name}"
+    for field in info.fields:
+        kinds: tuple[Info, ...] = field.type.types if isinstance(field.type, mi.UnionType) else (field.type,)
+        name = f"{v}.{field.name}"
         if mi.FloatType in map(type, kinds) and mi.IntType not in map(type, kinds):
             lines.append(f"{indent}if {name}.__class__ is int: {name} = float({name})")
         for kind in kinds:
@@ -113,7 +116,7 @@ def _settled(info: Any, v: str, above: tuple[type, ...], scope: dict[str, Any]) 
     return lines
 
 
-class _Writer:
+class _CheckWriter:
     """Writes the check of a type; `scope` is what its text refers to."""
 
     def __init__(self) -> None:
@@ -131,25 +134,23 @@ class _Writer:
         self.scope[name := f"x{len(self.scope)}"] = thing
         return name
 
-    def test(self, info: Any, v: str, *, root: bool = False) -> str:  # noqa: ANN401 - msgspec's description
-        """An expression that is true where `v`, a name or a short expression, is as described."""
+    def test(self, info: Info, v: str, *, root: bool = False) -> str:
+        """An expression that is true where `v`, a name or a short expression, is as described; see `_is_visible`."""
         kind, is_a = type(info), f"{v}.__class__ is "
-        if any(getattr(info, one, None) is not None for one in BOUNDS):
-            raise NotImplementedError(info)
-        if found := _ALWAYS.get(kind):
-            return is_a + self._name(found)
-        if found := _BY_TEXT.get(kind):
-            quick = f"{v}.tzinfo is utc or " if found is datetime else ""
-            return f"({is_a}{(name := self._name(found))} and ({quick}reads_back({name}, {v})))"
-        if found := _LISTS.get(kind):
-            once = f" and new({v}, s)" if found in (list, set) else ""
-            return f"({is_a}{found.__name__}{once} and all([{self.test(info.item_type, 'e')} for e in {v}]))"
-        if isinstance(info, mi.StructType | mi.DataclassType):
-            once = "" if root or _is_fixed(info, ()) else f" and new({v}, s)"
+        if always := _ALWAYS.get(kind):
+            return is_a + self._name(always)
+        if by_text := _BY_TEXT.get(kind):
+            quick = f"{v}.tzinfo is utc or " if by_text is datetime else ""
+            return f"({is_a}{(name := self._name(by_text))} and ({quick}reads_back({name}, {v})))"
+        if holder := _LISTS.get(kind):
+            once = f" and new({v}, s)" if holder in (list, set) else ""
+            return f"({is_a}{holder.__name__}{once} and all([{self.test(info.item_type, 'e')} for e in {v}]))"
+        if isinstance(info, RECORDS):
+            once = "" if root or _is_fixed(info) else f" and new({v}, s)"
             return f"({self._known.get(info.cls) or self._record(info)}({v}, s){once})"
         return self._other(info, v)
 
-    def _other(self, info: Any, v: str) -> str:  # noqa: ANN401 - msgspec's description
+    def _other(self, info: Info, v: str) -> str:
         match info:
             case mi.AnyType():
                 text = f"plain({v}, s)"
@@ -158,37 +159,48 @@ class _Writer:
             case mi.EnumType():
                 text = f"{v}.__class__ is {self._name(info.cls)}"
             case mi.LiteralType():
-                text = f"(({v}.__class__, {v}) in {self._name([(type(one), one) for one in info.values])})"
+                text = (
+                    f"(({v}.__class__, {v}) in {self._name([(type(value), value) for value in info.values])})"
+                )
             case mi.UnionType():
-                text = f"({' or '.join(self.test(one, v) for one in info.types)})"
+                text = f"({' or '.join(self.test(kind, v) for kind in info.types)})"
             case mi.TupleType():
-                each = [self.test(one, f"{v}[{i}]") for i, one in enumerate(info.item_types)]
+                each = [self.test(kind, f"{v}[{i}]") for i, kind in enumerate(info.item_types)]
                 text = f"({' and '.join([f'{v}.__class__ is tuple', f'len({v}) == {len(each)}', *each])})"
-            case mi.DictType():
+            case _:  # a dict
                 pairs = f"{self.test(info.key_type, 'k')} and {self.test(info.value_type, 'e')}"
                 each_pair = f"all([k.__class__ is str and {pairs} for k, e in {v}.items()])"
                 text = f"({v}.__class__ is dict and new({v}, s) and {each_pair})"
-            case _:
-                raise NotImplementedError(info)
         return text
 
-    def _record(self, info: Any) -> str:  # noqa: ANN401 - msgspec's description
+    def _record(self, info: Info) -> str:
         """A function for a struct or dataclass, so that it may refer to itself."""
         cls, name = info.cls, self._known.setdefault(info.cls, f"check_{len(self._known)}")
         config = getattr(cls, "__struct_config__", None)
         own = "" if config or hasattr(cls, "__slots__") else f" and len(v.__dict__) == {len(info.fields)}"
         tests = [f"v.__class__ is {self._name(cls)}{own}"]
-        try:
-            fields = [self.test(one.type, f"v.{one.name}") for one in info.fields]
-        except NotImplementedError:
-            fields = []
-        # What cannot be told by looking: limits, a TypedDict, a field that msgspec leaves out, code that runs when it is read.
-        hidden = any(one.name.startswith("_") for one in info.fields)
-        if len(fields) < len(info.fields) or hidden or hasattr(cls, "__post_init__"):
-            fields = [f"reads_back({self._name(cls)}, v) and all([apart(one, s) for _, one in parts(v)])"]
-        tests += fields
+        if _is_visible(info):
+            tests += [self.test(field.type, f"v.{field.name}") for field in info.fields]
+        else:
+            tests.append(
+                f"reads_back({self._name(cls)}, v) and all([apart(part, s) for _, part in parts(v)])"
+            )
         exec(f"def {name}(v, s):\n return {' and '.join(tests)}", self.scope)  # noqa: S102 - our own text
         return name
+
+
+def _is_visible(record: Info) -> bool:
+    """Whether looking at its fields tells whether a record is exact.
+
+    It does not tell limits, a TypedDict, a field that msgspec leaves out, or what code makes of it that runs when it is read.
+    """
+    if hasattr(record.cls, "__post_init__") or any(field.name.startswith("_") for field in record.fields):
+        return False
+    return all(
+        isinstance(part, _VISIBLE) and all(getattr(part, bound, None) is None for bound in BOUNDS)
+        for field in record.fields
+        for part in inside(field.type)
+    )
 
 
 def _is_plain(v: Any, seen: set[int]) -> bool:  # noqa: ANN401 - any value
@@ -288,11 +300,9 @@ def is_frozen(cls: type) -> bool:
     return config is not None and bool(config.frozen)
 
 
-def _is_fixed(info: Any, seen: tuple[type, ...]) -> bool:  # noqa: ANN401 - msgspec's description
+def _is_fixed(info: Info) -> bool:
     """Whether nobody can change a value, nor anything in it."""
-    if isinstance(info, mi.StructType | mi.DataclassType):
-        within = info.cls in seen or all(_is_fixed(one.type, (*seen, info.cls)) for one in info.fields)
-        return is_frozen(info.cls) and within
-    one = (info.item_type,) if isinstance(info, mi.VarTupleType | mi.FrozenSetType) else ()
-    parts = getattr(info, "types", ()) or getattr(info, "item_types", ()) or one
-    return all(_is_fixed(part, seen) for part in parts) if parts else isinstance(info, _FIXED)
+    return all(
+        is_frozen(part.cls) if isinstance(part, RECORDS) else isinstance(part, (*_FIXED, *_FIXED_HOLDERS))
+        for part in walk(info)
+    )

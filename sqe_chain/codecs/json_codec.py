@@ -22,7 +22,8 @@ from sqe_chain.codecs.exact_json import (
 )
 from sqe_chain.codecs.exact_states import checker, is_frozen, objection, settler
 from sqe_chain.codecs.json_changes import misread
-from sqe_chain.codecs.json_shape import kinds_of, nests_freely, runs_code, shape_of
+from sqe_chain.codecs.json_shape import shape_of
+from sqe_chain.codecs.type_walk import Info, describe, fields_of, kind_of, kinds_of, nests_freely, runs_code
 from sqe_chain.codecs.window import state_type
 from sqe_chain.errors import ConfigurationError
 
@@ -100,7 +101,7 @@ class Json(Codec[Value]):
         Raises:
             msgspec.DecodeError: it is not JSON, lacks a field, or a field has another type, or could not hold what is written.
         """
-        raise NotImplementedError  # each object has its own
+        return cast("Value", reader_of(self.python_type)(data))  # each object has its own reader
 
     def decode_all(self, payloads: Sequence[bytes]) -> list[Value]:
         shallow = max(map(len, payloads), default=0) <= SHALLOW
@@ -153,8 +154,7 @@ class Json(Codec[Value]):
         """The fields of the class; none for plain values."""
         if self.python_type in PLAIN:
             return ()
-        found: Any = msgspec.inspect.type_info(self.python_type)
-        return tuple(_field(field.name, field.type) for field in found.fields)
+        return tuple(_field(field.name, field.type) for field in fields_of(describe(self.python_type)))
 
     def shape(self, known: Mapping[str, str] | None = None) -> Shape:
         return shape_of(self.python_type, self.type_name, known)
@@ -167,8 +167,8 @@ class Json(Codec[Value]):
 
 def _name_of(python_type: type) -> str:
     """The name of a class; plain values have none, nor have declared aggregates, nor a window of them."""
-    found = state_type(python_type) or python_type
-    return "" if found in PLAIN or is_aggregates(found) else python_type.__name__
+    held = state_type(python_type) or python_type
+    return "" if held in PLAIN or is_aggregates(held) else python_type.__name__
 
 
 def _unpickle(python_type: type[Value], type_name: str) -> Json[Value]:
@@ -203,16 +203,16 @@ def _is_finite(plain: Any) -> bool:  # noqa: ANN401 - any plain value
         return bool(plain - plain == 0.0)
     if kind not in _HOLDERS:
         return True
-    for one in plain.values() if kind is dict else plain:
-        if one.__class__ not in _NO_FLOATS and not _is_finite(one):
+    for part in plain.values() if kind is dict else plain:
+        if part.__class__ not in _NO_FLOATS and not _is_finite(part):
             return False
     return True
 
 
-def _field(name: str, info: Any) -> Field:  # noqa: ANN401 - one of msgspec's descriptions
+def _field(name: str, info: Info) -> Field:
     """Numbers and text as they are, everything else as JSON; an optional field like its type without None."""
-    kinds = [one for one in getattr(info, "types", (info,)) if not isinstance(one, msgspec.inspect.NoneType)]
-    kind = KINDS.get(type(kinds[0]).__name__.removesuffix("Type").lower()) if len(kinds) == 1 else None
+    kinds = [name for name in map(kind_of, getattr(info, "types", (info,))) if name != "none"]
+    kind = KINDS.get(kinds[0]) if len(kinds) == 1 else None
     if kind is not None:
         return Field(name, kind, lambda value: getattr(value, name))
     return Field(

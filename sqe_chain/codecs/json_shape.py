@@ -25,17 +25,15 @@ import msgspec
 import msgspec.inspect as mi
 
 from sqe_chain.codecs.codec import Shape
+from sqe_chain.codecs.type_walk import BOUNDS, CLASSES, LISTS, Info, describe, fields_of, kind_of, walk
 
 _FORBIDS: Final = "^forbid"
 _OMITS: Final = "^omit"
 """Flags of a class; the second one is in a whole shape only."""
 _LONGEST: Final = 64
 """Characters of a detail; of longer ones there is a checksum."""
-BOUNDS: Final = "gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz"
 LENGTH_LIMIT = 8_000
-"""Maximum length of a shape, in characters; classes beyond it are left out and not compared."""
-_COLLECTIONS = (mi.CollectionType, mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType)
-_CLASSES = (mi.StructType, mi.DataclassType, mi.TypedDictType, mi.NamedTupleType)
+"""Maximum length of a shape, in characters; classes beyond it are not part of the shape, and not compared."""
 
 
 class FieldShape(NamedTuple):
@@ -64,7 +62,7 @@ class FieldShape(NamedTuple):
 
 def fields_in(text: str) -> dict[str, FieldShape]:
     """The fields of a class by their names."""
-    found = {}
+    fields = {}
     for token in text.split():
         if token.startswith("^"):
             continue
@@ -72,10 +70,10 @@ def fields_in(text: str) -> dict[str, FieldShape]:
         rest, lacking, default = rest.partition("~")
         kind, place, at = rest.partition("@")
         bare = name.lstrip("!-")
-        found[bare] = FieldShape(
+        fields[bare] = FieldShape(
             bare, kind, name[: -len(bare)], at if place else None, default if lacking else None
         )
-    return found
+    return fields
 
 
 def forbids(text: str) -> bool:
@@ -96,14 +94,14 @@ def shape_of(python_type: type, type_name: str, known: Mapping[str, str] | None 
     Returns:
         Classes in the order in which they are found.
     """
-    found = {}
+    shape = {}
     for name, text in whole_shape(python_type, type_name).items():
         now, before = fields_in(text), fields_in((known or {}).get(name, ""))
         always = _OMITS not in text.split()
         kept = [one.text(default=not always or _may_lack(before, one)) for one in now.values()]
         gone = [one._replace(mark="-").text() for one in before.values() if one.name not in now]
-        found[name] = " ".join([*(flag for flag in (_FORBIDS,) if flag in text.split()), *kept, *gone])
-    return found
+        shape[name] = " ".join([*(flag for flag in (_FORBIDS,) if flag in text.split()), *kept, *gone])
+    return shape
 
 
 def _may_lack(before: Mapping[str, FieldShape], field: FieldShape) -> bool:
@@ -112,53 +110,27 @@ def _may_lack(before: Mapping[str, FieldShape], field: FieldShape) -> bool:
     return bool(before) and (known is None or known.mark == "-" or known.default is not None)
 
 
-def form_of(python_type: type) -> Any:  # noqa: ANN401 - a type
-    """The type as msgspec takes it: its name for `object` is Any."""
-    return Any if python_type is object else python_type
-
-
-def kinds_of(python_type: type) -> set[str]:
-    """All kinds that occur anywhere in a type: "int", "float", "any", ...
-
-    "custom.X" is a class that JSON cannot express, "key" a dict whose keys are not text.
-    """
-    return {kind for _, info in _classes(python_type) for kind in _kinds(info)}
-
-
-def runs_code(python_type: type) -> bool:
-    """Whether decoding runs code of a class, ``__post_init__``, which may change a value each time."""
-    return any(hasattr(getattr(info, "cls", None), "__post_init__") for _, info in _classes(python_type))
-
-
-def nests_freely(python_type: type) -> bool:
-    """Whether its values may be nested to any depth: it has a field of any type, or a class that refers to itself."""
-    info = mi.type_info(form_of(python_type))
-    return "any" in kinds_of(python_type) or _recurs(info, (getattr(info, "cls", None),))
-
-
-def _recurs(info: Any, above: tuple[type | None, ...]) -> bool:  # noqa: ANN401 - msgspec's description
-    below = (one for field in getattr(info, "fields", ()) for one in _inner(field.type))
-    return any(one.cls in above or _recurs(one, (*above, one.cls)) for one in below)
-
-
 @cache
 def whole_shape(python_type: type, type_name: str) -> Shape:
     """The shape of a type, with the defaults of all fields."""
     shape: Shape = {}
     length = 0
-    for name, info in _classes(python_type):
-        if shape and name in shape:  # one of another module, with the same name
+    root = describe(python_type)
+    for info in (root, *(one for one in walk(root) if one is not root and isinstance(one, CLASSES))):
+        name = _class_name(info) if shape else type_name
+        if name in shape:  # a class of another module, with the same name
             continue
-        text = " ".join([*_flags(info), *(one.text() for one in _fields_of(info))])
-        text = text if hasattr(info, "fields") else f"value:{_kind(info)}"
-        length += len(name) + len(text)
+        text = f"value:{_kind(info)}"
+        if isinstance(info, CLASSES):
+            text = " ".join([*_flags(info), *(field.text() for field in _field_shapes(info))])
+        length += len(_class_name(info)) + len(text)
         if length > LENGTH_LIMIT:
             break
-        shape[type_name if not shape else name] = text
+        shape[name] = text
     return shape
 
 
-def _flags(info: Any) -> Iterator[str]:  # noqa: ANN401 - msgspec's description
+def _flags(info: Info) -> Iterator[str]:
     if getattr(info, "forbid_unknown_fields", False):
         yield _FORBIDS
     config = getattr(getattr(info, "cls", None), "__struct_config__", None)
@@ -166,27 +138,27 @@ def _flags(info: Any) -> Iterator[str]:  # noqa: ANN401 - msgspec's description
         yield _OMITS
 
 
-def _fields_of(info: Any) -> Iterator[FieldShape]:  # noqa: ANN401 - msgspec's description
+def _field_shapes(info: Info) -> Iterator[FieldShape]:
     by_place = isinstance(info, mi.NamedTupleType) or getattr(info, "array_like", False)
-    for index, field in enumerate(getattr(info, "fields", ())):
+    for index, field in enumerate(fields_of(info)):
         name, at = (str(index), field.encode_name) if by_place else (field.encode_name, None)
         yield FieldShape(name, _kind(field.type), "!" if field.required else "", at, _default(field))
 
 
 def _default(field: Any) -> str | None:  # noqa: ANN401 - msgspec's description
     """What a value means that lacks the field; None: that is not known."""
-    found = field.default
+    default = field.default
     try:
         if field.default_factory is not msgspec.NODEFAULT:
-            found = field.default_factory()
-        return None if found is msgspec.NODEFAULT else _detail(found)
+            default = field.default_factory()
+        return None if default is msgspec.NODEFAULT else _detail(default)
     except Exception:  # noqa: BLE001 - a factory of the user's may raise anything; JSON may not take what it gives
         return None
 
 
-def _detail(found: object) -> str:
+def _detail(value: object) -> str:
     """A value as escaped JSON, or a checksum of it."""
-    text = _escaped(msgspec.json.encode(found, order="deterministic").decode())
+    text = _escaped(msgspec.json.encode(value, order="deterministic").decode())
     return text if len(text) <= _LONGEST else f"crc32-{crc32(text.encode()):08x}"
 
 
@@ -194,64 +166,16 @@ def _escaped(text: str) -> str:
     return quote(text, safe="").replace("~", "%7E")
 
 
-def _classes(python_type: type) -> Iterator[tuple[str, Any]]:
-    """The type, and every struct or dataclass below it, with msgspec's description."""
-    waiting: list[Any] = [mi.type_info(form_of(python_type))]
-    seen: set[type | None] = set()
-    while waiting:
-        info = waiting.pop(0)
-        cls = getattr(info, "cls", None)
-        if cls in seen:
-            continue
-        seen.add(cls)
-        yield _class_name(info), info
-        waiting += [one for field in getattr(info, "fields", ()) for one in _inner(field.type)]
+def _class_name(info: Info) -> str:
+    return info.cls.__name__ if isinstance(info, CLASSES) else ""
 
 
-def _class_name(info: Any) -> str:  # noqa: ANN401 - msgspec's description
-    found: type | None = getattr(info, "cls", None)
-    return "" if found is None else found.__name__
-
-
-def _parts(info: Any) -> tuple[Any, ...]:  # noqa: ANN401 - msgspec's description
-    """The descriptions that a description consists of."""
-    if isinstance(info, mi.UnionType | mi.TupleType):
-        return tuple(info.types if isinstance(info, mi.UnionType) else info.item_types)
-    if isinstance(info, _COLLECTIONS):
-        return (info.item_type,)
-    if isinstance(info, mi.DictType):
-        return info.key_type, info.value_type
-    return (info.type,) if isinstance(info, mi.Metadata) else ()
-
-
-def _inner(info: Any) -> Iterator[Any]:  # noqa: ANN401 - msgspec's description
-    """The structs and dataclasses that a description refers to."""
-    if isinstance(info, _CLASSES):
-        yield info
-    for part in _parts(info):
-        yield from _inner(part)
-
-
-def _kinds(info: Any) -> Iterator[str]:  # noqa: ANN401 - msgspec's description
-    if isinstance(info, mi.CustomType):
-        yield f"custom.{info.cls!r}"
-    elif isinstance(info, mi.DictType) and not isinstance(info.key_type, mi.StrType | mi.AnyType):
-        yield "key"
-    yield _simple(info)
-    for field in getattr(info, "fields", ()):
-        if not isinstance(field.type, _CLASSES):
-            yield from _kinds(field.type)
-    for part in _parts(info):
-        if not isinstance(part, _CLASSES):
-            yield from _kinds(part)
-
-
-def _kind(info: Any) -> str:  # noqa: ANN401 - msgspec's description
+def _kind(info: Info) -> str:
     """A kind as text, without spaces: they separate the fields of a shape."""
     match info:
         case mi.Metadata():
             return _kind(info.type)
-        case _ if isinstance(info, _CLASSES):
+        case _ if isinstance(info, CLASSES):
             text = f".{_class_name(info)}"
         case mi.UnionType():
             text = "|".join(sorted(map(_kind, info.types)))
@@ -265,22 +189,18 @@ def _kind(info: Any) -> str:  # noqa: ANN401 - msgspec's description
             text = f"oneof<{','.join(sorted(map(_detail, info.values)))}>"
         case mi.SetType() | mi.FrozenSetType():
             text = f"set<{_kind(info.item_type)}>"
-        case _ if isinstance(info, _COLLECTIONS):
+        case _ if isinstance(info, LISTS):
             text = f"array<{_kind(info.item_type)}>"
         case _:
-            text = _simple(info)
+            text = kind_of(info)
     limits = ";".join(_limits(info))
     return f"{text}{{{limits}}}" if limits else text
 
 
-def _limits(info: Any) -> Iterator[str]:  # noqa: ANN401 - msgspec's description
+def _limits(info: Info) -> Iterator[str]:
     for name in BOUNDS:
         bound = getattr(info, name, None)
         if bound is not None:
             yield f"{name}={_escaped(str(bound))}"
     if getattr(info, "tag", None) is not None:
         yield f"tag={_escaped(str(info.tag_field))}:{_escaped(str(info.tag))}"
-
-
-def _simple(info: Any) -> str:  # noqa: ANN401 - msgspec's description
-    return type(info).__name__.removesuffix("Type").lower()

@@ -68,7 +68,7 @@ class TopicInfo:
             LogAppendTime), so it refuses no record for its time.
         write_caching: the broker acknowledges a record before it is on a disk (`write.caching`).
         label: what people call it, where that is not its name: the path of a file. Empty: its name.
-        records: how many records it has for good, where that is known: the rows of a file; -1: it may grow.
+        records: its final number of records, where that is known: the rows of a file; -1: it may grow.
     """
 
     name: str
@@ -130,15 +130,10 @@ class Commit:
 
 
 class Writer(Protocol):
-    """Publishes records. Used by one thread."""
+    """Publishes records. Used by one thread. Every call may raise `ConfigurationError` (no such topic) and `Unavailable`."""
 
     def connect(self, topics: Sequence[str]) -> None:
-        """Prepare for records of these topics, which must exist, so that the first `write` need not. Nothing is written.
-
-        Raises:
-            ConfigurationError: a topic does not exist.
-            Unavailable: no answer.
-        """
+        """Prepare for records of these topics, which must exist, so that the first `write` need not. Nothing is written."""
 
     def write(self, outputs: Sequence[Output]) -> None:
         """Send records; each partition receives its records in the order given, without holes.
@@ -157,8 +152,7 @@ class Writer(Protocol):
         """Return when every record written so far is acknowledged by all in-sync replicas.
 
         Raises:
-            OutputRefused: as `write`.
-            Unavailable: not within the time limit (minimum in-sync replicas not met, broker down).
+            OutputRefused, Unavailable: as `write`; not within the time limit (minimum in-sync replicas not met, broker down).
         """
 
     def close(self) -> None:
@@ -166,25 +160,20 @@ class Writer(Protocol):
 
 
 class Log(Protocol):
-    """Kafka, as seen by a service: topics, ranges of records, group commits."""
+    """Kafka, as seen by a service: topics, ranges of records, group commits.
+
+    Every call may raise `Unavailable` (no answer within the time limit) and `ConfigurationError` (the broker refuses the login, or
+    has no topic ids).
+    """
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """What the broker knows about these topics; a topic that does not exist is absent.
 
         Settings of a topic may be what they were a second ago; which topics there are, their ids and partitions are not.
-
-        Raises:
-            Unavailable: no answer.
-            ConfigurationError: the broker has no topic ids, or refuses the login.
         """
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """The ids that these topics have now, at half the cost of `describe`; a topic that does not exist is absent.
-
-        Raises:
-            Unavailable: no answer.
-            ConfigurationError: the broker has no topic ids, or refuses the login.
-        """
+        """The ids that these topics have now, at half the cost of `describe`; a topic that does not exist is absent."""
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic with the broker's default replication; an existing topic is left as it is."""
@@ -203,21 +192,17 @@ class Log(Protocol):
 
         When the iterator ends, the range is complete: the consumer's position (or the offset of an
         end-of-partition event) has reached `stop`. Offsets may be sparse (transactions, compaction).
-        Records at or after `stop` are never returned.
+        Records at or after `stop` are never returned. Fetches carry no topic ids: of a topic that was created again, the
+        records of the new one may come. So compare its id after reading.
 
         Raises:
+            RecreatedTopic: the range cannot be read, and the topic has another id now, or is gone.
             LostOffsets: the log now begins after `start`.
             TruncatedInput: the log ends before `stop`, or was truncated since `leader_epoch`.
-            RecreatedTopic: the topic has another id now.
-            Unavailable: no answer within the time limit.
         """
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-        """All committed records of each of these short ranges, see `read`. The ranges are read at the same time.
-
-        Raises:
-            LostOffsets, TruncatedInput, RecreatedTopic, Unavailable: as `read`, for any of them.
-        """
+        """All committed records of each of these short ranges, at the same time; see `read`."""
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """The group's committed offsets with metadata; partitions without one are absent."""

@@ -1,8 +1,7 @@
 """What the protocol needs of a place outside the store into which a stage writes its rows: a table.
 
-Two systems cannot be written in one atomic step. So one of them decides, and the other one is written again until it says the
-same: the sealed plan decides what is written, the sink finds by plan and state partition whether it has it, and the stage's
-header in the store says, after that, that nobody has to ask again.
+Two systems cannot be written in one atomic step. So the sealed plan decides what is written. The sink recognizes by plan
+and state partition what it has already, and the stage's header in the store notes afterwards that nobody has to ask again.
 
 An overwrite stages the rows of many plans, and one plan decides that they replace what is there.
 """
@@ -53,14 +52,10 @@ class SinkClaim:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """The rows of one state partition and one sealed plan.
+    """The rows of one state partition and one sealed plan; see `SinkClaim` for stage and run.
 
     Attributes:
-        flow: see `SinkClaim`.
-        stage: see there.
         part: the state partition.
-        epoch: of the run that flushes.
-        run_id: its random name.
         number: number of the plan.
         plan_id: its id.
         rows: what the stage has put into its table: the same in every attempt.
@@ -83,9 +78,9 @@ class Staged:
     """Rows that are written, and that nobody sees.
 
     Attributes:
-        rows: how many.
-        known: what the store shall keep, for the next flush.
-        told: what it shall keep until the overwrite is decided.
+        rows: their number.
+        known: what the store must keep for the next flush.
+        told: what it must keep until the overwrite is decided.
     """
 
     rows: int
@@ -95,15 +90,9 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What was staged for an overwrite, of all state partitions; a sealed plan has decided it.
+    """What was staged for an overwrite, of all state partitions; a sealed plan has decided it. See `Flush` for stage, run and plan.
 
     Attributes:
-        flow: see `SinkClaim`.
-        stage: see there.
-        epoch: of the run that replaces.
-        run_id: its random name.
-        number: number of the plan.
-        plan_id: its id.
         since: number of the plan that has begun the overwrite.
         whole: replace all rows; else those alone whose partition keys were staged.
         known: state partition -> what the store keeps; None: nothing.
@@ -123,25 +112,19 @@ class Replacement:
 
 
 class Sink(Protocol):
-    """A place outside the store. Its calls may be repeated: after a lost reply, and by another run after a crash."""
+    """A place outside the store. Its calls may be repeated: after a lost reply, and by another run after a crash.
+
+    Every call may raise `Unavailable` (no answer) and `ConfigurationError` (address, login, or it is not set up).
+    """
 
     def check(self) -> list[str]:
-        """What is weak about its durability, one clear sentence each; [] when strong. See `StateStore.check`.
-
-        Raises:
-            Unavailable: it does not answer.
-            ConfigurationError: the address or the login is wrong, or it is not set up.
-        """
+        """What is weak about its durability; see `StateStore.check`."""
 
     def remarks(self) -> list[str]:
-        """What is durable enough but worth knowing, one clear sentence each; raises as `check` does."""
+        """What is durable enough but worth knowing; see `StateStore.remarks`."""
 
     def look(self, flow: str, stage: str, parts: range) -> SinkState:
-        """What it holds of a stage.
-
-        Raises:
-            Unavailable: it does not answer.
-        """
+        """What it holds of a stage."""
 
     def claim(self, claim: SinkClaim) -> None:
         """Create what is missing, and shut out older runs: from now on a flush of theirs adds nothing.
@@ -150,20 +133,16 @@ class Sink(Protocol):
             Superseded: a newer run has claimed it.
             TableInconsistent: it does not hold what the store says was flushed, or more.
             TableAltered: another program has written to it, or changed it.
-            Unavailable: it does not answer.
         """
 
     def flush(self, flush: Flush) -> tuple[int, bytes]:
         """Add the rows, all at once, unless they are there already. When it returns they stay, whatever crashes.
 
         Returns:
-            How many rows it has added now; and what the store shall keep, for the next flush.
+            The number of rows that it has added now; and what the store must keep for the next flush.
 
         Raises:
-            Superseded: a newer run has claimed it; nothing was added.
-            TableInconsistent: see `claim`.
-            TableAltered: see there.
-            Unavailable: no answer; call again.
+            Superseded, TableInconsistent, TableAltered: as `claim`; nothing was added.
         """
 
 
@@ -190,17 +169,13 @@ class ReplacingSink(Sink, Protocol):
         """
 
     def check_staged(self, replacement: Replacement) -> list[str]:
-        """What of the staged rows is not there any more, in words; empty: all is.
-
-        Raises:
-            Unavailable: no answer.
-        """
+        """What of the staged rows is not there any more, in words; empty: all is."""
 
     def replace(self, replacement: Replacement) -> bytes:
         """Replace what it holds by what was staged, all at once, unless that is done already. When it returns it stays.
 
         Returns:
-            What the store shall keep of each state partition, for the next flush.
+            What the store must keep of each state partition for the next flush.
 
         Raises:
             TableInconsistent: see `claim`; or something that was staged is gone.
@@ -209,11 +184,7 @@ class ReplacingSink(Sink, Protocol):
 
 
 def replacing(sink: Sink, stage: str) -> ReplacingSink:
-    """The same sink, which an overwrite can replace.
-
-    Args:
-        sink: of a stage.
-        stage: its name, for the error's text.
+    """The sink of a stage, as one whose rows an overwrite can replace.
 
     Raises:
         ConfigurationError: it is none.

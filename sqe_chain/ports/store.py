@@ -9,7 +9,6 @@ from typing import Literal, Protocol
 Rows = Sequence[tuple[bytes, bytes | None]]
 """Keys and their new states, in key order; None deletes the state."""
 
-
 ViewKind = Literal["json", "hash"]
 """How a state is also written for other programs: as a JSON text, or field by field."""
 
@@ -31,19 +30,14 @@ class Views:
 
     def size(self, key: bytes) -> int:
         """Bytes of a key's view (UTF-8); 0 when it has none."""
-        found = self.shown.get(key, "")
-        if isinstance(found, str):
-            return _utf8_bytes(found)
-        return sum(_utf8_bytes(name) + _utf8_bytes(text) for name, text in found.items())
-
-
-def _utf8_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
+        view = self.shown.get(key, "")
+        texts = (view,) if isinstance(view, str) else (text for field in view.items() for text in field)
+        return sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A flow's claim and the number of its last plan, as the home store holds them.
+    """A flow's claim and the number of its last plan, as the metadata store holds them.
 
     Attributes:
         epoch: grows with each claim.
@@ -76,8 +70,8 @@ class Header:
         plan_id: id of that plan.
         begun_id: id of the plan that is being applied in chunks; empty when none is.
         cursor: the last key written of that plan, in key order; None when none is begun.
-        lost: what the store misses beside it, for errors: it knows how many states a write has left, or that there must be some.
-            Empty: nothing. Found when a header is read, not a part of it.
+        lost: what the store misses beside it, for errors: it knows how many states a write has left, or that there must be
+            some. Empty: nothing. A read of the header tells it; it is not a part of the header.
     """
 
     epoch: int
@@ -107,7 +101,7 @@ class Location:
         kind: `aggregate`, or the kind of a filter or of windows, whose rows have a format of the library's own.
         type_name: type of the states, as in envelopes; empty for rows of the library's own format.
         view: form of the view that is written with each state; None: there is no view.
-        store: name of the store that holds them; empty for the flow's home store.
+        store: name of the store that holds them; empty for the flow's metadata store.
     """
 
     flow: str
@@ -146,9 +140,11 @@ def _plan(number: int, plan_id: str) -> str:
 class StateStore(Protocol):
     """A database that holds states, headers, claims and plans.
 
-    The store compares, never the client: `set_home` and `write` are atomic compare-and-set operations.
-    Both are safe to send again after a lost reply: the second attempt finds `after` stored and
-    returns it. Flow and stage names are of the alphabet ``[A-Za-z0-9._-]``.
+    The store compares, never the client: each call that changes something is one atomic operation, and compares first.
+    It gives what is stored then. So it is safe to send again after a lost reply: the second attempt finds `after` stored.
+    Flow and stage names are of the alphabet ``[A-Za-z0-9._-]``.
+
+    Every call may raise `Unavailable` (no answer, or an unknown outcome) and `ConfigurationError` (address, login, rights, tables).
     """
 
     max_rows: int
@@ -162,54 +158,33 @@ class StateStore(Protocol):
 
         This limit, `max_state_bytes` and `max_plan_bytes` are those of the server, read from it once a process
         where possible; `write` and `set_home` refuse more with ConfigurationError.
-
-        Raises:
-            Unavailable: no answer.
-            ConfigurationError: the address or the login is wrong.
         """
 
     @property
     def max_state_bytes(self) -> int:
-        """Largest sum of a key, its state and its view, in bytes; raises as `max_key_bytes` does."""
+        """Largest sum of a key, its state and its view, in bytes."""
 
     @property
     def max_plan_bytes(self) -> int:
-        """Largest sealed plan, in bytes; raises as `max_key_bytes` does."""
+        """Largest sealed plan, in bytes."""
 
     @property
     def views(self) -> frozenset[ViewKind]:
         """The kinds of views that this store can write."""
 
     def check(self) -> list[str]:
-        """What is weak about the durability of this server, one clear sentence each; [] when strong.
-
-        A setting that cannot be read counts as weak.
-
-        Raises:
-            Unavailable: no answer.
-            ConfigurationError: the address or the login is wrong.
-        """
+        """What is weak about the durability of this server, one sentence each. A setting that cannot be read counts as weak."""
 
     def remarks(self) -> list[str]:
-        """What is durable enough but worth knowing, one clear sentence each; services report it as notices.
-
-        Raises:
-            Unavailable: no answer.
-            ConfigurationError: the address or the login is wrong.
-        """
+        """What is durable enough but worth knowing, one sentence each; services report it as notices."""
 
     def home(self, flow: str) -> tuple[Home | None, int]:
         """The flow's home record, and its heartbeat counter (0 before the first beat)."""
 
     def set_home(
-        self,
-        flow: str,
-        before: Home | None,
-        after: Home,
-        plan: bytes | None = None,
-        drop_below: int = 0,
+        self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
     ) -> Home | None:
-        """In one atomic operation: if the home record equals `before` (None: absent), replace it.
+        """If the home record equals `before` (None: absent), replace it.
 
         Args:
             flow: flow name.
@@ -219,8 +194,7 @@ class StateStore(Protocol):
             drop_below: plans with smaller numbers are deleted in the same operation.
 
         Returns:
-            The current record: equal to `after` if and only if the operation was done, now or by
-            an earlier attempt.
+            The current record: equal to `after` if and only if that was done, now or by an earlier attempt.
         """
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
@@ -230,19 +204,15 @@ class StateStore(Protocol):
         """A sealed plan by its number; None when it was not stored, or was dropped."""
 
     def flows(self) -> list[str]:
-        """Names of all flows that have a home record here, sorted. For people: it may look at every key."""
+        """Names of all flows that have a home record here, sorted. For people: it may read every key."""
 
     def forget(self, flow: str, before: Home) -> Home | None:
-        """In one atomic operation: if the home record equals `before`, delete it with heartbeat counter and plans.
-
-        Returns the current record: None if and only if it was deleted.
-        """
+        """If the home record equals `before`, delete it with heartbeat counter and plans; None if and only if it is deleted."""
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
-        """In one atomic operation: if the header equals `before`, delete it with all remaining states.
+        """If the header equals `before`, delete it with all remaining states; None if and only if it is deleted.
 
-        Returns the current header: None if and only if it was deleted. Views as hashes are deleted with
-        their states, by `write`; so that comes first.
+        Views as hashes are deleted with their states, by `write`; so that comes first.
         """
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
@@ -263,13 +233,12 @@ class StateStore(Protocol):
         rows: Rows,
         views: Views | None = None,
     ) -> Header | None:
-        """In one atomic operation: if the header equals `before` (None: absent), write rows and `after`.
+        """If the header equals `before` (None: absent), write rows and `after`.
 
         With `views`, also write the views of written states, and delete that of each deleted one.
 
         Returns:
-            The current header: equal to `after` if and only if the operation was done, now or by
-            an earlier attempt.
+            The current header: equal to `after` if and only if that was done, now or by an earlier attempt.
         """
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
@@ -282,23 +251,19 @@ class StateStore(Protocol):
         """
 
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        """In one atomic operation: replace the flow's locations if `after` is newer (`Locations.age`).
+        """If `after` is newer (`Locations.age`), replace the flow's locations.
 
         So a run that was superseded while it was suspended cannot set them back.
 
         Returns:
-            The current locations: equal to `after` if and only if the operation was done, now or by an earlier attempt.
-            None: this store cannot hold them, because its tables are of an older version.
+            The current locations; None: the tables of this store are of an older version, which cannot hold them.
 
         Raises:
             ValueError: there is no stage in it.
         """
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
-        """In one atomic operation: if the locations are those of `before`, by their age, delete them.
-
-        Returns the current ones: None if and only if they were deleted.
-        """
+        """If the locations are those of `before`, by their age, delete them; None if and only if they are deleted."""
 
     def close(self) -> None:
         """Close this process's clients of the store; a later call opens them again."""
