@@ -118,7 +118,7 @@ class CassandraStore(CheckedStore, WithSchema):
         return remarks
 
     def home(self, flow: str) -> tuple[Home | None, int]:
-        """See `StateStore.home`; a serial read."""
+        # A serial read.
         check_name(flow)
         return layout.home_of(self._client.rows((self._cql.read_home, (flow,)), serial=True), flow)
 
@@ -135,7 +135,7 @@ class CassandraStore(CheckedStore, WithSchema):
         return self._replace(statements, before, after, lambda: self.home(flow)[0])
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
-        """See `StateStore.beat`; after a lost reply the counter may move by two, which does no harm."""
+        # After a lost reply the counter may move by two, which does no harm.
         for _ in range(_BEAT_ATTEMPTS):
             home, beat = self.home(flow)
             if home is None or not run_id or (home.epoch, home.run_id) != (epoch, run_id):
@@ -152,7 +152,7 @@ class CassandraStore(CheckedStore, WithSchema):
         return bytes(rows[0][0]) if rows else None
 
     def flows(self) -> list[str]:
-        """See `StateStore.flows`; reads all partitions of flows, which are few."""
+        # Reads all partitions of flows, which are few.
         flows, state = [], None
         while True:
             page, state = self._client.page((self._cql.list_flows, ()), state, 1_000)
@@ -172,7 +172,7 @@ class CassandraStore(CheckedStore, WithSchema):
         return self._replace(statements, before, None, lambda: self._header(cell))
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`; serial reads, at most 16 at a time, but not one snapshot."""
+        # Serial reads, at most 16 at a time, but not one snapshot.
         return self._headers([cell_of(flow, stage, part) for part in parts])
 
     def _headers(self, cells: Sequence[Cell]) -> list[Header | None]:
@@ -185,7 +185,7 @@ class CassandraStore(CheckedStore, WithSchema):
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        """See `StateStore.read`; the module's docstring says why equal headers mean one moment."""
+        # The module's docstring says why equal headers mean one moment.
         cell = cell_of(flow, stage, part)
         self._limits.check_keys(self, keys)
         first = self._header(cell)
@@ -210,7 +210,7 @@ class CassandraStore(CheckedStore, WithSchema):
             count = _fitting(rows, _PAGE_BYTES, 1_000)
 
     def locations(self, flow: str) -> Locations | None:
-        """See `StateStore.locations`; a serial read."""
+        # A serial read.
         check_name(flow)
         if self._client.version < schema.WITH_LOCATIONS:
             return None

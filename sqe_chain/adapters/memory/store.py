@@ -217,7 +217,7 @@ class MemoryStore(CheckedStore):
             return after
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        """See `StateStore.scan`; here a snapshot, in key order."""
+        # Here a snapshot, in key order.
         with self._data as data:
             rows = sorted(data.part(cell_of(flow, stage, part)).states.items())
         yield from rows

@@ -137,7 +137,7 @@ class RedisStore(CheckedStore):
         return cast("bytes | None", self._client.together([command])[0])
 
     def flows(self) -> list[str]:
-        """See `StateStore.flows`; scans all keys of all masters, without blocking them."""
+        # Scans all keys of all masters, without blocking them.
         flows = {layout.flow_of(key) for key in self._client.keys(layout.HOMES)}
         return sorted(flow for flow in flows if flow is not None)
 
@@ -151,7 +151,7 @@ class RedisStore(CheckedStore):
         return layout.header_of(_values(current), keys[0])
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`; two round trips, and not one snapshot."""
+        # Two round trips, and not one snapshot.
         cells = [cell_of(flow, stage, part) for part in parts]
         replies = self._client.together([_header_command(cell) for cell in cells]) if cells else []
         values = dict(zip(cells, map(_values, replies), strict=True))
@@ -173,7 +173,7 @@ class RedisStore(CheckedStore):
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        """See `StateStore.read`; one round trip for each 20,000 keys."""
+        # One round trip for each 20,000 keys.
         cell = cell_of(flow, stage, part)
         commands: list[Sequence[Argument]] = [_header_command(cell)]
         commands += [
@@ -221,7 +221,7 @@ class RedisStore(CheckedStore):
         return layout.header_of(_values(reply), str(keys[0]))
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        """See `StateStore.scan`; a key may come twice if the hash shrinks in the meantime."""
+        # A key may come twice if the hash shrinks in the meantime.
         for page in self._client.pages(cell_key(cell_of(flow, stage, part), "states"), _PAGE_BYTES):
             yield from page.items()
 

@@ -84,7 +84,7 @@ class SqliteStore(CheckedStore):
         return self._file.limits
 
     def check(self) -> list[str]:
-        """See `StateStore.check`; opens the file, whose settings are fixed and durable."""
+        # Opens the file, whose settings are fixed and durable.
         with self._file.transaction(write=Path(self.path).exists()):
             return []
 
@@ -146,14 +146,14 @@ class SqliteStore(CheckedStore):
             return None
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`; here one snapshot."""
+        # Here one snapshot.
         with self._file.transaction() as connection:
             return [_header_with_lost(connection, cell_of(flow, stage, part)) for part in parts]
 
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        """See `StateStore.read`; here one snapshot, so both headers are the same."""
+        # Here one snapshot, so both headers are the same.
         cell = cell_of(flow, stage, part)
         select = f"SELECT state FROM states WHERE {_CELL} AND key = ?"
         with self._file.transaction() as connection:
@@ -190,7 +190,7 @@ class SqliteStore(CheckedStore):
             return after
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        """See `StateStore.scan`; here in key order, in pages."""
+        # Here in key order, in pages.
         cell = cell_of(flow, stage, part)
         select = f"SELECT key, state FROM states WHERE {_CELL} AND key {{}} ? ORDER BY key LIMIT {_SCAN_ROWS}"
         comparison, last = ">=", b""
