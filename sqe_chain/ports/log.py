@@ -67,6 +67,8 @@ class TopicInfo:
         append_time: the broker sets the time of every record itself (`message.timestamp.type` is
             LogAppendTime), so it refuses no record for its time.
         write_caching: the broker acknowledges a record before it is on a disk (`write.caching`).
+        retention_ms: how long it keeps records (`retention.ms`); -1: without limit, or unknown.
+        retention_bytes: how many bytes of each partition it keeps (`retention.bytes`); -1: without limit, or unknown.
         label: what people call it, where that is not its name: the path of a file. Empty: its name.
         records: its final number of records, where that is known: the rows of a file; -1: it may grow.
     """
@@ -82,6 +84,8 @@ class TopicInfo:
     after_max_ms: int = NO_LIMIT
     append_time: bool = False
     write_caching: bool = False
+    retention_ms: int = -1
+    retention_bytes: int = -1
     label: str = ""
     records: int = -1
 

@@ -44,7 +44,7 @@ def sqe(policy: PoisonPolicy) -> Flow:
 def rehearsed(flow: Flow, **limits: int | bool) -> Rehearsal:
     found = Rehearsal(flow)
     found.log.set_clock(lambda: found.clock.now)
-    found.log.configure("noted", **limits)  # type: ignore[arg-type]
+    found.log.configure("noted", **limits)
     return found
 
 

@@ -58,4 +58,6 @@ def topic_info(
         after_max_ms=either if after_ms == NO_LIMIT else after_ms,
         append_time=config.get("message.timestamp.type") == "LogAppendTime",
         write_caching=config.get("write.caching") == "true",
+        retention_ms=number("retention.ms", -1),
+        retention_bytes=number("retention.bytes", -1),
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqe_chain.adapters.memory._accepting import accept, system_ms
 from sqe_chain.adapters.memory._broker import BROKERS, CLOCKS, Broker, MemoryMessage, Partition, Topic
 from sqe_chain.adapters.memory._writer import MemoryWriter
 from sqe_chain.errors import ConfigurationError, LostOffsets, RecreatedTopic, TruncatedInput, Unavailable
-from sqe_chain.ports import NO_LIMIT, Bounds, Commit, Headers, Log, Range, TopicInfo, TopicPartition
+from sqe_chain.ports import Bounds, Commit, Headers, Log, Range, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -212,26 +212,15 @@ class MemoryLog(Log):
         last = {record.key(): offset for offset, record in part.records.items()}
         part.records = {at: record for at, record in part.records.items() if last[record.key()] == at}
 
-    def configure(  # noqa: PLR0913 - as much as a topic has
-        self,
-        topic: str,
-        *,
-        compacted: bool = False,
-        max_message_bytes: int = 1_048_588,
-        replicas: int = 1,
-        min_insync_replicas: int = 1,
-        before_max_ms: int = NO_LIMIT,
-        after_max_ms: int = NO_LIMIT,
-        append_time: bool = False,
-        write_caching: bool = False,
-    ) -> None:
-        """Set what `describe` returns for a topic, and which records it refuses from now on; see `TopicInfo`."""
+    def configure(self, topic: str, **settings: Any) -> None:  # noqa: ANN401 - those of TopicInfo
+        """Set what `describe` returns for a topic, and which records it refuses from now on.
+
+        Args:
+            topic: its name.
+            settings: fields of `TopicInfo`; those that are not given get their defaults.
+        """
         found = self._broker.topics[topic]
-        own = (found.info.name, found.info.topic_id, found.info.partitions)
-        times = (before_max_ms, after_max_ms, append_time)
-        found.info = TopicInfo(
-            *own, compacted, max_message_bytes, replicas, min_insync_replicas, *times, write_caching
-        )
+        found.info = TopicInfo(found.info.name, found.info.topic_id, found.info.partitions, **settings)
 
     def delete(self, topic: str, *, keep_commits: bool = False) -> None:
         """Delete a topic, and what groups have committed of it.

@@ -1,0 +1,64 @@
+"""`sqe-chain doctor`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+import typer
+from rich.text import Text
+
+from sqe_chain.cli.console import ERR, OUT, print_json
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.options import FlowArgument, JsonOption, KafkaIfNeeded, Stores, command
+from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.ext.doctor.checks import CHECKS, Finding, examine
+from sqe_chain.ext.doctor.facts import Gathering
+from sqe_chain.runtime.connecting import open_log, open_stores
+from sqe_chain.safe_text import one_line
+
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+
+
+@command
+def doctor(target: FlowArgument, *, kafka: KafkaIfNeeded, servers: Stores, json: JsonOption = False) -> None:
+    """Check everything that the guarantees of a flow rest on: topics, offsets, stores, claims, plans, this machine.
+
+    The command changes nothing, and the flow's service may run meanwhile. Each finding has a severity, the evidence and a command.
+    An error means that the service cannot run or is not exact. A warning means that it is exact until something happens.
+
+    The exit status is 1 if there is an error, else 0.
+    """
+    flow = load_flow(target)
+    if kafka.kafka is None and flow.input_topics:
+        raise ConfigurationError("give the brokers: --kafka HOST:PORT")
+    log = None if kafka.kafka is None else open_log(kafka.kafka, kafka.kafka_config)
+    findings: list[Finding] = []
+    try:
+        with open_stores(flow, servers.urls()) as stores:
+            facts = Gathering(
+                flow, log, stores, time.time_ns() // 1_000_000, lambda ms: time.sleep(ms / 1_000)
+            ).gather()
+    except ChainError as error:
+        findings.append(Finding("unreachable", "error", "store", str(error), "check --store"))
+    else:
+        findings += examine(facts)
+    for finding in findings:
+        if json:
+            print_json(asdict(finding))
+            continue
+        OUT.print(
+            Text.assemble(
+                (f"{finding.severity:8}", _STYLES[finding.severity]),
+                f"{finding.check}: {one_line(finding.subject)}: {one_line(finding.text)}",
+            )
+        )
+        if finding.command:
+            OUT.print(f"         {finding.command}")
+    if not json:
+        counts = ", ".join(
+            f"{sum(finding.severity == level for finding in findings)} {level}s" for level in _STYLES
+        )
+        ERR.print(f"{len(CHECKS)} groups of checks: {counts}")
+    if any(finding.severity == "error" for finding in findings):
+        raise typer.Exit(1)

@@ -1,0 +1,210 @@
+"""What the checks look at, gathered once. Nothing is changed."""
+
+from __future__ import annotations
+
+import importlib.util
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqe_chain.engines.java import java
+from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.holding import holder_of
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.ports import Bounds, Commit, Header, Home, Log, StateStore, TopicInfo, TopicPartition
+from sqe_chain.protocol.plan import Plan
+
+LONGEST_BEAT_MS = 3_000
+"""A heartbeat that has not moved for this time has stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine.
+
+    Attributes:
+        disk_free: free bytes where the process writes.
+        disk_total: bytes there.
+        open_files: how many files a process may open; -1: any number.
+        memory_free: bytes of memory that are available; -1: unknown.
+        java: path of Java; empty: there is none.
+        spark: whether PySpark is installed.
+        numpy: whether numpy is installed.
+        python: version of Python.
+    """
+
+    disk_free: int
+    disk_total: int
+    open_files: int
+    memory_free: int
+    java: str
+    spark: bool
+    numpy: bool
+    python: tuple[int, int]
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This machine, now."""
+        usage = shutil.disk_usage(Path.cwd())
+        try:
+            found_java = java()
+        except ConfigurationError:
+            found_java = ""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return cls(
+            usage.free,
+            usage.total,
+            -1 if limit == resource.RLIM_INFINITY else limit,
+            _memory_free(),
+            found_java,
+            importlib.util.find_spec("pyspark") is not None,
+            importlib.util.find_spec("numpy") is not None,
+            sys.version_info[:2],
+        )
+
+
+def _memory_free() -> int:
+    """Bytes of memory that are available, as Linux counts them; -1 elsewhere."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return -1
+    return next((int(line.split()[1]) * 1_024 for line in lines if line.startswith("MemAvailable:")), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that is known of a flow and of what it runs on.
+
+    Attributes:
+        flow: the flow.
+        now_ms: time of this machine, milliseconds since 1970.
+        machine: this machine.
+        topics: the flow's topics that exist.
+        bounds: partition of an input -> where its log begins and ends.
+        commits: what the flow's group has committed.
+        home: the home record; None: the flow has never run with this store.
+        alive: whether the run that holds the claim is alive: its heartbeat moves.
+        plan: the last plan; None: there is none, or it is lost.
+        headers: (stage, cell) -> header.
+        located: the stages that readers can find.
+        weak: store -> what makes it lose acknowledged writes.
+        remarks: store -> what is worth knowing.
+        errors: what could not be read -> why.
+        waiting: records that wait for event time.
+        holder: the partition that holds them back; empty: nothing waits.
+    """
+
+    flow: CompiledFlow
+    now_ms: int
+    machine: Machine
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    bounds: Mapping[TopicPartition, Bounds] = field(default_factory=dict)
+    commits: Mapping[TopicPartition, Commit] = field(default_factory=dict)
+    home: Home | None = None
+    alive: bool = False
+    plan: Plan | None = None
+    headers: Mapping[tuple[str, int], Header | None] = field(default_factory=dict)
+    located: frozenset[str] = frozenset()
+    weak: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    waiting: int = 0
+    holder: str = ""
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Gathers the facts; what cannot be read becomes a fact too.
+
+    Args:
+        flow: the flow.
+        log: the brokers; None: none were given.
+        stores: store name -> store; "" is the metadata store.
+        now_ms: time of this machine.
+        wait: waits for some milliseconds, to see whether a heartbeat moves.
+    """
+
+    flow: CompiledFlow
+    log: Log | None
+    stores: Mapping[str, StateStore]
+    now_ms: int
+    wait: Callable[[int], object]
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def gather(self) -> Facts:
+        """All facts."""
+        read: dict[str, Any] = {}
+        for what, look in (("brokers", self._of_topics), ("store", self._of_states)):
+            try:
+                read |= look()
+            except ChainError as error:
+                self.errors[what] = str(error)
+        read |= self._of_durability()
+        return Facts(self.flow, self.now_ms, Machine.here(), errors=self.errors, **read)
+
+    def _of_topics(self) -> dict[str, Any]:
+        if self.log is None:
+            return {}
+        flow = self.flow
+        names = {*flow.input_topics, *(output.topic for output in flow.outputs)}
+        if flow.dead_letters:
+            names.add(flow.dead_letter_topic)
+        topics = self.log.describe(names)
+        tps = [
+            (topic, number)
+            for topic in flow.input_topics
+            if topic in topics
+            for number in range(topics[topic].partitions)
+        ]
+        return {
+            "topics": topics,
+            "bounds": self.log.bounds(tps),
+            "commits": self.log.committed(flow.declared_name, tps),
+        }
+
+    def _of_states(self) -> dict[str, Any]:
+        home_store = self.stores.get("")
+        if home_store is None or not self.flow.keeps_plans:
+            return {}
+        flow = self.flow
+        home, beats = home_store.home(flow.name)
+        alive = False
+        if home is not None and home.run_id:
+            self.wait(LONGEST_BEAT_MS)
+            alive = home_store.home(flow.name) != (home, beats)
+        data = home_store.plan(flow.name, home.number) if home is not None and home.number >= 0 else None
+        plan = None if data is None else Plan.from_bytes(data)
+        headers: dict[tuple[str, int], Header | None] = {}
+        known = home_store.locations(flow.name)
+        for stage in flow.stages:
+            where = None if known is None else known.stages.get(stage.name)
+            store = self.stores.get(stage.store or "")
+            if where is not None and store is not None and stage.stage_kind.sink is None:
+                cells = range(where.state_partitions * where.buckets)
+                for cell, header in zip(cells, store.headers(where.flow, stage.name, cells), strict=True):
+                    headers[stage.name, cell] = header
+        holder = None if plan is None else holder_of(flow, plan)
+        return {
+            "home": home,
+            "alive": alive,
+            "plan": plan,
+            "headers": headers,
+            "located": frozenset() if known is None else frozenset(known.stages),
+            "waiting": 0 if plan is None else EventTime.of(plan).waiting,
+            "holder": "" if holder is None else str(holder),
+        }
+
+    def _of_durability(self) -> dict[str, Any]:
+        weak, remarks = dict[str, tuple[str, ...]](), dict[str, tuple[str, ...]]()
+        for name, store in self.stores.items():
+            try:
+                weak[name], remarks[name] = tuple(store.check()), tuple(store.remarks())
+            except ChainError as error:
+                self.errors[f"store {name or 'default'}"] = str(error)
+        return {"weak": weak, "remarks": remarks}

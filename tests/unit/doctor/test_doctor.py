@@ -1,0 +1,208 @@
+"""Goal: the doctor finds each fault that was planted, by its name, and nothing where all is well.
+
+Method: a flow in memory that has run; one thing is broken in topics, offsets, store, claim, declaration or machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.ext.doctor.checks import Finding, examine
+from sqe_chain.ext.doctor.facts import Gathering, Machine
+from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.ports import Commit, Header
+from sqe_chain.testing import Rehearsal
+
+_names = count()
+DURABLE = {"replicas": 3, "min_insync_replicas": 2}
+WELL = Machine(1 << 40, 1 << 41, 65_536, 8 << 30, "/usr/bin/java", spark=True, numpy=True, python=(3, 11))
+
+
+class DurableStore(MemoryStore):
+    """A store in memory that claims to be durable."""
+
+    def check(self) -> list[str]:
+        return []
+
+
+def add(state: Int64Value, value: Int64Value) -> None:
+    state.value += value.value
+
+
+def key_of(value: Int64Value) -> str:
+    return f"k{value.value % 3}"
+
+
+def totals(state: type = Int64Value, partitions: int = 1) -> CompiledFlow:
+    flow = Flow("totals", state_partitions=2, poison="dead_letter")
+    stage = flow.source("numbers", Int64Value).aggregate("total", key=key_of, state=state, fold=add)
+    stage.changes().to("sums", partitions=partitions)
+    return flow.compile()
+
+
+@dataclass
+class World:
+    """A flow that has counted ten numbers, and the broker, store and machine that it is examined with."""
+
+    flow: CompiledFlow
+    service: Rehearsal
+    store: DurableStore
+    machine: Machine = WELL
+    alive: bool = True
+    later_ms: int = 0
+
+    @classmethod
+    def make(cls) -> World:
+        store = DurableStore(f"doctor-{next(_names)}")
+        service = Rehearsal(totals(), partitions={"numbers": 2}, store=store)
+        for topic in ("numbers", "sums", "totals.dead-letters"):
+            service.log.configure(topic, **DURABLE)
+        for number in range(10):
+            service.feed("numbers", Int64Value(value=number), partition=number % 2, timestamp_ms=1_000)
+        service.run_until_caught_up()
+        return cls(service.flow, service, store)
+
+    def examine(self) -> list[Finding]:
+        def wait(_milliseconds: int) -> None:
+            home, _ = self.store.home("totals")
+            if self.alive and home is not None:
+                self.store.beat("totals", home.epoch, home.run_id)
+
+        now_ms = self.service.clock.now_ms() + self.later_ms
+        facts = Gathering(self.flow, self.service.log, {"": self.store}, now_ms, wait).gather()
+        return examine(replace(facts, machine=self.machine))
+
+    def configure(self, topic: str, **settings: object) -> None:
+        self.service.log.configure(topic, **{**DURABLE, **settings})
+
+    def set_header(self, change: Callable[[Header], Header]) -> None:
+        before = self.store.headers("totals", "total", [0])[0]
+        assert before is not None
+        self.store.write("totals", "total", 0, before, change(before), [])
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World.make()
+    yield made
+    made.service.log.clear()
+
+
+def test_nothing_is_found_where_all_is_well(world: World) -> None:
+    assert world.examine() == []
+
+
+def delete(world: World, topic: str) -> None:
+    world.service.log.delete(topic, keep_commits=True)
+
+
+def recreate(world: World) -> None:
+    delete(world, "numbers")
+    world.service.log.create_topic("numbers", 2)
+    world.configure("numbers")
+
+
+def lose_offsets(world: World) -> None:
+    for _ in range(2):
+        world.service.feed("numbers", Int64Value(value=1), partition=0)
+    world.service.log.truncate_before("numbers", 0, 6)
+
+
+def forget_commits(world: World) -> None:
+    world.service.log.delete_group("totals")
+
+
+def commit_by_another(world: World) -> None:
+    world.service.log.commit("totals", {("numbers", 0): Commit(3, "")})
+
+
+def lose_home(world: World) -> None:
+    world.store.restore_home("totals", None)
+
+
+def go_back(world: World) -> None:
+    """Bring back the store of an earlier time."""
+    copy = world.store.copy_all()
+    world.service.feed("numbers", Int64Value(value=1), partition=0)
+    world.service.run_until_caught_up()
+    world.store.restore_all(copy)
+
+
+def forget_locations(world: World) -> None:
+    known = world.store.locations("totals")
+    assert known is not None
+    world.store.forget_locations("totals", known)
+
+
+def be_killed(world: World) -> None:
+    world.alive = False
+
+
+def be_killed_with_a_lag(world: World) -> None:
+    world.alive = False
+    world.service.feed("numbers", Int64Value(value=1), partition=0)
+
+
+def be_killed_in_a_plan(world: World) -> None:
+    world.alive = False
+    world.set_header(lambda header: replace(header, begun_id="half", cursor=b""))
+
+
+def make_weak(world: World) -> None:
+    world.store.check = lambda: ["appendonly is off"]  # type: ignore[method-assign]
+
+
+PLANTED: dict[str, Callable[[World], object]] = {
+    "missing-input": lambda world: delete(world, "numbers"),
+    "missing-output": lambda world: delete(world, "sums"),
+    "missing-dead-letters": lambda world: delete(world, "totals.dead-letters"),
+    "few-partitions": lambda world: setattr(world, "flow", totals(partitions=2)),
+    "one-replica": lambda world: world.configure("sums", replicas=1),
+    "min-insync": lambda world: world.configure("sums", min_insync_replicas=1),
+    "write-caching": lambda world: world.configure("sums", write_caching=True),
+    "compacted-input": lambda world: world.configure("numbers", compacted=True),
+    "short-retention": lambda world: world.configure("numbers", retention_ms=3_600_000),
+    "small-retention": lambda world: world.configure("numbers", retention_bytes=1_000),
+    "refuses-times": lambda world: world.configure("numbers", before_max_ms=1_000),
+    "recreated-input": recreate,
+    "lost-records": lose_offsets,
+    "truncated-input": lambda world: world.service.log.truncate_after("numbers", 0, 3),
+    "clock-ahead": lambda world: setattr(world, "later_ms", -4_102_444_800_000 - 10**9),
+    "no-commits": forget_commits,
+    "foreign-commit": commit_by_another,
+    "store-empty": lose_home,
+    "store-behind": go_back,
+    "stale-claim": be_killed,
+    "behind": be_killed_with_a_lag,
+    "open-plan": be_killed_in_a_plan,
+    "home-behind": lambda world: world.set_header(lambda header: replace(header, number=header.number + 5)),
+    "not-located": forget_locations,
+    "PartitionsMismatch": lambda world: setattr(world, "flow", totals(partitions=2)),
+    "ChangedType": lambda world: setattr(world, "flow", totals(state=StringValue)),
+    "weak-store": make_weak,
+    "disk-full": lambda world: setattr(world, "machine", replace(WELL, disk_free=1 << 20)),
+    "open-files": lambda world: setattr(world, "machine", replace(WELL, open_files=256)),
+    "memory": lambda world: setattr(world, "machine", replace(WELL, memory_free=1 << 20)),
+    "no-java": lambda world: setattr(world, "machine", replace(WELL, java="")),
+    "no-numpy": lambda world: setattr(world, "machine", replace(WELL, numpy=False)),
+}
+
+
+@pytest.mark.parametrize("check", PLANTED)
+def test_a_planted_fault_is_found(world: World, check: str) -> None:
+    PLANTED[check](world)
+    findings = world.examine()
+    assert check in {finding.check for finding in findings}, findings
+    assert all(finding.text and finding.subject for finding in findings)
+
+
+def test_a_broker_that_is_away_is_one_finding(world: World) -> None:
+    world.service.log.set_down(down=True)
+    assert [finding.check for finding in world.examine()] == ["unreachable"]
