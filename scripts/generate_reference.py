@@ -197,7 +197,7 @@ def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - a modu
         function = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
         text = markdown(inspect.getdoc(getattr(value, method)) or "")
         shown = "" if kind else _signature(method, function)
-        parts.append(f"### {name}.{method}{' (property)' if kind else ''}\n\n{shown}\n\n{text}")
+        parts.append(f"### `{name}.{method}`{' (property)' if kind else ''}\n\n{shown}\n\n{text}")
     return "\n\n".join(part for part in parts if part)
 
 
@@ -396,7 +396,7 @@ def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: AN
     table = ["", "| | |", "|---|---|", *rows] if rows else []
     return "\n".join(
         (
-            f"## {name}",
+            f"## `{name}`",
             "",
             f"```text\n{usage}\n```",
             "",
