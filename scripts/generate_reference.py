@@ -1,4 +1,4 @@
-"""Write `docs/reference/` from docstrings, or with `--check` report whether it is up to date.
+"""Write `docs/reference/` from docstrings.
 
 Pages are plain Markdown, the same on every machine: declared order, no addresses, no dates. Sections of
 Google-style docstrings become lists, examples become code.
@@ -6,12 +6,10 @@ Google-style docstrings become lists, examples become code.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib
 import inspect
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -40,7 +38,7 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "sqe_chain.stages": ("Tumbling", "Hopping", "Calendar", "Sessions", "Window", "JumpGuard"),
     },
-    "sqe_chain.errors": {"sqe_chain.errors": ()},
+    "sqe_chain.errors": {"sqe_chain.errors": ("ChainError",)},
     "sqe_chain.testing": {
         "sqe_chain.testing": (
             *("Rehearsal", "Arming", "Zombie", "SteppingClock", "ValueChanged", "Crash"),
@@ -48,7 +46,10 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-"""Page -> module -> what a user types, in the order of the page; () for all names that the module defines."""
+"""Page -> module -> what a user types, in the order of the page."""
+
+ALONE = ("Tumbling", "Hopping", "Calendar", "Sessions", "JumpGuard", "SteppingClock", "Aggregation")
+"""Classes that a user makes and passes on, and whose methods nobody calls."""
 
 BRIEF: dict[str, tuple[str, ...]] = {
     "sqe_chain.ports": (
@@ -91,12 +92,18 @@ BRIEF: dict[str, tuple[str, ...]] = {
 }
 """Module -> names for extensions and programs without flows: one page has the first sentence of each."""
 
+INTERFACES = ("sqe_chain.ports", "sqe_chain.stages", "sqe_chain.adapters", "sqe_chain.codecs")
+"""Modules for extensions: each name has a sentence. Of the others the page lists the names."""
+
 _SHOWN = {name for modules in PAGES.values() for names in modules.values() for name in names}
 _ELSEWHERE = _SHOWN.union({"Topology", "ChainError"}, *BRIEF.values())
 """Base classes whose members are not repeated: they have their own entries, or are not for users."""
 
 DECLARED_WRONGLY = "- `FlowError`: "
 """What nearly every declaration may raise: the index mentions it once."""
+
+OFTEN = ("--traceback", "--log-json", "--json", "--kafka-config")
+"""Options of so many commands that their lists need not repeat them."""
 
 FLOW = "MODULE:FLOW"
 """The argument that most commands take."""
@@ -131,7 +138,7 @@ def _page(title: str) -> str:
             if name == title
             else f"The rest of this page is in `{name}`."
         )
-        parts += [_member(member, getattr(module, member), name) for member in names or _defined(module)]
+        parts += [_member(member, getattr(module, member), name) for member in names]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -141,7 +148,8 @@ def _brief_page() -> str:
     for name, names in BRIEF.items():
         module = importlib.import_module(name)
         lines = [line for member in names for line in _brief(member, getattr(module, member), name)]
-        parts += [f"## {name}", "\n".join(lines)]
+        listed = ", ".join(f"`{member}`" for member in names)
+        parts += [f"## {name}", "\n".join(lines) if name in INTERFACES else f"{_text_of(module)}: {listed}."]
     return "\n\n".join(parts)
 
 
@@ -161,6 +169,10 @@ def _brief(name: str, value: Any, module: str) -> Iterator[str]:  # noqa: ANN401
             yield f"    - `{call}`: {_sentence(inspect.getdoc(getattr(value, method)) or '')}"
 
 
+def _text_of(module: ModuleType) -> str:
+    return _sentence(inspect.getdoc(module) or "").rstrip(".")
+
+
 def _call(name: str, function: Any) -> str:  # noqa: ANN401 - anything that can be called
     names = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
     return f"{name}({', '.join(names)})"
@@ -171,20 +183,7 @@ def _sentence(doc: str) -> str:
     return re.split(r"(?<=\w[.:;])\s", paragraph)[0].rstrip(":;.") + "."
 
 
-def _defined(module: ModuleType) -> list[str]:
-    """Public classes and functions that a module defines itself, in their order."""
-    return [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and getattr(value, "__module__", "") == module.__name__
-        and callable(value)
-    ]
-
-
 def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - a module may export anything
-    if inspect.isclass(value) and hasattr(value, "DESCRIPTOR"):
-        return f"## {name}\n\n{_message(value)}"
     if not inspect.isclass(value) and not inspect.isfunction(inspect.unwrap(value)):
         return f"## {name}\n\n{markdown(_text_below(name, module))}"
     if not inspect.isclass(value):
@@ -192,20 +191,14 @@ def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - a modu
     bases = [base.__name__ for base in value.__bases__ if base is not object and base.__name__ != "Protocol"]
     inherits = f" ({', '.join(bases)})" if bases else ""
     parts = [f"## {name}{inherits}", _made(name, value)]
-    for method, found in () if issubclass(value, BaseException) else _methods(value):
+    hidden = name in ALONE or issubclass(value, BaseException)
+    for method, found in () if hidden else _methods(value):
         kind = "property" if isinstance(found, property) else ""
         function = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
         text = markdown(inspect.getdoc(getattr(value, method)) or "")
         shown = "" if kind else _signature(method, function)
         parts.append(f"### `{name}.{method}`{' (property)' if kind else ''}\n\n{shown}\n\n{text}")
     return "\n\n".join(part for part in parts if part)
-
-
-def _message(cls: Any) -> str:  # noqa: ANN401 - generated classes
-    """A protobuf message: its fields; their meaning is documented in its .proto file."""
-    file = cls.DESCRIPTOR.file.name
-    fields = "".join(f"- `{field.name}` ({field.number})\n" for field in cls.DESCRIPTOR.fields)
-    return f"A protobuf message; `proto/{file}` says what its fields mean.\n\n**Fields**\n\n{fields}"
 
 
 def _text_below(name: str, module: str) -> str:
@@ -392,7 +385,7 @@ def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: AN
     usage = " ".join((name, *(p.metavar or p.name.upper() for p in arguments), "[OPTIONS]"))
     rows = [f"| `{p.metavar or p.name.upper()}` | {_cell(p)} |" for p in arguments if p.metavar != FLOW]
     rows += [row for row in map(_row, _options(command)) if row not in shared]
-    others = [f"`{option.opts[0]}`" for option in _options(command) if _row(option) in shared]
+    others = [f"`{o.opts[0]}`" for o in _options(command) if _row(o) in shared and o.opts[0] not in OFTEN]
     table = ["", "| | |", "|---|---|", *rows] if rows else []
     return "\n".join(
         (
@@ -403,7 +396,7 @@ def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: AN
             inspect.cleandoc(command.help or ""),
             *table,
             "",
-            f"[Options of several commands](#options-of-several-commands): {', '.join(others)}.",
+            f"[Also](#options-of-several-commands): {', '.join(others)}." if others else "",
         )
     )
 
@@ -432,28 +425,16 @@ def _cell(parameter: Any) -> str:  # noqa: ANN401 - typer's own classes
     return " ".join(part for part in said if part)
 
 
-def main() -> int:
-    """Run the script; returns the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--check", action="store_true", help="change nothing; status 1 when a page is out of date"
-    )
-    check = parser.parse_args().check
-    wanted = pages()
-    standing = {path.name: path.read_text(encoding="utf-8") for path in DIRECTORY.glob("*.md")}
-    off = sorted(name for name in wanted.keys() | standing.keys() if wanted.get(name) != standing.get(name))
-    if check:
-        for name in off:
-            print(f"docs/reference/{name} is out of date; run scripts/generate_reference.py")
-        return int(bool(off))
+def main() -> None:
+    """Write all pages; a page that is no longer made goes."""
     DIRECTORY.mkdir(parents=True, exist_ok=True)
-    for name in off:
-        if name in wanted:
-            (DIRECTORY / name).write_text(wanted[name], encoding="utf-8")
-        else:
-            (DIRECTORY / name).unlink()
-    return 0
+    made = pages()
+    for name, text in made.items():
+        (DIRECTORY / name).write_text(text, encoding="utf-8")
+    for path in DIRECTORY.glob("*.md"):
+        if path.name not in made:
+            path.unlink()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
