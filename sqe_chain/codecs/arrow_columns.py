@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import accumulate, chain, pairwise
 from typing import Any, Final
@@ -31,6 +31,7 @@ _TIMES: Final[tuple[tuple[Callable[[DataType], bool], type], ...]] = (
     (types.is_duration, timedelta),
 )
 
+_EDGES: Final = (MINYEAR, MAXYEAR)
 _FINER: Final = ("nanosecond", "nanoseconds")
 _LOOK_ALIKE: Final[Mapping[type, type]] = {int: bool, date: datetime}
 """Subclasses that are not meant: True is an int, and a datetime is a date."""
@@ -121,10 +122,13 @@ class Leaf(Column):
             raise TypeError(f"a column of type {self.arrow} takes times {zone} a zone")
         if self.takes is time and any(value is not None and value.tzinfo is not None for value in values):
             raise TypeError(f"a column of type {self.arrow} takes times without a zone")
-        return array_of(values, self.arrow)
+        array = array_of(values, self.arrow)
+        if self.takes is datetime and any(value is not None and value.year in _EDGES for value in values):
+            values_of(array)  # raises where Python has no such time in the zone of the column
+        return array
 
     def _fits(self, kind: type) -> bool:
-        if kind is type(None) or (self.takes is float and kind is int):
+        if kind is type(None) or (self.takes in (float, Decimal) and kind is int):
             return True
         return issubclass(kind, self.takes) and not issubclass(kind, _LOOK_ALIKE.get(self.takes, ()))
 
@@ -146,15 +150,17 @@ class Listed(Column):
     Attributes:
         item: what is in them.
         make: makes one of a list.
+        name: of the items, in Arrow.
     """
 
     item: Column
     make: Callable[[list[Any]], Any] = list
+    name: str = "item"
 
     @property
     def arrow(self) -> DataType:
         """Its type in Arrow."""
-        return pa.list_(self.item.arrow)
+        return pa.list_(pa.field(self.name, self.item.arrow))
 
     def array(self, values: Sequence[Any]) -> Array:
         # Not sets: their order is another one in each process.

@@ -7,6 +7,7 @@ values become arrays of what Python has, and those are cast.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ def array_of(values: Sequence[Any], arrow: DataType) -> Array:
     Raises:
         pyarrow.ArrowException, ValueError, TypeError, OverflowError: it would not hold one of them unchanged.
     """
+    if types.is_decimal(arrow):  # Arrow takes plain ints for some precisions only
+        values = [Decimal(value) if type(value) is int else value for value in values]
     return cast(pa.array(values, _in_python(arrow)), arrow)
 
 

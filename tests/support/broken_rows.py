@@ -29,9 +29,9 @@ def broken(fastening: Fastening) -> Iterator[Fastening]:
         yield again
 
 
-def _all(found: Any, schema: object) -> Any:
+def _all(rows: Any, schema: object) -> Any:
     """Rows with the same keys all stay."""
-    return found
+    return rows
 
 
 memtable.newest = _all

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sqe_chain.errors import FlowError, TableAltered, Unavailable
-from sqe_chain.ext.tables.arrow import OWN_FIELDS, SEQUENCE, arrow_type, plain
+from sqe_chain.ext.tables.arrow import OWN_FIELDS, SEQUENCE, plain
 from sqe_chain.ext.tables.chunk import ChunkInfo, Plain
 from sqe_chain.ext.tables.chunk_rows import Asked, ChunkRows, ChunkSet, Definition, IndexRow, PartHead, Piece
 from sqe_chain.ext.tables.chunk_sets import decoded
@@ -76,7 +76,7 @@ class ChunkSnapshot(Snapshot):
     @property
     def schema(self) -> Any:  # noqa: ANN401 - pyarrow has no types
         try:
-            columns = [(name, arrow_type(Column(name, of))) for name, of in self.definition.columns]
+            columns = [(name, Column(name, of).arrow) for name, of in self.definition.columns]
         except FlowError as error:
             raise TableAltered(
                 f"table {self.rows.address}: another program has changed its row in sqe_tables: {error}; restore it"
@@ -281,7 +281,7 @@ def _as_plain(snapshot: ChunkSnapshot, wanted: Mapping[str, Bounds]) -> dict[str
         column = Column(name, types[name])
         if "decimal" in column.type or column.is_list:
             continue
-        of = arrow_type(column)
+        of = column.arrow
         low, high = (None if one is None else plain(pa.scalar(one, of)) for one in bounds)
         found[name] = (low, high)
     return found

@@ -22,11 +22,12 @@ from uuid import uuid4
 
 from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
 from sqe_chain.ext.tables import chunk_reading, chunk_sets
-from sqe_chain.ext.tables.arrow import OWN, type_name
+from sqe_chain.ext.tables.arrow import OWN
 from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.chunk_reading import ChunkSnapshot, chunk_id_in, name_in
 from sqe_chain.ext.tables.chunk_rows import ChunkRows, ChunkSet, Definition, IndexRow, PartHead, Piece
 from sqe_chain.ext.tables.chunk_sets import Blob, PackedChunk
+from sqe_chain.ext.tables.columns import type_name
 from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.storage import Conflict, Head, Pieces, Storage, StoredFile, Wanted, Written

@@ -11,7 +11,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sqe_chain.errors import Unavailable
-from sqe_chain.ext.tables.arrow import file_schema
 from sqe_chain.ext.tables.contents import chunks_of
 from sqe_chain.ext.tables.memtable import Flushed, latest_of
 from sqe_chain.ext.tables.schema import TableSchema
@@ -71,7 +70,7 @@ def merged_rows(
     storage: Storage, snapshot: Snapshot, schema: TableSchema, files: Sequence[StoredFile]
 ) -> Flushed:
     """The latest rows of files, sorted, with the sequence numbers that they have."""
-    wanted = file_schema(schema)
+    wanted = schema.in_files
     pieces = [aligned(piece, wanted) for piece in storage.read(snapshot, files, Wanted(schema.names)).tables]
     rows = pa.concat_tables(pieces).combine_chunks()
     latest = latest_of(rows, schema)

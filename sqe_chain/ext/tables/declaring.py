@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sqe_chain.errors import ConfigurationError, FlowError, RowOfAnotherType, RowWithoutKey
+from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.ext.tables.addresses import in_place, text_of
-from sqe_chain.ext.tables.columns import Column, reader_of
+from sqe_chain.ext.tables.columns import Column
+from sqe_chain.ext.tables.reading import open_table
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.stage import IngestKind
 from sqe_chain.flow.declaration import check_bool, check_int
@@ -35,7 +36,7 @@ def declare_table(  # noqa: PLR0913, D417 - the arguments of `Stream.ingest`; a 
     version: int,
     replaces: bool,
     max_row_bytes: int,
-) -> tuple[str, IngestKind, PartitionKey]:
+) -> tuple[str, IngestKind, Callable[[object], bytes]]:
     """Name, kind and key of the stage that writes a table; the arguments are those of `Stream.ingest`.
 
     Args:
@@ -70,7 +71,7 @@ def declare_table(  # noqa: PLR0913, D417 - the arguments of `Stream.ingest`; a 
         replaces=replaces,
         max_row_bytes=max_row_bytes,
     )
-    return name, kind, PartitionKey(schema)
+    return name, kind, schema.partition_key_of
 
 
 def _check_shapes(columns: object, payload: object, options: object, where: str) -> None:
@@ -100,39 +101,8 @@ def address_of(table: str, at: str | os.PathLike[str] | None) -> str:
     return in_place(found, table)
 
 
-class PartitionKey:
-    """The function ``value -> key`` of a table.
-
-    Args:
-        schema: of the table.
-    """
-
-    def __init__(self, schema: TableSchema) -> None:
-        self._columns = tuple(schema.columns[schema.number(name)] for name in schema.partition_key)
-        self._read = reader_of(schema.payload, self._columns)
-        self._schema = schema
-
-    def __call__(self, value: Any) -> bytes:  # noqa: ANN401 - a user's value
-        """The key of a value.
-
-        Raises:
-            RowOfAnotherType: the value, or a cell of the key, is not of the type of the table.
-            RowWithoutKey: a cell of the key is null.
-        """
-        cells = self._schema.cells(value, self._read)
-        for column, cell in zip(self._columns, cells, strict=True):
-            if cell is None:
-                raise RowWithoutKey(f"a row without partition key: column {column.name!r} is null")
-            why = column.refusal(cell)
-            if why is not None:
-                raise RowOfAnotherType(f"column {column.name!r}: {why}")
-        return self._schema.key_bytes(cells)
-
-
 def rows_of(kind: IngestKind) -> list[dict[str, Any]]:
     """All rows of a table, as a reader sees them; none where it does not exist yet."""
-    from sqe_chain.ext.tables.reading import open_table  # noqa: PLC0415 - needs pyarrow
-
     try:
         rows: list[dict[str, Any]] = open_table(kind.address).read().to_pylist()
     except ConfigurationError:

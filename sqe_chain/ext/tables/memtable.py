@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import countOf
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqe_chain.errors import PoisonError, RowOfAnotherType, RowTooLarge
-from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN, SEQUENCE, array_of, arrow_schema
+from sqe_chain.errors import PoisonError, RowTooLarge
+from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN, SEQUENCE, Array, ArrowTable
 from sqe_chain.ext.tables.chunk import ChunkInfo
-from sqe_chain.ext.tables.columns import Column
 from sqe_chain.ext.tables.contents import changes_in, chunks_of
 from sqe_chain.ext.tables.schema import TableSchema
 
 MAX_ROW_BYTES: Final = 16 * 1024 * 1024
 """Of one row, by default."""
-_PENDING: Final = 1_000
-"""Rows that wait as objects, before they become columns."""
+_MOST_BLOCKS: Final = 1_000
+"""Small blocks of rows that become one."""
 _STATE: Final = b"sqe-chain.memtable"
 
 Failed = Callable[[int, PoisonError], None]
@@ -38,7 +36,7 @@ class Flushed:
         replaced: rows that are not there because a later one has the same keys.
     """
 
-    data: Any
+    data: ArrowTable
     chunks: list[ChunkInfo]
     replaced: int
 
@@ -85,23 +83,19 @@ class Memtable:
         self._max_key_bytes = max_key_bytes
         self._table, self._version = table, version
         self._max_row_bytes = max_row_bytes
-        self._arrow = arrow_schema(schema)
-        self._types = [_plain_types(column) for column in schema.columns]
-        self._keys = [schema.number(name) for name in schema.keys]
-        self._blocks: list[Any] = []
-        self._pending: list[tuple[object, ...]] = []
-        self._settled = 0
+        self._blocks: list[ArrowTable] = []
+        self._whole = 0  # of the blocks, those that are large
         self.min_offset: int | None = None
         self.max_offset: int | None = None
 
     @property
     def rows(self) -> int:
         """How many rows are here, replaced ones included."""
-        return self._settled + len(self._pending)
+        return sum(block.num_rows for block in self._blocks)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the columns, in bytes; without the last rows, at most 1,000."""
+        """Memory of the columns, in bytes."""
         return sum(block.nbytes for block in self._blocks)
 
     def ingest(self, value: object, *, offset: int | None = None) -> None:
@@ -116,30 +110,32 @@ class Memtable:
             RowWithoutKey: a cell of its keys is null.
             RowTooLarge: it is larger than `max_row_bytes`.
         """
-        cells = self.schema.row(value)
-        self._check_fits(self._block_of([[cell] for cell in cells]))
-        self._pending.append(cells)
-        self._note(offset)
-        if len(self._pending) >= _PENDING:
-            self._settle()
+        self._append(self._block_of([value]))
+        if offset is not None:
+            self.min_offset = offset if self.min_offset is None else min(self.min_offset, offset)
+            self.max_offset = offset if self.max_offset is None else max(self.max_offset, offset)
 
-    def ingest_all(self, values: Sequence[object], failed: Failed) -> None:
-        """Add the rows of values; fast where all are as they should be.
+    def ingest_all(self, values: Sequence[object], failed: Failed, first: int = 0) -> None:
+        """Add the rows of values. A block with a value that is no row is divided until that one is alone.
 
         Args:
             values: of the type of the schema.
             failed: called with the index of each value that is not added, and why.
+            first: index of the first value.
         """
-        self._settle()
-        block = self._fast(values)
-        if block is not None:
-            self._take(block)
+        if not values:
             return
-        for index, value in enumerate(values):
-            try:
-                self.ingest(value)
-            except PoisonError as error:
-                failed(index, error)
+        try:
+            block = self._block_of(values)
+        except PoisonError as error:
+            if len(values) == 1:
+                failed(first, error)
+                return
+            half = len(values) // 2
+            self.ingest_all(values[:half], failed, first)
+            self.ingest_all(values[half:], failed, first + half)
+        else:
+            self._append(block)
 
     def flush(self, first_sequence: int = 0) -> Flushed:
         """The rows, sorted, and their chunks. The memtable stays as it is; `clear` empties it.
@@ -147,32 +143,28 @@ class Memtable:
         Args:
             first_sequence: number of the first row, for the column by which readers tell which of several rows is the latest.
         """
-        self._settle()
-        if self._settled >= ROWS_OF_A_PLAN:
-            raise RowTooLarge(f"{self._settled} rows in one flush; {ROWS_OF_A_PLAN - 1} at most")
+        rows = self.rows
+        if rows >= ROWS_OF_A_PLAN:
+            raise RowTooLarge(f"{rows} rows in one flush; {ROWS_OF_A_PLAN - 1} at most")
         latest = newest(self._sorted(first_sequence), self.schema)
-        return Flushed(
-            latest,
-            chunks_of(latest, self.schema, self._table, self._version),
-            self._settled - latest.num_rows,
-        )
+        chunks = chunks_of(latest, self.schema, self._table, self._version)
+        return Flushed(latest, chunks, rows - latest.num_rows)
 
     def clear(self) -> None:
         """Forget all rows, after a flush."""
-        self._blocks, self._pending, self._settled = [], [], 0
+        self._blocks, self._whole = [], 0
         self.min_offset = self.max_offset = None
 
     def state(self) -> bytes:
         """All of it as bytes; see `load`."""
-        self._settle()
         described = self.schema.described() | {"offsets": [self.min_offset, self.max_offset]}
-        schema = self._arrow.with_metadata({_STATE: json.dumps(described)})
+        schema = self.schema.arrow.with_metadata({_STATE: json.dumps(described)})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as writer:
             for block in self._blocks:
                 writer.write_batch(block)
-        found: bytes = sink.getvalue().to_pybytes()
-        return found
+        state: bytes = sink.getvalue().to_pybytes()
+        return state
 
     @classmethod
     def load(
@@ -207,127 +199,64 @@ class Memtable:
             raise ValueError(f"these bytes are not the state of a memtable: {error!r}") from error
         if described != schema.described():
             raise ValueError(f"the state of a memtable of {described}, not of {schema.described()}")
-        found = cls(
+        memtable = cls(
             schema, table=table, version=version, max_row_bytes=max_row_bytes, max_key_bytes=max_key_bytes
         )
         for block in blocks:
-            found._take(block.replace_schema_metadata(None))
-        found.min_offset, found.max_offset = offsets
-        return found
+            memtable._append(block.replace_schema_metadata(None))
+        memtable.min_offset, memtable.max_offset = offsets
+        return memtable
 
     # ------------------------------------------------------------------ small parts
 
-    def _sorted(self, first_sequence: int) -> Any:  # noqa: ANN401 - pyarrow has no types
+    def _sorted(self, first_sequence: int) -> ArrowTable:
         """All rows in the order of their keys, of the same keys in the order in which they came, and their sequence numbers.
 
         Column after column: memory that was never touched costs as much as sorting, so what one column needs for a moment is
         what the next one needs.
         """
-        everything = pa.Table.from_batches(self._blocks, self._arrow)
+        everything = pa.Table.from_batches(self._blocks, self.schema.arrow)
         order = order_of(everything, self.schema.keys)
         columns = [column.combine_chunks().take(order) for column in everything.itercolumns()]
         columns.append(pc.add(order.cast(pa.int64(), safe=False), first_sequence))
-        return pa.Table.from_arrays(columns, schema=self._arrow.append(pa.field(SEQUENCE, pa.int64())))
+        return pa.Table.from_arrays(columns, schema=self.schema.in_files)
 
-    def _fast(self, values: Sequence[object]) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """The rows of values as a block; None where one of them may be wrong."""
-        schema = self.schema
-        if not values:
-            return None
-        payload = schema.payload
-        if payload is not None and not all(issubclass(kind, payload) for kind in set(map(type, values))):
-            return None
-        try:
-            cells = [
-                [read(value) for value in values] for read in schema.readers
-            ]  # Arrow reads lists thrice as fast as tuples
-        except Exception:  # noqa: BLE001 - attributes of a user's class may raise anything; the slow way tells which value it is
-            return None
-        for column, types, own in zip(schema.columns, self._types, cells, strict=True):
-            if not _all_of(types, own) and not _takes_all(column, types, own):
-                return None
-        try:
-            block = self._block_of(cells)
-        except RowOfAnotherType:
-            return None
-        keyed = not any(block.column(number).null_count for number in self._keys)
-        fits = block.nbytes <= self._max_row_bytes and self._longest_key(block) <= (self._max_key_bytes or 0)
-        return block if keyed and fits else None
-
-    def _block_of(self, cells: Iterable[Sequence[object]]) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """The rows that have these cells in each column."""
-        arrays = []
-        for column, own, kind in zip(self.schema.columns, cells, self._arrow.types, strict=True):
-            try:
-                arrays.append(array_of(column, own, kind))
-            except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
-                raise RowOfAnotherType(
-                    f"column {column.name!r}: {column.type} does not take this value: {error}"
-                ) from error
-        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
-
-    def _check_fits(self, block: Any) -> None:  # noqa: ANN401 - pyarrow has no types
+    def _block_of(self, values: Sequence[object]) -> ArrowTable:
+        """The rows of values, after a check of their sizes."""
+        block = self.schema.batch(values)
         if block.nbytes > self._max_row_bytes:
             sizes = {
-                column.name: block.column(number).nbytes for number, column in enumerate(self.schema.columns)
+                name: column.nbytes for name, column in zip(self.schema.names, block.columns, strict=True)
             }
             largest = max(sizes, key=lambda name: sizes[name])
             raise RowTooLarge(
                 f"a row of {block.nbytes} bytes; the table takes {self._max_row_bytes} (column {largest!r} has {sizes[largest]})"
             )
-
-        longest = self._longest_key(block)
-        if longest > (self._max_key_bytes or 0):
+        if self._max_key_bytes is not None and (longest := self._longest_key(block)) > self._max_key_bytes:
             raise RowTooLarge(f"a row with keys of {longest} bytes; the table takes {self._max_key_bytes}")
+        return block
 
-    def _longest_key(self, block: Any) -> int:  # noqa: ANN401 - pyarrow has no types
-        """Of rows: the longest texts and bytes of their keys; 0 where there is no limit."""
-        cells = [block.column(number) for number in self._keys]
-        texts = [one for one in cells if pa.types.is_string(one.type) or pa.types.is_binary(one.type)]
-        if self._max_key_bytes is None or not texts:
-            return 0
-        lengths = functools.reduce(pc.add, (pc.binary_length(one) for one in texts))
-        return int(pc.max(lengths).as_py() or 0)
+    def _longest_key(self, block: ArrowTable) -> int:
+        """Of rows: the longest texts and bytes of their keys."""
+        cells = [block.column(name) for name in self.schema.keys]
+        texts = [cell for cell in cells if pa.types.is_string(cell.type) or pa.types.is_binary(cell.type)]
+        lengths = [pc.binary_length(text) for text in texts]
+        return int(pc.max(functools.reduce(pc.add, lengths)).as_py() or 0) if lengths else 0
 
-    def _note(self, offset: int | None) -> None:
-        if offset is not None:
-            self.min_offset = offset if self.min_offset is None else min(self.min_offset, offset)
-            self.max_offset = offset if self.max_offset is None else max(self.max_offset, offset)
-
-    def _settle(self) -> None:
-        if self._pending:
-            rows, self._pending = self._pending, []
-            self._take(self._block_of(map(list, zip(*rows, strict=True))))
-
-    def _take(self, block: Any) -> None:  # noqa: ANN401 - pyarrow has no types
+    def _append(self, block: ArrowTable) -> None:
         self._blocks.append(block)
-        self._settled += block.num_rows
+        if len(self._blocks) - self._whole >= _MOST_BLOCKS:
+            self._blocks[self._whole :] = [pa.concat_batches(self._blocks[self._whole :])]
+            self._whole += 1
 
 
-def _plain_types(column: Column) -> frozenset[type]:
-    """The Python types of cells that the column takes whatever they are; empty where each has to be looked at."""
-    looked_at = column.element == "timestamp" or column.is_list
-    return frozenset() if looked_at else column.takes | {type(None)}
-
-
-def _all_of(types: frozenset[type], cells: Sequence[object]) -> bool:
-    """Whether the cells, at least one, are of these types. Mostly all are of one, and counting that is faster than looking each up."""
-    kind = type(cells[0])
-    alike = kind in types and countOf(map(type, cells), kind) == len(cells)
-    return alike or types.issuperset(map(type, cells))
-
-
-def _takes_all(column: Column, types: frozenset[type], cells: Sequence[object]) -> bool:
-    return not types and all(column.refusal(cell) is None for cell in cells)
-
-
-def order_of(rows: Any, keys: Sequence[str]) -> Any:  # noqa: ANN401 - pyarrow has no types
+def order_of(rows: ArrowTable, keys: Sequence[str]) -> Array:
     """The order of rows by their keys, without nulls, as row numbers; rows with the same keys stay in their order.
 
     Column after column, the last key first, each time a stable sort of one column: Arrow sorts one much faster than several
     together, and numbers of a small range, as the ranks of texts are where they repeat, by counting.
     """
-    order: Any = None
+    order: Array = None
     for name in reversed(keys):
         cells = ranks(rows[name].combine_chunks())
         step = pc.array_sort_indices(cells if order is None else cells.take(order))
@@ -335,7 +264,7 @@ def order_of(rows: Any, keys: Sequence[str]) -> Any:  # noqa: ANN401 - pyarrow h
     return order
 
 
-def ranks(cells: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+def ranks(cells: Array) -> Array:
     """Texts and bytes as numbers of the same order; other cells as they are."""
     if not (pa.types.is_string(cells.type) or pa.types.is_binary(cells.type)):
         return cells
@@ -344,17 +273,17 @@ def ranks(cells: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     return rank_of.take(encoded.indices)
 
 
-def latest_of(found: Any, schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no types
+def latest_of(rows: ArrowTable, schema: TableSchema) -> ArrowTable:
     """Of rows with a sequence number: the latest of each key, in the order of keys."""
     keys = [(name, "ascending") for name in (*schema.keys, SEQUENCE)]
-    return newest(found.take(pc.sort_indices(found, sort_keys=keys)).combine_chunks(), schema)
+    return newest(rows.take(pc.sort_indices(rows, sort_keys=keys)).combine_chunks(), schema)
 
 
-def newest(found: Any, schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no types
+def newest(rows: ArrowTable, schema: TableSchema) -> ArrowTable:
     """Of sorted rows, where the later one of two with the same keys comes last: the last of each."""
-    if found.num_rows <= 1:
-        return found
-    keep = pa.chunked_array([*changes_in(found, schema.keys).chunks, pa.array([True])])
+    if rows.num_rows <= 1:
+        return rows
+    keep = pa.chunked_array([*changes_in(rows, schema.keys).chunks, pa.array([True])])
     if pc.all(keep).as_py():
-        return found
-    return found.filter(keep).combine_chunks()
+        return rows
+    return rows.filter(keep).combine_chunks()

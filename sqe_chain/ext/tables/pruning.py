@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqe_chain.ext.tables.arrow import array_of, arrow_type
+from sqe_chain.codecs.arrow_values import array_of
 from sqe_chain.ext.tables.columns import Column
 
 Bounds = tuple[Any, Any]
@@ -23,11 +23,11 @@ def cell_of(column: Column, given: object) -> Any:  # noqa: ANN401 - of the colu
     Raises:
         ValueError: it is no value of the column, or would be rounded; or the column has lists, which have no order.
     """
-    of = pa.float64() if column.type == "float32" else arrow_type(column)
+    of = pa.float64() if column.type == "float32" else column.arrow
     is_flag = type(given).__name__ in {"bool", "bool_"}
     cell = None
     try:
-        cell = array_of(column, [given], of)[0].as_py()
+        cell = array_of([given], of)[0].as_py()
         same = not column.is_list and is_flag == (column.type == "bool") and bool(cell == given)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         same = False

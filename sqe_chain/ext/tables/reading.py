@@ -14,9 +14,9 @@ import pyarrow as pa
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, FlowError, TableAltered, Unavailable
 from sqe_chain.ext.tables.addresses import text_of
-from sqe_chain.ext.tables.arrow import OWN, SEQUENCE, type_name
+from sqe_chain.ext.tables.arrow import OWN, SEQUENCE
 from sqe_chain.ext.tables.chunk import ChunkInfo
-from sqe_chain.ext.tables.columns import Column
+from sqe_chain.ext.tables.columns import Column, type_name
 from sqe_chain.ext.tables.compacting import Compaction, aligned, compact
 from sqe_chain.ext.tables.describing import Description, describe
 from sqe_chain.ext.tables.memtable import latest_of

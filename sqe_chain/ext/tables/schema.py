@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Final, Self
+
+import pyarrow as pa
 
 from sqe_chain.errors import FlowError, PoisonError, RowOfAnotherType, RowWithoutKey
-from sqe_chain.ext.tables.columns import Column, cell_readers, columns_of, reader_of
+from sqe_chain.ext.tables.arrow import OWN_FIELDS, Array, ArrowSchema, ArrowTable
+from sqe_chain.ext.tables.columns import Column, columns_of, reader_of
 
 
 @dataclass(frozen=True)
@@ -86,74 +90,83 @@ class TableSchema:
         return self._numbers[name]
 
     @cached_property
-    def readers(self) -> list[Callable[[Any], object]]:
-        """For each column the function that gives the cell of a value, unchecked."""
-        return cell_readers(self.payload, self.columns)
+    def arrow(self) -> ArrowSchema:
+        """Its columns, without those of the framework."""
+        return pa.schema([(column.name, column.arrow) for column in self.columns])
 
     @cached_property
-    def read(self) -> Callable[[Any], tuple[object, ...]]:
-        """The function that gives the cells of a value, unchecked."""
-        return reader_of(self.payload, self.columns)
+    def in_files(self) -> ArrowSchema:
+        """The columns of its files: with the sequence numbers."""
+        return self.arrow.append(OWN_FIELDS[0])
 
-    def cells(self, value: object, read: Callable[[Any], tuple[object, ...]]) -> tuple[object, ...]:
-        """What is read of a value, unchecked.
+    @cached_property
+    def for_readers(self) -> ArrowSchema:
+        """All columns: with those of the framework."""
+        return self.in_files.append(OWN_FIELDS[1])
 
-        Raises:
-            RowOfAnotherType: the value is not of the type of the table, or cannot be read.
-        """
-        if self.payload is not None and not isinstance(value, self.payload):
-            raise RowOfAnotherType(
-                f"a row of type {type(value).__qualname__}; the table takes {self.payload.__qualname__}"
-            )
-        try:
-            return read(value)
-        except PoisonError:
-            raise
-        except Exception as error:  # what a cell is read by may be a function or a property of the user's
-            raise RowOfAnotherType(f"a row of type {type(value).__qualname__}: {error!r}") from error
+    @cached_property
+    def _readers(self) -> list[tuple[Column, Callable[[Any], Any]]]:
+        return [(column, reader_of(self.payload, column)) for column in self.columns]
 
-    def row(self, value: object) -> tuple[object, ...]:
-        """The cells of a value, checked.
+    @cached_property
+    def _key_readers(self) -> list[tuple[Column, Callable[[Any], Any], type | None]]:
+        keys = [self._readers[self.number(name)] for name in self.partition_key]
+        return [(column, read, _EXACT.get(column.type)) for column, read in keys]
+
+    def batch(self, values: Sequence[Any]) -> ArrowTable:
+        """The rows of values, as a record batch.
 
         Raises:
-            RowOfAnotherType: the value, or a cell, is not of the type of the table.
-            RowWithoutKey: a cell of its keys is null.
+            RowOfAnotherType: a value, or a cell, is not of the type of the table.
+            RowWithoutKey: a cell of the keys is null.
         """
-        cells = self.cells(value, self.read)
-        self.check(cells)
-        return cells
-
-    def check(self, cells: Sequence[object]) -> None:
-        """Check the cells of a row; errors as `row`."""
-        for column, cell in zip(self.columns, cells, strict=True):
-            why = column.refusal(cell)
-            if why is not None:
-                raise RowOfAnotherType(f"column {column.name!r}: {why}")
+        for kind in set(map(type, values)):
+            self._check_kind(kind)
+        arrays = [_array(column, read, values) for column, read in self._readers]
         for name in self.keys:
-            if cells[self._numbers[name]] is None:
-                kind = "partition key" if name in self.partition_key else "row key"
-                raise RowWithoutKey(f"a row without {kind}: column {name!r} is null")
+            if arrays[self.number(name)].null_count:
+                raise self._without_key(name)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
-    def partition_key_in(self, cells: Sequence[object]) -> bytes:
-        """The partition key of a row, as bytes: what decides its state partition.
+    def _check_kind(self, kind: type) -> None:
+        if self.payload is not None and not issubclass(kind, self.payload):
+            raise RowOfAnotherType(
+                f"a row of type {kind.__qualname__}; the table takes {self.payload.__qualname__}"
+            )
+
+    def _without_key(self, name: str) -> RowWithoutKey:
+        kind = "partition key" if name in self.partition_key else "row key"
+        return RowWithoutKey(f"a row without {kind}: column {name!r} is null")
+
+    def partition_key_of(self, value: object) -> bytes:
+        """The partition key of a value; see `key_bytes`. Errors as `batch`."""
+        self._check_kind(type(value))
+        return self.key_bytes([self._key_cell(*key, value) for key in self._key_readers])
+
+    def _key_cell(
+        self, column: Column, read: Callable[[Any], Any], exact: type | None, value: object
+    ) -> object:
+        with suppress(Exception):  # the array says what is wrong
+            cell = read(value)
+            if type(cell) is exact:
+                return cell
+        cell = _array(column, read, [value])[0].as_py()
+        if cell is None:
+            raise self._without_key(column.name)
+        return cell
+
+    def key_bytes(self, cells: Sequence[object]) -> bytes:
+        """The cells of a partition key as bytes: what decides the state partition.
 
         Of one text column it is the text as UTF-8, of one of bytes the bytes: as keys of messages are. Else it is JSON.
         """
-        return self.key_bytes([cells[self._numbers[name]] for name in self.partition_key])
-
-    def key_bytes(self, found: Sequence[object]) -> bytes:
-        """The cells of the partition key as bytes; see `partition_key_in`."""
-        if len(found) == 1:
-            if isinstance(found[0], str):
-                return found[0].encode("utf-8", "surrogatepass")
-            if isinstance(found[0], bytes):
-                return found[0]
-        texts = [_key_text(one) for one in found]
+        if len(cells) == 1:
+            if isinstance(cells[0], str):
+                return cells[0].encode("utf-8", "surrogatepass")
+            if isinstance(cells[0], bytes):
+                return cells[0]
+        texts = [_key_text(cell) for cell in cells]
         return json.dumps(texts, default=str, separators=(",", ":")).encode()
-
-    def partition_key_of(self, value: object) -> bytes:
-        """The partition key of a value; errors as `row`."""
-        return self.partition_key_in(self.row(value))
 
     def described(self) -> dict[str, object]:
         """As plain data, for the table's metadata and a memtable's state."""
@@ -164,15 +177,28 @@ class TableSchema:
         }
 
 
+_EXACT: Final = {"bool": bool, "int32": int, "int64": int, "string": str, "binary": bytes, "date": date}
+"""Type of a key column -> of cells that are taken as they are."""
+
+
+def _array(column: Column, read: Callable[[Any], Any], values: Sequence[Any]) -> Array:
+    try:
+        return column.cells.array([read(value) for value in values])
+    except PoisonError:
+        raise
+    except Exception as error:  # what reads a cell may be a function or a property of the user's
+        raise RowOfAnotherType(f"column {column.name!r}: {type(error).__name__}: {error}") from error
+
+
 def _key_text(cell: object) -> object:
-    """A cell as JSON can tell it from others; a moment is one, whatever zone says it."""
+    """A cell as JSON can tell it from others; a moment is the same one in all time zones."""
     if isinstance(cell, datetime):
         return str(cell.astimezone(UTC))
     return cell.hex() if isinstance(cell, bytes) else cell
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else (given,)
-    if not all(isinstance(one, str) for one in found):
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else (given,)
+    if not all(isinstance(name, str) for name in names):
         raise FlowError(f"a key of a table is a column's name, or several; got {given!r}")
-    return found
+    return names

@@ -20,7 +20,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent, Unavailable
-from sqe_chain.ext.tables.arrow import table_schema
 from sqe_chain.ext.tables.chunk import ChunkIndex, ChunkInfo, chunk_id
 from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.schema import TableSchema
@@ -178,7 +177,7 @@ class TableSink(Sink):
                 }
             )
             with suppress(Conflict):  # another reader has created it in between
-                self.storage.create(table_schema(self.schema), self.table, description)
+                self.storage.create(self.schema.for_readers, self.table, description)
             snapshot = self.storage.snapshot()
             if snapshot is None:
                 raise Unavailable(f"{self.storage}: was created, and is not there")
@@ -224,7 +223,7 @@ class TableSink(Sink):
 
     def _check_columns(self, snapshot: Snapshot) -> list[Any]:
         """The columns that the table does not have yet, as Arrow fields."""
-        wanted, found = table_schema(self.schema), snapshot.schema
+        wanted, found = self.schema.for_readers, snapshot.schema
         missing = []
         for column in wanted:
             if column.name not in found.names:

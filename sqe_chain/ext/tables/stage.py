@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sqe_chain.errors import ConfigurationError, FlowError, PoisonError
 from sqe_chain.ext.tables.addresses import in_memory, max_key_bytes
+from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN
+from sqe_chain.ext.tables.files import TableFile
+from sqe_chain.ext.tables.memtable import Flushed, Memtable
+from sqe_chain.ext.tables.overwriting import OverwritingSink
 from sqe_chain.ext.tables.schema import TableSchema
+from sqe_chain.ext.tables.storage import packing_at, storage_at
 from sqe_chain.flow.stage_kind import NOTHING, StageKind, StageTask, StageTraits, StageWork
 from sqe_chain.flow.units import Unit, UnitRun, number
 from sqe_chain.ports import Sink
 from sqe_chain.wings import needing
-
-if TYPE_CHECKING:
-    from sqe_chain.ext.tables.files import TableFile
-    from sqe_chain.ext.tables.memtable import Flushed, Memtable
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,6 @@ class IngestKind(StageKind):
             ConfigurationError: a package is missing.
         """
         with needing(f"table {self.table!r}", "tables"):
-            from sqe_chain.ext.tables.overwriting import OverwritingSink  # noqa: PLC0415 - needs pyarrow
-            from sqe_chain.ext.tables.storage import storage_at  # noqa: PLC0415 - needs pyarrow
-
             storage = storage_at(self.address, self.options)
         return OverwritingSink(storage, self.schema, self.table, self.version, self.replaces)
 
@@ -83,9 +80,6 @@ class IngestKind(StageKind):
             raise FlowError(f"{where}: max_row_bytes={self.max_row_bytes!r}; a whole number, 1 or more")
 
     def start(self, task: StageTask) -> Ingest:
-        from sqe_chain.ext.tables.memtable import Memtable  # noqa: PLC0415 - needs pyarrow
-        from sqe_chain.ext.tables.storage import packing_at  # noqa: PLC0415 - needs pyarrow
-
         def memtable() -> Memtable:
             return Memtable(
                 self.schema,
@@ -140,9 +134,7 @@ class Ingest(StageWork):
             memtable.ingest_all(run.values, failed)
 
     def finish(self) -> None:
-        # The flush. What it gives is written in step 6, once the plan is sealed
-        from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN  # noqa: PLC0415 - needs pyarrow
-
+        # The flush. What it gives is written in step 6, once the plan is sealed.
         if not self._memtable.rows:
             return
         flushed = self._memtable.flush(self._task.number * ROWS_OF_A_PLAN)

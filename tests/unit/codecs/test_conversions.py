@@ -400,7 +400,8 @@ EXACT: list[tuple[Any, list[Any], list[Any]]] = [
         [datetime(1969, 1, 1, 0, 0, 0, 1, tzinfo=UTC)],
     ),
     (pa.timestamp("ms"), [datetime(1, 1, 1)], [datetime(2020, 1, 1, 0, 0, 0, 999)]),  # noqa: DTZ001 - no zone
-    (pa.timestamp("us", BERLIN), [OLD], [datetime(2020, 1, 1)]),  # noqa: DTZ001 - no zone
+    (pa.timestamp("us", BERLIN), [OLD, EDGES[0]], [datetime(2020, 1, 1), EDGES[1], *BEYOND]),  # noqa: DTZ001 - no zone
+    (pa.timestamp("us", "UTC"), EDGES, BEYOND),
     (
         pa.timestamp("ns", "UTC"),
         [datetime(2020, 1, 1, 0, 0, 0, 1, tzinfo=UTC)],
@@ -410,7 +411,7 @@ EXACT: list[tuple[Any, list[Any], list[Any]]] = [
     (pa.time64("ns"), [time(1, 2, 3, 999)], [time(1, tzinfo=UTC)]),
     (pa.duration("s"), [timedelta(days=-1)], [timedelta(microseconds=-1), timedelta(milliseconds=1999)]),
     (pa.date64(), [date(1, 1, 1)], [datetime(2020, 1, 1, tzinfo=UTC)]),
-    (pa.decimal128(10, 2), [Decimal("1.50")], [Decimal("1.234"), Decimal("NaN"), Decimal(10**9), 1.5]),
+    (pa.decimal128(10, 2), [Decimal("1.50"), 7], [Decimal("1.234"), Decimal("NaN"), Decimal(10**9), 1.5]),
     (pa.string(), ["x"], [b"x", "\ud800"]),
 ]
 

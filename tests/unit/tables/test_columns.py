@@ -51,7 +51,9 @@ def test_of_protobuf() -> None:
     names = ["kind", "number", "name", "packed"]
     assert types(Field, names) == {"kind": "int32", "number": "int32", "name": "string", "packed": "bool"}
     assert types(UInt64Value) == {"value": "decimal(20,0)"}
-    with pytest.raises(FlowError, match=r"field 'methods': google.protobuf.Method cannot be a column"):
+    with pytest.raises(
+        FlowError, match=r"field 'methods' of Api cannot be a column \(google.protobuf.Method\)"
+    ):
         columns_of(Api)
 
 
@@ -152,7 +154,7 @@ def test_what_is_computed_like_a_field_may_be_a_column_and_a_method_may_not() ->
         row_key="at_ms",
         columns={"robot": "string", "at_ms": "int64", "line": "string"},
     )
-    assert schema.row(Computed("r1", 7)) == ("r1", 7, "r")
+    assert schema.batch([Computed("r1", 7)]).to_pylist() == [{"robot": "r1", "at_ms": 7, "line": "r"}]
     with pytest.raises(FlowError, match="'shift' is not a field"):
         columns_of(Computed, {"robot": "string", "shift": "int64"})
 

@@ -24,7 +24,6 @@ from deltalake import DeltaTable, QueryBuilder
 
 from sqe_chain.errors import TableAltered
 from sqe_chain.ext.tables import Column, open_table
-from sqe_chain.ext.tables.arrow import arrow_type
 from sqe_chain.ext.tables.chunk_sets import files_of
 from sqe_chain.ext.tables.files import statistics_of
 from sqe_chain.ext.tables.memtable import Memtable
@@ -107,7 +106,7 @@ def product(path: str, kind: str, wanted: Any) -> list[int]:
 
 
 def in_pyarrow(path: str, kind: str, wanted: Any) -> list[int]:
-    field, of = ds.field("c"), arrow_type(Column("c", kind))
+    field, of = ds.field("c"), Column("c", kind).arrow
     asked = field.is_null() if wanted is None else field == pa.scalar(wanted, of)
     found: list[int] = DeltaTable(path).to_pyarrow_table(filters=asked)["n"].to_pylist()
     return found
@@ -136,7 +135,7 @@ def in_polars(path: str, kind: str, wanted: Any) -> list[int]:
     if isinstance(wanted, float) and math.isnan(wanted):
         asked = pl.col("c").is_nan()
     elif wanted is not None:
-        cell = pl.from_arrow(pa.table({"c": pa.array([wanted], arrow_type(Column("c", kind)))}))
+        cell = pl.from_arrow(pa.table({"c": pa.array([wanted], Column("c", kind).arrow)}))
         assert isinstance(cell, pl.DataFrame)
         asked = pl.col("c") == pl.lit(wanted, dtype=cell.schema["c"])
     return list(pl.scan_delta(path).filter(asked).collect()["n"])
@@ -239,7 +238,7 @@ def test_chunks_that_are_kept_one_by_one_are_told_in_json_too(kind: str, values:
 
 @pytest.mark.parametrize(("kind", "values"), CASES)
 def test_a_file_has_bounds_of_all_columns_or_of_none(kind: str, values: list[Any]) -> None:
-    rows = pa.table({"n": range(len(values)), "c": pa.array(values, arrow_type(Column("c", kind)))})
+    rows = pa.table({"n": range(len(values)), "c": pa.array(values, Column("c", kind).arrow)})
     told = strict(statistics_of(rows))
     assert told["nullCount"] == {"n": 0, "c": values.count(None)}
     bounded = [] if kind == "binary" or values.count(None) == len(values) else ["c"]

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
-from sqe_chain.ext.tables.arrow import PARTITION, SEQUENCE, table_schema
+from sqe_chain.ext.tables.arrow import PARTITION, SEQUENCE
 from sqe_chain.ext.tables.directory import TableDirectory
 from sqe_chain.ext.tables.files import TableFile, compacted_name, files_of, name_of
 from sqe_chain.ext.tables.memory import MemoryTable
@@ -58,7 +58,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> MarkedTable:
 
 
 def created(storage: MarkedTable) -> MarkedTable:
-    storage.create(table_schema(SCHEMA), "t", DESCRIPTION)
+    storage.create(SCHEMA.for_readers, "t", DESCRIPTION)
     return storage
 
 
@@ -181,7 +181,7 @@ def test_a_file_that_is_there_stays(storage: MarkedTable) -> None:
 def test_creating_it_again_changes_nothing(storage: MarkedTable) -> None:
     assert storage.snapshot() is None
     first = created(storage).snapshot()
-    storage.create(table_schema(SCHEMA), "t", "something else")
+    storage.create(SCHEMA.for_readers, "t", "something else")
     again = storage.snapshot()
     assert (again.version, again.table_id, again.description) == (0, first.table_id, DESCRIPTION)
 
