@@ -34,6 +34,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from sqe_chain.codecs.exact_json import check_depth
 from sqe_chain.errors import LogClosed, LogFull, LogUnwritable, RecordTooLarge
 from sqe_chain.ext.wal import DurableProducer, Limits, Record
 
@@ -231,8 +232,9 @@ def _events(body: bytes) -> list[bytes]:
 def _parsed(body: bytes) -> None:
     """Refuse what is not JSON: it would stop whoever reads the topic."""
     try:
+        check_depth(body)
         msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise HTTPException(400, f"not the JSON that is expected: {error}") from None
 
 

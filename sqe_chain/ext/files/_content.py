@@ -50,7 +50,21 @@ def stamp_of(stat: os.stat_result) -> Stamp:
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-class FirstLook(io.RawIOBase):
+class _OpenFile(io.RawIOBase):
+    """A file of this process by its descriptor; -1 until it is open."""
+
+    _file = -1
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if not self.closed and self._file >= 0:
+            os.close(self._file)
+        super().close()
+
+
+class FirstLook(_OpenFile):
     """Reads a file from its beginning to its end, and finds out what its content is.
 
     Args:
@@ -68,9 +82,6 @@ class FirstLook(io.RawIOBase):
         self._digest = hashlib.sha256()
         self._checksums: array[int] = array("L")
         self._block, self._in_block, self._size = 0, 0, 0
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Read into a buffer; the number of bytes, 0 at the end."""
@@ -105,18 +116,12 @@ class FirstLook(io.RawIOBase):
             raise changed(self._path, "it was written to while it was looked at")
         return Content(self._path, after, self._digest.digest()[:16], self._checksums)
 
-    def close(self) -> None:
-        """Close the file."""
-        if not self.closed:
-            os.close(self._file)
-        super().close()
-
     def _end_block(self) -> None:
         self._checksums.append(self._block)
         self._block = self._in_block = 0
 
 
-class FixedFile(io.RawIOBase):
+class FixedFile(_OpenFile):
     """Reads a file of which the content is known: each block is compared before anything of it is given.
 
     So what is read is what was hashed, whatever the file system says about times. It can be opened by several readers.
@@ -155,9 +160,6 @@ class FixedFile(io.RawIOBase):
                 f"it has {now[2]:,} bytes and was written to at {now[3]}, not {first[2]:,} at {first[3]}"
             )
 
-    def readable(self) -> bool:
-        return True
-
     def seekable(self) -> bool:
         return True
 
@@ -180,12 +182,6 @@ class FixedFile(io.RawIOBase):
             done += len(part)
             self._at += len(part)
         return done
-
-    def close(self) -> None:
-        """Close the file."""
-        if not self.closed:
-            os.close(self._file)
-        super().close()
 
     def _read_block(self, number: int) -> bytes:
         known = self._blocks.get(number)

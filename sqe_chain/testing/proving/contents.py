@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -23,7 +24,7 @@ SHOWN: Final = 160
 """Characters of a value in a text."""
 _DEEPEST: Final = 40
 _PLAIN: Final = (bool, int, str, bytes)
-_BY_TEXT: Final = (float, complex, Decimal, date, time, timedelta, UUID)
+_BY_TEXT: Final = (float, complex, Decimal, date, time, timedelta, UUID, itertools.count, itertools.repeat)
 _BY_NAME: Final = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 
 

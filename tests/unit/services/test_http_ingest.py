@@ -113,6 +113,7 @@ def test_events_and_batches_are_taken_with_their_key() -> None:
         (b"/batches/k", b"[1, 2", 400),
         (b"/batches/k", b'{"a": 1}', 400),
         (b"/events/k", b"[" * 5_000 + b"]" * 5_000, 400),
+        (b"/events/k", b"[" * 201 + b"]" * 201, 400),
         (b"/batches/k", b"[" + b"[" * 5_000 + b"]" * 5_000 + b"]", 400),
         (b"/events/k", b"1" * (http_ingest.MAX_EVENT_BYTES + 1), 413),
         (b"/batches/k", b"[1" + b" " * http_ingest.MAX_BODY_BYTES + b"]", 413),

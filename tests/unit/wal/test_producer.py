@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+import ctypes
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -381,7 +382,7 @@ BUFFERS: dict[str, tuple[Any, bytes | None]] = {
     "every second byte": (memoryview(b"a-b-c")[::2], b"abc"),
     "rows of bytes": (memoryview(b"abcd").cast("B", (2, 2)), b"abcd"),
     "array of bytes": (array.array("B", b"abc"), b"abc"),
-    "array of characters": (array.array("u", "abc"), None),
+    "array of characters": (ctypes.create_unicode_buffer("abc"), None),
     "array of integers": (array.array("I", [1, 2, 3]), None),
     "view of integers": (memoryview(array.array("H", [1, 2])), None),
     "an empty array": (array.array("d"), None),
