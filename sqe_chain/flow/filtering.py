@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, declared
 from sqe_chain.flow.functions import IdOf, NumberOf, Value
@@ -228,8 +228,3 @@ class FilterSteps(StreamPart[Value]):
             "filter", name, kind_of(kind, settings, where), where, store=store
         )
         return stage
-
-
-def guard_setting(guard: object) -> dict[str, Any]:
-    """The arguments of a stage for its guard; none for the standard one."""
-    return {} if guard == STANDARD else {"guard": guard}

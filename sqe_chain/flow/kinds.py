@@ -21,9 +21,9 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "sequences": "sqe_chain.stages.sequences:SequencesKind",
     "deduplicate": "sqe_chain.stages.deduplicate:DeduplicateKind",
     "distinct": "sqe_chain.stages.distinct:DistinctKind",
-    "table-join": "sqe_chain.stages.join_kinds:TableJoinKind",
+    "table-join": "sqe_chain.stages.table_join:TableJoinKind",
     "timers": "sqe_chain.stages.timers_kind:TimersKind",
-    "stream-join": "sqe_chain.stages.join_kinds:StreamJoinKind",
+    "stream-join": "sqe_chain.stages.joining:StreamJoinKind",
 }
 """The same for kinds of this package. Streams look them up by name, so that flows do not depend on any kind."""
 

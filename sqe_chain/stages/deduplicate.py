@@ -16,27 +16,21 @@ merged topics, and siblings that a flat-map made of one input.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal
 
 from sqe_chain._proto.windows_pb2 import SightingsRow
-from sqe_chain.flow.declaration import check_choice, check_duration, check_guard
-from sqe_chain.flow.filtering import guard_setting
+from sqe_chain.flow.declaration import check_choice, check_duration
 from sqe_chain.flow.functions import DeclaredFunction
-from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.table import Table
-from sqe_chain.stages.expiring_rows import ExpiringRows
-from sqe_chain.stages.identity import Identity, by_key, by_key_and, row_of, rows_of
+from sqe_chain.stages.identity import Identity, by_key, by_key_and
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
-from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind, id_of
+from sqe_chain.stages.record_work import FILTER, RecordFunctions, id_of
 from sqe_chain.stages.stream_time import Held, JumpGuard
-from sqe_chain.stages.timetable import Timetable, bucket_length
-
-Late = Literal["forward", "drop"]
-"""What becomes of a record later than the interval, or than the grace of its window."""
+from sqe_chain.stages.timed_stage import RememberingStage, TimedKind
+from sqe_chain.stages.timetable import bucket_length
 
 DEFAULT_GUARD: Final = JumpGuard()
 
@@ -45,7 +39,7 @@ MAX_SIGHTINGS: Final = 4
 
 
 @dataclass(slots=True)
-class Sighting:
+class Forwarded:
     """A record that was forwarded.
 
     Attributes:
@@ -63,7 +57,7 @@ class Sighting:
     listed_ms: int | None = None
 
 
-class Deduplicate:
+class Deduplicate(RememberingStage[Forwarded]):
     """Drop records whose id was forwarded within an interval of event time, before or after theirs.
 
     Guarantees, for one state partition (the engine brings equal ids together):
@@ -105,41 +99,27 @@ class Deduplicate:
         *,
         interval_ms: int,
         identity: Identity = by_key,
-        late: Late = "forward",
+        late: Literal["forward", "drop"] = "forward",
         guard: JumpGuard | None = DEFAULT_GUARD,
         clock_ms: int | None = None,
         compat: Literal["kip655"] | None = None,
     ) -> None:
-        where = type(self).__name__
-        check_duration("interval_ms", interval_ms, where)
-        check_callable("identity", identity, where)
-        check_choice("late", late, ("forward", "drop"), where)
-        check_choice("compat", compat, ("kip655", None), where)
-        check_guard(guard, where)
+        check_duration("interval_ms", interval_ms, type(self).__name__)
+        check_choice("compat", compat, ("kip655", None), type(self).__name__)
         self._interval_ms = interval_ms
-        self._identity = identity
-        self._late = late
         self._by_offset = compat is not None
-        self._guard = None if self._by_offset else guard
-        self._timetable = Timetable(
+        super().__init__(
             table,
+            None if self._by_offset else guard,
+            identity=identity,
+            late=late,
+            decode=_decode,
+            encode=_encode,
+            end_of=partial(_end_of, interval_ms),
             bucket_ms=bucket_length(interval_ms),
-            guard=self._guard,
             clock_ms=clock_ms,
             hold_ms=interval_ms,
         )
-        self._expiring = ExpiringRows(
-            table, self._timetable, decode=_decode, encode=_encode, end_of=partial(_end_of, interval_ms)
-        )
-
-    @property
-    def stream_time_ms(self) -> int | None:
-        """Stream time; None before the first record."""
-        return self._timetable.time.now_ms
-
-    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
-        """Names of the rows that `accept` will read for these records."""
-        return rows_of(self._identity, records)
 
     def accept(self, record: Record) -> Verdict:
         """Decide on one record.
@@ -148,15 +128,17 @@ class Deduplicate:
             PoisonError: it is too far ahead, and the guard's policy is `stop`.
             Exception: whatever `identity` raises; the record has then changed nothing.
         """
-        row = row_of(self._identity, record)
+        row = self._row(record)
         time = self._timetable.time
         believed = self._timetable.observe(record.timestamp_ms, row, record.place_ms)
         if time.reached:
             self._believe(time.reached)
         now_ms = time.now_ms
-        if row is not None and not believed and self._guard is not None and self._guard.policy != "hold":
-            return self._guard.refuse(record, now_ms)
-        if row is None or now_ms is None:
+        if row is None:
+            return FORWARD
+        if (refused := self._refuse(record, believed=believed)) is not None:
+            return refused
+        if now_ms is None:
             return FORWARD
         late = record.timestamp_ms < now_ms - self._interval_ms
         if late and self._late == "drop":
@@ -166,26 +148,15 @@ class Deduplicate:
             if abs(sighting.timestamp_ms - record.timestamp_ms) <= self._interval_ms:
                 return FORWARD if self._is_same(record, sighting) else self._duplicate(record, sighting)
         if not late:
-            sighting = Sighting(record.timestamp_ms, record.spot, noted_ms=None if believed else now_ms)
+            sighting = Forwarded(record.timestamp_ms, record.spot, noted_ms=None if believed else now_ms)
             if self._by_offset:
                 sighting.offset = record.offset
             self._expiring.replace(row, [*_with_room(alive), sighting])
         return FORWARD
 
     def advance(self, to_ms: int) -> None:
-        """Move stream time without a record, for inputs that are silent: the same in every attempt of a batch."""
-        self._timetable.time.advance(to_ms)
+        super().advance(to_ms)
         self._believe(self._timetable.time.reached)
-
-    def finish(self, now_ms: int) -> None:
-        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
-
-        Args:
-            now_ms: the batch's clock; not used, for only stream time counts here.
-        """
-        del now_ms
-        self._expiring.finish(row for _, row in self._timetable.take_due())
-        self._timetable.finish()
 
     def _believe(self, reached: list[Held]) -> None:
         """Remember records that were too far ahead by their own time, now that stream time has reached them."""
@@ -197,12 +168,12 @@ class Deduplicate:
             self._expiring.replace(held.row, sightings)
         reached.clear()
 
-    def _is_same(self, record: Record, sighting: Sighting) -> bool:
+    def _is_same(self, record: Record, sighting: Forwarded) -> bool:
         if self._by_offset:
             return record.offset >= 0 and record.offset == sighting.offset
         return record.spot != NOWHERE and record.spot == sighting.spot
 
-    def _duplicate(self, record: Record, sighting: Sighting) -> Verdict:
+    def _duplicate(self, record: Record, sighting: Forwarded) -> Verdict:
         return Verdict(
             forward=False,
             reason=Reason.DUPLICATE,
@@ -214,7 +185,7 @@ class Deduplicate:
         return f"event time {record.timestamp_ms} ms is more than {self._interval_ms} ms before stream time {now_ms} ms"
 
 
-def _with_room(sightings: list[Sighting]) -> list[Sighting]:
+def _with_room(sightings: list[Forwarded]) -> list[Forwarded]:
     """Room for one more: drops the oldest that is not believed, for only those can be many."""
     if len(sightings) < MAX_SIGHTINGS:
         return sightings
@@ -222,14 +193,14 @@ def _with_room(sightings: list[Sighting]) -> list[Sighting]:
     return [one for one in sightings if one is not oldest]
 
 
-def _end_of(interval_ms: int, sighting: Sighting, now_ms: int) -> int:
+def _end_of(interval_ms: int, sighting: Forwarded, now_ms: int) -> int:
     del now_ms
     return (sighting.timestamp_ms if sighting.noted_ms is None else sighting.noted_ms) + interval_ms + 1
 
 
-def _decode(content: bytes) -> list[Sighting]:
+def _decode(content: bytes) -> list[Forwarded]:
     return [
-        Sighting(
+        Forwarded(
             stored.timestamp_ms,
             Spot(stored.lane, stored.position),
             stored.offset if stored.HasField("offset") else -1,
@@ -240,7 +211,7 @@ def _decode(content: bytes) -> list[Sighting]:
     ]
 
 
-def _encode(sightings: list[Sighting]) -> bytes:
+def _encode(sightings: list[Forwarded]) -> bytes:
     row = SightingsRow()
     for sighting in sightings:
         row.sightings.add(
@@ -255,10 +226,12 @@ def _encode(sightings: list[Sighting]) -> bytes:
 
 
 @dataclass(frozen=True)
-class DeduplicateKind(RecordKind[Deduplicate]):
-    """The kind of `deduplicate`, `deduplicate_by_key` and `deduplicate_by_key_value`; see there, and `Deduplicate`."""
+class DeduplicateKind(TimedKind[Deduplicate]):
+    """The kind of `deduplicate`, `deduplicate_by_key` and `deduplicate_by_key_value`."""
 
     name = "deduplicate"
+    standard = DEFAULT_GUARD
+    late_choices = ("forward", "drop", "stop")
 
     by_id: bool
     id: DeclaredFunction | None
@@ -276,26 +249,21 @@ class DeduplicateKind(RecordKind[Deduplicate]):
             order="times",
             spread="id" if self.by_id else "key",
             identity=self.id if self.by_id else None,
-            guard=self.guard,
+            guard=self.time_guard,
         )
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
         return () if self.id is None else (self.id,)
 
-    def check(self, where: str, *, dead_letters: bool) -> None:
-        check_choice("late", self.late, ("forward", "drop", "stop"), where)
-        super().check(where, dead_letters=dead_letters)
-
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Deduplicate:
-        found = functions.of(self.id)
-        identity = id_of if self.by_id else by_key if found is None else by_key_and(found)
+        id_in = functions.of(self.id)
         return Deduplicate(
             table,
             interval_ms=self.interval_ms,
-            identity=identity,
-            late="drop" if self.late == "stop" else self.late,
+            identity=id_of if self.by_id else by_key if id_in is None else by_key_and(id_in),
+            late=self.drops_late,
+            guard=self.time_guard,
             clock_ms=clock_ms,
             compat=self.compat,
-            **guard_setting(self.guard),
         )

@@ -13,38 +13,20 @@ Source: an alternative that KIP-655 rejected.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sqe_chain._proto.windows_pb2 import FirstsRow
-from sqe_chain.flow.declaration import (
-    check_choice,
-    check_duration,
-    check_guard,
-    check_windows,
-)
-from sqe_chain.flow.filtering import guard_setting
-from sqe_chain.flow.shapes import check_callable
+from sqe_chain.flow.declaration import check_duration, check_windows
 from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
-from sqe_chain.stages.expiring_rows import ExpiringRows
-from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
+from sqe_chain.stages.identity import Identity, by_key
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
-from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind
+from sqe_chain.stages.record_work import FILTER, RecordFunctions
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.timetable import Timetable
-from sqe_chain.stages.windowing import (
-    WINDOW_GUARD,
-    Calendar,
-    Sessions,
-    Tumbling,
-    bucket_of,
-    closes_ms,
-    joined,
-    touching,
-)
+from sqe_chain.stages.timed_stage import MONTH_GUARD, RememberingStage, TimedKind
+from sqe_chain.stages.windowing import Calendar, Sessions, Tumbling, bucket_of, closes_ms, joined, touching
 
 
 @dataclass(slots=True)
@@ -62,7 +44,7 @@ class First:
     listed_ms: int | None = None
 
 
-class Distinct:
+class Distinct(RememberingStage[First]):
     """Drop records that fall into a window in which their id was seen before.
 
     Guarantees, for one state partition (the engine brings equal ids together):
@@ -102,36 +84,26 @@ class Distinct:
         grace_ms: int,
         identity: Identity = by_key,
         late: Literal["drop", "forward"] = "drop",
-        guard: JumpGuard | None = WINDOW_GUARD,
+        guard: JumpGuard | None = MONTH_GUARD,
         clock_ms: int | None = None,
     ) -> None:
-        where = type(self).__name__
-        check_windows(windows, where, overlap=False)
-        check_duration("grace_ms", grace_ms, where)
-        check_callable("identity", identity, where)
-        check_choice("late", late, ("forward", "drop"), where)
-        check_guard(guard, where)
+        check_windows(windows, type(self).__name__, overlap=False)
+        check_duration("grace_ms", grace_ms, type(self).__name__)
         self._windows = windows
         self._grace_ms = grace_ms
-        self._identity = identity
-        self._late = late
-        self._guard = guard
         bucket_ms, phase_ms = bucket_of(windows, grace_ms)
-        self._timetable = Timetable(
-            table, bucket_ms=bucket_ms, phase_ms=phase_ms, guard=guard, clock_ms=clock_ms
+        super().__init__(
+            table,
+            guard,
+            identity=identity,
+            late=late,
+            decode=_decode,
+            encode=_encode,
+            end_of=self._end_of,
+            bucket_ms=bucket_ms,
+            phase_ms=phase_ms,
+            clock_ms=clock_ms,
         )
-        self._expiring = ExpiringRows(
-            table, self._timetable, decode=_decode, encode=_encode, end_of=self._end_of
-        )
-
-    @property
-    def stream_time_ms(self) -> int | None:
-        """Stream time; None before the first record."""
-        return self._timetable.time.now_ms
-
-    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
-        """Names of the rows that `accept` will read for these records."""
-        return rows_of(self._identity, records)
 
     def accept(self, record: Record) -> Verdict:
         """Decide on one record.
@@ -140,7 +112,7 @@ class Distinct:
             PoisonError: it is too far ahead, and the guard's policy is `stop`.
             Exception: whatever `identity` raises; the record has then changed nothing.
         """
-        row = row_of(self._identity, record)
+        row = self._row(record)
         believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
         now_ms = self._timetable.time.now_ms
         if row is not None and not believed and self._guard is not None:
@@ -154,27 +126,12 @@ class Distinct:
         if isinstance(self._windows, Sessions):
             self._join(row, opened, found, record.timestamp_ms)
         first = found[0].spot
-        if first not in (NOWHERE, record.spot):
-            return Verdict(
-                forward=False, reason=Reason.DUPLICATE, original=first, detail=_where(found[0].span)
-            )
-        if first == NOWHERE:
-            return Verdict(forward=False, reason=Reason.DUPLICATE, detail=_where(found[0].span))
-        return FORWARD
-
-    def advance(self, to_ms: int) -> None:
-        """Move stream time without a record, for inputs that are silent: the same in every attempt of a batch."""
-        self._timetable.time.advance(to_ms)
-
-    def finish(self, now_ms: int) -> None:
-        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
-
-        Args:
-            now_ms: the batch's clock; not used, for only stream time counts here.
-        """
-        del now_ms
-        self._expiring.finish(row for _, row in self._timetable.take_due())
-        self._timetable.finish()
+        if first == record.spot != NOWHERE:
+            return FORWARD
+        original = None if first == NOWHERE else first
+        return Verdict(
+            forward=False, reason=Reason.DUPLICATE, original=original, detail=_where(found[0].span)
+        )
 
     def _found(self, opened: list[First], timestamp_ms: int) -> list[First]:
         if isinstance(self._windows, Sessions):
@@ -237,10 +194,11 @@ def _encode(firsts: list[First]) -> bytes:
 
 
 @dataclass(frozen=True)
-class DistinctKind(RecordKind[Distinct]):
-    """The kind of `distinct`; see there, and `Distinct`."""
+class DistinctKind(TimedKind[Distinct]):
+    """The kind of `distinct`."""
 
     name = "distinct"
+    late_choices = ("drop", "forward", "stop")
 
     windows: Any
     grace_ms: int = 0
@@ -249,12 +207,7 @@ class DistinctKind(RecordKind[Distinct]):
 
     @property
     def traits(self) -> StageTraits:
-        guard = WINDOW_GUARD if self.guard == STANDARD else self.guard
-        return replace(FILTER, order="times", guard=guard)
-
-    def check(self, where: str, *, dead_letters: bool) -> None:
-        check_choice("late", self.late, ("drop", "forward", "stop"), where)
-        super().check(where, dead_letters=dead_letters)
+        return replace(FILTER, order="times", guard=self.time_guard)
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Distinct:
         del functions
@@ -262,7 +215,7 @@ class DistinctKind(RecordKind[Distinct]):
             table,
             windows=self.windows,
             grace_ms=self.grace_ms,
-            late="drop" if self.late == "stop" else self.late,
+            late=self.drops_late,
+            guard=self.time_guard,
             clock_ms=clock_ms,
-            **guard_setting(self.guard),
         )

@@ -12,19 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from sqe_chain._proto.joins_pb2 import PartnersRow
-from sqe_chain.errors import PoisonError
-from sqe_chain.flow.declaration import check_choice, check_duration, check_guard
+from sqe_chain.flow.declaration import check_choice, check_duration
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
+from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.table import Table
+from sqe_chain.flow.units import NUMBERS
 from sqe_chain.stages.expiring_rows import ExpiringRows
 from sqe_chain.stages.own_values import OwnValues, Stored
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
+from sqe_chain.stages.record_work import Given, RecordFunctions
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.timetable import Timetable, bucket_length
-from sqe_chain.stages.windowing import WINDOW_GUARD
+from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage, TimedKind
+from sqe_chain.stages.timetable import bucket_length
+from sqe_chain.stages.user_code import guarded
 
 How = Literal["inner", "left"]
 """Whether a value of the first stream that finds no partner is left out, or joined with None."""
@@ -34,8 +38,11 @@ JOINED: Final = b"j"
 """Prefix of the rows of keys."""
 
 
-class Join:
-    """What both joins have in common: stream time, its guard, keys, outputs."""
+class Join(KeyedStage[Joined]):
+    """What both joins have in common."""
+
+    row_prefix = JOINED
+    keeps = "joins go by keys"
 
     def __init__(
         self,
@@ -44,40 +51,17 @@ class Join:
         is_second: Callable[[Record], bool],
         how: How,
         guard: JumpGuard | None,
-        timetable: Timetable,
+        **timetable: Any,  # noqa: ANN401 - see `Timetable`
     ) -> None:
         where = type(self).__name__
         check_callable("combine", combine, where)
         check_callable("is_second", is_second, where)
         check_choice("how", how, ("inner", "left"), where)
-        check_guard(guard, where)
-        self._table = table
+        super().__init__(table, guard, **timetable)
         self._combine = self.plain_combine = combine
         self._is_second = is_second
         self._how = how
-        self._guard = guard
-        self._timetable = timetable
-        self._results: list[Joined] = []
         self._values = OwnValues("combine")
-
-    @property
-    def stream_time_ms(self) -> int | None:
-        """Stream time; None before the first record."""
-        return self._timetable.time.now_ms
-
-    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
-        """Names of the rows that `accept` will read for these records."""
-        return dict.fromkeys(JOINED + record.key for record in records if record.key is not None)
-
-    def take_results(self) -> list[Joined]:
-        """What was joined since the last call, in order."""
-        results, self._results = self._results, []
-        return results
-
-    @property
-    def has_results(self) -> bool:
-        """Whether something was joined since `take_results`."""
-        return bool(self._results)
 
     def _give(self, key: bytes, first: object, second: object) -> None:
         joined = self._combine(first, second)
@@ -90,15 +74,9 @@ class Join:
         Raises:
             PoisonError: it has no key; or it is too far ahead, and the guard's policy is `stop`.
         """
-        if record.key is None:
-            raise PoisonError(
-                f"{record.topic}[{record.partition}] offset {record.offset} has no key, and joins go by keys: set one with "
-                "key_by(), or choose a poison policy that leaves it out"
-            )
+        row = self._row(record)
         believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
-        if not believed and self._guard is not None and self._guard.policy != "hold":
-            return b"", self._guard.refuse(record, self._timetable.time.now_ms)
-        return JOINED + record.key, None
+        return row, self._refuse(record, believed=believed)
 
     def _late(self, record: Record, allowed_ms: int) -> Verdict | None:
         now_ms = self._timetable.time.now_ms
@@ -167,7 +145,7 @@ class StreamJoin(Join):
         after_ms: int,
         how: How = "inner",
         lateness_ms: int = 0,
-        guard: JumpGuard | None = WINDOW_GUARD,
+        guard: JumpGuard | None = MONTH_GUARD,
         clock_ms: int | None = None,
     ) -> None:
         where = type(self).__name__
@@ -175,11 +153,12 @@ class StreamJoin(Join):
         check_duration("after_ms", after_ms, where)
         check_duration("lateness_ms", lateness_ms, where)
         bucket_ms = bucket_length(before_ms + after_ms + lateness_ms)
-        timetable = Timetable(table, bucket_ms=bucket_ms, exact=True, guard=guard, clock_ms=clock_ms)
-        super().__init__(table, combine, is_second, how, guard, timetable)
+        super().__init__(
+            table, combine, is_second, how, guard, bucket_ms=bucket_ms, exact=True, clock_ms=clock_ms
+        )
         self._before_ms, self._after_ms, self._lateness_ms = before_ms, after_ms, lateness_ms
         self._expiring = ExpiringRows(
-            table, timetable, decode=_partners_in, encode=_partners_row, end_of=self._end_of
+            table, self._timetable, decode=_partners_in, encode=_partners_row, end_of=self._end_of
         )
         self._due: set[bytes] = set()
 
@@ -278,3 +257,73 @@ def _partners_row(partners: list[Partner]) -> bytes:
         if one.alone is not None:
             found.alone_type, found.alone = one.alone
     return row.SerializeToString(deterministic=True)
+
+
+def is_second(record: Record) -> bool:
+    """Whether a record came by the second input of its stage: the compiler ends its path with the number of the input."""
+    unit: Any = getattr(record, "unit", ())
+    return bool(unit[3].endswith(NUMBERS[1]))
+
+
+@dataclass(frozen=True)
+class JoinKind(TimedKind[Any]):
+    """What both kinds have in common."""
+
+    method: ClassVar[str]
+
+    combine: DeclaredFunction
+    how: str = "inner"
+    guard: Any = STANDARD
+    late: Any = "drop"
+
+    @property
+    def traits(self) -> StageTraits:
+        return StageTraits(
+            method=self.method,
+            called="join",
+            order="times",
+            inputs=2,
+            needs_key=True,
+            maker=self.combine.function,
+            guard=self.time_guard,
+            gives_outputs=True,
+            sides=("dropped",),
+        )
+
+    @property
+    def functions(self) -> tuple[DeclaredFunction, ...]:
+        return (self.combine,)
+
+    def outputs(self, stage: Join) -> Iterable[Given]:
+        return [Given(*output) for output in stage.take_results()]
+
+    def _common(self, clock_ms: int | None) -> dict[str, Any]:
+        return {
+            "combine": guarded(self.combine.function),
+            "is_second": is_second,
+            "how": self.how,
+            "guard": self.time_guard,
+            "clock_ms": clock_ms,
+        }
+
+
+@dataclass(frozen=True)
+class StreamJoinKind(JoinKind):
+    """The kind of `join_stream`."""
+
+    name = "stream-join"
+    method = "join_stream"
+
+    before_ms: int = 0
+    after_ms: int = 0
+    lateness_ms: int = 0
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> StreamJoin:
+        del functions
+        return StreamJoin(
+            table,
+            before_ms=self.before_ms,
+            after_ms=self.after_ms,
+            lateness_ms=self.lateness_ms,
+            **self._common(clock_ms),
+        )

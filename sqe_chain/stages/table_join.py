@@ -16,20 +16,26 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from sqe_chain._proto.joins_pb2 import VersionsRow
+from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import check_bool, check_duration
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable, truth
+from sqe_chain.flow.stage_kind import MATCHED, STANDARD, UNMATCHED, StageTask, StageWork
 from sqe_chain.flow.table import Table
-from sqe_chain.stages.joining import JOINED, How, Join
+from sqe_chain.flow.units import NUMBERS, Unit, UnitRun
+from sqe_chain.stages.joining import JOINED, How, Join, JoinKind
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.own_values import Stored
 from sqe_chain.stages.record import FORWARD, Record, Verdict
+from sqe_chain.stages.record_work import RecordFunctions, RecordWork, RunWork
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.timetable import Timetable, bucket_length
-from sqe_chain.stages.user_code import RunError
-from sqe_chain.stages.windowing import WINDOW_GUARD
+from sqe_chain.stages.timed_stage import MONTH_GUARD
+from sqe_chain.stages.timetable import bucket_length
+from sqe_chain.stages.user_code import RunError, guarded
 
 _ALWAYS_MS = -(1 << 63)
 
@@ -89,15 +95,15 @@ class TableJoin(Join):
         how: How = "inner",
         history_ms: int = 0,
         static: bool = False,
-        guard: JumpGuard | None = WINDOW_GUARD,
+        guard: JumpGuard | None = MONTH_GUARD,
         clock_ms: int | None = None,
     ) -> None:
         check_duration("history_ms", history_ms, type(self).__name__)
         check_bool("static", static, type(self).__name__)
         if deleted is not None:
             check_callable("deleted", deleted, type(self).__name__)
-        timetable = Timetable(table, bucket_ms=bucket_length(history_ms), guard=guard, clock_ms=clock_ms)
-        super().__init__(table, combine, is_second, how, guard, timetable)
+        bucket_ms = bucket_length(history_ms)
+        super().__init__(table, combine, is_second, how, guard, bucket_ms=bucket_ms, clock_ms=clock_ms)
         self._deleted = deleted
         self._history_ms = history_ms
         self._static = static
@@ -264,3 +270,92 @@ def _versions_row(versions: list[Version]) -> bytes | None:
 
 def _from_ms(version: Version) -> int:
     return version.from_ms
+
+
+@dataclass(frozen=True)
+class TableJoinKind(JoinKind):
+    """The kind of `join_table`."""
+
+    name = "table-join"
+    method = "join_table"
+
+    deleted: DeclaredFunction | None = None
+    history_ms: int = 0
+    static: bool = False
+
+    @property
+    def functions(self) -> tuple[DeclaredFunction, ...]:
+        return (self.combine,) if self.deleted is None else (self.combine, self.deleted)
+
+    def check(self, where: str, *, dead_letters: bool) -> None:
+        if self.static and (self.history_ms or self.guard != STANDARD):
+            raise FlowError(
+                f"{where}: join_table(static=True) goes by no times, so it has neither history_ms nor guard: leave them out"
+            )
+        super().check(where, dead_letters=dead_letters)
+
+    def counted(self, stage: TableJoin) -> dict[str, int]:
+        return {MATCHED: stage.joined, UNMATCHED: stage.unmatched}
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> TableJoin:
+        del functions
+        deleted = None if self.deleted is None else guarded(self.deleted.function)
+        join = TableJoin(
+            table,
+            deleted=deleted,
+            history_ms=self.history_ms,
+            static=self.static,
+            **self._common(clock_ms),
+        )
+        join.plain_combine = self.combine.function
+        return join
+
+    def start(self, task: StageTask) -> StageWork:
+        return RecordWork(self, task) if task.reversible else TableJoinWork(self, task)
+
+
+class TableJoinWork(RunWork):
+    """The work of a join with a table in a flow that stops at poison.
+
+    Args:
+        kind: the stage.
+        task: its table, clock and callbacks.
+    """
+
+    rows = JOINED
+
+    def apply(self, units: Sequence[Unit]) -> None:
+        """Join units; changes of the table are taken one by one. See `StageWork`."""
+        run = UnitRun.of(units)
+        self._load(run)
+        begin = 0
+        for path, same in groupby(run.paths, key=_input_of):
+            end = begin + len(list(same))
+            if path == NUMBERS[0]:
+                self._join(run, begin, end)
+            else:
+                super().apply(run[begin:end])
+            begin = end
+
+    def _join(self, run: UnitRun, begin: int, end: int) -> None:
+        """Join values of the first stream."""
+        index, join_run = begin, self._stage.join_run
+        while index < end:
+            before = index
+            try:
+                index = join_run(run.keys, run.values, run.times_ms, index, end)
+            except RunError as error:
+                self._stop(run, error.index, error)
+            if index > before and self._stage.has_results:
+                try:
+                    self._give(run[index - 1])
+                except self._POISON as error:
+                    self._stop(run, index - 1, error)
+            elif index < end:
+                super().apply((run[index],))
+                index += 1
+
+
+def _input_of(path: bytes) -> bytes:
+    """By which input of its stage a unit came."""
+    return path[-len(NUMBERS[0]) :]

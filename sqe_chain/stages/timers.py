@@ -36,8 +36,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.context import Clock
-from sqe_chain.flow.declaration import check_duration, check_guard, state_codec
-from sqe_chain.flow.filtering import DAY_MS
+from sqe_chain.flow.declaration import check_duration, state_codec
 from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.timers import NOTHING_REACHED, KeyTimers, Timer
@@ -46,10 +45,9 @@ from sqe_chain.stages.own_values import state_left
 from sqe_chain.stages.record import FORWARD, Record, Verdict
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timed_keys import KEYS, TimedKey, key_in, row_of
+from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage
 from sqe_chain.stages.timetable import BATCH_CLOCK, BUCKETS, Timetable, bucket_length
 
-TIMER_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS)
-"""The guard of event time by default."""
 MAX_BACK: Final = 10_000
 """How often in a row a key's timers may set one that is not after themselves."""
 
@@ -95,7 +93,7 @@ class TimerFailed(Exception):
         self.raised = raised
 
 
-class TimedAggregate(Generic[State]):
+class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
     """Fold records into the state of their key; fire the key's timers, and remove its state, by event time.
 
     Guarantees, for one state partition:
@@ -134,6 +132,9 @@ class TimedAggregate(Generic[State]):
         FlowError: a setting is out of its bounds.
     """
 
+    row_prefix = KEYS
+    keeps = "timers are kept by key"
+
     def __init__(
         self,
         table: Table,
@@ -142,7 +143,7 @@ class TimedAggregate(Generic[State]):
         fold: Fold,
         on_timer: OnTimer | None = None,
         expire_after_ms: int | None = None,
-        guard: JumpGuard | None = TIMER_GUARD,
+        guard: JumpGuard | None = MONTH_GUARD,
         clock_ms: int | None = None,
         stage: str = "",
     ) -> None:
@@ -152,20 +153,15 @@ class TimedAggregate(Generic[State]):
             check_callable("on_timer", on_timer, where, "many")
         if expire_after_ms is not None:
             check_duration("expire_after_ms", expire_after_ms, where, 1)
-        check_guard(guard, where)
+        self._bucket_ms = _BUCKET_MS if expire_after_ms is None else bucket_length(expire_after_ms)
+        super().__init__(table, guard, bucket_ms=self._bucket_ms, exact=True, clock_ms=clock_ms)
         self.cause: Any = None
-        self._table = table
         codec = self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
         self._fold = fold
         self._on_timer = on_timer
         self._expire_after_ms = expire_after_ms
-        self._guard = guard
         self._clock_ms = clock_ms
         self._stage = stage
-        self._bucket_ms = _BUCKET_MS if expire_after_ms is None else bucket_length(expire_after_ms)
-        self._timetable = Timetable(
-            table, bucket_ms=self._bucket_ms, exact=True, guard=guard, clock_ms=clock_ms
-        )
         self._ticks = Timetable(table, bucket_ms=_TICK_MS, exact=True, names=BATCH_CLOCK)
         self._timer_ms: int | None = None
         self._rows: LiveRows[TimedKey] = LiveRows(
@@ -173,7 +169,6 @@ class TimedAggregate(Generic[State]):
         )
         self._woken: set[bytes] = set()
         self._causes: dict[bytes, Any] = {}
-        self._results: list[tuple[bytes, object]] = []
         self._changes: list[Change] = []
 
     @property
@@ -181,35 +176,21 @@ class TimedAggregate(Generic[State]):
         """When `tick` has something to do again, by the batch's clock; after `finish`. None: never."""
         return self._timer_ms
 
-    @property
-    def stream_time_ms(self) -> int | None:
-        """Event time; None before the first record."""
-        return self._timetable.time.now_ms
-
-    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
-        """Names of the rows that `accept` will read for these records; it loads rows of timers that are due by itself."""
-        return dict.fromkeys(KEYS + record.key for record in records if record.key is not None)
-
     def accept(self, record: Record) -> Verdict:
         """Fire what the record's event time has reached, then fold it, then fire what it has set for a time of the past.
 
         Raises:
-                PoisonError: it has no key; or it is too far ahead, and the guard's policy is `stop`.
+            PoisonError: it has no key; or it is too far ahead, and the guard's policy is `stop`.
             TimerFailed: whatever `on_timer` raises.
             Exception: whatever `fold` raises.
         """
-        if record.key is None:
-            raise PoisonError(
-                f"{record.topic}[{record.partition}] offset {record.offset} has no key, and timers are kept by key: "
-                f"set one with key_by(), or choose a poison policy that leaves it out"
-            )
+        row = self._row(record)
         if self._on_timer is not None:
             self._ticks.count()
         believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
-        if not believed and self._guard is not None and self._guard.policy != "hold":
-            return self._guard.refuse(record, self._timetable.time.now_ms)
+        if (refused := self._refuse(record, believed=believed)) is not None:
+            return refused
         self._fire_due()
-        row = KEYS + record.key
         if self._table.settled(row):  # an earlier attempt wrote it: to fold again would count twice
             return FORWARD
         key = self._rows[row]
@@ -223,8 +204,7 @@ class TimedAggregate(Generic[State]):
         return FORWARD
 
     def advance(self, to_ms: int) -> None:
-        """Move event time without a record, for inputs that are silent: the same in every attempt of a batch."""
-        self._timetable.time.advance(to_ms)
+        super().advance(to_ms)
         self._fire_due()
 
     def tick(self, clock_ms: int) -> None:
@@ -241,11 +221,6 @@ class TimedAggregate(Generic[State]):
             if not self._table.settled(row):
                 self._wake(row, self._rows[row], at_ms, "batch")
                 self._fire_due()
-
-    def take_results(self) -> list[tuple[bytes, object]]:
-        """What the fold and the timers have given since the last call, in order, each with its key."""
-        results, self._results = self._results, []
-        return results
 
     def take_changes(self) -> list[Change]:
         """The states that the batch has changed, in the order of their keys; once, after `finish`."""

@@ -9,7 +9,6 @@ from typing import Any
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.context import Origin
-from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_values
 from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits
@@ -18,25 +17,16 @@ from sqe_chain.flow.table import Table
 from sqe_chain.flow.timers import KeyTimers, TimersContext
 from sqe_chain.flow.units import Push, Unit
 from sqe_chain.stages.own_values import OwnValues
-from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, UnitRecord
+from sqe_chain.stages.record_work import Given, RecordFunctions, RecordWork, UnitRecord
 from sqe_chain.stages.timed_keys import state_in
-from sqe_chain.stages.timers import TIMER_GUARD, Change, TimedAggregate, TimerFailed
+from sqe_chain.stages.timed_stage import TimedKind
+from sqe_chain.stages.timers import Change, TimedAggregate, TimerFailed
 from sqe_chain.stages.user_code import guarded
 
 
-class FlowTimers(TimedAggregate[Any]):
-    """An aggregate with timers whose functions may use the current input.
-
-    Attributes:
-        cause: the current input: in `on_timer` the one that moved event time.
-    """
-
-    cause: Origin
-
-
 @dataclass(frozen=True)
-class TimersKind(RecordKind[FlowTimers]):
-    """The kind of `aggregate` with `on_timer` or `expire_after_ms`; see there, and `TimedAggregate`."""
+class TimersKind(TimedKind[TimedAggregate[Any]]):
+    """The kind of `aggregate` with `on_timer` or `expire_after_ms`."""
 
     name = "timers"
 
@@ -60,7 +50,7 @@ class TimersKind(RecordKind[FlowTimers]):
             needs_key=True,
             heartbeat=self.beats,
             maker=self.fold.function,
-            guard=TIMER_GUARD if self.guard == STANDARD else self.guard,
+            guard=self.time_guard,
             gives_fresh=True,
             gives_outputs=True,
             ticks=self.on_timer is not None,
@@ -81,7 +71,7 @@ class TimersKind(RecordKind[FlowTimers]):
             )
         super().check(where, dead_letters=dead_letters)
 
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> FlowTimers:
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> TimedAggregate[Any]:
         def in_context(declared: DeclaredFunction) -> Callable[..., Any]:
             call, takes_context = declared.function, declared.takes_context
             what = "fold" if declared is self.fold else "on_timer"
@@ -98,7 +88,7 @@ class TimersKind(RecordKind[FlowTimers]):
 
             return called
 
-        stage = FlowTimers(
+        stage: TimedAggregate[Any] = TimedAggregate(
             table,
             state=self.states,
             fold=guarded(in_context(self.fold)),
@@ -106,15 +96,15 @@ class TimersKind(RecordKind[FlowTimers]):
             expire_after_ms=self.expire_after_ms,
             clock_ms=clock_ms,
             stage=functions.name,
-            **guard_setting(self.guard),
+            guard=self.time_guard,
         )
         return stage
 
-    def outputs(self, stage: FlowTimers) -> Iterable[Given]:
+    def outputs(self, stage: TimedAggregate[Any]) -> Iterable[Given]:
         """What the fold gave, and the timers that fired, under the input that moved event time to them."""
         return [Given(key, value) for key, value in stage.take_results()]
 
-    def advance(self, stage: FlowTimers, to_ms: int) -> None:
+    def advance(self, stage: TimedAggregate[Any], to_ms: int) -> None:
         stage.advance(to_ms)
 
     def start(self, task: StageTask) -> TimersWork:

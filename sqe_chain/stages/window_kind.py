@@ -12,47 +12,23 @@ from sqe_chain.codecs import Codec
 from sqe_chain.codecs.window import key_text, window_of
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.context import Origin
-from sqe_chain.flow.declaration import check_choice, check_windows
-from sqe_chain.flow.filtering import guard_setting
+from sqe_chain.flow.declaration import check_windows
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits, StageWork
-from sqe_chain.flow.stored import Span, StoredState
+from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import Push, Unit, UnitRun
-from sqe_chain.stages.record import Record, Verdict
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, RunWork, context_of
 from sqe_chain.stages.shown_windows import SHOWN, key_of_shown
+from sqe_chain.stages.timed_stage import TimedKind
 from sqe_chain.stages.user_code import RunError, guarded
 from sqe_chain.stages.window_rows import OPEN, RETAINED, Result, results_of
-from sqe_chain.stages.windowing import WINDOW_GUARD
 from sqe_chain.stages.windows import WindowedAggregate
 
 
-class FlowWindows(WindowedAggregate[Any]):
-    """Windows whose fold may use the current record.
-
-    Attributes:
-        record: the current record; None before the first.
-        changed: windows that the batch has opened or changed -> the record that did so last; None: nobody asks.
-    """
-
-    record: Record | None = None
-    changed: dict[tuple[bytes, Span], Record] | None = None
-
-    def accept(self, record: Record) -> Verdict:
-        self.record = record
-        return super().accept(record)
-
-    def _touch(self, key: bytes | None, span: Span) -> None:
-        # Without a record, a heartbeat closes the window: what is closed is no early result.
-        if self.changed is not None and key is not None and self.record is not None:
-            self.changed[key, span] = self.record
-        super()._touch(key, span)
-
-
 @dataclass(frozen=True)
-class WindowsKind(RecordKind[FlowWindows]):
-    """The kind of `windowed`; see there, and `WindowedAggregate`."""
+class WindowsKind(TimedKind[WindowedAggregate[Any]]):
+    """The kind of `windowed`."""
 
     name = "windows"
 
@@ -79,7 +55,7 @@ class WindowsKind(RecordKind[FlowWindows]):
             called="filter",
             order="times",
             heartbeat=self.beats,
-            guard=WINDOW_GUARD if self.guard == STANDARD else self.guard,
+            guard=self.time_guard,
             gives_outputs=True,
             has_views=self.shown,
             windowed=True,
@@ -96,7 +72,6 @@ class WindowsKind(RecordKind[FlowWindows]):
             raise FlowError(
                 f"{where}: sessions need merge=: a record between two sessions joins their states"
             )
-        check_choice("late", self.late, ("drop", "stop"), where)
         super().check(where, dead_letters=dead_letters)
 
     def start(self, task: StageTask) -> StageWork:
@@ -107,7 +82,7 @@ class WindowsKind(RecordKind[FlowWindows]):
             return WindowsWork(self, task)
         return RecordWork(self, task)
 
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> FlowWindows:
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> WindowedAggregate[Any]:
         call: Callable[..., Any] = guarded(self.fold.function)
 
         def fold_in_context(state: object, value: object) -> object:
@@ -121,7 +96,7 @@ class WindowsKind(RecordKind[FlowWindows]):
                 )
             return given
 
-        windows = FlowWindows(
+        windows: WindowedAggregate[Any] = WindowedAggregate(
             table,
             windows=self.windows,
             state=self.states,
@@ -131,12 +106,12 @@ class WindowsKind(RecordKind[FlowWindows]):
             retention_ms=self.retention_ms,
             clock_ms=clock_ms,
             shown=self.shown,
-            **guard_setting(self.guard),
+            guard=self.time_guard,
         )
         windows.plain_fold = self.fold.function
         return windows
 
-    def outputs(self, stage: FlowWindows) -> Iterable[Given]:
+    def outputs(self, stage: WindowedAggregate[Any]) -> Iterable[Given]:
         """The windows that have become final, under the input that moved stream time past their end."""
         return (Given(result.key, self.value_of(result)) for result in stage.take_results())
 
@@ -150,10 +125,10 @@ class WindowsKind(RecordKind[FlowWindows]):
             key=key, start_ms=start_ms, end_ms=end_ms, type=self.states.type_name, state=encoded
         )
 
-    def advance(self, stage: FlowWindows, to_ms: int) -> None:
+    def advance(self, stage: WindowedAggregate[Any], to_ms: int) -> None:
         stage.advance(to_ms)
 
-    def close(self, stage: FlowWindows, event_ms: int) -> None:
+    def close(self, stage: WindowedAggregate[Any], event_ms: int) -> None:
         stage.close_all(event_ms)
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:

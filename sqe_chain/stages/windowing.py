@@ -22,10 +22,8 @@ from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.declaration import WindowKind, caller_line, check_choice, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.stored import Span
-from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import bucket_length
 
-WINDOW_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS)
 MAX_OVERLAP: Final = 1_000_000
 """Hopping windows that one record may lie in."""
 

@@ -17,18 +17,12 @@ Source: windowed aggregations of Kafka Streams, with `suppress(untilWindowCloses
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow.declaration import (
-    check_bool,
-    check_duration,
-    check_guard,
-    check_windows,
-    state_codec,
-)
+from sqe_chain.flow.declaration import check_bool, check_duration, check_windows, state_codec
 from sqe_chain.flow.shapes import check_callable, check_nothing
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
@@ -37,7 +31,7 @@ from sqe_chain.stages.own_values import OwnValues, state_left
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 from sqe_chain.stages.shown_windows import ShownWindows
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.timetable import Timetable
+from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage
 from sqe_chain.stages.user_code import RunError
 from sqe_chain.stages.window_rows import (
     OPEN,
@@ -49,18 +43,10 @@ from sqe_chain.stages.window_rows import (
     windows_in,
     windows_row,
 )
-from sqe_chain.stages.windowing import (
-    WINDOW_GUARD,
-    Sessions,
-    Windowing,
-    bucket_of,
-    closes_ms,
-    joined,
-    touching,
-)
+from sqe_chain.stages.windowing import Sessions, Windowing, bucket_of, closes_ms, joined, touching
 
 
-class WindowedAggregate(Generic[State]):
+class WindowedAggregate(KeyedStage[Result], Generic[State]):
     """Fold records into windows; a window closes, once, when stream time passes its end plus the lateness.
 
     Guarantees, for one state partition:
@@ -91,9 +77,16 @@ class WindowedAggregate(Generic[State]):
         shown: also keep each window, open or retained, in a row of its own, for views: ``v``, its key, ``@`` and its
             beginning in milliseconds.
 
+    Attributes:
+        record: the current record; None before the first.
+        changed: windows that the batch has opened or changed -> the record that did so last; None: not wanted.
+
     Raises:
         FlowError: a setting is out of its bounds, or sessions have no `merge`.
     """
+
+    row_prefix = OPEN
+    keeps = "windows are kept by key"
 
     def __init__(  # noqa: PLR0913 - settings, each with its name
         self,
@@ -105,7 +98,7 @@ class WindowedAggregate(Generic[State]):
         merge: Callable[[State, State], object] | None = None,
         lateness_ms: int = 0,
         retention_ms: int = 0,
-        guard: JumpGuard | None = WINDOW_GUARD,
+        guard: JumpGuard | None = MONTH_GUARD,
         clock_ms: int | None = None,
         shown: bool = False,
     ) -> None:
@@ -116,21 +109,17 @@ class WindowedAggregate(Generic[State]):
         check_callable("fold", fold, where, "nothing")
         if isinstance(windows, Sessions) or merge is not None:
             check_callable("merge", merge, where, "nothing")
-        check_guard(guard, where)
         check_bool("shown", shown, where)
-        self._table = table
+        bucket_ms, phase_ms = bucket_of(windows, lateness_ms)
+        super().__init__(table, guard, bucket_ms=bucket_ms, phase_ms=phase_ms, exact=True, clock_ms=clock_ms)
+        self.record: Record | None = None
+        self.changed: dict[tuple[bytes, Span], Record] | None = None
         self._values = OwnValues("a stream")
         self._windows = windows
         self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
         self._fold = self.plain_fold = fold
         self._merge = merge
-        self._lateness_ms = lateness_ms
         self._retention_ms = retention_ms
-        self._guard = guard
-        bucket_ms, phase_ms = bucket_of(windows, lateness_ms)
-        self._timetable = Timetable(
-            table, bucket_ms=bucket_ms, phase_ms=phase_ms, exact=True, guard=guard, clock_ms=clock_ms
-        )
         self._expiring = ExpiringRows(
             table,
             self._timetable,
@@ -138,22 +127,12 @@ class WindowedAggregate(Generic[State]):
             encode=lambda opened: windows_row(opened, self._codec),
             end_of=lambda window, _: self._closes(window.span),
         )
-        self._results: list[Result] = []
         self._due: set[bytes] = set()
         self._closed: dict[bytes, tuple[int, bytes]] = {}
         self._views = ShownWindows(table, self._codec) if shown else None
         self._spans: Any = getattr(windows, "spans", None)
         self._after_end_ms = closes_ms(windows, Span(0, 0), lateness_ms)
         self._in_use: dict[Span, dict[bytes, OpenWindow[State]]] = {}
-
-    @property
-    def stream_time_ms(self) -> int | None:
-        """Stream time; None before the first record."""
-        return self._timetable.time.now_ms
-
-    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
-        """Names of the rows that `accept` will read for these records; it loads windows that close by itself."""
-        return dict.fromkeys(OPEN + record.key for record in records if record.key is not None)
 
     def accept(self, record: Record) -> Verdict:
         """Close what the record's event time closes, then fold it; see `take_results`.
@@ -162,31 +141,22 @@ class WindowedAggregate(Generic[State]):
             PoisonError: it has no key; or it is too far ahead, and the guard's policy is `stop`.
             Exception: whatever `fold` or `merge` raises. The record is then in no window, but has moved stream time.
         """
-        if record.key is None:
-            raise PoisonError(
-                f"{record.topic}[{record.partition}] offset {record.offset} has no key, and windows are kept by key: "
-                f"set one with key_by(), or choose a poison policy that leaves it out"
-            )
+        self.record = record
+        row = self._row(record)
         believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
-        now_ms = self._timetable.time.now_ms
-        if not believed and self._guard is not None and self._guard.policy != "hold":
-            return self._guard.refuse(record, now_ms)
+        if (refused := self._refuse(record, believed=believed)) is not None:
+            return refused
         # Before the fold: a record that moves stream time must not get into a window that it closes.
         self._close_due()
-        row = OPEN + record.key
         if self._table.settled(row):  # an earlier attempt wrote it: to fold again would count twice
             return FORWARD
-        folded = (
-            self._into_session(row, record)
-            if isinstance(self._windows, Sessions)
-            else self._into_all(row, record)
-        )
-        if folded:
+        into = self._into_session if isinstance(self._windows, Sessions) else self._into_all
+        if into(row, record):
             return FORWARD
         return Verdict(
             forward=False,
             reason=Reason.LATE,
-            detail=f"every window of event time {record.timestamp_ms} ms was closed at stream time {now_ms} ms",
+            detail=f"every window of event time {record.timestamp_ms} ms was closed at stream time {self.stream_time_ms} ms",
         )
 
     def fold_run(
@@ -242,19 +212,13 @@ class WindowedAggregate(Generic[State]):
         timetable.observe_run(index - begin, now_ms)
         return index
 
-    def take_results(self) -> list[Result]:
-        """The windows that have closed since the last call, in order."""
-        results, self._results = self._results, []
-        return results
-
     def still_open(self, key: bytes, span: Span) -> Result | None:
         """A window as it is now; None if it is not open."""
         windows = self._expiring.at(OPEN + key)
         return next((Result(key, span, window.state) for window in windows if window.span == span), None)
 
     def advance(self, to_ms: int) -> None:
-        """Move stream time without a record, for inputs that are silent: the same in every attempt of a batch."""
-        self._timetable.time.advance(to_ms)
+        super().advance(to_ms)
         self._close_due()
 
     def close_all(self, event_ms: int) -> None:
@@ -416,6 +380,9 @@ class WindowedAggregate(Generic[State]):
             self._closed[row] = at_ms + self._retention_ms, windows_row([window], self._codec)
 
     def _touch(self, key: bytes | None, span: Span) -> None:
+        # Without a record, a heartbeat closes the window: what is closed is no early result.
+        if self.changed is not None and key is not None and self.record is not None:
+            self.changed[key, span] = self.record
         if self._views is not None and key is not None:
             self._views.touch(key, span)
 

@@ -17,8 +17,8 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain.codecs import Codec
 from sqe_chain.flow import Context, Flow
 from sqe_chain.stages import Tumbling
-from sqe_chain.stages.join_kinds import TableJoinKind
 from sqe_chain.stages.record_work import RecordKind
+from sqe_chain.stages.table_join import TableJoinKind
 from sqe_chain.stages.window_kind import WindowsKind
 from sqe_chain.task import stage_part
 from sqe_chain.task.event_times import EventTimes

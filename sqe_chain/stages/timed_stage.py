@@ -1,0 +1,175 @@
+"""What stages that go by event time have in common: stream time, its guard, rows by key or by id, and their kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from sqe_chain.errors import PoisonError
+from sqe_chain.flow.declaration import check_choice, check_guard
+from sqe_chain.flow.filtering import DAY_MS
+from sqe_chain.flow.shapes import check_callable
+from sqe_chain.flow.stage_kind import STANDARD
+from sqe_chain.flow.table import Table
+from sqe_chain.stages.expiring_rows import ExpiringRows, Item
+from sqe_chain.stages.identity import Identity, row_of, rows_of
+from sqe_chain.stages.provenance import describe
+from sqe_chain.stages.record import Record, Verdict
+from sqe_chain.stages.record_work import RecordKind, Stage
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.timetable import Timetable
+
+MONTH_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS)
+"""The guard of event time by default, where a wrong time closes something."""
+
+Output = TypeVar("Output")
+
+
+class TimedStage:
+    """A stage over a table of rows that goes by event time.
+
+    Args:
+        table: its rows.
+        guard: for stream time; None: every timestamp is believed.
+        timetable: settings of its `Timetable`.
+    """
+
+    def __init__(self, table: Table, guard: JumpGuard | None, **timetable: Any) -> None:  # noqa: ANN401 - see `Timetable`
+        check_guard(guard, type(self).__name__)
+        self._table = table
+        self._guard = guard
+        self._timetable = Timetable(table, guard=guard, **timetable)
+
+    @property
+    def stream_time_ms(self) -> int | None:
+        """Stream time; None before the first record."""
+        return self._timetable.time.now_ms
+
+    def advance(self, to_ms: int) -> None:
+        """Move stream time without a record, for inputs that are silent: the same in every attempt of a batch."""
+        self._timetable.time.advance(to_ms)
+
+    def _refuse(self, record: Record, *, believed: bool) -> Verdict | None:
+        """The verdict on a record that is too far ahead; None: the stage takes it.
+
+        Raises:
+            PoisonError: the guard's policy is `stop`.
+        """
+        if believed or self._guard is None or self._guard.policy == "hold":
+            return None
+        return self._guard.refuse(record, self.stream_time_ms)
+
+
+class KeyedStage(TimedStage, Generic[Output]):
+    """One that keeps its rows by key, and gives outputs of its own."""
+
+    row_prefix: ClassVar[bytes]
+    """Begins the rows of keys."""
+    keeps: ClassVar[str]
+    """What needs the key, in the text for a record without one."""
+
+    def __init__(self, table: Table, guard: JumpGuard | None, **timetable: Any) -> None:  # noqa: ANN401 - see `Timetable`
+        super().__init__(table, guard, **timetable)
+        self._results: list[Output] = []
+
+    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
+        """The rows that `accept` will read for these records; it loads by itself what becomes due."""
+        return dict.fromkeys(self.row_prefix + record.key for record in records if record.key is not None)
+
+    def take_results(self) -> list[Output]:
+        """The outputs since the last call, in order."""
+        results, self._results = self._results, []
+        return results
+
+    @property
+    def has_results(self) -> bool:
+        """Whether there are outputs to take."""
+        return bool(self._results)
+
+    def _row(self, record: Record) -> bytes:
+        """The row of the record's key.
+
+        Raises:
+            PoisonError: it has none.
+        """
+        if record.key is None:
+            raise PoisonError(
+                f"{describe(record)} has no key, and {self.keeps}: set one with key_by(), or choose a poison policy that leaves it out"
+            )
+        return self.row_prefix + record.key
+
+
+class RememberingStage(TimedStage, Generic[Item]):
+    """One that remembers ids, until stream time has passed what it remembers of them.
+
+    Args:
+        table: its rows.
+        guard: for stream time; None: every timestamp is believed.
+        identity: gives a record's id.
+        late: `forward` or `drop`: what becomes of a late record.
+        decode: content of a row -> its items.
+        encode: items -> content.
+        end_of: an item and stream time -> first stream time at which the item has expired.
+        timetable: settings of its `Timetable`.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        guard: JumpGuard | None,
+        *,
+        identity: Identity,
+        late: str,
+        decode: Callable[[bytes], list[Item]],
+        encode: Callable[[list[Item]], bytes],
+        end_of: Callable[[Item, int], int],
+        **timetable: Any,  # noqa: ANN401 - see `Timetable`
+    ) -> None:
+        super().__init__(table, guard, **timetable)
+        check_callable("identity", identity, type(self).__name__)
+        check_choice("late", late, ("forward", "drop"), type(self).__name__)
+        self._identity = identity
+        self._late = late
+        self._expiring = ExpiringRows(table, self._timetable, decode=decode, encode=encode, end_of=end_of)
+
+    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
+        """The rows that `accept` will read for these records."""
+        return rows_of(self._identity, records)
+
+    def finish(self, now_ms: int) -> None:
+        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
+
+        Args:
+            now_ms: the batch's clock; not used, for only stream time counts here.
+        """
+        del now_ms
+        self._expiring.finish(row for _, row in self._timetable.take_due())
+        self._timetable.finish()
+
+    def _row(self, record: Record) -> bytes | None:
+        return row_of(self._identity, record)
+
+
+class TimedKind(RecordKind[Stage]):
+    """A kind whose stages go by event time."""
+
+    standard: ClassVar[JumpGuard] = MONTH_GUARD
+    """The guard that "standard" stands for."""
+    late_choices: ClassVar[tuple[str, ...]] = ("drop", "stop")
+
+    guard: Any = STANDARD
+    late: Any = "drop"
+
+    @property
+    def time_guard(self) -> Any:  # noqa: ANN401 - unchecked
+        """The guard as its stages take it."""
+        return self.standard if self.guard == STANDARD else self.guard
+
+    @property
+    def drops_late(self) -> Any:  # noqa: ANN401 - unchecked
+        """What becomes of late records, as its stages take it: `RecordWork` stops at those that are dropped."""
+        return "drop" if self.late == "stop" else self.late
+
+    def check(self, where: str, *, dead_letters: bool) -> None:
+        check_choice("late", self.late, self.late_choices, where)
+        super().check(where, dead_letters=dead_letters)
