@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, TypedDict, Unpack, overlo
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import caller_line, declared
+from sqe_chain.flow.declaration import caller_line, declared_if
 from sqe_chain.flow.declared_aggregates import Aggregation
 from sqe_chain.flow.declared_stage import Folding, FoldingStage
 from sqe_chain.flow.functions import (
@@ -219,6 +219,6 @@ def _kind(parts: Folding, timed: Mapping[str, Any], placed: Mapping[str, object]
         states=parts.states,
         on_timer=on_timer,
         expire_after_ms=timed["expire_after_ms"],
-        beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
+        beats=declared_if("heartbeat", heartbeat, where),
         guard=guard,
     )

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from sqe_chain.codecs import codec_for
-from sqe_chain.errors import ConfigurationError, FlowError
-from sqe_chain.flow.declaration import caller_line, declared
+from sqe_chain.errors import FlowError
+from sqe_chain.flow.declaration import caller_line, declared, refused_at
 from sqe_chain.flow.functions import Made, UserFunction, Value
 from sqe_chain.flow.nodes import Node
 from sqe_chain.flow.part import STREAMS, StreamPart
@@ -165,11 +165,9 @@ class BatchSteps(StreamPart[Value]):
             raise FlowError(f"{where}: schema={schema!r}; a type, or a pyarrow.Schema")
         takes, names = _taken(columns, self._value_type(), where)
         trial = MapBatchesNode(0, where, (), function, takes, names, schema, index or "")
-        try:
+        with refused_at(f"{where}: map_batches"):
             codec_for(trial.python_type)
             _, given = trial.rows()
-        except ConfigurationError as error:
-            raise FlowError(f"{where}: map_batches: {error}") from error
         if index in {part.name for part in given.parts}:
             raise FlowError(
                 f"{where}: index={index!r} is a field of {given.title}: give the column another name"

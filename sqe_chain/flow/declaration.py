@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -56,17 +57,7 @@ def caller_line() -> str:
 
 
 def check_name(what: str, name: object, where: str, length: int = NAME_LENGTH) -> None:
-    """Refuse a name that stores, Kafka or a directory would not take.
-
-    Args:
-        what: what it names, for the error's text.
-        name: the name.
-        where: file and line of the declaration.
-        length: characters allowed.
-
-    Raises:
-        FlowError: another type, empty, too long, or another alphabet.
-    """
+    """Refuse a name that stores, Kafka or a directory would not take, or a longer one. Raises FlowError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > length or name in {".", ".."}:
         raise FlowError(
             f"{where}: {what} name {name!r}; 1 to {length} of letters, digits, '.', '_', '-', and neither '.' nor '..'"
@@ -78,39 +69,37 @@ def check_topic(topic: object, where: str) -> None:
     check_name("topic", topic, where, TOPIC_LENGTH)
 
 
-def check_choice(what: str, found: object, choices: tuple[str | None, ...], where: str) -> None:
+def check_choice(what: str, given: object, choices: tuple[str | None, ...], where: str) -> None:
     """Refuse a word that is not one of the choices. Raises FlowError."""
-    if not (found is None or isinstance(found, str)) or found not in choices:
-        raise FlowError(f"{where}: {what}={found!r}; one of {', '.join(map(repr, choices))}")
+    if not (given is None or isinstance(given, str)) or given not in choices:
+        raise FlowError(f"{where}: {what}={given!r}; one of {', '.join(map(repr, choices))}")
 
 
-def check_int(what: str, found: object, least: int, most: int, where: str) -> None:
-    """Refuse what is not a whole number within bounds; True and False are not numbers.
-
-    Args:
-        what: name of the setting.
-        found: what it was given.
-        least: smallest number allowed.
-        most: largest number allowed.
-        where: file and line of the declaration.
-
-    Raises:
-        FlowError: another type, or out of bounds.
-    """
-    if type(found) is not int or not least <= found <= most:
-        raise FlowError(f"{where}: {what}={found!r}; a whole number, {least} to {most}")
+def check_int(what: str, given: object, least: int, most: int, where: str) -> None:
+    """Refuse what is not a whole number within bounds; True and False are not numbers. Raises FlowError."""
+    if type(given) is not int or not least <= given <= most:
+        raise FlowError(f"{where}: {what}={given!r}; a whole number, {least} to {most}")
 
 
-def check_duration(what: str, found: object, where: str, least_ms: int = 0) -> None:
+def check_duration(what: str, given: object, where: str, least_ms: int = 0) -> None:
     """Refuse what is not a number of whole milliseconds, `least_ms` to `MAX_DURATION_MS`. Raises FlowError."""
-    if type(found) is not int or not least_ms <= found <= MAX_DURATION_MS:
-        raise FlowError(f"{where}: {what}={found!r}; whole milliseconds, {least_ms} to {MAX_DURATION_MS}")
+    if type(given) is not int or not least_ms <= given <= MAX_DURATION_MS:
+        raise FlowError(f"{where}: {what}={given!r}; whole milliseconds, {least_ms} to {MAX_DURATION_MS}")
 
 
-def check_bool(what: str, found: object, where: str) -> None:
+def check_bool(what: str, given: object, where: str) -> None:
     """Refuse what is neither True nor False. Raises FlowError."""
-    if type(found) is not bool:
-        raise FlowError(f"{where}: {what}={found!r}; True or False")
+    if type(given) is not bool:
+        raise FlowError(f"{where}: {what}={given!r}; True or False")
+
+
+@contextmanager
+def refused_at(where: str) -> Iterator[None]:
+    """Raise FlowError, with the place of the declaration, for settings that the code inside refuses."""
+    try:
+        yield
+    except (ConfigurationError, FlowError) as error:
+        raise FlowError(f"{where}: {error}") from error
 
 
 def payload_codec(
@@ -119,7 +108,7 @@ def payload_codec(
     """The codec of payloads.
 
     Args:
-        what: whose they are, for the error's text.
+        what: the owner of the payloads, for the error's text.
         python_type: their type.
         codec: as the user gave it: a codec, its name, or None.
         where: file and line of the declaration.
@@ -129,78 +118,54 @@ def payload_codec(
     """
     if codec is not None and not isinstance(codec, Codec | str):
         raise FlowError(f"{where}: {what}: codec={codec!r}; a codec, or its name")
-    try:
+    with refused_at(f"{where}: {what}"):
         return codec_for(python_type, codec)
-    except ConfigurationError as error:
-        raise FlowError(f"{where}: {what}: {error}") from error
 
 
 def format_of_files(what: str, patterns: Sequence[str], wanted: Format | None, where: str) -> Format:
-    """The one format of all files of a source.
-
-    Args:
-        what: whose they are, for the error's text.
-        patterns: their paths, or patterns of them.
-        wanted: as the user gave it; None: the paths say it.
-        where: file and line of the declaration.
+    """The one format of all files of a source: `wanted`, or what their paths show.
 
     Raises:
-        FlowError: the paths say nothing, or several formats.
+        FlowError: the paths show none, or several.
     """
     check_choice("file_format", wanted, (None, "parquet", "csv", "jsonl"), where)
-    try:
-        found = sorted({format_of(pattern, wanted)[0] for pattern in patterns})
-    except ConfigurationError as error:
-        raise FlowError(f"{where}: {what}: {error}") from error
-    if len(found) > 1:
+    with refused_at(f"{where}: {what}"):
+        formats = sorted({format_of(pattern, wanted)[0] for pattern in patterns})
+    if len(formats) > 1:
         raise FlowError(
-            f"{where}: {what} are {' and '.join(found)}; a source has one format: declare one for each, and merge their streams"
+            f"{where}: {what} are {' and '.join(formats)}; a source has one format: declare one for each, and merge their streams"
         )
-    return found[0]
+    return formats[0]
 
 
 def row_codec(what: str, codec: Codec[Any], file_format: Format, where: str) -> Codec[Any]:
-    """The codec that reads rows of files as payloads.
-
-    Args:
-        what: whose they are, for the error's text.
-        codec: of the payloads' type.
-        file_format: of the files; CSV has texts only.
-        where: file and line of the declaration.
+    """The codec that reads rows of files as payloads of a codec; CSV has texts only.
 
     Raises:
-        FlowError: values of this type are not made of columns, or a package is missing.
+        FlowError: such values are not made of columns, or a package is missing.
     """
-    try:
+    with refused_at(f"{where}: {what}"):
         codec_of_rows: Codec[Any] = load(WINGS, "file-rows", "files")(
             codec, csv=file_format == "csv", typed=file_format == "parquet"
         )
-    except ConfigurationError as error:
-        raise FlowError(f"{where}: {what}: {error}") from error
     return codec_of_rows
 
 
 def state_codec(name: str, state: object, codec: Codec[Any] | str | None, where: str) -> Codec[Any]:
-    """The codec of a stage's states.
-
-    Args:
-        name: of the stage, for the error's text.
-        state: type of the states, as the user gave it.
-        codec: see `payload_codec`.
-        where: file and line of the declaration.
+    """The codec of the states of the stage with this name, as `payload_codec`.
 
     Raises:
-        FlowError: it is not a type, no codec takes it, or its values cannot be states.
+        FlowError: the type is none, no codec takes it, or its values cannot be states.
     """
     what = f"state of stage {name!r}"
     if not isinstance(state, type):
         raise FlowError(
             f"{where}: {what} must be a type: a protobuf message, a struct, a dataclass, dict; got {state!r}"
         )
-    found = payload_codec(what, state, codec, where)
-    if reason := found.check_state():
+    states = payload_codec(what, state, codec, where)
+    if reason := states.check_state():
         raise FlowError(f"{where}: {what}: {state.__qualname__} cannot be one: {reason}")
-    return found
+    return states
 
 
 def output_codec(topic: str, codec: object, where: str) -> Codec[Any] | type[Codec[Any]] | None:
@@ -211,63 +176,42 @@ def output_codec(topic: str, codec: object, where: str) -> Codec[Any] | type[Cod
     """
     if codec is None:
         return None
-    try:
-        found = codec_named(codec) if isinstance(codec, str) else codec
-    except ConfigurationError as error:
-        raise FlowError(f"{where}: output to {topic!r}: {error}") from error
-    if not isinstance(found, Codec) and not (isinstance(found, type) and issubclass(found, Codec)):
+    with refused_at(f"{where}: output to {topic!r}"):
+        chosen = codec_named(codec) if isinstance(codec, str) else codec
+    if not isinstance(chosen, Codec) and not (isinstance(chosen, type) and issubclass(chosen, Codec)):
         raise FlowError(f"{where}: output to {topic!r}: codec={codec!r}; a codec, or its name")
-    if not found.deterministic:
+    if not chosen.deterministic:
         raise FlowError(
-            f"{where}: output to {topic!r}: codec {found.name!r} does not always give the same bytes, so a batch that is "
+            f"{where}: output to {topic!r}: codec {chosen.name!r} does not always give the same bytes, so a batch that is "
             "repeated would publish something else; choose a deterministic codec"
         )
-    return found
+    return chosen
 
 
-def check_windows(found: object, where: str, *, overlap: bool) -> WindowKind:
-    """Refuse what is not a kind of windows.
-
-    Args:
-        found: the argument that a stage was given.
-        where: file and line of the declaration.
-        overlap: whether windows may overlap.
-
-    Raises:
-        FlowError: it is not a kind of windows, or its windows overlap and must not.
-    """
+def check_windows(windows: object, where: str, *, overlap: bool) -> WindowKind:
+    """Refuse what is not a kind of windows, or windows that overlap and must not. Raises FlowError."""
     kinds = f"Tumbling(...), {'Hopping(...), ' if overlap else ''}Calendar(...) or Sessions(...)"
-    if not isinstance(found, WindowKind) or (found.overlap and not overlap):
-        raise FlowError(f"{where}: windows={found!r}; {kinds} of sqe_chain.stages")
-    return found
+    if not isinstance(windows, WindowKind) or (windows.overlap and not overlap):
+        raise FlowError(f"{where}: windows={windows!r}; {kinds} of sqe_chain.stages")
+    return windows
 
 
 LateValues = Literal["drop", "stop"]
 """What becomes of values whose time has passed; see `Stream.windowed`."""
 
 
-def check_guard(found: object, where: str) -> None:
-    """Refuse what is not a guard of stream time.
-
-    Args:
-        found: the argument that a stage was given; None: no guard.
-        where: file and line of the declaration.
-
-    Raises:
-        FlowError: it is neither a guard nor None.
-    """
-    if found is not None and not isinstance(found, TimeGuard):
-        raise FlowError(f"{where}: guard={found!r}; a JumpGuard of sqe_chain.stages, or None")
+def check_guard(guard: object, where: str) -> None:
+    """Refuse what is neither a guard of stream time nor None. Raises FlowError."""
+    if guard is not None and not isinstance(guard, TimeGuard):
+        raise FlowError(f"{where}: guard={guard!r}; a JumpGuard of sqe_chain.stages, or None")
 
 
-def wants_context(function: UserFunction | None, plain: int, where: str) -> bool:
+def wants_context(function: UserFunction, plain: int, where: str) -> bool:
     """Whether a function takes one positional argument more than `plain`.
 
     Raises:
         FlowError: it takes fewer than `plain`, or more than `plain + 1`.
     """
-    if function is None:
-        return False
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -299,19 +243,17 @@ def declared(what: str, function: Any, plain: int, where: str, gives: Gives = "o
     return DeclaredFunction(function, wants_context(function, plain, where))
 
 
-def declared_fold(what: str, function: Any, states: Codec[Any], where: str, gives: Gives) -> DeclaredFunction:  # noqa: ANN401 - it is checked here
-    """A function of the user that takes the state first, and changes it in place.
+def declared_if(what: str, function: Any, where: str) -> DeclaredFunction | None:  # noqa: ANN401 - it is checked here
+    """A function of a value that the user may give, as `declared`; None if it is not given."""
+    return None if function is None else declared(what, function, 1, where)
 
-    Args:
-        what: its argument's name, for the error's text.
-        function: the function.
-        states: codec of the states.
-        where: file and line of the declaration.
-        gives: what it returns.
+
+def declared_fold(what: str, function: Any, states: Codec[Any], where: str, gives: Gives) -> DeclaredFunction:  # noqa: ANN401 - it is checked here
+    """A function of the user that takes the state first, and changes it in place, as `declared`.
 
     Raises:
         FlowError: see `declared`; or its code shows that what it makes of the state is lost.
     """
-    found = declared(what, function, 2, where, gives)
+    fold = declared(what, function, 2, where, gives)
     check_fold(what, function, states.python_type, where)
-    return found
+    return fold

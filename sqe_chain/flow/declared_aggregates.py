@@ -51,101 +51,52 @@ class Aggregation:
 
 
 def count(field: str | None = None, *, optional: bool = False) -> Aggregation:
-    """How many values; of a field: how many that are not null.
+    """The number of values; of a field: of those that are not null.
 
     Args:
-        field: name, or path such as ``"meta.ts"``; None: count values.
+        field: name, or path such as ``"meta.ts"``; None: count values. Only `count` may go without.
         optional: a field that is missing is null, instead of poison.
 
     Raises:
         FlowError: it is not such a name.
     """
-    if field is None:
-        return Aggregation("count")
-    return _of_field("count", field, optional)
+    return Aggregation("count") if field is None else _of_field("count", field, optional)
 
 
 def sum_(field: str, *, optional: bool = False) -> Aggregation:
-    """The sum of a field; 0 if there is none that is not null.
+    """The sum of a field, given as for `count`; 0 if there is none that is not null.
 
     The sum of ints is an int of any size. With floats among them it is a float, added up in the order of the records. Anything
     else is poison, also True and False, NaN, infinity, and a sum that becomes infinite.
-
-    Args:
-        field: name, or path such as ``"meta.ts"``.
-        optional: a field that is missing is null, instead of poison.
-
-    Raises:
-        FlowError: it is not such a name.
     """
     return _of_field("sum", field, optional)
 
 
 def min_(field: str, *, optional: bool = False) -> Aggregation:
-    """The least value of a field, numbers or text; None if there is none. Of equal ones the first is kept.
-
-    Args:
-        field: name, or path such as ``"meta.ts"``.
-        optional: a field that is missing is null, instead of poison.
-
-    Raises:
-        FlowError: it is not such a name.
-    """
+    """The least value of a field, numbers or text, given as for `count`; None if there is none. Of equal ones the first is kept."""
     return _of_field("min", field, optional)
 
 
 def max_(field: str, *, optional: bool = False) -> Aggregation:
-    """The greatest value of a field, numbers or text; None if there is none. Of equal ones the first is kept.
-
-    Args:
-        field: name, or path such as ``"meta.ts"``.
-        optional: a field that is missing is null, instead of poison.
-
-    Raises:
-        FlowError: it is not such a name.
-    """
+    """The greatest value of a field, numbers or text, given as for `count`; None if there is none. Of equal ones the first is kept."""
     return _of_field("max", field, optional)
 
 
 def mean(field: str, *, optional: bool = False) -> Aggregation:
-    """The mean of a field, as for `sum_`; None if there is none.
+    """The mean of a field, taken as by `sum_`; None if there is none.
 
-    The state also has its sum and its count, from which it is worked out: ``speed_sum`` and ``speed_count`` for one that is
-    called ``speed``.
-
-    Args:
-        field: name, or path such as ``"meta.ts"``.
-        optional: a field that is missing is null, instead of poison.
-
-    Raises:
-        FlowError: it is not such a name.
+    The state also has the sum and the count: ``speed_sum`` and ``speed_count`` for a mean that is called ``speed``.
     """
     return _of_field("mean", field, optional)
 
 
 def first(field: str, *, optional: bool = False) -> Aggregation:
-    """The first value of a field that is not null, in the order in which values are folded: whatever JSON can express.
-
-    Args:
-        field: name, or path such as ``"meta.ts"``.
-        optional: a field that is missing is null, instead of poison.
-
-    Raises:
-        FlowError: it is not such a name.
-    """
+    """The first value of a field that is not null, in the order of the fold, given as for `count`: whatever JSON can express."""
     return _of_field("first", field, optional)
 
 
 def last(field: str, *, optional: bool = False) -> Aggregation:
-    """The last value of a field that is not null, in the order in which values are folded: whatever JSON can express.
-
-    Args:
-        field: name, or path such as ``"meta.ts"``.
-        optional: a field that is missing is null, instead of poison.
-
-    Raises:
-        FlowError: it is not such a name.
-    """
+    """The last value of a field that is not null, in the order of the fold, given as for `count`: whatever JSON can express."""
     return _of_field("last", field, optional)
 
 
@@ -158,30 +109,27 @@ def _of_field(kind: PartKind, field: object, optional: object) -> Aggregation:
 
 
 def check_aggregations(aggregations: Mapping[str, object], method: str, where: str) -> dict[str, Aggregation]:
-    """Check the aggregates of a stage.
-
-    Args:
-        aggregations: name -> what was given.
-        method: that was called.
-        where: file and line of the declaration.
+    """The aggregates of a stage, name -> aggregate, of what a method was given.
 
     Raises:
         FlowError: there is none, something else was given, or a name cannot be that of a field.
     """
     checked: dict[str, Aggregation] = {}
-    for name, one in aggregations.items():
-        if not isinstance(one, Aggregation):
+    for name, aggregate in aggregations.items():
+        if not isinstance(aggregate, Aggregation):
             raise FlowError(
-                f"{where}: {name}={one!r} is no argument of {method}(), nor an aggregate such as count() or sum_('field')"
+                f"{where}: {name}={aggregate!r} is no argument of {method}(), nor an aggregate such as count() or sum_('field')"
             )
         if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name) or name.startswith("_"):
             raise FlowError(f"{where}: an aggregate cannot be called {name!r}: it is the name of a field")
-        checked[name] = one
+        checked[name] = aggregate
     if not checked:
         raise FlowError(
             f"{where}: {method}() needs state= and fold=, or declared aggregates such as events=count()"
         )
-    fields = [(field, name) for name, one in checked.items() for field in Part(name, one.kind).fields]
+    fields = [
+        (field, name) for name, aggregate in checked.items() for field in Part(name, aggregate.kind).fields
+    ]
     for field, name in fields:
         for other in [other for same, other in fields if same == field and other != name]:
             raise FlowError(
@@ -192,10 +140,10 @@ def check_aggregations(aggregations: Mapping[str, object], method: str, where: s
 
 def check_plain(others: Mapping[str, object], method: str, where: str) -> None:
     """Refuse further arguments of a stage with a fold of its own. Raises FlowError."""
-    for name, one in others.items():
+    for name, given in others.items():
         reason = (
             "goes without state= and fold=, or into a stage of its own"
-            if isinstance(one, Aggregation)
+            if isinstance(given, Aggregation)
             else f"is no argument of {method}()"
         )
-        raise FlowError(f"{where}: {name}={one!s} {reason}")
+        raise FlowError(f"{where}: {name}={given!s} {reason}")

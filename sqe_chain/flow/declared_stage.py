@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import declared_fold, state_codec
+from sqe_chain.flow.declaration import declared_fold, refused_at, state_codec
 from sqe_chain.flow.declared_aggregates import Aggregation, check_aggregations, check_plain
 from sqe_chain.flow.fields import key_of_field
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
@@ -84,12 +84,10 @@ class FoldingStage(NamedTuple):
             }
             return Folding(self._key(key), states, folds.pop("fold"), folds)
         checked = self._checked(aggregates, {"codec": codec, **own}, settings)
-        try:
+        with refused_at(self.where):
             key_of = key_of_field(self.value_type, key) if isinstance(key, str) else key
             state_type = states_of(checked, self.value_type)
             made = DeclaredFunction(fold_of(self.name, checked, self.value_type))
-        except FlowError as error:
-            raise FlowError(f"{self.where}: {error}") from error
         states = state_codec(self.name, state_type, None, self.where)
         merge = DeclaredFunction(partial(merge_states, state_type.parts))
         return Folding(self._key(key_of), states, made, {"merge": merge})

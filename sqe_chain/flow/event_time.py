@@ -7,16 +7,25 @@ from typing import Final, Literal
 
 from sqe_chain.envelope.head import check_timestamp
 from sqe_chain.errors import EnvelopeError, PoisonError
+from sqe_chain.flow.functions import DeclaredFunction
 
 NoTimestamp = Literal["poison", "record"]
-"""What becomes of a value without a usable time: it is poison, or gets the time of its record (of an envelope: its own)."""
+"""What becomes of a value without a usable time: it is poison, or gets the time of its record (of its envelope)."""
+
+
+def _at_first(_: object) -> int:
+    return 0
+
+
+NO_TIMES: Final = DeclaredFunction(_at_first)  # a function with a name is the same in every process
+"""The `timestamp` of sources whose messages have no times: whatever has one comes after them."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def event_ms(found: object) -> int:
-    """Milliseconds since 1970 of a time in one of the forms that people have.
+def event_ms(time: object) -> int:
+    """Milliseconds since 1970 of a time in one of its usual forms.
 
     >>> event_ms(1_700_000_000_000), event_ms("2023-11-14T22:13:20Z"), event_ms("2023-11-14T23:13:20.5+01:00")
     (1700000000000, 1700000000000, 1700000000500)
@@ -24,29 +33,29 @@ def event_ms(found: object) -> int:
     1700000000000
 
     Args:
-        found: an int, milliseconds since 1970; text in ISO 8601, or a datetime, both with their time zone.
+        time: an int, milliseconds since 1970; text in ISO 8601, or a datetime, both with their time zone.
 
     Raises:
         PoisonError: it is none of these, or lies outside the bounds of event times.
     """
-    if isinstance(found, str):
+    if isinstance(time, str):
         try:
-            found = datetime.fromisoformat(found)
+            time = datetime.fromisoformat(time)
         except ValueError:
-            raise PoisonError(f"its event time, {found!r}, is no time in ISO 8601") from None
-    if isinstance(found, datetime):
-        if found.utcoffset() is None:
+            raise PoisonError(f"its event time, {time!r}, is no time in ISO 8601") from None
+    if isinstance(time, datetime):
+        if time.utcoffset() is None:
             raise PoisonError(
-                f"its event time, {found.isoformat()}, has no time zone: it could be any of 24 hours"
+                f"its event time, {time.isoformat()}, has no time zone: it could be any of 24 hours"
             )
-        found = (found - _EPOCH) // _MILLISECOND
-    if not isinstance(found, int) or isinstance(found, bool):
-        what = "none" if found is None else f"{found!r}, a {type(found).__name__}"
+        time = (time - _EPOCH) // _MILLISECOND
+    if not isinstance(time, int) or isinstance(time, bool):
+        what = "none" if time is None else f"{time!r}, a {type(time).__name__}"
         raise PoisonError(
             f"its event time is {what}; milliseconds since 1970 (int), text in ISO 8601, or a datetime with a time zone"
         )
     try:
-        check_timestamp(found)
+        check_timestamp(time)
     except EnvelopeError as error:
         raise PoisonError(str(error)) from error
-    return found
+    return time

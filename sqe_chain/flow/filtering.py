@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
-from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, declared
+from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, declared, declared_if
 from sqe_chain.flow.functions import IdOf, NumberOf, Value
 from sqe_chain.flow.kinds import kind_of
 from sqe_chain.flow.part import StreamPart
@@ -99,16 +99,14 @@ class FilterSteps(StreamPart[Value]):
             FlowError: a name exists, a setting is wrong, or the stage would follow `changes()`.
         """
         where = caller_line()
-        given = {"sequence": sequence, "epoch": epoch, "producer": producer}
         return self._filter(
             name,
             "sequences",
             where,
             store=store,
-            **{
-                what: None if function is None and what != "sequence" else declared(what, function, 1, where)
-                for what, function in given.items()
-            },
+            sequence=declared("sequence", sequence, 1, where),
+            epoch=declared_if("epoch", epoch, where),
+            producer=declared_if("producer", producer, where),
             scope=scope,
             malformed=malformed,
             window=window,

@@ -18,6 +18,7 @@ from sqe_chain.flow.declaration import (
     check_name,
     check_topic,
     declared,
+    declared_if,
     format_of_files,
     payload_codec,
     row_codec,
@@ -151,34 +152,27 @@ class Flow(Topology):
         where = caller_line()
         names = self._topics(topics, where)
         what = f"source {names[0]!r}"
-        found = payload_codec(what, payload, codec, where) if isinstance(payload, type) else None
-        function = None if found else _decoder(f"{what} needs the type of its payloads", payload, where)
-        if found is None and codec is not None:
-            raise FlowError(
-                f"{where}: {what} has a decoder, so codec={codec!r} would not be used; leave out one of them"
-            )
+        codec_of_type, decoder = _payload(
+            what, f"{what} needs the type of its payloads", payload, codec, where
+        )
         check_bool("raw", raw, where)
         check_choice("nulls", nulls, ("poison", "skip", "decode"), where)
-        if nulls == "decode" and found is not None:
+        if nulls == "decode" and decoder is None:
             raise FlowError(f"{where}: nulls='decode' needs a decoder function that accepts None")
-        check_choice("no_timestamp", no_timestamp, ("poison", "record"), where)
         if timestamp is None and no_timestamp != "poison":
             raise FlowError(
                 f"{where}: no_timestamp={no_timestamp!r} says what becomes of values without timestamp(value); give that"
             )
-        node = self.add(
-            SourceNode,
+        return self._read(
             where,
+            decoder,
+            timestamp,
+            no_timestamp,
             topics=names,
-            codec=found,
-            decoder=function and function.function,
-            takes_context=function is not None and function.takes_context,
+            codec=codec_of_type,
             raw=raw,
             nulls=nulls,
-            timestamp=None if timestamp is None else declared("timestamp", timestamp, 1, where),
-            no_timestamp=no_timestamp,
         )
-        return Stream(self, node)
 
     @overload
     def files(
@@ -230,30 +224,26 @@ class Flow(Topology):
         check_name("source", name, where, MAX_SOURCE_NAME)
         self._topics(name, where)
         given = [paths] if isinstance(paths, str | PathLike) else paths
-        patterns = tuple(fspath(one) for one in given)
-        if not patterns or not all(isinstance(one, str) and one for one in patterns):
+        patterns = tuple(fspath(path) for path in given)
+        if not patterns or not all(isinstance(pattern, str) and pattern for pattern in patterns):
             raise FlowError(f"{where}: files {name!r} need paths, or patterns of them; got {paths!r}")
         if csv is not None and not isinstance(csv, Csv):
             raise FlowError(f"{where}: csv={csv!r}; a Csv of sqe_chain.flow, or None")
-        check_choice("no_timestamp", no_timestamp, ("poison", "record"), where)
         what = f"files {name!r}"
         source = FileSource(name, patterns, format_of_files(what, patterns, file_format, where), csv or Csv())
-        found = payload_codec(what, payload, None, where) if isinstance(payload, type) else None
-        function = None if found else _decoder(f"{what} need the type of a row", payload, where)
-        node = self.add(
-            SourceNode,
+        codec, decoder = _payload(what, f"{what} need the type of a row", payload, None, where)
+        rows = None if codec is None else row_codec(what, codec, source.format, where)
+        return self._read(
             where,
+            decoder,
+            timestamp,
+            no_timestamp,
             topics=(name,),
-            codec=None if found is None else row_codec(what, found, source.format, where),
-            decoder=function and function.function,
-            takes_context=function is not None and function.takes_context,
+            codec=rows,
             raw=True,
             nulls="poison",
-            timestamp=None if timestamp is None else declared("timestamp", timestamp, 1, where),
-            no_timestamp=no_timestamp,
             files=source,
         )
-        return Stream(self, node)
 
     def to_text(self) -> str:
         """The flow as a tree of text, sources first: what ``sqe-chain show`` prints."""
@@ -266,6 +256,26 @@ class Flow(Topology):
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return as_svg(self.so_far())
+
+    def _read(
+        self,
+        where: str,
+        decoder: DeclaredFunction | None,
+        timestamp: UserFunction | None,
+        no_timestamp: object,
+        **fields: Any,  # noqa: ANN401 - the fields of SourceNode
+    ) -> Stream[Any]:
+        check_choice("no_timestamp", no_timestamp, ("poison", "record"), where)
+        node = self.add(
+            SourceNode,
+            where,
+            decoder=decoder and decoder.function,
+            takes_context=decoder is not None and decoder.takes_context,
+            timestamp=declared_if("timestamp", timestamp, where),
+            no_timestamp=no_timestamp,
+            **fields,
+        )
+        return Stream(self, node)
 
     def _topics(self, topics: object, where: str) -> tuple[str, ...]:
         """The topics of a source, checked."""
@@ -292,10 +302,22 @@ class Flow(Topology):
         return names
 
 
-def _decoder(wanted: str, payload: object, where: str) -> DeclaredFunction:
-    """The decoder of a source whose payloads have no class. Raises FlowError: it is neither a class nor a function."""
+def _payload(
+    what: str, wanted: str, payload: object, codec: Codec[Any] | str | None, where: str
+) -> tuple[Codec[Any] | None, DeclaredFunction | None]:
+    """The codec of a source whose payloads have a class, or its decoder.
+
+    Raises:
+        FlowError: it has neither, or a codec beside a decoder.
+    """
+    if isinstance(payload, type):
+        return payload_codec(what, payload, codec, where), None
     if is_generic(payload) or not callable(payload):
         raise FlowError(
             f"{where}: {wanted}, or a decoder, got {payload!r}, which is neither a class nor a function"
         )
-    return declared("decoder", payload, 1, where)
+    if codec is not None:
+        raise FlowError(
+            f"{where}: {what} has a decoder, so codec={codec!r} would not be used; leave out one of them"
+        )
+    return None, declared("decoder", payload, 1, where)

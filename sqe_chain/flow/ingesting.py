@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from sqe_chain.errors import ConfigurationError, FlowError
-from sqe_chain.flow.declaration import caller_line, check_name
+from sqe_chain.flow.declaration import caller_line, check_name, refused_at
 from sqe_chain.flow.functions import Value
 from sqe_chain.flow.part import StreamPart
 from sqe_chain.wings import WINGS, load
@@ -58,10 +57,8 @@ class IngestSteps(StreamPart[Value]):
         """
         where = caller_line()
         check_name("table", table, where)
-        try:
+        with refused_at(f"{where}: table {table!r}"):
             declare = load(WINGS, "ingest", "tables")
-        except ConfigurationError as error:
-            raise FlowError(f"{where}: table {table!r}: {error}") from error
         name, kind, key = declare(
             where,
             table,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, Required, TypedDict, TypeVar, Unpack, overload
 
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import LateValues, caller_line, check_bool, declared
+from sqe_chain.flow.declaration import LateValues, caller_line, check_bool, declared, declared_if
 from sqe_chain.flow.functions import Made, Value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.part import StreamPart
@@ -140,7 +140,7 @@ class JoinSteps(StreamPart[Value]):
         kind = kind_named("table-join")(
             combine=declared("combine", combine, 2, where),
             how=how,
-            deleted=None if deleted is None else declared("deleted", deleted, 1, where),
+            deleted=declared_if("deleted", deleted, where),
             history_ms=history_ms,
             late=late,
             static=static,

@@ -1,4 +1,4 @@
-"""The nodes of a flow: one class for each kind, with the fields it needs, and what whoever runs it asks of it."""
+"""The nodes of a flow: one class for each kind, with its fields, and what the compiler and error texts ask of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from sqe_chain.codecs import Codec
-from sqe_chain.flow.event_time import NoTimestamp
+from sqe_chain.flow.event_time import NO_TIMES, NoTimestamp
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, NOTHING, Side, StageKind, StageTraits
 from sqe_chain.ports import ViewKind
@@ -24,6 +24,7 @@ class Node:
 
     Attributes:
         word: the word for it in texts.
+        maker_name: the name of its `maker` in error texts; empty: `word`.
         side: which output of its parent it takes: the usual one, or that of `changes()` or `dropped()`.
         keeps_key: whether units keep their key.
         passes: whether its values are those of its parents.
@@ -33,6 +34,7 @@ class Node:
     """
 
     word: ClassVar[str]
+    maker_name: ClassVar[str] = ""
     side: ClassVar[Side] = ""
     keeps_key: ClassVar[bool] = True
     passes: ClassVar[bool] = False
@@ -57,11 +59,6 @@ class Node:
         return None
 
     @property
-    def maker_name(self) -> str:
-        """What that function is called in error texts."""
-        return self.word
-
-    @property
     def needs(self) -> int:
         """What it needs to know of the input that a unit comes from: NOTHING, ENVELOPE or CONTEXT."""
         return NOTHING
@@ -78,7 +75,7 @@ class Node:
 
     @property
     def called(self) -> str:
-        """What it is called in error texts about one of its functions."""
+        """Its name in error texts about one of its functions."""
         return self.word
 
     @property
@@ -87,30 +84,14 @@ class Node:
         return self.word, ""
 
     def value_type(self, nodes: Sequence[Node]) -> type | None:
-        """The type of its values; None if only they know it.
-
-        Args:
-            nodes: all nodes of the flow.
-        """
+        """The type of its values, by all nodes of the flow; None if only the values know it."""
         types = {nodes[parent].value_type(nodes) for parent in self.parents} if self.passes else set[type]()
         return types.pop() if len(types) == 1 else None
 
     def described(self, nodes: Sequence[Node]) -> str:
-        """What its output is called in error texts.
-
-        Args:
-            nodes: all nodes of the flow.
-        """
+        """The name of its output in error texts, by all nodes of the flow."""
         del nodes
         return f"this {self.word}"
-
-
-def _at_first(_: object) -> int:
-    return 0
-
-
-NO_TIMES = DeclaredFunction(_at_first)
-"""The `timestamp` of sources whose messages have no times: whatever has one comes after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +102,7 @@ class SourceNode(Node):
         topics: what it reads; the first is also its name.
         codec: of its payloads; None: it has a decoder.
         decoder: the user's function, ``bytes -> value``; None: it has a codec.
-        takes_context: whether the decoder wants the context.
+        takes_context: whether the decoder takes the context.
         raw: its messages carry no envelope.
         nulls: what it does with null values.
         timestamp: the user's function that gives the event time of a value; None: the record's, or the envelope's.
@@ -153,8 +134,8 @@ class SourceNode(Node):
 
     def value_type(self, nodes: Sequence[Node]) -> type | None:
         del nodes
-        found = None if self.codec is None else self.codec.python_type
-        return None if found is object else found
+        python_type = None if self.codec is None else self.codec.python_type
+        return None if python_type is object else python_type
 
     def reads(self, topic: str) -> bool:
         """Whether it reads this topic, or the file whose topic it is."""
@@ -177,9 +158,7 @@ class SourceNode(Node):
         content = self.codec.type_name if self.codec else _name(self.decoder)
         if self.files is not None:
             return f"files {self.name}", ", ".join(filter(None, (content, *self.files.patterns)))
-        return f"source {', '.join(self.topics)}", ", ".join(
-            filter(None, (content, "raw" if self.raw else ""))
-        )
+        return f"source {', '.join(self.topics)}", ", ".join(filter(None, (content, "raw" * self.raw)))
 
     def described(self, nodes: Sequence[Node]) -> str:
         del nodes
@@ -188,12 +167,7 @@ class SourceNode(Node):
 
 @dataclass(frozen=True, slots=True)
 class FunctionNode(Node):
-    """An operator that calls a function of the user for each value.
-
-    Attributes:
-        function: ``value -> …``, or with the context as second argument.
-        takes_context: whether it wants the context.
-    """
+    """An operator that calls a function of the user for each value; `takes_context`: with the context as second argument."""
 
     function: UserFunction
     takes_context: bool
@@ -201,6 +175,10 @@ class FunctionNode(Node):
     @property
     def functions(self) -> tuple[UserFunction, ...]:
         return (self.function,)
+
+    @property
+    def maker(self) -> UserFunction | None:
+        return None if self.passes else self.function
 
     @property
     def needs(self) -> int:
@@ -217,10 +195,6 @@ class MapNode(FunctionNode):
 
     word = "map"
 
-    @property
-    def maker(self) -> UserFunction | None:
-        return self.function
-
 
 @dataclass(frozen=True, slots=True)
 class FilterNode(FunctionNode):
@@ -235,10 +209,6 @@ class FlatMapNode(FunctionNode):
     """Any number of values for each value."""
 
     word = "flat_map"
-
-    @property
-    def maker(self) -> UserFunction | None:
-        return self.function
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +270,11 @@ class StageNode(KeyedNode):
         store: name of its store; None for the service's default.
         buckets: into how many buckets its state partitions are split in the store.
         view: the format in which other programs can read its states; None: there is no view.
-        traits: what its kind says that is done around it.
+        traits: what the framework does around its kind.
     """
 
     word = "stage"
+    maker_name = "the fold"
 
     stage_kind: StageKind
     store: str | None
@@ -317,8 +288,7 @@ class StageNode(KeyedNode):
         last = traits.may_be_last
         useful = kind.codec is not None or kind.sink is not None if last is None else last
         method, needs = traits.method or kind.name, CONTEXT if in_context else traits.needs
-        found = replace(traits, method=method, needs=needs, may_be_last=useful)
-        object.__setattr__(self, "traits", found)
+        object.__setattr__(self, "traits", replace(traits, method=method, needs=needs, may_be_last=useful))
 
     @property
     def kind(self) -> str:
@@ -336,10 +306,6 @@ class StageNode(KeyedNode):
     @property
     def maker(self) -> UserFunction | None:
         return self.traits.maker
-
-    @property
-    def maker_name(self) -> str:
-        return "the fold"
 
     @property
     def needs(self) -> int:

@@ -16,7 +16,8 @@ from sqe_chain.flow.declaration import (
     check_name,
     check_topic,
 )
-from sqe_chain.flow.nodes import NO_TIMES, Node
+from sqe_chain.flow.event_time import NO_TIMES
+from sqe_chain.flow.nodes import Node
 from sqe_chain.ports.readers import flow_of
 
 FoundNode = TypeVar("FoundNode", bound=Node)

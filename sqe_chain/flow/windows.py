@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
 
 from sqe_chain.codecs import Codec
-from sqe_chain.flow.declaration import LateValues, caller_line, declared
+from sqe_chain.flow.declaration import LateValues, caller_line, declared_if
 from sqe_chain.flow.declared_aggregates import Aggregation
 from sqe_chain.flow.declared_stage import FoldingStage
 from sqe_chain.flow.functions import (
@@ -199,7 +199,7 @@ class WindowSteps(StreamPart[Value]):
             states=parts.states,
             fold=parts.fold,
             merge=None if merging is None else merging.function,
-            beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
+            beats=declared_if("heartbeat", heartbeat, where),
             shown=view is not None,
             **timed,
         )

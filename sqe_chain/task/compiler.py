@@ -272,4 +272,5 @@ def _maker(flow: CompiledFlow, node: Node) -> str:
     name = getattr(maker, "__name__", "") if maker else ""
     code = getattr(maker, "__code__", None)
     where = f"{code.co_filename}:{code.co_firstlineno}" if code else node.declared_at
-    return f"{node.maker_name} {name} at {where}" if name else f"{node.maker_name} at {where}"
+    title = node.maker_name or node.word
+    return f"{title} {name} at {where}" if name else f"{title} at {where}"
