@@ -136,7 +136,7 @@ def test_every_error_ends_a_command_with_the_status_that_is_said_of_it() -> None
 
 
 def test_every_option_of_run_is_explained() -> None:
-    text = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "command.md").read_text(encoding="utf-8")
     options = {
         name for parameter in _root().commands["run"].params for name in parameter.opts if "--" in name
     }
