@@ -40,8 +40,12 @@ test: SCHEDULES := 3000
 test: stages  ## before each commit: lint, types, tests on real servers; of cases that differ little, some
 
 .PHONY: test-all
-test-all: stages  ## before a release: all cases, faults in docker compose, more schedules, all mutants
+test-all: chromium stages  ## before a release: all cases, faults in docker compose, more schedules, all mutants
 	@$(STAGE) "mutants" $(BIN)/python -m tests.lab.mutants --again
+
+.PHONY: chromium
+chromium:
+	@scripts/system-packages chromium
 
 .PHONY: stages
 stages: setup

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
 from sqe_chain.cli.listening import monitored, show_cursor, show_events
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import DEFAULTS, Batches, FlowArgument, Option, StartOption, command, settings_in
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import launch
+from sqe_chain.wings import WINGS, load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +78,26 @@ class Service(Batches):
             "Address for --metrics-port; 0.0.0.0 for all networks, as in a container.", "ADDRESS", env=True
         ),
     ] = "127.0.0.1"
+    web: Annotated[
+        int | None,
+        Option(
+            "Serve a page about this service on this port of this machine.", "PORT", env=True, most=65_535
+        ),
+    ] = None
+
+
+@contextmanager
+def shown_on_page(flow: CompiledFlow, service: Service) -> Iterator[list[Observer]]:
+    """What hears the events of a service for its page, if a port is given."""
+    if service.web is None:
+        yield []
+        return
+    log = None if service.kafka is None else open_log(service.kafka, service.kafka_config)
+    with (
+        open_stores(flow, service.urls()) as stores,
+        load(WINGS, "web", "web")(flow, log, stores, "127.0.0.1", service.web) as newest,
+    ):
+        yield [newest]
 
 
 @command
@@ -94,8 +120,12 @@ def run(target: FlowArgument, *, service: Service) -> None:
     # Until the service has handlers of its own: it may wait for addresses before.
     before = signal.signal(signal.SIGTERM, lambda *_: clock.stop.request("SIGTERM"))
     try:
-        with monitored(named, clock, service.metrics_port, service.metrics_host) as counted:
-            launch(flow, settings, deployment, observers=[*counted, *shown], clock=clock, restore=show_cursor)
+        with (
+            monitored(named, clock, service.metrics_port, service.metrics_host) as counted,
+            shown_on_page(named, service) as newest,
+        ):
+            observers = [*counted, *newest, *shown]
+            launch(flow, settings, deployment, observers=observers, clock=clock, restore=show_cursor)
     finally:
         if before is signal.SIG_DFL:  # else the process ends, with the status of what has happened here
             signal.signal(signal.SIGTERM, before)

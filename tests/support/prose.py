@@ -33,7 +33,7 @@ WORDS: Final[dict[str, str]] = {
     r"in place(?! of)": "without a shuffle",
     r"home stores?": "metadata store",
     r"left out|lea(?:ve|ves|ving) out|exclud(?:e|es|ed|ing)": "skip, skipped",
-    r"(?<!first )(?<!small )(?<!capital )(?<!dead-)letters?(?!,? (?:and |or )?(?:digits|numbers|dots))": "dead-letter record",
+    r"(?<!first )(?<!small )(?<!capital )(?<!dead-)letters?(?! records?)(?!,? (?:and |or )?(?:digits|numbers|dots))": "dead-letter record",
     r"announc(?:e|es|ed|ing|er|ements?)": "republish states",
     r"let(?:s|ting)? go": "mark idle",
     r"ways? out": "what to do",

@@ -1,4 +1,4 @@
-"""Goal: a client that sends no whole headers does not hold a connection of the HTTP endpoint; whoever is answered does."""
+"""Goal: a client that sends no whole headers does not hold a connection of the HTTP endpoint. A client that is answered does."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from services import http_server
-from services.http_server import PromptHeaders
+from sqe_chain.ext.web import server as http_server
+from sqe_chain.ext.web.server import PromptHeaders
 
 PATIENCE_S = 20
 

@@ -1,0 +1,382 @@
+"""The ASGI application: the page, its data, states over HTTP, and actions for those who have the token."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from sqe_chain.cli.values import key_named
+from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
+from sqe_chain.ext.explain.fate import find_fate
+from sqe_chain.ext.explain.recording import Place
+from sqe_chain.ext.explain.report import fate_as_object, trace_as_object
+from sqe_chain.ext.explain.trace import check_traceable, trace
+from sqe_chain.ext.web.limits import Bounded
+from sqe_chain.ext.web.openapi import OPENAPI
+from sqe_chain.ext.web.site import PAGE, Json, NotFound, Site, cursor_in
+from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.safe_text import json_line, shown
+
+STATIC: Final = Path(__file__).with_name("static")
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]", "testserver")
+POLL_S: Final = 1.0
+QUIET_S: Final = 15.0
+LOOK_S: Final = 0.5
+LONGEST_WAIT_S: Final = 60.0
+_OFFSET: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249}):(?P<partition>\d{1,9}):(?P<offset>\d{1,18})")
+
+
+class Asked(Exception):
+    """A request that cannot be answered.
+
+    Args:
+        status: of HTTP.
+        text: why.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(slots=True)
+class Pages:
+    """Answers requests.
+
+    Args:
+        site: what can be seen.
+        environment: makes the environment of a loaded flow, to replay it.
+        token: for actions; empty: there are none.
+        events: what the service beside reports; each call returns the newest events.
+        closing: streams are to end.
+    """
+
+    site: Site
+    environment: Callable[[str], Environment]
+    token: str = ""
+    events: Callable[[], list[Json]] = list
+    closing: bool = False
+    _tracing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _snapshot: str = ""
+    _version: int = 0
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _poller: asyncio.Task[None] | None = None
+    _watchers: int = 0
+
+    # ------------------------------------------------------------------ data of the page
+
+    async def flows(self, request: Request) -> Response:
+        """All flows."""
+        del request
+        return _json({"flows": await run_in_threadpool(self.site.list_flows), "actions": bool(self.token)})
+
+    async def flow(self, request: Request) -> Response:
+        """One flow."""
+        return _json(await run_in_threadpool(self.site.describe_flow, request.path_params["flow"]))
+
+    async def replays(self, request: Request) -> Response:
+        """Which writers repeat records of a topic."""
+        replays = await run_in_threadpool(self.site.replays_in, request.path_params["topic"])
+        return _json({"replays": replays})
+
+    async def record(self, request: Request) -> Response:
+        """One record."""
+        return _json(await run_in_threadpool(self.site.record_at, *_place(request)))
+
+    async def dead_letters(self, request: Request) -> Response:
+        """The newest dead-letter records of a flow."""
+        after, limit = _number(request, "after", 0, 10**12), _number(request, "limit", 50, PAGE)
+        flow = request.path_params["flow"]
+        return _json(await run_in_threadpool(self.site.dead_letters, flow, after, limit))
+
+    async def replay_dead_letters(self, request: Request) -> Response:
+        """Send the dead-letter records of a flow back to its inputs."""
+        self._check_token(request)
+        name = request.path_params["flow"]
+        flow, log = self.site.flows.get(name), self.site.log
+        if flow is None or not flow.dead_letters or log is None:
+            raise NotFound(f"flow {name!r} was not loaded, or has no dead-letter records")
+        result = await run_in_threadpool(DeadLetterReplay(flow, log, None).run)
+        return _json({"sent": result.sent, "known": result.known, "left": result.left, "lost": result.lost})
+
+    # ------------------------------------------------------------------ states over HTTP
+
+    async def keys(self, request: Request) -> Response:
+        """A page of keys."""
+        given = request.query_params.get("after")
+        try:
+            after = None if given is None else cursor_in(given)
+            prefix = key_named(request.query_params.get("prefix", ""))
+        except (ValueError, ConfigurationError) as error:
+            raise Asked(400, f"after or prefix: {error}") from None
+        limit = _number(request, "limit", PAGE, PAGE)
+        path = request.path_params
+        return _json(
+            await run_in_threadpool(self.site.list_keys, path["flow"], path["stage"], prefix, after, limit)
+        )
+
+    async def state(self, request: Request) -> Response:
+        """The state of a key; with `at_least`, once an offset is counted in it."""
+        path = request.path_params
+        try:
+            key = key_named(path["key"])
+        except ConfigurationError as error:
+            raise Asked(400, str(error)) from None
+        wanted = request.query_params.getlist("at_least")
+        answer = await self._state_at_least(
+            path["flow"], path["stage"], key, wanted, _number(request, "timeout", 10, 60)
+        )
+        tag = f'"{answer["plan_id"]}"'
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if tag in (request.headers.get("if-none-match") or ""):
+            return Response(status_code=304, headers=headers)
+        return _json(answer, headers=headers)
+
+    async def _state_at_least(
+        self, flow: str, stage: str, key: bytes, wanted: list[str], timeout_s: int
+    ) -> Json:
+        offsets = {}
+        for text in wanted:
+            match = _OFFSET.fullmatch(text)
+            if match is None:
+                raise Asked(400, f"at_least={text!r}. Expected TOPIC:PARTITION:OFFSET")
+            offsets[f"{match['topic']}:{int(match['partition'])}"] = int(match["offset"])
+        deadline = asyncio.get_running_loop().time() + min(timeout_s, LONGEST_WAIT_S)
+        while True:
+            answer: Json | None = None
+            try:
+                answer = await run_in_threadpool(self.site.state_of, flow, stage, key)
+            except NotFound:
+                if not offsets:
+                    raise
+            reached: Any = {} if answer is None else answer["offsets"]
+            behind = [place for place, offset in offsets.items() if reached.get(place, 0) <= offset]
+            if not behind and answer is not None:
+                return answer
+            if asyncio.get_running_loop().time() >= deadline:
+                raise Asked(504, f"{', '.join(behind) or 'the key'} is not counted yet. Ask again")
+            await asyncio.sleep(0.1)
+
+    # ------------------------------------------------------------------ explanations
+
+    async def why_not(self, request: Request) -> Response:
+        """What became of a record in a flow."""
+        env, place = self._environment(request), _place(request)
+        async with self._alone():
+            fate = await run_in_threadpool(find_fate, env, place)
+        return _json(fate_as_object(fate))
+
+    async def trace(self, request: Request) -> Response:
+        """The trace of a key, as a stream of events: `progress`, then `result` or `failed`."""
+        env, path = self._environment(request), request.path_params
+        node = next((stage for stage in env.flow.stages if stage.name == path["stage"]), None)
+        if node is None:
+            raise NotFound(f"flow {path['flow']!r} has no stage {path['stage']!r}")
+        check_traceable(node)
+        key, progress = key_named(path["key"]), SimpleQueue[tuple[int, int]]()
+        stop = asyncio.Event()
+
+        async def lines() -> AsyncIterator[str]:
+            async with self._alone():
+                work = asyncio.ensure_future(
+                    run_in_threadpool(
+                        trace,
+                        env,
+                        node,
+                        [key],
+                        stopped=stop.is_set,
+                        progressed=lambda read, wanted: progress.put((read, wanted)),
+                    )
+                )
+                try:
+                    while not work.done():
+                        await asyncio.wait([work], timeout=0.25)
+                        for read, wanted in _drained(progress):
+                            yield _event("progress", {"read": read, "of": wanted})
+                    yield _event("result", trace_as_object(work.result(), key))
+                except ChainError as error:
+                    yield _event("failed", {"error": type(error).__name__, "text": shown(str(error))})
+                finally:
+                    stop.set()
+
+        return StreamingResponse(lines(), media_type="text/event-stream", headers=_HEADERS)
+
+    def _alone(self) -> asyncio.Lock:
+        """One replay at a time: it reads whole topics."""
+        if self._tracing.locked():
+            raise Asked(429, "a trace or why-not is under way. Try again when it has ended")
+        return self._tracing
+
+    def _environment(self, request: Request) -> Environment:
+        name = request.path_params["flow"]
+        if name not in self.site.flows:
+            raise NotFound(
+                f"flow {name!r} was not loaded, so it cannot be replayed: give MODULE:FLOW to sqe-chain web"
+            )
+        return self.environment(name)
+
+    # ------------------------------------------------------------------ live
+
+    async def live(self, request: Request) -> Response:
+        """All flows and the newest events of the service, whenever they change."""
+
+        async def lines() -> AsyncIterator[str]:
+            version, quiet = 0, 0.0
+            self._watchers += 1
+            if self._poller is None or self._poller.done():
+                self._poller = asyncio.create_task(self._poll())
+            try:
+                while not (self.closing or await request.is_disconnected()):
+                    if await self._newer_than(version):
+                        version, quiet = self._version, 0.0
+                        yield f"event: flows\ndata: {self._snapshot}\n\n"
+                    elif (quiet := quiet + LOOK_S) >= QUIET_S:
+                        quiet = 0.0
+                        yield ": still here\n\n"
+            finally:
+                self._watchers -= 1
+
+        return StreamingResponse(lines(), media_type="text/event-stream", headers=_HEADERS)
+
+    async def _newer_than(self, version: int) -> bool:
+        """Wait for a newer snapshot; False: there is none yet."""
+        async with self._changed:
+            try:
+                await asyncio.wait_for(self._changed.wait_for(lambda: self._version > version), LOOK_S)
+            except TimeoutError:
+                return False
+            return True
+
+    async def _poll(self) -> None:
+        """Read everything once a second, for all watchers together, as long as there are any."""
+        while self._watchers:
+            snapshot: Json
+            try:
+                snapshot = {"flows": await run_in_threadpool(self.site.list_flows), "events": self.events()}
+            except ChainError as error:
+                snapshot = {"error": shown(str(error))}
+            async with self._changed:
+                text = json_line(snapshot)
+                if text != self._snapshot:
+                    self._snapshot, self._version = text, self._version + 1
+                    self._changed.notify_all()
+            await asyncio.sleep(POLL_S)
+
+    # ------------------------------------------------------------------ the rest
+
+    def _check_token(self, request: Request) -> None:
+        if not self.token:
+            raise Asked(403, "this page only shows. Start it with --token-file to allow actions")
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
+            raise Asked(401, "the token is missing or wrong")
+
+    async def openapi(self, request: Request) -> Response:
+        """The description of this interface."""
+        del request
+        return _json(OPENAPI)
+
+    async def index(self, request: Request) -> Response:
+        """The page."""
+        del request
+        return Response((STATIC / "index.html").read_bytes(), media_type="text/html")
+
+
+_HEADERS: Final[Mapping[str, str]] = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def application(pages: Pages, hosts: tuple[str, ...] = LOOPBACK) -> Starlette:
+    """The ASGI application.
+
+    Args:
+        pages: answers the requests.
+        hosts: names by which it may be addressed; others are refused, so that no page of another site can read it.
+    """
+    flow, stage = "/flows/{flow}", "/flows/{flow}/stages/{stage}"
+    routes = [
+        Route("/", pages.index),
+        Mount("/static", StaticFiles(directory=STATIC)),
+        Route("/openapi.json", pages.openapi),
+        Route("/api/live", pages.live),
+        Route("/api/flows", pages.flows),
+        Route("/api/topics/{topic}/replays", pages.replays),
+        Route("/api/records/{topic}/{partition:int}/{offset:int}", pages.record),
+        Route(f"/api{flow}", pages.flow),
+        Route(f"/api{flow}/dead-letters", pages.dead_letters),
+        Route(f"/api{flow}/dead-letters/replay", pages.replay_dead_letters, methods=["POST"]),
+        Route(f"/api{flow}/why-not/{{topic}}/{{partition:int}}/{{offset:int}}", pages.why_not),
+        Route(f"/api{stage}/trace/{{key:path}}", pages.trace),
+        Route(f"{stage}/keys", pages.keys),
+        Route(f"{stage}/keys/{{key:path}}", pages.state),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)), Middleware(Bounded)],
+        exception_handlers={NotFound: _not_found, Asked: _refused, ChainError: _failed},
+    )
+
+
+def _not_found(request: Request, error: Exception) -> Response:
+    del request
+    return _json({"error": "not found", "text": shown(str(error))}, status=404)
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    del request
+    return _json({"error": "refused", "text": shown(str(error))}, status=getattr(error, "status", 400))
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    del request
+    status = 503 if isinstance(error, Unavailable) else 422 if isinstance(error, ConfigurationError) else 500
+    return _json({"error": type(error).__name__, "text": shown(str(error))}, status=status)
+
+
+def _json(value: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    content = json.dumps(value, ensure_ascii=True, default=str).encode()
+    return JSONResponse(None, status) if value is None else Response(
+        content, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json"
+    )  # fmt: skip
+
+
+def _event(name: str, value: object) -> str:
+    return f"event: {name}\ndata: {json.dumps(value, ensure_ascii=True, default=str)}\n\n"
+
+
+def _place(request: Request) -> Place:
+    path = request.path_params
+    return path["topic"], path["partition"], path["offset"]
+
+
+def _number(request: Request, name: str, default: int, most: int) -> int:
+    text = request.query_params.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and int(text) <= most):
+        raise Asked(400, f"{name}={text!r}. Expected a whole number, 0 to {most}")
+    return int(text)
+
+
+def _drained(queue: SimpleQueue[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The newest progress, if there is any."""
+    newest: list[tuple[int, int]] = []
+    while True:
+        try:
+            newest = [queue.get_nowait()]
+        except Empty:
+            return newest

@@ -1,0 +1,159 @@
+"""`sqe-chain web`, and the page that `sqe-chain run --web` serves beside a service."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Annotated
+
+import typer
+
+from sqe_chain.cli.console import ERR
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.options import KafkaIfNeeded, Option, Stores, command
+from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.web.application import LOOPBACK, Pages, application
+from sqe_chain.ext.web.server import served
+from sqe_chain.ext.web.site import Json, Site
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.ports import Log, StateStore
+from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.events import Event
+from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.runtime.connecting import open_addresses, open_log
+from sqe_chain.runtime.stop import ServiceClock, Stop, signals
+
+EVENTS = 200
+"""Newest events of a service that the page shows."""
+
+
+class Newest(Observer):
+    """Keeps the newest events of a service."""
+
+    def __init__(self) -> None:
+        self._events: deque[Json] = deque(maxlen=EVENTS)
+        self._lock = Lock()
+
+    def event(self, event: Event) -> None:
+        with self._lock:
+            self._events.append({"event": event.name, **event.fields()})
+
+    def newest(self) -> list[Json]:
+        """The newest events, oldest first."""
+        with self._lock:
+            return list(self._events)
+
+
+class _Quiet(Observer):
+    def event(self, event: Event) -> None:
+        del event
+
+
+@command
+def web(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODULE:FLOW]...", help="Flows whose states and records are shown."),
+    ] = None,
+    *,
+    kafka: KafkaIfNeeded,
+    servers: Stores,
+    port: Annotated[int, Option("Port of the page.", "PORT", env=True, least=0, most=65_535)] = 8_080,
+    host: Annotated[
+        str, Option("Address of the page; by default this machine alone can ask.", "ADDRESS")
+    ] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None, Option("File with a token, which actions need. Without it the page only shows.", "FILE")
+    ] = None,
+    show_payloads: Annotated[bool, Option("Show the values of records.")] = False,
+) -> None:
+    """Serve a page that shows all flows of a store: their chain, positions, plans, keys, records and replays.
+
+    States are also served as JSON; see /openapi.json. The page is for this machine unless --host is given, and it changes nothing
+    unless --token-file is given.
+    """
+    flows = {flow.name: flow for flow in map(load_flow, targets or ())}
+    token = _token_in(token_file)
+    log = None if kafka.kafka is None else open_log(kafka.kafka, kafka.kafka_config)
+    stop = Stop()
+    with (
+        open_addresses(servers.urls()) as stores,
+        signals(stop, lambda: None),
+        serve(log, stores, flows, host, port, token=token, show_payloads=show_payloads) as bound,
+    ):
+        ERR.print(f"the page is at http://{host}:{bound}/ (Ctrl-C ends it)")
+        while not stop.wait(3_600):
+            pass
+
+
+@contextmanager
+def serve(
+    log: Log | None,
+    stores: Mapping[str, StateStore],
+    flows: Mapping[str, CompiledFlow],
+    host: str,
+    port: int,
+    *,
+    token: str = "",
+    show_payloads: bool = False,
+    events: Callable[[], list[Json]] = list,
+) -> Iterator[int]:
+    """Serve the page while in the context. Gives its port.
+
+    Raises:
+        ConfigurationError: the port is taken.
+    """
+
+    def environment(name: str) -> Environment:
+        flow = flows[name]
+        if log is None:
+            raise ConfigurationError(f"flow {name!r} cannot be replayed without brokers. Give --kafka")
+        ports = Ports(log, stores)
+        return Environment(
+            flow=flow,
+            ports=ports,
+            engine=InProcessEngine(flow, log, ports.store),
+            observer=_Quiet(),
+            clock=ServiceClock(Stop(), 30_000),
+            new_run_id=lambda: secrets.token_hex(8),
+            settings=Settings(allow_weak_durability=True),
+        )
+
+    site = Site(log, stores, flows, show_payloads)
+    hosts = LOOPBACK if host in {"127.0.0.1", "::1", "localhost"} else ("*",)
+    pages = Pages(site, environment, token, events)
+    with served(application(pages, hosts), host, port) as bound:
+        try:
+            yield bound
+        finally:
+            pages.closing = True
+
+
+@contextmanager
+def beside_service(
+    flow: CompiledFlow, log: Log, stores: Mapping[str, StateStore], host: str, port: int
+) -> Iterator[Observer]:
+    """The page beside a service that runs here, with its newest events. Gives what hears them."""
+    newest = Newest()
+    with serve(log, stores, {flow.name: flow}, host, port, events=newest.newest):
+        yield newest
+
+
+def _token_in(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigurationError(
+            f"--token-file {file}: {error.strerror}. Expected a file with a token"
+        ) from None
+    if len(token) < 16:  # noqa: PLR2004 - characters that nobody guesses
+        raise ConfigurationError(f"--token-file {file}: it has {len(token)} characters. Expected at least 16")
+    return token

@@ -1,0 +1,441 @@
+"""What the page shows, read from stores and topics: plain objects for JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from time import monotonic
+
+from sqe_chain.chain import Link, read_lane, root_position, stored_epoch
+from sqe_chain.cli.console import as_json
+from sqe_chain.envelope.carrier import find_head
+from sqe_chain.envelope.head import parse_chain
+from sqe_chain.envelope.partitioner import cell_of
+from sqe_chain.errors import ChainError, ConfigurationError, EnvelopeError
+from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.holding import holder_of
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.operations.dead_letters import parse_dead_letter
+from sqe_chain.operations.forget import KnownFlow, known_flow, known_flows
+from sqe_chain.ports import Location, Log, Message, Range, StateStore
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.runtime.states import location_of
+from sqe_chain.safe_text import shown
+
+Json = dict[str, object]
+RECENT = 200
+"""Records of each partition that are looked at for replays."""
+MOST_PARTITIONS = 64
+"""Partitions of a topic whose newest records are looked at."""
+PAGE = 100
+"""Most keys, records or plans of one answer."""
+
+
+class NotFound(Exception):
+    """There is no such flow, stage, key or record."""
+
+
+@dataclass(slots=True)
+class Site:
+    """Everything that can be seen from some brokers and stores.
+
+    Args:
+        log: the brokers; None: none were given.
+        stores: store name -> store; "" is the metadata store.
+        flows: flows that were loaded: their states can be decoded.
+        show_payloads: whether values of records are shown.
+    """
+
+    log: Log | None
+    stores: Mapping[str, StateStore]
+    flows: Mapping[str, CompiledFlow] = field(default_factory=dict)
+    show_payloads: bool = False
+    _beats: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ flows
+
+    def list_flows(self) -> list[Json]:
+        """All flows that the metadata store knows, and those that were loaded."""
+        known = {flow.name: flow for flow in known_flows(self.stores[""])} if "" in self.stores else {}
+        names = sorted({*known, *self.flows})
+        return [self._summary(name, known.get(name)) for name in names]
+
+    def _summary(self, name: str, known: KnownFlow | None) -> Json:
+        flow = self.flows.get(name)
+        plan = known.plan if known else None
+        layout = plan.layout if plan else None
+        reads = sorted(layout.sources) if layout else list(flow.input_names) if flow else []
+        writes = {topic for topic, _ in layout.outputs.values()} if layout else set[str]()
+        writes |= {output.topic for output in flow.outputs} if flow else set()
+        stages = sorted(layout.stages) if layout else [stage.name for stage in flow.stages] if flow else []
+        return {
+            "name": name,
+            "loaded": flow is not None,
+            "plan": plan.number if plan else None,
+            "sealed_ms": plan.clock_ms if plan else None,
+            "claimed_by": (known.home.run_id or None) if known else None,
+            "alive": self._is_alive(name) if known and known.home.run_id else None,
+            "unreadable": shown(known.unreadable) if known and known.unreadable else None,
+            "reads": reads,
+            "writes": sorted(writes),
+            "stages": stages,
+            "lag": None if plan is None else self._lag(plan),
+        }
+
+    def _is_alive(self, name: str) -> bool | None:
+        """Whether the heartbeat has moved in the last seconds; None: it was not watched for long enough."""
+        _, beats = self.stores[""].home(name)
+        before, since = self._beats.get(name, (-1, 0.0))
+        if beats != before:
+            self._beats[name] = beats, monotonic()
+            return True if before >= 0 else None
+        return True if monotonic() - since < 10 else False  # noqa: PLR2004, SIM210 - seconds
+
+    def _lag(self, plan: Plan) -> int | None:
+        """Offsets that the flow has not counted."""
+        if self.log is None:
+            return None
+        ends = {tp: planned.stop for tp, planned in plan.ends().items() if tp[1] >= 0}
+        try:
+            bounds = self.log.bounds(ends)
+        except ChainError:
+            return None
+        return sum(max(0, bounds[tp].stable_end - stop) for tp, stop in ends.items())
+
+    def describe_flow(self, name: str) -> Json:
+        """One flow: positions, plans, cells, what waits, what was skipped."""
+        known = known_flow(self.stores[""], name) if "" in self.stores else None
+        if known is None and name not in self.flows:
+            raise NotFound(f"there is no flow {name!r}")
+        summary = self._summary(name, known)
+        if known is None or known.plan is None:
+            return {
+                **summary,
+                "inputs": [],
+                "plans": [],
+                "cells": [],
+                "skipped": [],
+                "waiting": 0,
+                "holder": None,
+            }
+        plan, plans = known.plan, list(islice(self._plans(name, known.plan), PAGE))
+        return {
+            **summary,
+            "plan_id": plan.plan_id,
+            "owner": known.home.owner,
+            "inputs": self._inputs(plan),
+            "plans": [
+                {
+                    "number": kept.number,
+                    "clock_ms": kept.clock_ms,
+                    "records": sum(planned.stop - planned.start for planned in kept.ranges),
+                    "skipped": len(kept.exclusions),
+                    "sections": sorted(kept.sections),
+                }
+                for kept in plans
+            ],
+            "cells": self._cells(name, plan),
+            "skipped": [
+                {"error": error, "count": count}
+                for error, count in Counter(
+                    skip.error for kept in plans for skip in kept.exclusions
+                ).most_common()
+            ],
+            **self._event_time(name, plan),
+        }
+
+    def _plans(self, name: str, last: Plan) -> Iterator[Plan]:
+        """The plans that the store keeps, newest first."""
+        yield last
+        for number in range(last.number - 1, -1, -1):
+            data = self.stores[""].plan(name, number)
+            if data is None:
+                return
+            yield Plan.from_bytes(data)
+
+    def _inputs(self, plan: Plan) -> list[Json]:
+        ends = plan.ends()
+        bounds = {} if self.log is None else self.log.bounds(ends)
+        return [
+            {
+                "topic": tp[0],
+                "partition": tp[1],
+                "position": planned.stop,
+                "begin": bounds[tp].begin if tp in bounds else None,
+                "end": bounds[tp].stable_end if tp in bounds else None,
+                "lag": max(0, bounds[tp].stable_end - planned.stop) if tp in bounds else None,
+                "newest_ms": planned.last_timestamp_ms,
+            }
+            for tp, planned in sorted(ends.items())
+        ]
+
+    def _cells(self, name: str, plan: Plan) -> list[Json]:
+        """For each stage, how many cells are at the last plan, behind it, or written in part."""
+        counts: list[Json] = []
+        located = self.stores[""].locations(name)
+        for stage, where in sorted(located.stages.items()) if located else ():
+            store = self.stores.get(where.store)
+            if store is None:
+                counts.append({"stage": stage, "cells": None})
+                continue
+            headers = store.headers(where.flow, stage, range(where.state_partitions * where.buckets))
+            counts.append(
+                {
+                    "stage": stage,
+                    "kind": where.kind,
+                    "type": where.type_name,
+                    "cells": len(headers),
+                    "at_plan": sum(header is not None and header.number == plan.number for header in headers),
+                    "open": sum(header is not None and bool(header.begun_id) for header in headers),
+                    "lost": sum(header is None for header in headers),
+                }
+            )
+        return counts
+
+    def _event_time(self, name: str, plan: Plan) -> Json:
+        flow = self.flows.get(name)
+        holder = None if flow is None else holder_of(flow, plan)
+        return {"waiting": EventTime.of(plan).waiting, "holder": None if holder is None else str(holder)}
+
+    # ------------------------------------------------------------------ stages and keys
+
+    def stage_of(self, flow: str, stage: str) -> tuple[Location, StateStore, StageNode | None]:
+        """Where a stage is, its store, and its declaration if the flow was loaded."""
+        if "" not in self.stores:
+            raise NotFound("no store was given")
+        try:
+            where = location_of(self.stores[""], flow, stage)
+        except ConfigurationError as error:
+            raise NotFound(str(error)) from None
+        store = self.stores.get(where.store)
+        if store is None:
+            raise NotFound(f"stage {stage!r} is in the store {where.store!r}, which was not given")
+        loaded = self.flows.get(flow)
+        node = (
+            None if loaded is None else next((named for named in loaded.stages if named.name == stage), None)
+        )
+        return where, store, node
+
+    def list_keys(
+        self, flow: str, stage: str, prefix: bytes, after: tuple[int, bytes] | None, limit: int
+    ) -> Json:
+        """A page of keys, one state partition after the other, each in the order of its keys.
+
+        Args:
+            flow: name of the flow.
+            stage: name of the stage.
+            prefix: of the keys.
+            after: cell and key of the last one of the page before.
+            limit: most keys.
+        """
+        where, store, node = self.stage_of(flow, stage)
+        keys: list[tuple[int, bytes]] = []
+        first, last = after or (0, b"")
+        for cell in range(first, where.state_partitions * where.buckets):
+            rows = store.scan(where.flow, stage, cell)
+            named = {
+                key
+                for row, content in rows
+                for key in _keys_in(node, row, content)
+                if key.startswith(prefix) and not (after is not None and cell == first and key <= last)
+            }
+            keys += ((cell, key) for key in sorted(named))
+            if len(keys) > limit:
+                break
+        page = keys[:limit]
+        more = f"{page[-1][0]}:{page[-1][1].hex()}" if len(keys) > limit else None
+        return {"keys": [as_json(key) for _, key in page], "next": more}
+
+    def state_of(self, flow: str, stage: str, key: bytes) -> Json:
+        """The state of a key, with the plan that it belongs to and where the inputs were then."""
+        where, store, node = self.stage_of(flow, stage)
+        cell = cell_of(key, where.state_partitions, where.buckets)
+        if node is None or node.codec is None:
+            raise NotFound(
+                f"flow {flow!r} was not loaded, so its states cannot be decoded: give MODULE:FLOW to sqe-chain web"
+            )
+        while True:  # ends: each further round means that a batch was persisted meanwhile
+            header = store.headers(where.flow, stage, [cell])[0]
+            rows = (
+                zip([key], store.read(where.flow, stage, cell, [key])[1], strict=True)
+                if node.traits.states_by_key
+                else store.scan(where.flow, stage, cell)
+            )
+            states = [
+                state
+                for row, content in rows
+                if content is not None
+                for state in node.stage_kind.states_in(row, content)
+                if state.key == key
+            ]
+            if store.headers(where.flow, stage, [cell])[0] == header:
+                break
+        if not states:
+            raise NotFound(f"stage {stage!r} of flow {flow!r} has no state of this key")
+        number = -1 if header is None else header.number
+        data = self.stores[""].plan(flow, number) if number >= 0 else None
+        plan = None if data is None else Plan.from_bytes(data)
+        codec = node.codec
+        return {
+            "flow": flow,
+            "stage": stage,
+            "key": as_json(key),
+            "plan": number,
+            "plan_id": "" if header is None else header.plan_id,
+            "sealed_ms": None if plan is None else plan.clock_ms,
+            "offsets": {}
+            if plan is None
+            else {f"{tp[0]}:{tp[1]}": planned.stop for tp, planned in sorted(plan.ends().items())},
+            "states": [
+                {
+                    "window": None if state.span is None else list(state.span),
+                    "final": state.final,
+                    "state": None if state.state is None else codec.to_json(state.state),
+                }
+                for state in states
+            ],
+        }
+
+    # ------------------------------------------------------------------ records
+
+    def record_at(self, topic: str, partition: int, offset: int) -> Json:
+        """One record: its coordinates, its chain, and whether it repeats a recent one."""
+        message = next(self._messages(topic, partition, offset, offset + 1), None)
+        if message is None:
+            raise NotFound(f"{topic}[{partition}] has no record at offset {offset}")
+        return self._record(message)
+
+    def _record(self, message: Message) -> Json:
+        value = message.value()
+        record: Json = {
+            "topic": message.topic(),
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "timestamp_ms": message.timestamp()[1],
+            "key": as_json(message.key()),
+            "bytes": 0 if value is None else len(value),
+        }
+        try:
+            head = find_head(value, message.headers())
+            record["chain"] = [_link(link) for link in parse_chain(head.chain)]
+        except EnvelopeError as error:
+            record["chain"], record["unreadable"] = [], shown(error)
+        if self.show_payloads:
+            record["value"] = as_json(value)
+        return record
+
+    def _messages(self, topic: str, partition: int, begin: int, end: int) -> Iterator[Message]:
+        if self.log is None:
+            raise NotFound("no brokers were given")
+        info = self.log.describe([topic]).get(topic)
+        if info is None or not 0 <= partition < info.partitions:
+            raise NotFound(f"there is no partition {topic}[{partition}]")
+        bounds = self.log.bounds([(topic, partition)])[topic, partition]
+        span = Range(topic, info.topic_id, partition, max(begin, bounds.begin), min(end, bounds.stable_end))
+        if span.start < span.stop:
+            for block in self.log.read(span):
+                yield from block
+
+    def replays_in(self, topic: str) -> list[Json]:
+        """Which writers have repeated records among the newest of a topic, and since when."""
+        if self.log is None:
+            return []
+        info = self.log.describe([topic]).get(topic)
+        if info is None:
+            return []
+        by_writer: dict[str, Json] = {}
+        for partition in range(min(info.partitions, MOST_PARTITIONS)):
+            end = self.log.bounds([(topic, partition)])[topic, partition].stable_end
+            seen: dict[int, bytes] = {}
+            for message in self._messages(topic, partition, end - RECENT, end):
+                try:
+                    head = find_head(message.value(), message.headers())
+                    links = parse_chain(head.chain).links
+                except EnvelopeError:
+                    continue
+                lane = read_lane(head.lane, topic, info.topic_id, partition)
+                position = head.position or root_position(
+                    stored_epoch(message.leader_epoch()), message.offset()
+                )
+                if links and position <= seen.get(lane, b""):
+                    writer = links[-1].output
+                    entry = by_writer.setdefault(
+                        writer,
+                        {
+                            "writer": writer,
+                            "records": 0,
+                            "first_offset": message.offset(),
+                            "partition": partition,
+                        },
+                    )
+                    entry["records"] = int(str(entry["records"])) + 1
+                    entry["newest_ms"] = message.timestamp()[1]
+                seen[lane] = max(position, seen.get(lane, b""))
+        return sorted(by_writer.values(), key=lambda entry: str(entry["writer"]))
+
+    # ------------------------------------------------------------------ dead-letter records
+
+    def dead_letters(self, flow: str, after: int, limit: int) -> Json:
+        """The newest dead-letter records of a flow, by partition and offset.
+
+        Args:
+            flow: name of the flow, which was loaded.
+            after: the position to go on after: records that were shown.
+            limit: most records.
+        """
+        loaded = self.flows.get(flow)
+        if loaded is None or not loaded.dead_letters or self.log is None:
+            raise NotFound(f"flow {flow!r} was not loaded, or has no dead-letter records")
+        topic, records = loaded.dead_letter_topic, list[Json]()
+        info = self.log.describe([topic]).get(topic)
+        if info is None:
+            raise NotFound(f"there is no topic {topic!r}")
+        for partition in range(info.partitions):
+            end = self.log.bounds([(topic, partition)])[topic, partition].stable_end
+            for message in self._messages(topic, partition, max(0, end - after - limit), end - after):
+                letter = parse_dead_letter(message)
+                records.append(
+                    {
+                        "at": f"{topic}[{partition}]@{message.offset()}",
+                        "timestamp_ms": message.timestamp()[1],
+                        "key": as_json(message.key()),
+                        "record": None if letter is None else str(letter),
+                        "error": None if letter is None else letter.error,
+                        "text": None if letter is None else shown(letter.text),
+                    }
+                )
+        reasons = Counter(str(record["error"]) for record in records)
+        return {"records": records[-limit:], "reasons": dict(reasons.most_common())}
+
+
+def _keys_in(node: StageNode | None, row: bytes, content: bytes) -> Iterator[bytes]:
+    """The keys that a stored row holds; of a flow that was not loaded, the row's name."""
+    if node is None or node.traits.states_by_key or node.codec is None:
+        yield row
+        return
+    yield from (state.key for state in node.stage_kind.states_in(row, content))
+
+
+def _link(link: Link) -> Json:
+    return {
+        "topic": link.topic,
+        "partition": link.partition,
+        "offset": link.offset,
+        "output": link.output,
+        "shard": link.shard,
+        "ordinal": link.ordinal,
+        "of": link.of,
+    }
+
+
+def cursor_in(text: str) -> tuple[int, bytes]:
+    """The cell and key of a cursor that `Site.list_keys` gave.
+
+    Raises:
+        ValueError: it is no cursor.
+    """
+    cell, _, key = text.partition(":")
+    return int(cell), bytes.fromhex(key)

@@ -1,0 +1,286 @@
+// The page. All text of others goes through textContent: nothing of it is ever read as HTML.
+const main = document.getElementById("main");
+const connection = document.getElementById("connection");
+const state = { flows: [], events: [], actions: false, rates: new Map() };
+let source, tracing;
+
+const el = (name, attributes = {}, ...children) => {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value !== undefined && value !== null && value !== false) node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+};
+const svg = (name, attributes = {}, ...children) => {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+};
+const keyText = (key) => (key === null ? "" : typeof key === "string" ? key : `0x${key.hex}`);
+const enc = encodeURIComponent;
+const keyPath = (key) => keyText(key).split("/").map(enc).join("/");
+const time = (ms) => (ms === null || ms === undefined || ms < 0 ? "" : new Date(ms).toISOString().replace("T", " ").slice(0, 23));
+const number = (value) => (value === null || value === undefined ? "" : value.toLocaleString("en"));
+
+async function get(path) {
+  const answer = await fetch(path, { headers: { Accept: "application/json" } });
+  const body = await answer.json().catch(() => ({ text: answer.statusText }));
+  if (!answer.ok) throw new Error(body.text || answer.statusText);
+  return body;
+}
+
+const table = (caption, columns, rows, empty = "None.") =>
+  rows.length === 0
+    ? el("p", { class: "dim" }, empty)
+    : el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+        el("table", {},
+          el("thead", {}, el("tr", {}, ...columns.map((column) => el("th", { scope: "col" }, column)))),
+          el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((cell) => el("td", {}, cell ?? "")))))));
+
+const facts = (pairs) => el("dl", { class: "facts" }, ...pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+const show = (title, ...content) => {
+  document.title = `${title} - sqe-chain`;
+  main.replaceChildren(el("h1", {}, title), ...content);
+};
+const failed = (error) => main.replaceChildren(el("h1", {}, "Not available"), el("p", { class: "bad", role: "alert" }, error.message));
+
+const status = (flow) =>
+  flow.unreadable ? el("span", { class: "bad" }, flow.unreadable)
+  : flow.claimed_by === null ? el("span", { class: "dim" }, "stopped")
+  : flow.alive === false ? el("span", { class: "bad" }, "no heartbeat")
+  : el("span", { class: "good" }, "running");
+
+// ------------------------------------------------------------------ the map of services
+
+function layers(flows) {
+  const column = new Map(), before = new Map();
+  const link = (from, to) => before.set(to, [...(before.get(to) || []), from]);
+  for (const flow of flows) {
+    for (const topic of flow.reads) link(`t ${topic}`, `f ${flow.name}`);
+    for (const topic of flow.writes) link(`f ${flow.name}`, `t ${topic}`);
+  }
+  const nodes = new Set([...before.keys(), ...[...before.values()].flat(), ...flows.map((flow) => `f ${flow.name}`)]);
+  const depth = (node, seen) => {
+    if (column.has(node)) return column.get(node);
+    if (seen.has(node)) return 0;
+    const from = (before.get(node) || []).map((parent) => depth(parent, new Set([...seen, node])) + 1);
+    column.set(node, Math.max(0, ...from));
+    return column.get(node);
+  };
+  for (const node of nodes) depth(node, new Set());
+  return { column, before };
+}
+
+function map(flows) {
+  const { column, before } = layers(flows), rows = new Map(), place = new Map();
+  for (const [node, at] of [...column].sort()) {
+    const row = rows.get(at) || 0;
+    rows.set(at, row + 1);
+    place.set(node, [20 + at * 230, 20 + row * 74]);
+  }
+  const width = 220 + 230 * Math.max(0, ...column.values()), height = 30 + 74 * Math.max(1, ...rows.values());
+  const drawing = svg("svg", { class: "map", viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Flows and the topics between them" });
+  for (const [to, parents] of before)
+    for (const from of parents) {
+      const [x, y] = place.get(from), [u, v] = place.get(to);
+      drawing.append(svg("path", { d: `M${x + 180} ${y + 24} C${x + 205} ${y + 24} ${u - 25} ${v + 24} ${u} ${v + 24}` }));
+    }
+  for (const [node, [x, y]] of place) {
+    const name = node.slice(2), flow = node[0] === "f" ? flows.find((one) => one.name === name) : null;
+    const group = svg("g", { class: flow ? "flow" : "topic", transform: `translate(${x} ${y})` });
+    group.append(svg("rect", { width: 180, height: 50, rx: flow ? 8 : 25 }));
+    const title = svg("text", { x: 12, y: 21 });
+    title.textContent = name.length > 23 ? `${name.slice(0, 22)}…` : name;
+    const detail = svg("text", { x: 12, y: 39, class: "small" });
+    detail.textContent = flow ? `plan ${flow.plan ?? "-"}, lag ${number(flow.lag ?? 0)}, ${number(state.rates.get(name) ?? 0)}/s` : "topic";
+    const full = svg("title");
+    full.textContent = name;
+    group.append(full, title, detail);
+    if (flow) {
+      const anchor = svg("a", { href: `#/flow/${enc(name)}` });
+      anchor.append(group);
+      drawing.append(anchor);
+    } else drawing.append(group);
+  }
+  return drawing;
+}
+
+function drawFlows() {
+  const flows = state.flows;
+  show("Flows",
+    flows.length ? map(flows) : el("p", {}, "No flow was found in the given store, and none was named."),
+    el("h2", {}, "All flows"),
+    table("All flows", ["flow", "status", "plan", "sealed (UTC)", "lag", "reads", "writes"],
+      flows.map((flow) => [el("a", { href: `#/flow/${enc(flow.name)}` }, flow.name), status(flow), flow.plan ?? "", time(flow.sealed_ms),
+        number(flow.lag), flow.reads.join(", "), flow.writes.join(", ")])),
+    state.events.length ? el("h2", {}, "Newest events of this service") : null,
+    state.events.length ? table("Newest events", ["event", "details"], state.events.slice(-12).reverse().map((event) => {
+      const { event: name, ...rest } = event;
+      return [name, el("span", { class: "mono" }, JSON.stringify(rest).slice(0, 300))];
+    })) : null);
+}
+
+// ------------------------------------------------------------------ one flow
+
+async function drawFlow(name) {
+  const flow = await get(`/api/flows/${enc(name)}`);
+  const topics = [...new Set(flow.inputs.map((input) => input.topic))].slice(0, 20);
+  const replays = await Promise.all(topics.map((topic) => get(`/api/topics/${enc(topic)}/replays`).then((found) => found.replays.map((one) => ({ topic, ...one })), () => [])));
+  const plans = [...flow.plans].reverse(), most = Math.max(1, ...plans.map((plan) => plan.records));
+  show(`Flow ${name}`,
+    facts([["status", status(flow)], ["last plan", flow.plan ?? "-"], ["sealed (UTC)", time(flow.sealed_ms)], ["lag", number(flow.lag)],
+      ["waiting for event time", flow.waiting ? `${number(flow.waiting)}, held back by ${flow.holder ?? "?"}` : "nothing"]]),
+    el("h2", {}, "Batches"),
+    el("div", { class: "bars", role: "img", "aria-label": `Records of the last ${plans.length} batches` },
+      ...plans.map((plan) => { const bar = el("span", { title: `plan ${plan.number}: ${plan.records} records` }); bar.style.height = `${Math.max(2, 100 * plan.records / most)}%`; return bar; })),
+    table("Batches", ["plan", "clock (UTC)", "records", "skipped", "features"], flow.plans.slice(0, 10).map((plan) => [plan.number, time(plan.clock_ms), number(plan.records), number(plan.skipped), plan.sections.join(", ")])),
+    el("h2", {}, "Inputs"),
+    table("Inputs", ["partition", "position", "log", "lag", "newest (UTC)"], flow.inputs.slice(0, 200).map((input) => [`${input.topic}[${input.partition}]`, number(input.position), input.end === null ? "" : `${number(input.begin)} to ${number(input.end)}`, number(input.lag), time(input.newest_ms)])),
+    el("h2", {}, "Replays among the newest records"),
+    table("Replays", ["topic", "published again by", "records", "newest (UTC)"], replays.flat().map((one) => [one.topic, one.writer, number(one.records), time(one.newest_ms)]), "No writer has repeated itself there."),
+    el("h2", {}, "Stages"),
+    table("Stages", ["stage", "kind", "type", "cells", "at the last plan", "written in part", "lost"], flow.cells.map((cell) => [el("a", { href: `#/stage/${enc(name)}/${enc(cell.stage)}` }, cell.stage), cell.kind, cell.type, number(cell.cells), number(cell.at_plan), number(cell.open), cell.lost ? el("span", { class: "bad" }, number(cell.lost)) : "0"])),
+    el("h2", {}, "Skipped, by reason"),
+    table("Skipped", ["error", "records"], flow.skipped.map((skip) => [skip.error, number(skip.count)])),
+    flow.loaded ? el("p", {}, el("a", { href: `#/dead-letters/${enc(name)}` }, "Dead-letter records")) : null);
+}
+
+// ------------------------------------------------------------------ stages and keys
+
+async function drawStage(flow, stage, query) {
+  const list = el("div"), prefix = el("input", { id: "prefix", value: query.get("prefix") ?? "" });
+  const load = async (after) => {
+    const path = `/flows/${enc(flow)}/stages/${enc(stage)}/keys?limit=50&prefix=${enc(prefix.value)}${after ? `&after=${enc(after)}` : ""}`;
+    const page = await get(path);
+    list.replaceChildren(
+      table("Keys", ["key"], page.keys.map((key) => [el("a", { href: `#/key/${enc(flow)}/${enc(stage)}/${enc(keyText(key))}` }, keyText(key))]), "No key begins so."),
+      page.next ? el("button", { type: "button", onclick: () => load(page.next) }, "More keys") : "");
+  };
+  show(`Stage ${stage} of ${flow}`,
+    el("form", { onsubmit: (event) => { event.preventDefault(); load(); } }, el("label", { for: "prefix" }, "Keys that begin with", prefix), el("button", {}, "Search")), list);
+  await load();
+}
+
+async function drawKey(flow, stage, key) {
+  const found = await get(`/flows/${enc(flow)}/stages/${enc(stage)}/keys/${keyPath(key)}`);
+  const result = el("div", { "aria-live": "polite" });
+  const button = el("button", { type: "button", onclick: () => traceKey(flow, stage, key, button, result) }, "Trace");
+  show(`Key ${key}`,
+    facts([["flow", flow], ["stage", stage], ["plan", number(found.plan)], ["sealed (UTC)", time(found.sealed_ms)]]),
+    el("h2", {}, "State"),
+    ...found.states.map((one) => el("div", {}, one.window ? el("p", {}, `${time(one.window[0])} to ${time(one.window[1])}, ${one.final ? "final" : "open"}`) : null, el("pre", { tabindex: "0" }, JSON.stringify(one.state, null, 2)))),
+    el("p", {}, button, " Reads the topics again and shows which records made this state."), result);
+}
+
+function traceKey(flow, stage, key, button, result) {
+  button.disabled = true;
+  const bar = el("progress", { max: "1", value: "0", "aria-label": "Records read" });
+  result.replaceChildren(bar);
+  tracing?.close();
+  tracing = new EventSource(`/api/flows/${enc(flow)}/stages/${enc(stage)}/trace/${keyPath(key)}`);
+  const end = () => { tracing.close(); button.disabled = false; };
+  tracing.addEventListener("progress", (event) => { const { read, of } = JSON.parse(event.data); bar.max = of || 1; bar.value = read; });
+  tracing.addEventListener("failed", (event) => { end(); result.replaceChildren(el("p", { class: "bad", role: "alert" }, JSON.parse(event.data).text)); });
+  tracing.onerror = () => { end(); result.replaceChildren(el("p", { class: "bad", role: "alert" }, "The trace was refused or interrupted. Only one can run at a time.")); };
+  tracing.addEventListener("result", (event) => {
+    end();
+    const trace = JSON.parse(event.data);
+    result.replaceChildren(
+      el("p", { id: "verdict", class: trace.equal ? "good" : "bad" }, trace.verdict),
+      table("Records", ["record", "root", "event time (UTC)", "counted", "state after it"], trace.records.map((record) => [el("a", { href: `#/record/${enc(record.record)}` }, record.record), record.root, time(record.timestamp_ms), record.refused ?? "yes", el("span", { class: "mono" }, record.state === null ? "" : JSON.stringify(record.state))])),
+      el("h2", {}, "Ignored as replays"),
+      table("Replays", ["record", "repeats"], trace.replays.slice(0, 200).map((replay) => [replay.record, replay.original])));
+  });
+}
+
+// ------------------------------------------------------------------ one record
+
+async function drawRecord(text) {
+  const input = el("input", { id: "record", value: text ?? "", placeholder: "orders[2]@417", size: 40 });
+  const result = el("div", { "aria-live": "polite" });
+  const look = async () => {
+    const match = /^([a-zA-Z0-9._-]+)\[(\d+)\]@(\d+)$/.exec(input.value.trim());
+    if (!match) { result.replaceChildren(el("p", { class: "bad", role: "alert" }, "Expected TOPIC[PARTITION]@OFFSET.")); return; }
+    const [, topic, partition, offset] = match;
+    try {
+      const record = await get(`/api/records/${enc(topic)}/${partition}/${offset}`);
+      const readers = state.flows.filter((flow) => flow.loaded && flow.reads.includes(topic));
+      const fates = el("div");
+      result.replaceChildren(
+        facts([["key", keyText(record.key)], ["time (UTC)", time(record.timestamp_ms)], ["bytes", number(record.bytes)]]),
+        el("h2", {}, "Chain, root first"),
+        record.unreadable ? el("p", { class: "warn" }, record.unreadable) : null,
+        el("ol", { class: "chain" }, ...record.chain.map((link) => el("li", {}, el("a", { href: `#/record/${enc(`${link.topic}[${link.partition}]@${link.offset}`)}` }, `${link.topic}[${link.partition}]@${link.offset}`), ` by ${link.output} ${link.ordinal + 1}/${link.of}`)), el("li", {}, `${topic}[${partition}]@${offset}`)),
+        record.value === undefined ? null : el("pre", { tabindex: "0" }, JSON.stringify(record.value)),
+        el("h2", {}, "What became of it"),
+        readers.length ? fates : el("p", { class: "dim" }, "No loaded flow reads this topic."));
+      for (const flow of readers) {
+        const fate = await get(`/api/flows/${enc(flow.name)}/why-not/${enc(topic)}/${partition}/${offset}`).catch((error) => ({ verdict: "unknown", reason: error.message }));
+        fates.append(el("p", {}, el("strong", {}, `${flow.name}: `), el("span", { class: fate.verdict === "counted" ? "good" : "warn", "data-verdict": fate.verdict }, `${fate.verdict}. ${fate.reason}`)));
+      }
+    } catch (error) { result.replaceChildren(el("p", { class: "bad", role: "alert" }, error.message)); }
+  };
+  show("Record", el("form", { onsubmit: (event) => { event.preventDefault(); location.hash = `#/record/${enc(input.value.trim())}`; if (input.value.trim() === text) look(); } }, el("label", { for: "record" }, "Topic, partition and offset", input), el("button", {}, "Show")), result);
+  if (text) await look();
+}
+
+// ------------------------------------------------------------------ dead-letter records
+
+async function drawDeadLetters(flow) {
+  const found = await get(`/api/flows/${enc(flow)}/dead-letters?limit=100`), outcome = el("p", { role: "status" });
+  const token = el("input", { id: "token", type: "password", autocomplete: "off" });
+  const replay = async (event) => {
+    event.preventDefault();
+    const answer = await fetch(`/api/flows/${enc(flow)}/dead-letters/replay`, { method: "POST", headers: { Authorization: `Bearer ${token.value}` } });
+    const body = await answer.json();
+    outcome.textContent = answer.ok ? `${body.sent} sent back, ${body.known} were sent before, ${body.left} stay` : body.text;
+  };
+  show(`Dead-letter records of ${flow}`,
+    facts(Object.entries(found.reasons).map(([error, count]) => [error, number(count)])),
+    state.actions ? el("form", { onsubmit: replay }, el("label", { for: "token" }, "Token", token), el("button", {}, "Send all back")) : el("p", { class: "dim" }, "This page only shows. Start it with --token-file to send records back."),
+    outcome,
+    table("Dead-letter records", ["at", "time (UTC)", "key", "was read at", "error", "text"], found.records.reverse().map((one) => [one.at, time(one.timestamp_ms), keyText(one.key), one.record ?? "", one.error ?? "", one.text ?? ""])));
+}
+
+// ------------------------------------------------------------------ routes and live data
+
+async function route(moved) {
+  const [path, query = ""] = location.hash.slice(2).split("?"), parts = path.split("/").map(decodeURIComponent);
+  tracing?.close();
+  try {
+    if (parts[0] === "flow") await drawFlow(parts[1]);
+    else if (parts[0] === "stage") await drawStage(parts[1], parts[2], new URLSearchParams(query));
+    else if (parts[0] === "key") await drawKey(parts[1], parts[2], parts.slice(3).join("/"));
+    else if (parts[0] === "record") await drawRecord(parts[1]);
+    else if (parts[0] === "dead-letters") await drawDeadLetters(parts[1]);
+    else drawFlows();
+  } catch (error) { failed(error); }
+  if (moved) main.focus();
+}
+
+function listen() {
+  source = new EventSource("/api/live");
+  source.addEventListener("flows", (event) => {
+    const found = JSON.parse(event.data), before = new Map(state.flows.map((flow) => [flow.name, flow]));
+    connection.textContent = found.error ? found.error : `live, ${new Date().toISOString().slice(11, 19)} UTC`;
+    if (!found.flows) return;
+    for (const flow of found.flows) {
+      const old = before.get(flow.name);
+      if (old && old.lag !== null && flow.sealed_ms > old.sealed_ms) state.rates.set(flow.name, Math.max(0, flow.plan - old.plan));
+    }
+    Object.assign(state, { flows: found.flows, events: found.events ?? [] });
+    const name = location.hash.slice(2).split("/")[0];
+    if (name === "") drawFlows();
+    else if (name === "flow") route(false);
+  });
+  source.onerror = () => { connection.textContent = "not connected, trying again"; };
+}
+
+addEventListener("hashchange", () => route(true));
+const begun = await get("/api/flows").catch((error) => ({ flows: [], actions: false, error }));
+Object.assign(state, begun);
+await route(false);
+listen();

@@ -1,0 +1,130 @@
+"""Goal: an operator can use the page in a browser. Method: Debian's Chromium without a screen, a page in front of flows in memory.
+
+Each page is also checked by axe-core for WCAG AA, in light and dark.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.web.test_pages import HOSTILE, TOKEN, Client, client
+
+playwright = pytest.importorskip("playwright.sync_api")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+
+pytestmark = pytest.mark.release
+
+__all__ = ["client"]
+SHOTS = Path(__file__).parents[2] / "docs" / "images"
+CHROMIUM = shutil.which("chromium") or ""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    context = browser.new_context(color_scheme=request.param, viewport={"width": 1100, "height": 800})
+    opened = context.new_page()
+    opened.problems = []
+    opened.on("pageerror", lambda error: opened.problems.append(str(error)))
+    opened.on("console", lambda line: opened.problems.append(line.text) if line.type == "error" else None)
+    opened.on("dialog", lambda dialog: opened.problems.append(f"dialog {dialog.message}"))
+    yield opened
+    assert opened.problems == []
+    context.close()
+
+
+def check_accessible(page: Any) -> None:
+    found = axe.Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
+    assert found.violations_count == 0, found.generate_report()
+
+
+def shoot(page: Any, name: str) -> None:
+    """Take the picture that the docs show, if it is asked for: SQE_CHAIN_SCREENSHOTS=1."""
+    if os.environ.get("SQE_CHAIN_SCREENSHOTS"):
+        dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+        page.screenshot(path=SHOTS / f"web-{name}-{'dark' if dark else 'light'}.png")
+
+
+def test_from_the_map_to_the_records_of_a_key(page: Any, client: Client) -> None:
+    page.goto(f"http://127.0.0.1:{client.port}/")
+    page.wait_for_selector("svg.map")
+    page.wait_for_selector("text=live,")
+    check_accessible(page)
+    shoot(page, "flows")
+    page.click("table >> text=totals")
+    page.wait_for_selector("h1:has-text('Flow totals')")
+    assert "up/numbers" in page.inner_text("main")
+    check_accessible(page)
+    shoot(page, "flow")
+    page.click("table >> text=total")
+    page.fill("#prefix", "k")
+    page.click("text=Search")
+    page.click("text=k0")
+    page.click("button:has-text('Trace')")
+    page.wait_for_selector("#verdict")
+    assert page.inner_text("#verdict").startswith("equal: the stored state is what 10 records give")
+    check_accessible(page)
+    shoot(page, "trace")
+
+
+def test_a_record_and_what_became_of_it(page: Any, client: Client) -> None:
+    page.goto(f"http://127.0.0.1:{client.port}/#/record")
+    page.fill("#record", "numbers[0]@0")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-verdict=counted]")
+    assert "raw[" in page.inner_text(".chain")
+    check_accessible(page)
+    page.fill("#record", "nonsense")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[role=alert]")
+
+
+def test_a_hostile_key_is_text(page: Any, client: Client) -> None:
+    page.goto(f"http://127.0.0.1:{client.port}/#/stage/totals/total")
+    page.wait_for_selector("text=k0")
+    assert page.locator("main img").count() == 0
+    page.click(f"text=0x{HOSTILE.encode().hex()}")
+    page.wait_for_selector("h2:has-text('State')")
+    assert page.locator("main img").count() == 0
+
+
+def test_dead_letter_records_are_sent_back_with_the_token(page: Any, client: Client) -> None:
+    page.goto(f"http://127.0.0.1:{client.port}/#/dead-letters/totals")
+    page.wait_for_selector("text=no <b>seven</b>")
+    check_accessible(page)
+    page.fill("#token", TOKEN)
+    page.click("text=Send all back")
+    page.wait_for_selector("text=1 sent back")
+
+
+def test_a_phone_needs_no_sideways_scrolling(browser: Any, client: Client) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 740})
+    phone = context.new_page()
+    for path in ("", "#/flow/totals", "#/stage/totals/total", "#/record/numbers[0]@0"):
+        phone.goto(f"http://127.0.0.1:{client.port}/{path}")
+        phone.wait_for_selector("h1")
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 360, path
+    context.close()
+
+
+def test_the_keyboard_reaches_everything(page: Any, client: Client) -> None:
+    page.goto(f"http://127.0.0.1:{client.port}/")
+    page.wait_for_selector("table")
+    reached = set()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.textContent.slice(0, 20)"))
+    assert {"Skip to content", "Flows", "Record", "totals"} <= reached

@@ -1,0 +1,239 @@
+"""Goal: the page's data and states over HTTP are right, bounded and safe. Method: a real server in front of flows in memory."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain.ext.web.command import serve
+from sqe_chain.flow import Flow
+from sqe_chain.testing import Rehearsal
+
+HOSTILE = '<img src=x onerror="alert(1)">\x1b[2J\u202e/..'
+TOKEN = "a token that nobody guesses"  # noqa: S105 - of this test
+
+
+def add(state: Int64Value, value: Int64Value) -> None:
+    state.value += value.value
+
+
+def key_of(value: Int64Value) -> str:
+    return HOSTILE if value.value == 13 else f"k{value.value % 3}"
+
+
+def check(value: Int64Value) -> Int64Value:
+    if value.value == 7:
+        raise ValueError("no <b>seven</b>")
+    return value
+
+
+def republisher() -> Flow:
+    flow = Flow("up")
+    flow.source("raw", Int64Value).to("numbers", key=lambda value: str(value.value), partitions=2)
+    return flow
+
+
+def totals() -> Flow:
+    flow = Flow("totals", state_partitions=4, poison="dead_letter", dead_letter_partitions=1)
+    flow.source("numbers", Int64Value).map(check).aggregate("total", key=key_of, state=Int64Value, fold=add)
+    return flow
+
+
+@dataclass
+class Client:
+    """Asks the page."""
+
+    port: int
+    service: Rehearsal
+
+    def ask(
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> tuple[int, dict[str, str], bytes]:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+            connection.request(method, path, body, dict(headers or {}))
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+
+    def get(self, path: str, status: int = 200) -> Any:
+        found, _, body = self.ask(path)
+        assert found == status, body
+        return json.loads(body)
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    upstream = Rehearsal(republisher(), partitions={"raw": 2})
+    service = Rehearsal(totals(), log=upstream.log)
+    for number in range(30):
+        upstream.feed("raw", Int64Value(value=number), partition=number % 2, timestamp_ms=number)
+    upstream.run_until_caught_up()
+    service.run_until_caught_up()
+    upstream.rewind({("raw", 0): 5})
+    upstream.run_until_caught_up()
+    service.run_until_caught_up()
+    with serve(service.log, service.stores, {"totals": service.flow}, "127.0.0.1", 0, token=TOKEN) as port:
+        yield Client(port, service)
+
+
+def test_flows_and_their_positions(client: Client) -> None:
+    (flow,) = client.get("/api/flows")["flows"]
+    assert (flow["name"], flow["lag"], flow["loaded"]) == ("totals", 0, True)
+    assert flow["reads"] == ["numbers"]
+    found = client.get("/api/flows/totals")
+    ends = client.service.log.bounds([("numbers", 0), ("numbers", 1)])
+    assert {(part["topic"], part["partition"]): part["position"] for part in found["inputs"]} == {
+        tp: bounds.stable_end for tp, bounds in ends.items()
+    }
+    assert found["skipped"] == [{"error": "ValueError", "count": 1}]
+    client.get("/api/flows/nothing", 404)
+
+
+def test_replays_are_attributed_to_their_republisher(client: Client) -> None:
+    (entry,) = client.get("/api/topics/numbers/replays")["replays"]
+    assert entry["writer"] == "up/numbers"
+    assert entry["records"] == 10
+
+
+def test_a_state_has_its_plan_and_offsets_and_a_tag(client: Client) -> None:
+    status, headers, body = client.ask("/flows/totals/stages/total/keys/k1")
+    found = json.loads(body)
+    assert status == 200
+    assert found["states"][0]["state"] == sum(n for n in range(30) if n % 3 == 1 and n not in (7, 13))
+    assert found["offsets"].keys() == {"numbers:0", "numbers:1"}
+    assert (
+        client.ask("/flows/totals/stages/total/keys/k1", headers={"If-None-Match": headers["etag"]})[0] == 304
+    )
+    client.get("/flows/totals/stages/total/keys/k7", 404)
+    client.get("/flows/totals/stages/nothing/keys/k1", 404)
+
+
+def test_keys_come_in_pages_and_by_prefix(client: Client) -> None:
+    keys, after = list[Any](), ""
+    while True:
+        page = client.get(f"/flows/totals/stages/total/keys?limit=2{after}")
+        keys += page["keys"]
+        if page["next"] is None:
+            break
+        after = f"&after={page['next']}"
+    assert sorted(map(str, keys)) == sorted(["k0", "k1", "k2", str({"hex": HOSTILE.encode().hex()})])
+    assert len(client.get("/flows/totals/stages/total/keys?prefix=k")["keys"]) == 3
+    client.get("/flows/totals/stages/total/keys?after=nonsense", 400)
+    client.get("/flows/totals/stages/total/keys?limit=1000", 400)
+
+
+def test_a_client_can_wait_until_an_offset_is_counted(client: Client) -> None:
+    end = client.service.log.bounds([("numbers", 0)])["numbers", 0].stable_end
+    path = f"/flows/totals/stages/total/keys/k0?at_least=numbers:0:{end}"
+    assert client.ask(f"{path}&timeout=0")[0] == 504
+    before = client.get("/flows/totals/stages/total/keys/k0")["states"][0]["state"]
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(client.get(path)))
+    asking.start()
+    client.service.feed("numbers", Int64Value(value=300), partition=0, timestamp_ms=100)
+    client.service.run_until_caught_up()
+    asking.join(15)
+    assert answers[0]["states"][0]["state"] == before + 300
+    client.get("/flows/totals/stages/total/keys/k0?at_least=nonsense", 400)
+
+
+def test_a_record_shows_its_chain_and_no_payload(client: Client) -> None:
+    found = client.get("/api/records/numbers/0/0")
+    assert found["chain"][0]["topic"] == "raw"
+    assert "value" not in found
+    client.get("/api/records/numbers/0/999", 404)
+    client.get("/api/records/nothing/0/0", 404)
+
+
+def test_why_not_and_trace(client: Client) -> None:
+    assert client.get("/api/flows/totals/why-not/numbers/0/0")["verdict"] == "counted"
+    _, headers, body = client.ask("/api/flows/totals/stages/total/trace/k0")
+    assert headers["content-type"].startswith("text/event-stream")
+    (result,) = [part for part in body.decode().split("\n\n") if part.startswith("event: result")]
+    trace = json.loads(result.partition("data: ")[2])
+    assert trace["equal"] is True
+    assert len(trace["records"]) == 10
+    client.get("/api/flows/nothing/why-not/numbers/0/0", 404)
+
+
+def test_dead_letter_records_are_listed_and_sent_back_once_with_the_token(client: Client) -> None:
+    found = client.get("/api/flows/totals/dead-letters")
+    assert found["reasons"] == {"ValueError": 1}
+    path = "/api/flows/totals/dead-letters/replay"
+    assert client.ask(path, method="POST")[0] == 401
+    assert client.ask(path, method="POST", headers={"Authorization": "Bearer wrong"})[0] == 401
+    assert client.ask(path)[0] == 405
+    sent = [
+        json.loads(client.ask(path, method="POST", headers={"Authorization": f"Bearer {TOKEN}"})[2])["sent"]
+        for _ in (0, 1)
+    ]
+    assert sent == [1, 0]
+
+
+def test_without_a_token_nothing_can_be_done(client: Client) -> None:
+    with serve(client.service.log, client.service.stores, {}, "127.0.0.1", 0) as port:
+        only = Client(port, client.service)
+        assert only.ask("/api/flows/totals/dead-letters/replay", method="POST")[0] == 403
+        assert only.get("/api/flows")["actions"] is False
+
+
+def test_every_answer_has_the_headers_that_keep_others_out(client: Client) -> None:
+    for path in ("/", "/static/app.js", "/api/flows", "/nothing"):
+        _, headers, _ = client.ask(path)
+        assert headers["content-security-policy"].startswith("default-src 'none'")
+        assert headers["x-content-type-options"] == "nosniff"
+    assert client.ask("/api/flows", headers={"Host": "evil.example"})[0] == 400
+
+
+def test_large_bodies_are_refused_before_they_are_read(client: Client) -> None:
+    path = "/api/flows/totals/dead-letters/replay"
+    with closing(socket.create_connection(("127.0.0.1", client.port), 5)) as connection:
+        request = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1 << 30}\r\n\r\n"
+        connection.sendall(request.encode())
+        assert b" 413 " in connection.recv(200)
+
+
+def test_many_streams_get_the_same_snapshot_and_one_reader(client: Client) -> None:
+    streams = []
+    for _ in range(60):
+        connection = socket.create_connection(("127.0.0.1", client.port), 10)
+        connection.sendall(b"GET /api/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        streams.append(connection)
+    for connection in streams:
+        received = b""
+        while b"event: flows" not in received:
+            received += connection.recv(65_536)
+        connection.close()
+    client.get("/api/flows")
+
+
+def test_the_page_uses_no_html_of_others_and_nothing_from_elsewhere() -> None:
+    from sqe_chain.ext.web import application  # noqa: PLC0415 - its files
+
+    for file in Path(application.STATIC).iterdir():
+        text = file.read_text(encoding="utf-8")
+        assert "innerHTML" not in text
+        assert "eval(" not in text
+        assert "https://" not in text
+
+
+def test_the_interface_is_described(client: Client) -> None:
+    described = client.get("/openapi.json")
+    assert described["openapi"] == "3.1.0"
+    for path in described["paths"]:
+        filled = path.replace("{flow}", "totals").replace("{stage}", "total").replace("{key}", "k0")
+        client.get(filled)
