@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import posixpath
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = "repository"
 """The directory of the site for files that do not live in docs/."""
+_PIPED = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
 
 
@@ -36,7 +38,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Let links lead to where the site has a file."""
     uri = page.file.src_uri
     source = _source(uri)
-    return _LINK.sub(lambda link: posixpath.relpath(_uri(source, link[1]), posixpath.dirname(uri)), markdown)
+    linked = _LINK.sub(
+        lambda link: posixpath.relpath(_uri(source, link[1]), posixpath.dirname(uri)), markdown
+    )
+    return _PIPED.sub(_code_in_table, linked)
+
+
+def _code_in_table(code: re.Match[str]) -> str:
+    """In a table GitHub wants `|` in code escaped, and Markdown shows the escape."""
+    return f"<code>{html.escape(code[1]).replace(chr(92) + '|', '&#124;')}</code>"
 
 
 def _source(uri: str) -> Path:
