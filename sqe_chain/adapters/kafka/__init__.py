@@ -1,22 +1,19 @@
 """Kafka, through confluent-kafka (librdkafka). No other package imports the driver.
 
 `_settings` lists the properties that exactness depends on, `_reader` has the hot loop of reading, `_writer` that of publishing,
-`_admin` asks about topics and offsets, `_group` commits, `_errors` maps error codes.
+`_admin` asks about topics and offsets, `_group` commits, `_clients` maps error codes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from sqe_chain.adapters.kafka import _admin, _group, _reader, _writer
-from sqe_chain.adapters.kafka._settings import Settings, load_config, settings
-from sqe_chain.ports import Log
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from sqe_chain.ports import Bounds, Commit, Message, Range, TopicInfo, TopicPartition, Writer
+from sqe_chain.adapters.kafka import _group, _reader, _writer
+from sqe_chain.adapters.kafka._admin import POOL as ADMINS
+from sqe_chain.adapters.kafka._admin import Admin, admin
+from sqe_chain.adapters.kafka._settings import KafkaSettings, load_config, settings
+from sqe_chain.ports import Bounds, Commit, Log, Message, Range, TopicInfo, TopicPartition, Writer
 
 __all__ = ["KafkaLog", "load_config"]
 
@@ -48,7 +45,7 @@ class KafkaLog(Log):
         timeout_s: float = 10.0,
         flush_s: float = 60.0,
     ) -> None:
-        self._settings: Settings = settings(bootstrap, config, timeout_s, flush_s)
+        self._settings: KafkaSettings = settings(bootstrap, config, timeout_s, flush_s)
 
     def __repr__(self) -> str:
         return f"KafkaLog({self._settings.bootstrap!r})"
@@ -59,28 +56,32 @@ class KafkaLog(Log):
     def __hash__(self) -> int:
         return hash(self._settings)
 
+    @property
+    def _admin(self) -> Admin:
+        return admin(self._settings)
+
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        return _admin.admin(self._settings).describe(topics)
+        return self._admin.describe(topics)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        return _admin.admin(self._settings).topic_ids(topics)
+        return self._admin.topic_ids(topics)
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        _admin.admin(self._settings).create_topic(topic, partitions)
+        self._admin.create_topic(topic, partitions)
 
     def delete_topic(self, topic: str) -> None:
-        _admin.admin(self._settings).delete_topic(topic)
+        self._admin.delete_topic(topic)
 
     def delete_group(self, group: str) -> None:
-        _admin.admin(self._settings).delete_group(group)
+        self._admin.delete_group(group)
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        return _admin.admin(self._settings).bounds(partitions)
+        return self._admin.bounds(partitions)
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        return _admin.admin(self._settings).offsets_at(partitions, timestamp_ms)
+        return self._admin.offsets_at(partitions, timestamp_ms)
 
     def read(self, read_range: Range) -> Iterator[Sequence[Message]]:
         return _reader.read(self._settings, read_range)
@@ -89,10 +90,16 @@ class KafkaLog(Log):
         return _reader.read_all(self._settings, ranges)
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
-        return _group.committed(self._settings, group, partitions)
+        asked = list(partitions)
+        if not asked:
+            return {}
+        with _group.group_of(self._settings, group) as client:
+            return client.committed(asked)
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        _group.commit(self._settings, group, commits)
+        if commits:
+            with _group.group_of(self._settings, group) as client:
+                client.commit(commits)
 
     def writer(self) -> Writer:
         return _writer.KafkaWriter(self._settings)
@@ -102,4 +109,4 @@ class KafkaLog(Log):
         _reader.POOL.close(lambda key: key == self._settings)
         for pool in (_writer.POOL, _group.POOL):
             pool.close(lambda key: isinstance(key, tuple) and key[0] == self._settings)
-        _admin.POOL.close(lambda key: key == self._settings)
+        ADMINS.close(lambda key: key == self._settings)

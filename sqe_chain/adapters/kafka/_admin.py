@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import atexit
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import confluent_kafka.admin
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as DriverPartition
 
-from sqe_chain.adapters.kafka._clients import Pool, connect
-from sqe_chain.adapters.kafka._errors import mapped
-from sqe_chain.adapters.kafka._topics import topic_info
+from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, mapped
+from sqe_chain.adapters.kafka._settings import KafkaSettings
 from sqe_chain.errors import ConfigurationError, Unavailable
-from sqe_chain.ports import Bounds, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from sqe_chain.adapters.kafka._settings import Settings
-    from sqe_chain.ports import TopicInfo
+from sqe_chain.ports import NO_LIMIT, Bounds, TopicInfo, TopicPartition
 
 driver: Any = confluent_kafka.admin  # its stubs lack half of what is used here
 
@@ -47,9 +41,7 @@ _CONFIG_S = 1.0
 _SLICE_S = 0.1
 """How often a wait checks what the client's threads report."""
 
-
 _UNKNOWN_TOPIC = {"UNKNOWN_TOPIC_OR_PART"}
-
 _UNKNOWN = {"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
 """Errors that the driver raises itself, from its cached metadata: partitions may have been added since."""
 
@@ -66,19 +58,13 @@ class _Config(NamedTuple):
     entries: Mapping[str, str]
 
 
-class Admin:
+class Admin(KafkaClient):
     """The admin client of one process."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: KafkaSettings) -> None:
         self._known: dict[str, _Config] = {}
         self._attempt_s = settings.timeout_s / _ATTEMPTS
-        self._renew()
-
-    def _renew(self) -> None:
-        self._driver, self._faults = connect(
-            driver.AdminClient, self._settings.client({}, {}), self._settings
-        )
+        super().__init__(settings, driver.AdminClient, settings.client({}, {}))
 
     def close(self) -> None:
         """Nothing to close: the driver closes its client with the last reference."""
@@ -91,50 +77,46 @@ class Admin:
         if not names:
             return {}
         known = {name: self._known[name] for name in names if name in self._known}
-        if (
-            len(known) < len(names)
-            or min(one.read_s for one in known.values()) < time.monotonic() - _CONFIG_S
-        ):
+        oldest_s = time.monotonic() - _CONFIG_S
+        if len(known) < len(names) or min(config.read_s for config in known.values()) < oldest_s:
             return self._read_whole(names)
-        found = self._descriptions(names)
-        if any(known[name].topic_id != self.topic_id(about) for name, about in found.items()):
+        topics = self._descriptions(names)
+        if any(known[name].topic_id != self.topic_id(topic) for name, topic in topics.items()):
             return self._read_whole(names)
-        return {name: self._info(about, known[name].entries) for name, about in found.items()}
+        return {name: self._info(topic, known[name].entries) for name, topic in topics.items()}
 
     def _read_whole(self, names: list[str]) -> dict[str, TopicInfo]:
         """Read descriptions and settings of topics."""
         read_s = time.monotonic()
         settings = self._configs(names)  # both requests are under way at the same time
-        found = self._descriptions(names)
         infos = {}
-        for name, about in found.items():
+        for name, topic in self._descriptions(names).items():
             doing = f"Reading the configuration of topic {name}"
             config = self._result_unless(_UNKNOWN_TOPIC, settings[name], doing)
             if config is None:  # created or deleted in between
                 raise _StaleMetadata(
                     f"Kafka at {self._settings.bootstrap} does not know {', '.join(names)} everywhere yet."
                 )
-            entries = {entry: one.value for entry, one in config.items() if one.value is not None}
-            self._known[name] = _Config(read_s, self.topic_id(about), entries)
-            infos[name] = self._info(about, entries)
+            entries = {entry: setting.value for entry, setting in config.items() if setting.value is not None}
+            self._known[name] = _Config(read_s, self.topic_id(topic), entries)
+            infos[name] = self._info(topic, entries)
         return infos
 
-    def _info(self, about: Any, config: Mapping[str, str]) -> TopicInfo:  # noqa: ANN401 - the driver's TopicDescription
-        """A `TopicInfo` from a description and the topic's settings."""
-        replicas = [len(part.replicas) for part in about.partitions]
-        return topic_info(about.name, self.topic_id(about), replicas, config)
+    def _info(self, topic: Any, config: Mapping[str, str]) -> TopicInfo:  # noqa: ANN401 - the driver's TopicDescription
+        replicas = [len(part.replicas) for part in topic.partitions]
+        return topic_info(topic.name, self.topic_id(topic), replicas, config)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         names = sorted(set(topics))
-        found = self._retry(lambda: self._descriptions(names))
-        return {name: self.topic_id(about) for name, about in found.items()}
+        described = self._retry(lambda: self._descriptions(names))
+        return {name: self.topic_id(topic) for name, topic in described.items()}
 
-    def topic_id(self, about: Any) -> bytes:  # noqa: ANN401 - the driver's TopicDescription
+    def topic_id(self, topic: Any) -> bytes:  # noqa: ANN401 - the driver's TopicDescription
         """The 16 bytes of a topic's UUID."""
-        halves = (about.topic_id.get_most_significant_bits(), about.topic_id.get_least_significant_bits())
+        halves = (topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits())
         if halves == (0, 0):
             raise ConfigurationError(
-                f"Kafka at {self._settings.bootstrap} gives no topic id for {about.name}: a topic deleted and "
+                f"Kafka at {self._settings.bootstrap} gives no topic id for {topic.name}: a topic deleted and "
                 "created again would look like the old one. Use brokers of version 2.8 or later."
             )
         return b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
@@ -143,60 +125,56 @@ class Admin:
         if not names:
             return {}
         answers = self._send(
-            lambda: self._driver.describe_topics(TopicCollection(names), request_timeout=self._attempt_s),
+            lambda: self.driver.describe_topics(TopicCollection(names), request_timeout=self._attempt_s),
             "Describing topics",
         )
-        found = {}
-        for name, answer in answers.items():
-            about = self._result_unless(_UNKNOWN_TOPIC, answer, f"Describing topic {name}")
-            if about is not None:
-                found[name] = about
-        return found
+        topics = {
+            name: self._result_unless(_UNKNOWN_TOPIC, answer, f"Describing topic {name}")
+            for name, answer in answers.items()
+        }
+        return {name: topic for name, topic in topics.items() if topic is not None}
 
     def _configs(self, names: Iterable[str]) -> dict[str, Future[Any]]:
         resources = [driver.ConfigResource(driver.ConfigResource.Type.TOPIC, name) for name in names]
         answers = self._send(
-            lambda: self._driver.describe_configs(resources, request_timeout=self._attempt_s),
+            lambda: self.driver.describe_configs(resources, request_timeout=self._attempt_s),
             "Reading topic configurations",
         )
         return {resource.name: answer for resource, answer in answers.items()}
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        answers = self._send(
-            lambda: self._driver.create_topics(
-                [driver.NewTopic(topic, num_partitions=partitions)], request_timeout=self._settings.timeout_s
-            ),
-            f"Creating topic {topic}",
-        )
-        self._result_unless({"TOPIC_ALREADY_EXISTS"}, answers[topic], f"Creating topic {topic}")
+        new = driver.NewTopic(topic, num_partitions=partitions)
+        self._change(self.driver.create_topics, new, topic, f"Creating topic {topic}", "TOPIC_ALREADY_EXISTS")
         deadline = time.monotonic() + self._settings.timeout_s
         confirmed = 0
         # Brokers learn of a new topic one after another, and any of them may answer: one "yes" is not enough.
         while confirmed < _CONFIRMATIONS:
             confirmed = confirmed + 1 if self._has_leaders(topic) else 0
             if time.monotonic() > deadline:
-                raise Unavailable(f"Topic {topic} was created, but has no leaders after {self._timeout()}.")
+                raise Unavailable(
+                    f"Topic {topic} was created, but has no leaders after {self._settings.timeout_s:g} s."
+                )
             time.sleep(_CONFIRMATION_S)
 
     def delete_topic(self, topic: str) -> None:
-        # Some brokers may still report the topic for a moment
-        answers = self._send(
-            lambda: self._driver.delete_topics([topic], request_timeout=self._settings.timeout_s),
-            f"Deleting topic {topic}",
-        )
-        self._result_unless(_UNKNOWN_TOPIC, answers[topic], f"Deleting topic {topic}")
+        # Some brokers may still report the topic for a moment.
+        self._change(self.driver.delete_topics, topic, topic, f"Deleting topic {topic}", *_UNKNOWN_TOPIC)
 
     def delete_group(self, group: str) -> None:
-        answers = self._send(
-            lambda: self._driver.delete_consumer_groups([group], request_timeout=self._settings.timeout_s),
-            f"Deleting group {group}",
-        )
-        self._result_unless({"GROUP_ID_NOT_FOUND"}, answers[group], f"Deleting group {group}")
+        doing = f"Deleting group {group}"
+        self._change(self.driver.delete_consumer_groups, group, group, doing, "GROUP_ID_NOT_FOUND")
+
+    def _change(
+        self, request: Callable[..., dict[str, Future[Any]]], what: object, name: str, doing: str, *done: str
+    ) -> None:
+        """Create or delete something; the codes `done` mean that it was done before."""
+        answers = self._send(lambda: request([what], request_timeout=self._settings.timeout_s), doing)
+        self._result_unless(frozenset(done), answers[name], doing)
 
     def _has_leaders(self, topic: str) -> bool:
-        about = self._descriptions([topic]).get(topic)
-        return about is not None and all(
-            part.leader is not None and part.leader.id >= 0 for part in about.partitions
+        description = self._descriptions([topic]).get(topic)
+        return description is not None and all(
+            part.leader is not None and part.leader.id >= 0 for part in description.partitions
         )
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
@@ -216,14 +194,12 @@ class Admin:
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
         asked = list(partitions)
-        found = self._offsets(asked, driver.OffsetSpec.for_timestamp(timestamp_ms))
-        without = [partition for partition in asked if found[partition] < 0]  # no record that late: the end
-        return {**found, **(self._offsets(without, driver.OffsetSpec.latest()) if without else {})}
+        offsets = self._offsets(asked, driver.OffsetSpec.for_timestamp(timestamp_ms))
+        without = [partition for partition in asked if offsets[partition] < 0]  # no record that late: the end
+        return {**offsets, **self._offsets(without, driver.OffsetSpec.latest())}
 
     def _offsets(self, partitions: Sequence[TopicPartition], which: Any) -> dict[TopicPartition, int]:  # noqa: ANN401 - the driver's OffsetSpec
-        if not partitions:
-            return {}
-        return self._retry(lambda: self._offsets_now(partitions, which))[0]
+        return self._retry(lambda: self._offsets_now(partitions, which))[0] if partitions else {}
 
     def _offsets_now(
         self,
@@ -234,7 +210,7 @@ class Admin:
         asked = [DriverPartition(topic, partition) for topic, partition in partitions]
 
         def ask(spec: Any) -> dict[DriverPartition, Future[Any]]:  # noqa: ANN401 - the driver's OffsetSpec
-            answers: dict[DriverPartition, Future[Any]] = self._driver.list_offsets(
+            answers: dict[DriverPartition, Future[Any]] = self.driver.list_offsets(
                 dict.fromkeys(asked, spec),
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=self._attempt_s,
@@ -245,15 +221,15 @@ class Admin:
         return [self._offsets_of(answers) for answers in sent]
 
     def _offsets_of(self, answers: Mapping[DriverPartition, Future[Any]]) -> dict[TopicPartition, int]:
-        found = {}
+        offsets = {}
         for partition, answer in answers.items():
             doing = f"Asking for the ends of {partition.topic}[{partition.partition}]"
-            result = self._result(answer, doing)
+            result = self._result_unless(frozenset(), answer, doing)
             # librdkafka reports a request that timed out as a success with offset -1001.
-            if result.offset < _NONE:
-                raise Unavailable(f"{doing}: {self._no_answer()}")
-            found[partition.topic, partition.partition] = int(result.offset)
-        return found
+            if result is None or result.offset < _NONE:
+                raise self._no_answer(doing)
+            offsets[partition.topic, partition.partition] = int(result.offset)
+        return offsets
 
     def _retry(self, ask: Callable[[], _Answer]) -> _Answer:
         """Ask until there is an answer or the time is up, each time with a new client."""
@@ -269,7 +245,7 @@ class Admin:
             # A client does not refresh its metadata for such requests: which partitions there are, who leads
             # them, which brokers are alive (librdkafka 2.16). Only a new client asks again.
             time.sleep(_SLICE_S)
-            self._renew()
+            self._connect(driver.AdminClient, self._settings.client({}, {}))
 
     def _send(
         self, ask: Callable[[], dict[_Key, Future[_Answer]]], doing: str
@@ -281,12 +257,6 @@ class Admin:
         except (ValueError, TypeError) as error:
             raise ConfigurationError(self._settings.scrub(f"{doing}: {error}.")) from None
 
-    def _result(self, answer: Future[_Answer], doing: str) -> _Answer:
-        result = self._result_unless(frozenset(), answer, doing)
-        if result is None:
-            raise Unavailable(f"{doing}: Kafka at {self._settings.bootstrap} gave an empty answer.")
-        return result
-
     def _result_unless(self, codes: AbstractSet[str], answer: Future[_Answer], doing: str) -> _Answer | None:
         """The result of a request; None if it failed with one of these error codes."""
         deadline = (
@@ -294,47 +264,29 @@ class Admin:
         )  # the driver's own timeout should come first
         while True:
             try:
-                result = answer.result(_SLICE_S)
+                return answer.result(_SLICE_S)
             except FutureTimeout:
-                self._serve()
+                self._serve(0, "Asking")
                 self._faults.raise_refusal()
                 if time.monotonic() > deadline:
-                    raise Unavailable(f"{doing}: {self._no_answer()}") from None
+                    raise self._no_answer(doing) from None
             except KafkaException as error:
-                self._serve()
+                self._serve(0, "Asking")
                 if error.args[0].name() in codes:
                     return None
                 self._faults.raise_refusal()
                 if error.args[0].name() in {"_TIMED_OUT", "_TRANSPORT", "_TIMED_OUT_QUEUE"}:
-                    raise Unavailable(f"{doing}: {self._no_answer()}") from None
+                    raise self._no_answer(doing) from None
                 refused = mapped(error, doing, self._settings)
                 raise (
                     _StaleMetadata(str(refused)) if error.args[0].name() in _UNKNOWN else refused
                 ) from None
-            else:
-                return result
-
-    def _serve(self) -> None:
-        """Serve the reports and logs of the client's threads."""
-        try:
-            self._driver.poll(0)
-        except KafkaException as error:
-            raise mapped(error, "Asking", self._settings) from None
-
-    def _timeout(self) -> str:
-        return f"{self._settings.timeout_s:g} s"
-
-    def _no_answer(self) -> str:
-        return (
-            f"Kafka at {self._settings.bootstrap} did not answer within {self._timeout()}."
-            f"{self._faults.why()} Is it running, and reachable from here?"
-        )
 
 
 POOL: Pool[Admin] = Pool()
 
 
-def admin(settings: Settings) -> Admin:
+def admin(settings: KafkaSettings) -> Admin:
     """The admin client of this process."""
     client = POOL.take(settings, lambda: Admin(settings))
     POOL.give_back(settings, client)  # one for all threads: the driver's admin client is thread-safe
@@ -342,3 +294,56 @@ def admin(settings: Settings) -> Admin:
 
 
 atexit.register(POOL.close)
+
+
+_MAX_MESSAGE_BYTES = TopicInfo("", b"", 0).max_message_bytes
+"""Kafka's own default."""
+
+
+def topic_info(
+    name: str, topic_id: bytes, replicas: list[int], config: Mapping[str, str | None]
+) -> TopicInfo:
+    """What is known of a topic.
+
+    Args:
+        name: its name.
+        topic_id: its UUID.
+        replicas: how many replicas each partition has.
+        config: its settings; what is missing, None or empty was not told.
+
+    Raises:
+        ConfigurationError: a setting that should be a number is none.
+    """
+
+    def number(setting: str, untold: int) -> int:
+        text = config.get(setting)
+        if not text:
+            return untold
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigurationError(
+                f"Topic {name}: the broker says {setting}={text}. Expected a whole number."
+            ) from None
+
+    # Brokers before 3.6 have one limit for both directions; 3.x uses it where the newer one is not set.
+    either = number("message.timestamp.difference.max.ms", NO_LIMIT)
+    before_ms = number("message.timestamp.before.max.ms", NO_LIMIT)
+    after_ms = number("message.timestamp.after.max.ms", NO_LIMIT)
+    return TopicInfo(
+        name=name,
+        topic_id=topic_id,
+        partitions=len(replicas),
+        compacted="compact" in (config.get("cleanup.policy") or ""),
+        max_message_bytes=min(
+            number("max.message.bytes", _MAX_MESSAGE_BYTES), number("segment.bytes", NO_LIMIT)
+        ),
+        replicas=min(replicas, default=0),
+        min_insync_replicas=number("min.insync.replicas", 0),
+        before_max_ms=either if before_ms == NO_LIMIT else before_ms,
+        after_max_ms=either if after_ms == NO_LIMIT else after_ms,
+        append_time=config.get("message.timestamp.type") == "LogAppendTime",
+        write_caching=config.get("write.caching") == "true",
+        retention_ms=number("retention.ms", -1),
+        retention_bytes=number("retention.bytes", -1),
+    )

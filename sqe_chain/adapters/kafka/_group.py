@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import atexit
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as DriverPartition
 
-from sqe_chain.adapters.kafka._clients import Pool, connect
-from sqe_chain.adapters.kafka._errors import mapped
-from sqe_chain.adapters.kafka._settings import READER, Settings
-from sqe_chain.errors import ChainError, Unavailable
+from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, mapped
+from sqe_chain.adapters.kafka._settings import READER, KafkaSettings
+from sqe_chain.errors import ChainError
 from sqe_chain.ports import Commit, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _SLICE_S = 0.002
 _RETRY = {
@@ -31,11 +27,10 @@ _RETRY = {
 """Transient errors: the coordinator is being looked up, is starting, or has just moved."""
 
 
-class Group:
+class KafkaGroup(KafkaClient):
     """A consumer with the name of one group."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
-        self._settings = settings
+    def __init__(self, settings: KafkaSettings, name: str) -> None:
         self._name = name
         self._replies: list[tuple[KafkaError | None, Sequence[DriverPartition]]] = []
         timeout_ms = str(max(int(settings.timeout_s * 1000), 10))
@@ -46,15 +41,12 @@ class Group:
             # The driver holds a commit back for this time while there is no coordinator, and closing waits for it.
             "session.timeout.ms": timeout_ms,
         }
-        self._consumer: Any
-        self._consumer, self._faults = connect(
-            Consumer, {**settings.client(fixed, {}), "on_commit": self._on_commit}, settings
-        )
+        config = {**settings.client(fixed, {}), "on_commit": self._on_commit}
+        super().__init__(settings, Consumer, config)
 
     def close(self) -> None:
-        """Drop the consumer."""
-        # Not its close(): that would wait for a commit to a broker that does not answer. There is no group to leave.
-        self._consumer = None
+        # Not the driver's close(): that would wait for a commit to a broker that does not answer. There is no group to leave.
+        self.driver = None
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Commit]:
         doing = f"Reading the commits of group {self._name}"
@@ -64,17 +56,17 @@ class Group:
         while True:
             left = deadline - time.monotonic()
             try:
-                answer = self._consumer.committed(asked, timeout=max(min(slice_s, left), _SLICE_S))
+                answer = self.driver.committed(asked, timeout=max(min(slice_s, left), _SLICE_S))
             except KafkaException as error:
                 self._check_retry(error.args[0], doing, deadline)
                 slice_s *= 2
                 continue
-            failed = next((one.error for one in answer if one.error is not None), None)
+            failed = _first_error(answer)
             if failed is None:
                 return {
-                    (one.topic, one.partition): Commit(one.offset, one.metadata or "")
-                    for one in answer
-                    if one.offset >= 0
+                    (offset.topic, offset.partition): Commit(offset.offset, offset.metadata or "")
+                    for offset in answer
+                    if offset.offset >= 0
                 }
             self._check_retry(failed, doing, deadline)
 
@@ -87,10 +79,8 @@ class Group:
         deadline = time.monotonic() + self._settings.timeout_s
         while True:
             self._replies.clear()
-            try:
-                self._consumer.commit(
-                    offsets=offsets, asynchronous=True
-                )  # a synchronous commit has no timeout
+            try:  # a synchronous commit has no timeout
+                self.driver.commit(offsets=offsets, asynchronous=True)
             except KafkaException as error:
                 raise mapped(error, doing, self._settings) from None
             while not self._replies:
@@ -99,7 +89,7 @@ class Group:
                 if time.monotonic() > deadline:
                     raise self._no_answer(doing)
             whole, answer = self._replies.pop()
-            failed = whole or next((one.error for one in answer if one.error is not None), None)
+            failed = whole or _first_error(answer)
             if failed is None:
                 return
             self._check_retry(failed, doing, deadline)
@@ -117,44 +107,19 @@ class Group:
             raise self._no_answer(doing)
         time.sleep(_SLICE_S)
 
-    def _serve(self, wait_s: float, doing: str) -> None:
-        """Serve the reports of the client's threads."""
-        try:
-            self._consumer.poll(wait_s)
-        except KafkaException as error:
-            raise mapped(error, doing, self._settings) from None
 
-    def _no_answer(self, doing: str) -> Unavailable:
-        return Unavailable(
-            f"{doing}: Kafka at {self._settings.bootstrap} did not answer within "
-            f"{self._settings.timeout_s:g} s.{self._faults.why()} Is it running, and reachable from here?"
-        )
+def _first_error(offsets: Sequence[DriverPartition]) -> KafkaError | None:
+    return next((offset.error for offset in offsets if offset.error is not None), None)
 
 
-POOL: Pool[Group] = Pool()
+POOL: Pool[KafkaGroup] = Pool()
 atexit.register(POOL.close)
 
 
-def committed(
-    settings: Settings, name: str, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, Commit]:
-    asked = list(partitions)
-    if not asked:
-        return {}
-    with _group(settings, name) as group:
-        return group.committed(asked)
-
-
-def commit(settings: Settings, name: str, commits: Mapping[TopicPartition, Commit]) -> None:
-    if commits:
-        with _group(settings, name) as group:
-            group.commit(commits)
-
-
 @contextmanager
-def _group(settings: Settings, name: str) -> Iterator[Group]:
+def group_of(settings: KafkaSettings, name: str) -> Iterator[KafkaGroup]:
     """A group's consumer, which is kept unless something goes wrong."""
-    group = POOL.take((settings, name), lambda: Group(settings, name))
+    group = POOL.take((settings, name), lambda: KafkaGroup(settings, name))
     try:
         yield group
     except ChainError:

@@ -6,29 +6,20 @@ import atexit
 import itertools
 import re
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import Message as DriverMessage
 from confluent_kafka import TopicPartition as DriverPartition
 
 from sqe_chain.adapters.kafka._admin import admin
-from sqe_chain.adapters.kafka._clients import Pool, connect
-from sqe_chain.adapters.kafka._errors import mapped
-from sqe_chain.adapters.kafka._settings import READER, READER_TUNING, Settings
+from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, mapped
+from sqe_chain.adapters.kafka._settings import READER, READER_TUNING, KafkaSettings
 from sqe_chain.errors import START_OVER, ChainError, LostOffsets, RecreatedTopic, TruncatedInput, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from confluent_kafka import KafkaError
-
-    from sqe_chain.adapters.kafka._settings import Settings
-    from sqe_chain.ports import Bounds, Message, Range, TopicPartition
-
+from sqe_chain.ports import Bounds, Message, Range, TopicPartition
 
 BLOCK = 1000
 """Records of a block at most: 250 to 2,000 are fastest, more do not fit the processor's cache."""
@@ -50,36 +41,25 @@ _END_OF_EPOCH = re.compile(r"broker end offset is (\d+)")
 
 
 class _Unreadable(Exception):
-    """The partition cannot be read from `position` on; `Reader._explain` finds the reason."""
+    """The partition cannot be read from `position` on; `KafkaReader._explain` finds the reason."""
 
     def __init__(self, error: KafkaError, position: int) -> None:
         super().__init__(error.str())
         self.position = position
-        found = _END_OF_EPOCH.search(error.str())
-        self.end_of_epoch = int(found.group(1)) if found else None
+        match = _END_OF_EPOCH.search(error.str())
+        self.end_of_epoch = int(match.group(1)) if match else None
         self.epoch_differs = "truncation" in error.str()
 
 
-class Reader:
-    """One consumer, reading one range at a time.
+class KafkaReader(KafkaClient):
+    """One consumer, reading one range at a time."""
 
-    Attributes:
-        consumer: the driver's.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self.consumer: Any
-        self.consumer, self._faults = connect(Consumer, settings.client(READER, READER_TUNING), settings)
-
-    def close(self) -> None:
-        """Close the consumer."""
-        with suppress(KafkaException, RuntimeError):
-            self.consumer.close()
+    def __init__(self, settings: KafkaSettings) -> None:
+        super().__init__(settings, Consumer, settings.client(READER, READER_TUNING))
 
     def rest(self) -> None:
         """Stop fetching, and discard what was fetched ahead."""
-        self.consumer.unassign()
+        self.driver.unassign()
 
     def read(self, wanted: Range) -> Iterator[Sequence[Message]]:
         position = wanted.start
@@ -103,7 +83,7 @@ class Reader:
         if position >= wanted.stop:
             return
         self._assign(wanted, position, validate=validate)
-        stop, timeout_s, consume = wanted.stop, self._settings.timeout_s, self.consumer.consume
+        stop, timeout_s, consume = wanted.stop, self._settings.timeout_s, self.driver.consume
         end = -1  # end of the partition, from the latest event
         deadline = time.monotonic() + timeout_s
         while position < stop:
@@ -131,7 +111,7 @@ class Reader:
     def _assign(self, wanted: Range, position: int, *, validate: bool) -> None:
         epoch = wanted.leader_epoch - 1 if validate else -1
         start = DriverPartition(wanted.topic, wanted.partition, position, leader_epoch=epoch)
-        self.consumer.assign([start])
+        self.driver.assign([start])
         if epoch < 0:
             return
         # assign() alone does not compare epochs (librdkafka #5158); seek() does, before it fetches.
@@ -140,12 +120,11 @@ class Reader:
             try:
                 # A fetch that failed before the seek stops the partition, and then no seek ever succeeds.
                 if attempt % _SEEKS == 0:
-                    self.consumer.assign([start])
-                self.consumer.seek(start)
+                    self.driver.assign([start])
+                self.driver.seek(start)
             except KafkaException as error:
-                if error.args[0].name() != "_STATE":  # _STATE: the assignment is not active yet
-                    raise mapped(error, _doing(wanted), self._settings) from None
-                if time.monotonic() > deadline:
+                # _STATE: the assignment is not active yet
+                if error.args[0].name() != "_STATE" or time.monotonic() > deadline:
                     raise mapped(error, _doing(wanted), self._settings) from None
                 time.sleep(0.001)
             else:
@@ -198,7 +177,7 @@ class Reader:
         # is invisible: the marker of a transaction that outlived a change of leader, aborted records, compacted
         # ones. A visible record there is not the one that was read before.
         hidden = replace(wanted, start=max(first, bounds.begin), stop=position, leader_epoch=0)
-        between = Reader(self._settings)  # this one is in the middle of a read
+        between = KafkaReader(self._settings)  # this one is in the middle of a read
         try:
             for block in between.read(hidden):
                 seen = f"offset {block[0].offset()} holds a record that was written later, in another epoch"
@@ -210,11 +189,11 @@ class Reader:
         client = admin(self._settings)
         now = client.topic_ids([wanted.topic]).get(wanted.topic)
         if now is None or (wanted.topic_id and now != wanted.topic_id):
-            found = (
+            state = (
                 f"the id of {wanted.topic} is now {now.hex()}" if now else f"{wanted.topic} does not exist"
             )
             raise RecreatedTopic(
-                f"{_doing(wanted)}: {found}, expected {wanted.topic_id.hex()}. "
+                f"{_doing(wanted)}: {state}, expected {wanted.topic_id.hex()}. "
                 f"The offsets belong to another topic. The only way to continue is to {START_OVER}"
             ).at(wanted.topic, wanted.partition, wanted.start)
         return client.bounds([(wanted.topic, wanted.partition)])[wanted.topic, wanted.partition]
@@ -231,36 +210,21 @@ def _lost(wanted: Range, position: int, bounds: Bounds) -> LostOffsets:
     ).at(wanted.topic, wanted.partition, position)
 
 
-def _truncated(wanted: Range, found: str) -> TruncatedInput:
+def _truncated(wanted: Range, why: str) -> TruncatedInput:
     epoch = f" in leader epoch {wanted.leader_epoch - 1}" if wanted.leader_epoch else ""
     return TruncatedInput(
-        f"{_doing(wanted)}: the log was truncated: {found}. Everything before {wanted.start} was read{epoch} "
+        f"{_doing(wanted)}: the log was truncated: {why}. Everything before {wanted.start} was read{epoch} "
         "and counted. Find out which broker lost its data before going on."
     ).at(wanted.topic, wanted.partition, wanted.start)
 
 
-POOL: Pool[Reader] = Pool()
+POOL: Pool[KafkaReader] = Pool()
 atexit.register(POOL.close)
 
 
-def read_each(settings: Settings, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-    """The records of each range, by a few consumers at the same time.
-
-    One alone mostly waits: for 256 ranges of one record, 8 took a sixth of the time.
-    """
-
-    def records(wanted: Range) -> list[Message]:
-        return [message for block in read(settings, wanted) for message in block]
-
-    if len(ranges) <= 1:
-        return [records(wanted) for wanted in ranges]
-    with ThreadPoolExecutor(min(_READERS, len(ranges))) as pool:
-        return list(pool.map(records, ranges))
-
-
-def read(settings: Settings, wanted: Range) -> Iterator[Sequence[Message]]:
-    # The consumer is kept for the next range, unless something went wrong
-    reader = POOL.take(settings, lambda: Reader(settings))
+def read(settings: KafkaSettings, wanted: Range) -> Iterator[Sequence[Message]]:
+    """Read a range; the consumer is kept for the next one, unless something went wrong."""
+    reader = POOL.take(settings, lambda: KafkaReader(settings))
     try:
         yield from reader.read(wanted)
     except GeneratorExit:
@@ -284,33 +248,54 @@ _PATIENCE_S = 1.0
 """How long nothing may come before ranges that are incomplete are read one by one, where reasons are found."""
 
 
-def read_all(settings: Settings, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-    # What is ordinary is read together. A range whose partition reports anything, or whose records are not clearly those that follow what was read before, is read again by itself, which is also where every error is found and named
+def read_all(settings: KafkaSettings, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
+    """Read short ranges, the ordinary ones together.
+
+    A range is read again by itself if its partition reports anything, or if its records do not clearly follow what was read
+    before. There every error is found and named.
+    """
     first: dict[TopicPartition, Range] = {}
     for wanted in ranges:
         if wanted.start < wanted.stop:
             first.setdefault((wanted.topic, wanted.partition), wanted)
-    found = _read_together(settings, first) if first else {}
-    left = list(dict.fromkeys(wanted for wanted in ranges if wanted not in found))
-    found |= zip(left, read_each(settings, left), strict=True)
-    return [found[wanted] for wanted in ranges]
+    records = _read_together(settings, first) if first else {}
+    left = list(dict.fromkeys(wanted for wanted in ranges if wanted not in records))
+    records |= zip(left, _read_each(settings, left), strict=True)
+    return [records[wanted] for wanted in ranges]
 
 
-def _read_together(settings: Settings, wanted: dict[TopicPartition, Range]) -> dict[Range, Sequence[Message]]:
+def _read_each(settings: KafkaSettings, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
+    """The records of each range, by a few consumers at the same time.
+
+    One alone mostly waits: for 256 ranges of one record, 8 took a sixth of the time.
+    """
+
+    def records(wanted: Range) -> list[Message]:
+        return [message for block in read(settings, wanted) for message in block]
+
+    if len(ranges) <= 1:
+        return [records(wanted) for wanted in ranges]
+    with ThreadPoolExecutor(min(_READERS, len(ranges))) as pool:
+        return list(pool.map(records, ranges))
+
+
+def _read_together(
+    settings: KafkaSettings, wanted: dict[TopicPartition, Range]
+) -> dict[Range, Sequence[Message]]:
     """The records of those ranges that are complete and ordinary."""
-    reader = POOL.take(settings, lambda: Reader(settings))
+    reader = POOL.take(settings, lambda: KafkaReader(settings))
     try:
-        found = _complete(reader.consumer, wanted)
+        records = _complete(reader.driver, wanted)
         reader.rest()
     except KafkaException:  # each range will find out by itself what it is
         reader.close()
         return {}
     POOL.give_back(settings, reader)
-    return found
+    return records
 
 
 def _complete(consumer: Any, wanted: dict[TopicPartition, Range]) -> dict[Range, Sequence[Message]]:  # noqa: ANN401 - the driver has no types
-    consumer.assign([DriverPartition(*tp, one.start) for tp, one in wanted.items()])
+    consumer.assign([DriverPartition(*tp, open_range.start) for tp, open_range in wanted.items()])
     records: dict[TopicPartition, list[Message]] = {tp: [] for tp in wanted}
     open_ranges = dict(wanted)
     complete: dict[Range, Sequence[Message]] = {}

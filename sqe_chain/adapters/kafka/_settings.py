@@ -168,7 +168,7 @@ WRITER_TUNING = {
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Settings:
+class KafkaSettings:
     """All settings of the clients of one log; hashable: the key in the pools of a process.
 
     Attributes:
@@ -185,7 +185,7 @@ class Settings:
 
     def __repr__(self) -> str:
         names = ", ".join(name for name, _ in self.config)
-        return f"Settings({self.bootstrap!r}, config of [{names}])"
+        return f"KafkaSettings({self.bootstrap!r}, config of [{names}])"
 
     def scrub(self, text: str) -> str:
         """The text without the values of the secret properties."""
@@ -199,7 +199,7 @@ class Settings:
         return {**_COMMON, **tuning, **dict(self.config), **fixed, "bootstrap.servers": self.bootstrap}
 
 
-def settings(bootstrap: str, config: Mapping[str, str], timeout_s: float, flush_s: float) -> Settings:
+def settings(bootstrap: str, config: Mapping[str, str], timeout_s: float, flush_s: float) -> KafkaSettings:
     """Settings, checked.
 
     Raises:
@@ -219,7 +219,7 @@ def settings(bootstrap: str, config: Mapping[str, str], timeout_s: float, flush_
             raise ConfigurationError(
                 f"Kafka property {name!r} cannot be set: {REFUSED[name]}. Remove it from the configuration."
             )
-    return Settings(bootstrap.strip(), tuple(sorted(config.items())), timeout_s, flush_s)
+    return KafkaSettings(bootstrap.strip(), tuple(sorted(config.items())), timeout_s, flush_s)
 
 
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import atexit
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sqe_chain.adapters.kafka._admin import admin
-from sqe_chain.adapters.kafka._clients import Pool, connect
-from sqe_chain.adapters.kafka._errors import mapped
-from sqe_chain.adapters.kafka._settings import WRITER, WRITER_TUNING, Settings
+from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, mapped
+from sqe_chain.adapters.kafka._settings import WRITER, WRITER_TUNING, KafkaSettings
 from sqe_chain.errors import ChainError, ConfigurationError, OutputTooLarge, Unavailable
-from sqe_chain.ports import Writer
+from sqe_chain.ports import Output, TopicInfo, Writer
 from sqe_chain.ports.accepting import window
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from confluent_kafka import KafkaError, Message
-
-    from sqe_chain.ports import Output, TopicInfo
 
 BATCH_OVERHEAD = 61
 """Bytes of a record batch before its first record."""
@@ -42,29 +35,26 @@ def largest_record_bytes(max_message_bytes: int) -> int:
     return min(max_message_bytes - BATCH_OVERHEAD, _LARGEST)
 
 
-class Sender:
+class Sender(KafkaClient):
     """One producer, for topics that take records of at most `largest` bytes."""
 
-    def __init__(self, settings: Settings, largest: int) -> None:
+    def __init__(self, settings: KafkaSettings, largest: int) -> None:
         self.largest = largest
-        self._settings = settings
         self._failed: ChainError | None = None
         self._weight = 0
         # With this limit produce() refuses a record larger than its topic accepts before anything is sent, and
         # batches stay below the topic's limit: librdkafka does not split a batch that was refused.
         fixed = {**WRITER, "message.max.bytes": str(largest)}
         reports = {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
-        config = {**settings.client(fixed, WRITER_TUNING), **reports}
-        self.driver: Any
-        self.driver, self._faults = connect(Producer, config, settings)
+        super().__init__(settings, Producer, {**settings.client(fixed, WRITER_TUNING), **reports})
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             return
-        found = mapped(error, f"Writing {message.topic()}[{message.partition()}]", self._settings)
-        weight = _weight(error, found)
+        failed = mapped(error, f"Writing {message.topic()}[{message.partition()}]", self._settings)
+        weight = _weight(error, failed)
         if self._failed is None or weight > self._weight:
-            self._failed, self._weight = found, weight
+            self._failed, self._weight = failed, weight
 
     def fetch_metadata(self, topic: str) -> None:
         """Connect, and ask who leads the topic's partitions."""
@@ -88,7 +78,7 @@ class Sender:
         self._raise()
 
     def explain(self, error: KafkaException) -> ChainError:
-        """Why the producer failed for good, as it does when a record is refused: later delivery reports say it."""
+        """Why the producer failed durably, as it does when a record is refused: later delivery reports say it."""
         with suppress(KafkaException):
             self.driver.purge()
         deadline = time.monotonic() + _LAST_REPORTS_S
@@ -98,7 +88,7 @@ class Sender:
         return self._failed or mapped(error, "Writing", self._settings)
 
     def _call(self, serve: Callable[[float], int], wait_s: float) -> int:
-        """Call the driver's poll or flush; they raise when the producer has failed for good."""
+        """Call the driver's poll or flush; they raise when the producer has failed durably."""
         try:
             return serve(wait_s)
         except KafkaException as error:
@@ -109,10 +99,10 @@ class Sender:
             raise self._failed
         self._faults.raise_refusal()
 
-    def timed_out(self, found: str) -> Unavailable:
+    def timed_out(self, what: str) -> Unavailable:
         """The error after waiting too long."""
         return Unavailable(
-            f"Writing to Kafka at {self._settings.bootstrap}: {found} within {self._settings.flush_s:g} s."
+            f"Writing to Kafka at {self._settings.bootstrap}: {what} within {self._settings.flush_s:g} s."
             f"{self._faults.why()} Are the brokers up, and enough replicas in sync (min.insync.replicas)?"
         )
 
@@ -123,22 +113,22 @@ class Sender:
             self.driver.flush(0)
 
 
-def _weight(error: KafkaError, found: ChainError) -> int:
+def _weight(error: KafkaError, failed: ChainError) -> int:
     """Rank of a report; the highest is raised: permanent before transient errors, and first the record to blame."""
-    if isinstance(found, Unavailable):
+    if isinstance(failed, Unavailable):
         return 0
     return 1 if error.name() == "_INVALID_DIFFERENT_RECORD" else 2
 
 
 POOL: Pool[Sender] = Pool()
-_TOPICS: dict[tuple[Settings, str], TopicInfo] = {}
+_TOPICS: dict[tuple[KafkaSettings, str], TopicInfo] = {}
 atexit.register(POOL.close)
 
 
 class KafkaWriter(Writer):
     """Writes to Kafka, with one producer for each of the topics' limits of sizes."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._senders: dict[int, Sender] = {}
         self._by_topic: dict[str, Sender] = {}
@@ -210,16 +200,16 @@ class KafkaWriter(Writer):
             raise
 
     def _sender(self, topic: str) -> Sender:
-        about = _TOPICS.get((self._settings, topic))
-        if about is None:
-            about = admin(self._settings).describe([topic]).get(topic)
-            if about is None:
+        info = _TOPICS.get((self._settings, topic))
+        if info is None:
+            info = admin(self._settings).describe([topic]).get(topic)
+            if info is None:
                 raise ConfigurationError(
                     f"Output topic {topic} does not exist on Kafka at {self._settings.bootstrap}. Create it first."
                 )
-            _TOPICS[self._settings, topic] = about
-        self._infos[topic] = about
-        limit = largest_record_bytes(about.max_message_bytes)
+            _TOPICS[self._settings, topic] = info
+        self._infos[topic] = info
+        limit = largest_record_bytes(info.max_message_bytes)
         if limit < _SMALLEST:
             raise ConfigurationError(
                 f"Topic {topic}: max.message.bytes is too small; at least 1,061 is needed."

@@ -14,10 +14,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from sqe_chain.adapters.kafka import _group, _reader, _writer
 from sqe_chain.adapters.kafka._admin import Admin
-from sqe_chain.adapters.kafka._errors import CONFIGURATION, REFUSALS
-from sqe_chain.adapters.kafka._group import Group
+from sqe_chain.adapters.kafka._clients import CONFIGURATION, REFUSALS
+from sqe_chain.adapters.kafka._group import KafkaGroup
 from sqe_chain.adapters.kafka._reader import POOL as READERS
-from sqe_chain.adapters.kafka._reader import Reader, read
+from sqe_chain.adapters.kafka._reader import KafkaReader, read
 from sqe_chain.adapters.kafka._settings import settings
 from sqe_chain.errors import ChainError, ConfigurationError, OutputRefused, Unavailable
 from sqe_chain.ports import Commit, Range, TopicInfo
@@ -177,9 +177,9 @@ def test_a_full_buffer_loses_no_record_and_no_order(writer: Any) -> None:
 
 @pytest.mark.parametrize("name", CODES)
 def test_of_a_record_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(NOWHERE)
-    monkeypatch.setattr(reader, "consumer", Driver("", failing(name)))
-    monkeypatch.setattr(reader.consumer, "consume", lambda *_: [Report(failing(name).args[0])], raising=False)
+    reader = KafkaReader(NOWHERE)
+    monkeypatch.setattr(reader, "driver", Driver("", failing(name)))
+    monkeypatch.setattr(reader.driver, "consume", lambda *_: [Report(failing(name).args[0])], raising=False)
     monkeypatch.setattr("sqe_chain.adapters.kafka._reader._error", Report.error)
     with pytest.raises(ChainError, match=r"Reading t\[0\]|did not answer"):
         list(reader.read(WANTED))
@@ -188,8 +188,8 @@ def test_of_a_record_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("call", ["assign", "seek", "consume", "unassign"])
 @pytest.mark.parametrize("name", CODES)
 def test_of_the_consumer(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(NOWHERE)
-    monkeypatch.setattr(reader, "consumer", Driver(call, failing(name)))
+    reader = KafkaReader(NOWHERE)
+    monkeypatch.setattr(reader, "driver", Driver(call, failing(name)))
     READERS.give_back(NOWHERE, reader)
     wanted = Range("t", b"", 0, 5, 10, leader_epoch=3)
     with pytest.raises(ChainError, match=r"Reading t\[0\]|did not answer"):
@@ -197,8 +197,8 @@ def test_of_the_consumer(name: str, call: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_of_the_consumer_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(NOWHERE)
-    monkeypatch.setattr(reader, "consumer", Driver("unassign", failing("_STATE")))
+    reader = KafkaReader(NOWHERE)
+    monkeypatch.setattr(reader, "driver", Driver("unassign", failing("_STATE")))
     monkeypatch.setattr(reader, "read", lambda _: iter([[], []]))
     READERS.give_back(NOWHERE, reader)
     blocks = read(NOWHERE, WANTED)
@@ -214,7 +214,7 @@ def test_of_the_admin_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     failed.set_exception(failing(name))
     with pytest.raises(ChainError, match="Asking"):
         asker._result_unless(frozenset(), failed, "Asking")
-    monkeypatch.setattr(asker, "_driver", Driver("poll", failing(name)))
+    monkeypatch.setattr(asker, "driver", Driver("poll", failing(name)))
     with pytest.raises(ChainError, match="Asking"):
         asker._result_unless(frozenset(), failed, "Asking")
     with pytest.raises(ChainError, match="Asking"):
@@ -224,8 +224,8 @@ def test_of_the_admin_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("call", ["commit", "poll", "committed"])
 @pytest.mark.parametrize("name", CODES)
 def test_of_the_group(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = Group(NOWHERE, "g")
-    monkeypatch.setattr(group, "_consumer", Driver(call, failing(name)))
+    group = KafkaGroup(NOWHERE, "g")
+    monkeypatch.setattr(group, "driver", Driver(call, failing(name)))
     with pytest.raises(ChainError, match="group g"):  # noqa: PT012 - one call or the other
         if call == "committed":
             group.committed([("t", 0)])
@@ -235,9 +235,9 @@ def test_of_the_group(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("name", CODES)
 def test_of_a_commit_that_was_answered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = Group(NOWHERE, "g")
+    group = KafkaGroup(NOWHERE, "g")
     driver = Driver("", failing(name))
-    monkeypatch.setattr(group, "_consumer", driver)
+    monkeypatch.setattr(group, "driver", driver)
     monkeypatch.setattr(
         driver, "commit", lambda **_: group._on_commit(failing(name).args[0], []), raising=False
     )

@@ -10,8 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from sqe_chain.adapters.kafka import KafkaLog, load_config
-from sqe_chain.adapters.kafka._clients import logger
-from sqe_chain.adapters.kafka._errors import CONFIGURATION, REFUSALS, mapped
+from sqe_chain.adapters.kafka._clients import CONFIGURATION, REFUSALS, logger, mapped
 from sqe_chain.adapters.kafka._settings import READER, REFUSED, WRITER, settings
 from sqe_chain.errors import ConfigurationError, Unavailable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqe_chain.adapters.kafka._topics import topic_info
+from sqe_chain.adapters.kafka._admin import topic_info
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicInfo
 
