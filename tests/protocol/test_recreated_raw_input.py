@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import ClassVar
 from uuid import uuid4
 
@@ -245,7 +244,7 @@ def test_a_service_with_stages_counts_what_is_read_of_the_new_topic_as_that_of_a
 
 
 class RecreatingLog(MemoryLog):
-    """Right before a range is read its topic is created again, once when asked to, and filled; fetches do not tell."""
+    """Right before a range is read its topic is created again, once when asked to, and filled; fetches do not show it."""
 
     armed: ClassVar[list[Callable[[], object]]] = []
 
@@ -255,7 +254,7 @@ class RecreatingLog(MemoryLog):
             self.recreate(read_range.topic)
             for _ in range(read_range.stop):
                 fill()
-        yield from super().read(replace(read_range, topic_id=b""))
+        yield from super().read(read_range)
 
 
 def test_with_an_unfinished_plan_on_it_the_service_stops() -> None:

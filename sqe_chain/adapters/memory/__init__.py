@@ -5,7 +5,6 @@ compaction, retention, truncation, topics deleted and created again.
 """
 
 from sqe_chain.adapters.memory._broker import MemoryMessage
-from sqe_chain.adapters.memory._log import MemoryLog, MemoryTransaction
-from sqe_chain.adapters.memory._writer import MemoryWriter
+from sqe_chain.adapters.memory._log import MemoryLog, MemoryTransaction, MemoryWriter
 
 __all__ = ["MemoryLog", "MemoryMessage", "MemoryTransaction", "MemoryWriter"]

@@ -1,63 +1,59 @@
-"""The content of a broker in memory."""
+"""The content of a broker in memory, and the records that it refuses: the same ones as Kafka."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from sqe_chain.ports import Commit, Headers, TopicInfo
+from sqe_chain.errors import OutputRefused, OutputTooLarge
+from sqe_chain.ports import NO_LIMIT, Commit, Headers, Message, TopicInfo
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+Content = tuple[bytes | None, bytes | None, Headers | None]
+"""Key, value and headers of a record."""
+
+_OVERHEAD_BYTES = 97  # of a batch and of a record in it, as Kafka's client counts
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryMessage:
-    """One record; a `sqe_chain.ports.Message`.
+class MemoryMessage(Message):
+    """One record.
 
     Attributes:
         coordinates: topic, partition and offset.
         content: key, value and headers.
-        timestamp_ms: milliseconds since 1970.
+        timestamp_ms: milliseconds since 1970; its kind is 1, set by the writer.
         epoch: leader epoch of the record.
     """
 
     coordinates: tuple[str, int, int]
-    content: tuple[bytes | None, bytes | None, Headers | None]
+    content: Content
     timestamp_ms: int
     epoch: int
 
     def topic(self) -> str:
-        """Topic name."""
         return self.coordinates[0]
 
     def partition(self) -> int:
-        """Partition number."""
         return self.coordinates[1]
 
     def offset(self) -> int:
-        """Offset."""
         return self.coordinates[2]
 
     def key(self) -> bytes | None:
-        """Key bytes."""
         return self.content[0]
 
     def value(self) -> bytes | None:
-        """Value bytes."""
         return self.content[1]
 
     def headers(self) -> Headers | None:
-        """Headers; None when there are none."""
         return self.content[2] or None
 
     def timestamp(self) -> tuple[int, int]:
-        """Kind 1 (set by the writer) and milliseconds."""
         return (1, self.timestamp_ms)
 
     def leader_epoch(self) -> int | None:
-        """Leader epoch of the record."""
         return self.epoch
 
     def error(self) -> None:
@@ -123,3 +119,42 @@ BROKERS: defaultdict[str, Broker] = defaultdict(Broker)
 
 CLOCKS: dict[str, Callable[[], int]] = {}
 """Name -> clock, for brokers with a clock of their own. Not in `Broker`: a snapshot must not copy it."""
+
+
+def accept(
+    info: TopicInfo, where: str, content: Content, timestamp_ms: int, now_ms: Callable[[], int]
+) -> int:
+    """Check a record as a broker does, and give the timestamp that it gets.
+
+    Args:
+        info: the topic.
+        where: topic and partition, for errors.
+        content: the record.
+        timestamp_ms: the timestamp from its writer.
+        now_ms: the broker's clock; called only if the topic limits or sets timestamps.
+
+    Raises:
+        OutputTooLarge: the record is larger than the topic accepts.
+        OutputRefused: a key is missing, or the topic does not accept the time.
+    """
+    key, value, headers = content
+    size = _OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+    size += sum(len(name) + len(text or b"") for name, text in headers or ())
+    if size > info.max_message_bytes:
+        raise OutputTooLarge(
+            f"A record for {where}, key {key and key[:60]!r}, has {size:,} bytes; its topic takes {info.max_message_bytes:,}."
+        )
+    if key is None and info.compacted:
+        raise OutputRefused(f"{where}: the topic is compacted and takes no record without a key.")
+    if info.append_time:
+        return now_ms()
+    if (info.before_max_ms, info.after_max_ms) != (NO_LIMIT, NO_LIMIT):
+        ahead_ms = timestamp_ms - now_ms()
+        if ahead_ms > info.after_max_ms or -ahead_ms > info.before_max_ms:
+            raise OutputRefused(f"{where}: the topic takes no record {ahead_ms} ms ahead of its clock.")
+    return timestamp_ms
+
+
+def system_ms() -> int:
+    """The system's clock."""
+    return time.time_ns() // 1_000_000

@@ -1,20 +1,44 @@
-"""The log of a broker in memory, and its transactions."""
+"""The log of a broker in memory, its transactions and writers."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sqe_chain.adapters.memory._accepting import accept, system_ms
-from sqe_chain.adapters.memory._broker import BROKERS, CLOCKS, Broker, MemoryMessage, Partition, Topic
-from sqe_chain.adapters.memory._writer import MemoryWriter
-from sqe_chain.errors import ConfigurationError, LostOffsets, RecreatedTopic, TruncatedInput, Unavailable
-from sqe_chain.ports import Bounds, Commit, Headers, Log, Range, TopicInfo, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from sqe_chain.adapters.memory._broker import (
+    BROKERS,
+    CLOCKS,
+    Broker,
+    MemoryMessage,
+    Partition,
+    Topic,
+    accept,
+    system_ms,
+)
+from sqe_chain.errors import (
+    ConfigurationError,
+    LostOffsets,
+    RecreatedTopic,
+    ServiceStopped,
+    TruncatedInput,
+    Unavailable,
+)
+from sqe_chain.ports import (
+    NO_LIMIT,
+    Bounds,
+    Commit,
+    Headers,
+    Log,
+    Output,
+    Range,
+    TopicInfo,
+    TopicPartition,
+    Writer,
+)
+from sqe_chain.ports.accepting import window
 
 _METADATA_CHARACTERS = 4095  # the broker's default limit is 4,096, and Kafka's client sends one more
 
@@ -93,12 +117,12 @@ class MemoryLog(Log):
         return self._broker
 
     def _partition(self, topic: str, partition: int) -> Partition:
-        found = self._broker.topics.get(topic)
-        if found is None or not 0 <= partition < len(found.partitions):
+        stored = self._broker.topics.get(topic)
+        if stored is None or not 0 <= partition < len(stored.partitions):
             raise ConfigurationError(f"Memory broker {self.name} has no {topic}[{partition}].")
-        return found.partitions[partition]
+        return stored.partitions[partition]
 
-    def _asked(self, topic_partition: TopicPartition) -> Partition:
+    def _known_partition(self, topic_partition: TopicPartition) -> Partition:
         try:
             return self._partition(*topic_partition)
         except ConfigurationError as error:  # as for Kafka: the broker may not know the partition yet
@@ -169,8 +193,8 @@ class MemoryLog(Log):
 
     def records(self, topic: str) -> list[MemoryMessage]:
         """All committed records of a topic, by partition and offset; [] when it does not exist."""
-        found = self._broker.topics.get(topic)
-        return [record for part in found.partitions for record in part.visible()] if found else []
+        stored = self._broker.topics.get(topic)
+        return [record for part in stored.partitions for record in part.visible()] if stored else []
 
     def kept(self, topic: str, partition: int) -> Mapping[int, MemoryMessage]:
         """Offset -> record of everything in a partition, including open transactions. Not a copy."""
@@ -213,14 +237,14 @@ class MemoryLog(Log):
         part.records = {at: record for at, record in part.records.items() if last[record.key()] == at}
 
     def configure(self, topic: str, **settings: Any) -> None:  # noqa: ANN401 - those of TopicInfo
-        """Set what `describe` returns for a topic, and which records it refuses from now on.
+        """Set what `describe` gives for a topic, and which records it refuses from now on.
 
         Args:
             topic: its name.
             settings: fields of `TopicInfo`; those that are not given get their defaults.
         """
-        found = self._broker.topics[topic]
-        found.info = TopicInfo(found.info.name, found.info.topic_id, found.info.partitions, **settings)
+        stored = self._broker.topics[topic]
+        stored.info = TopicInfo(stored.info.name, stored.info.topic_id, stored.info.partitions, **settings)
 
     def delete(self, topic: str, *, keep_commits: bool = False) -> None:
         """Delete a topic, and what groups have committed of it.
@@ -242,9 +266,9 @@ class MemoryLog(Log):
 
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions up to this number."""
-        found = self._broker.topics[topic]
-        found.partitions += [Partition() for _ in range(partitions - len(found.partitions))]
-        found.info = replace(found.info, partitions=partitions)
+        stored = self._broker.topics[topic]
+        stored.partitions += [Partition() for _ in range(partitions - len(stored.partitions))]
+        stored.info = replace(stored.info, partitions=partitions)
 
     def forget(self, group: str) -> None:
         """Delete a group's commits, as a broker does after a week without new ones."""
@@ -257,7 +281,7 @@ class MemoryLog(Log):
         self._broker.down = down
 
     def set_block(self, records: int) -> None:
-        """Set how many records a block has at most (by default 1,000): `read` returns blocks."""
+        """Set the most records of a block (by default 1,000): `read` gives blocks."""
         if records < 1:
             raise ConfigurationError(f"a block of {records} records; at least 1")
         self._broker.block_records = records
@@ -308,19 +332,19 @@ class MemoryLog(Log):
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         self._up()
-        parts = {key: self._asked(key) for key in partitions}
+        parts = {key: self._known_partition(key) for key in partitions}
         return {key: Bounds(part.begin, part.stable_end()) for key, part in parts.items()}
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
         self._up()
-        found = {}
+        offsets = {}
         for topic, partition in partitions:
-            part = self._asked((topic, partition))
+            part = self._known_partition((topic, partition))
             later = (r.offset() for r in part.records.values() if r.timestamp_ms >= timestamp_ms)
-            found[topic, partition] = min(next(later, part.end), part.stable_end())
-        return found
+            offsets[topic, partition] = min(next(later, part.end), part.stable_end())
+        return offsets
 
     def read(self, read_range: Range) -> Iterator[Sequence[MemoryMessage]]:
         self._up()
@@ -345,7 +369,7 @@ class MemoryLog(Log):
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
         broker = self._up()
         for key, commit in commits.items():
-            self._asked(key)
+            self._known_partition(key)
             if len(commit.metadata) > _METADATA_CHARACTERS:
                 raise ConfigurationError(
                     f"Commit metadata for {key[0]}[{key[1]}] is longer than {_METADATA_CHARACTERS} characters."
@@ -356,30 +380,66 @@ class MemoryLog(Log):
         return MemoryWriter(self)
 
 
+class MemoryWriter(Writer):
+    """Writes into a `MemoryLog`."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    def connect(self, topics: Sequence[str]) -> None:
+        missing = sorted(set(topics) - set(self._log._up().topics))  # noqa: SLF001 - one module, one subject
+        if missing:
+            raise ConfigurationError(f"Output topics {', '.join(missing)} do not exist. Create them first.")
+
+    def write(self, outputs: Sequence[Output]) -> None:
+        topics = self._log._up().topics  # noqa: SLF001
+        for topic, partition, key, value, headers, timestamp_ms in outputs:
+            if topic not in topics:
+                raise ConfigurationError(f"Output topic {topic} does not exist. Create it first.")
+            info = topics[topic].info
+            stamp = timestamp_ms
+            if timestamp_ms <= 0 or (info.before_max_ms, info.after_max_ms) != (NO_LIMIT, NO_LIMIT):
+                now_ms = self._log.now_ms()
+                first, last = window(info, now_ms)
+                first = max(first, 1)  # Kafka's client takes 0, too, for the time of sending
+                stamp = timestamp_ms if first <= timestamp_ms <= last else now_ms
+            self._log.append(topic, partition, value, key, headers, stamp)
+
+    def flush(self) -> None:
+        self._log._up()  # noqa: SLF001
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
 def _check(wanted: Range, topic: Topic | None) -> None:
+    """Check that a range can be read. As at Kafka, a topic that was created again is noticed only if it cannot."""
     where = f"Reading {wanted.topic}[{wanted.partition}] from {wanted.start} to {wanted.stop}"
-    if topic is None or (wanted.topic_id and topic.info.topic_id != wanted.topic_id):
-        raise RecreatedTopic(f"{where}: the topic was deleted, or created again; its id differs.").at(
-            wanted.topic, wanted.partition, wanted.start
-        )
-    part = topic.partitions[wanted.partition]
+    recreated = RecreatedTopic(f"{where}: the topic was deleted, or created again; its id differs.")
+    if topic is None or wanted.partition >= len(topic.partitions):
+        error: ServiceStopped | None = recreated
+    else:
+        error = _obstacle(wanted, topic.partitions[wanted.partition], where)
+        if error is not None and wanted.topic_id not in (b"", topic.info.topic_id):
+            error = recreated
+    if error is not None:
+        raise error.at(wanted.topic, wanted.partition, wanted.start)
+
+
+def _obstacle(wanted: Range, part: Partition, where: str) -> ServiceStopped | None:
+    """Why a range cannot be read; None: it can."""
     if part.begin > wanted.start:
-        raise LostOffsets(f"{where}: the log now begins at {part.begin}.").at(
-            wanted.topic, wanted.partition, wanted.start
-        )
+        return LostOffsets(f"{where}: the log now begins at {part.begin}.")
     if part.stable_end() < wanted.stop:
-        raise TruncatedInput(f"{where}: the log is stable only up to {part.stable_end()}.").at(
-            wanted.topic, wanted.partition, wanted.start
-        )
+        return TruncatedInput(f"{where}: the log is stable only up to {part.stable_end()}.")
     if not wanted.leader_epoch:
-        return
+        return None
     end = part.end_of(wanted.leader_epoch - 1)
     if end is None:
-        raise TruncatedInput(f"{where}: the log no longer has leader epoch {wanted.leader_epoch - 1}.").at(
-            wanted.topic, wanted.partition, wanted.start
-        )
+        return TruncatedInput(f"{where}: the log no longer has leader epoch {wanted.leader_epoch - 1}.")
     # A later epoch may begin before `start` if none of its records there are visible: markers, aborted records.
     if any(end <= record.offset() < wanted.start for record in part.visible()):
-        raise TruncatedInput(
+        return TruncatedInput(
             f"{where}: from offset {end} on, the log was written later, in another leader epoch."
-        ).at(wanted.topic, wanted.partition, wanted.start)
+        )
+    return None
