@@ -20,7 +20,7 @@ from pyarrow import types
 from sqe_chain.codecs.arrow_values import Array, DataType, array_of, cast, values_of
 from sqe_chain.errors import PoisonError
 
-_TIMES: Final[tuple[tuple[Callable[[DataType], bool], type], ...]] = (
+_FORMS: Final[tuple[tuple[Callable[[DataType], bool], type], ...]] = (
     (types.is_boolean, bool),
     (types.is_integer, int),
     (types.is_floating, float),
@@ -30,7 +30,6 @@ _TIMES: Final[tuple[tuple[Callable[[DataType], bool], type], ...]] = (
     (types.is_time, time),
     (types.is_duration, timedelta),
 )
-
 _EDGES: Final = (MINYEAR, MAXYEAR)
 _FINER: Final = ("nanosecond", "nanoseconds")
 _LOOK_ALIKE: Final[Mapping[type, type]] = {int: bool, date: datetime}
@@ -45,22 +44,22 @@ def form_of(arrow: DataType) -> tuple[object, ...]:
         return (str,)
     if types.is_binary(arrow) or types.is_large_binary(arrow) or types.is_binary_view(arrow):
         return (bytes,)
-    for of, python_type in _TIMES:
-        if of(arrow):
+    for is_of, python_type in _FORMS:
+        if is_of(arrow):
             number = python_type in (int, float)
             return (float,) if number else (python_type, bool(getattr(arrow, "tz", None)))
     return (str(arrow),)
 
 
 def python_type_of(arrow: DataType) -> type | None:
-    """The Python type of what a column of this type has in it; None: another form of column is needed."""
+    """The Python type of the values in a column of this type; None: another form of column is needed."""
     if types.is_integer(arrow):
         return int
-    found = form_of(arrow)[0]
-    return found if isinstance(found, type) and not types.is_dictionary(arrow) else None
+    python_type = form_of(arrow)[0]
+    return python_type if isinstance(python_type, type) and not types.is_dictionary(arrow) else None
 
 
-class Column(ABC):
+class ArrowColumn(ABC):
     """A column.
 
     Attributes:
@@ -77,7 +76,6 @@ class Column(ABC):
             TypeError, ValueError, OverflowError, pyarrow.ArrowException: it cannot hold one of them.
         """
 
-    @abstractmethod
     def values(self, array: Array) -> list[Any]:
         """The values of a column that has this type, or another one of the same form.
 
@@ -85,14 +83,25 @@ class Column(ABC):
             PoisonError: it has another form.
             pyarrow.ArrowException: one of its values would be lost.
         """
+        if types.is_null(array.type):
+            return [None] * len(array)
+        if not self._has_form(array.type):
+            raise PoisonError(f"it is of type {array.type}, not {self.arrow}")
+        return self._values(array)
+
+    @abstractmethod
+    def _has_form(self, arrow: DataType) -> bool: ...
+
+    @abstractmethod
+    def _values(self, array: Array) -> list[Any]: ...
 
 
 @dataclass(frozen=True)
-class Leaf(Column):
+class ScalarColumn(ArrowColumn):
     """Numbers, text, bytes, times.
 
     Attributes:
-        arrow: see `Column`.
+        arrow: its type.
         takes: the Python type of its values.
         into: makes such a value of another one; None: it is one.
         out_of: the way back.
@@ -112,16 +121,15 @@ class Leaf(Column):
                     f"a column of type {self.arrow} takes {self.takes.__name__}, not {kind.__qualname__}"
                 )
             # Times of pandas are subclasses of Python's, with nanoseconds beside them.
-            if any(getattr(one, name, 0) for name in _FINER for one in values):
+            if any(getattr(value, name, 0) for name in _FINER for value in values):
                 raise TypeError(f"a column of type {self.arrow} takes times in whole microseconds")
-        # Arrow takes a time without zone for UTC, and leaves out the zone of a time of day.
-        if self.takes is datetime and any(
-            value is not None and (value.tzinfo is None) != (self.arrow.tz is None) for value in values
-        ):
-            zone = "with" if self.arrow.tz is not None else "without"
-            raise TypeError(f"a column of type {self.arrow} takes times {zone} a zone")
-        if self.takes is time and any(value is not None and value.tzinfo is not None for value in values):
-            raise TypeError(f"a column of type {self.arrow} takes times without a zone")
+        # Arrow takes a time without zone for UTC, and drops the zone of a time of day.
+        if self.takes in (datetime, time):
+            zoned = self.takes is datetime and self.arrow.tz is not None
+            if any(value is not None and (value.tzinfo is not None) != zoned for value in values):
+                raise TypeError(
+                    f"a column of type {self.arrow} takes times {'with' if zoned else 'without'} a zone"
+                )
         array = array_of(values, self.arrow)
         if self.takes is datetime and any(value is not None and value.year in _EDGES for value in values):
             values_of(array)  # raises where Python has no such time in the zone of the column
@@ -132,72 +140,71 @@ class Leaf(Column):
             return True
         return issubclass(kind, self.takes) and not issubclass(kind, _LOOK_ALIKE.get(self.takes, ()))
 
-    def values(self, array: Array) -> list[Any]:
-        if types.is_null(array.type):
-            return [None] * len(array)
-        if array.type != self.arrow and form_of(array.type) != form_of(self.arrow):
-            raise PoisonError(f"it is of type {array.type}, not {self.arrow}")
-        found = values_of(cast(array, self.arrow))
+    def _has_form(self, arrow: DataType) -> bool:
+        return arrow == self.arrow or form_of(arrow) == form_of(self.arrow)
+
+    def _values(self, array: Array) -> list[Any]:
+        values = values_of(cast(array, self.arrow))
         if self.out_of is not None:
-            return [None if value is None else self.out_of(value) for value in found]
-        return found
+            return [None if value is None else self.out_of(value) for value in values]
+        return values
 
 
 @dataclass(frozen=True)
-class Listed(Column):
+class ListColumn(ArrowColumn):
     """Lists.
 
     Attributes:
-        item: what is in them.
-        make: makes one of a list.
+        item: the column of their items.
+        make: makes a value of a list.
         name: of the items, in Arrow.
     """
 
-    item: Column
+    item: ArrowColumn
     make: Callable[[list[Any]], Any] = list
     name: str = "item"
 
     @property
     def arrow(self) -> DataType:
-        """Its type in Arrow."""
         return pa.list_(pa.field(self.name, self.item.arrow))
 
     def array(self, values: Sequence[Any]) -> Array:
         # Not sets: their order is another one in each process.
-        if not all(value is None or _is_listed(value) for value in values):
+        if not all(value is None or _is_list(value) for value in values):
             raise TypeError(f"a column of type {self.arrow} takes lists")
         return pa.ListArray.from_arrays(_offsets(values), self.item.array(_flat(values)), type=self.arrow)
 
-    def values(self, array: Array) -> list[Any]:
-        kind = array.type
-        if types.is_null(kind):
-            return [None] * len(array)
-        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-            raise PoisonError(f"it is of type {kind}, not {self.arrow}")
-        items, make, begin, found = self.item.values(array.flatten()), self.make, 0, list[Any]()
-        for length in (
-            array.value_lengths().to_pylist() if not types.is_fixed_size_list(kind) else _fixed(array)
-        ):
-            found.append(None if length is None else make(items[begin : begin + length]))
-            begin += length or 0
-        return found
+    def _has_form(self, arrow: DataType) -> bool:
+        return any(is_of(arrow) for is_of in (types.is_list, types.is_large_list, types.is_fixed_size_list))
+
+    def _values(self, array: Array) -> list[Any]:
+        items = self.item.values(array.flatten())
+        if types.is_fixed_size_list(array.type):
+            size = array.type.list_size
+            lengths = [size if present else None for present in array.is_valid().to_pylist()]
+        else:
+            lengths = array.value_lengths().to_pylist()
+        ends = accumulate((length or 0 for length in lengths), initial=0)
+        return [
+            None if length is None else self.make(items[begin:end])
+            for length, (begin, end) in zip(lengths, pairwise(ends), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
-class Mapped(Column):
+class MapColumn(ArrowColumn):
     """Maps.
 
     Attributes:
-        key: of their entries.
-        item: of their entries.
+        key: the column of their keys.
+        item: the column of their values.
     """
 
-    key: Column
-    item: Column
+    key: ArrowColumn
+    item: ArrowColumn
 
     @property
     def arrow(self) -> DataType:
-        """Its type in Arrow."""
         return pa.map_(self.key.arrow, self.item.arrow)
 
     def array(self, values: Sequence[Any]) -> Array:
@@ -207,46 +214,43 @@ class Mapped(Column):
         items = self.item.array(_flat([None if value is None else value.values() for value in values]))
         return pa.MapArray.from_arrays(_offsets(values), keys, items)
 
-    def values(self, array: Array) -> list[Any]:
-        if types.is_null(array.type):
-            return [None] * len(array)
-        if not types.is_map(array.type):
-            raise PoisonError(f"it is of type {array.type}, not {self.arrow}")
+    def _has_form(self, arrow: DataType) -> bool:
+        return bool(types.is_map(arrow))
+
+    def _values(self, array: Array) -> list[Any]:
         keys, items = self.key.values(array.keys), self.item.values(array.items)
-        found = list[Any]()
-        for (begin, end), present in zip(
-            pairwise(array.offsets.to_pylist()), array.is_valid().to_pylist(), strict=True
-        ):
-            entries = zip(keys[begin:end], items[begin:end], strict=True)
-            found.append(dict(entries) if present else None)
-        return found
+        spans = zip(pairwise(array.offsets.to_pylist()), array.is_valid().to_pylist(), strict=True)
+        return [
+            dict(zip(keys[begin:end], items[begin:end], strict=True)) if present else None
+            for (begin, end), present in spans
+        ]
 
 
 @dataclass(frozen=True)
-class Part:
+class RowField:
     """A field of a row.
 
     Attributes:
         name: its name.
         column: its column.
-        of: takes an object, returns what it has in this field.
+        of: takes an object, gives its content of this field.
         nullable: whether that may be None.
         optional: whether a row can be made without it.
     """
 
     name: str
-    column: Column
+    column: ArrowColumn
     of: Callable[[Any], Any]
     nullable: bool = True
     optional: bool = False
 
 
 Make = Callable[[Sequence[str], Sequence[list[Any]]], list[Any]]
-"""Takes names of fields, and a list with the contents of each: at least one; returns objects."""
+"""Takes names of fields, and a list with the contents of each: at least one; gives objects."""
 
 
 @dataclass(frozen=True)
-class Rows(Column):
+class RowColumns(ArrowColumn):
     """Rows of fields: batches, and columns of structs.
 
     Attributes:
@@ -256,12 +260,11 @@ class Rows(Column):
     """
 
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[RowField, ...]
     make: Make
 
     @property
     def arrow(self) -> DataType:
-        """Its type in Arrow."""
         return pa.struct(self.fields)
 
     @property
@@ -275,25 +278,24 @@ class Rows(Column):
         Raises:
             PoisonError: a field cannot be in its column.
         """
-        arrays = [self._of_part(part, values, 0) for part in self.parts]
+        arrays = [self._array_of(part, values, 0) for part in self.parts]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self.fields))
 
     def array(self, values: Sequence[Any]) -> Array:
         absent = [value is None for value in values]
-        arrays = [self._of_part(part, values, sum(absent)) for part in self.parts]
+        arrays = [self._array_of(part, values, sum(absent)) for part in self.parts]
         return pa.StructArray.from_arrays(
             arrays, fields=self.fields, mask=pa.array(absent) if any(absent) else None
         )
 
-    def _of_part(self, part: Part, values: Sequence[Any], absent: int) -> Array:
-        """A field of objects, of which some may be absent."""
+    def _array_of(self, part: RowField, values: Sequence[Any], absent: int) -> Array:
+        """A field of objects; `absent` is the number of those that are None."""
         of = part.of
         try:
             if absent:
-                found = [None if value is None else of(value) for value in values]
+                array = part.column.array([None if value is None else of(value) for value in values])
             else:
-                found = [of(value) for value in values]
-            array = part.column.array(found)
+                array = part.column.array([of(value) for value in values])
         except PoisonError as error:
             raise PoisonError(f"{part.name}.{error}") from error
         except Exception as error:
@@ -328,36 +330,29 @@ class Rows(Column):
         columns = [self._contents(known[name], given[name], count) for name in present]
         return self.make(present, columns)
 
-    def _contents(self, part: Part, array: Array, count: int) -> list[Any]:
+    def _contents(self, part: RowField, array: Array, count: int) -> list[Any]:
         try:
-            found = part.column.values(array)
-        except PoisonError as error:
-            raise PoisonError(f"column {part.name!r} of {self.title}: {error}") from error
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            contents = part.column.values(array)
+        except (PoisonError, pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise PoisonError(f"column {part.name!r} of {self.title}: {error}") from error
         if not part.nullable and array.null_count:
             raise PoisonError(f"column {part.name!r} of {self.title} is null, which it cannot be")
-        if len(found) != count:
+        if len(contents) != count:
             raise AssertionError("columns of a batch are of one length")
-        return found
+        return contents
 
-    def values(self, array: Array) -> list[Any]:
-        if types.is_null(array.type):
-            return [None] * len(array)
-        if not types.is_struct(array.type):
-            raise PoisonError(f"it is of type {array.type}, not {self.arrow}")
+    def _has_form(self, arrow: DataType) -> bool:
+        return bool(types.is_struct(arrow))
+
+    def _values(self, array: Array) -> list[Any]:
         present = array.is_valid()
         whole = array.filter(present) if array.null_count else array
-        made = (
-            self.rows([field.name for field in array.type], whole.flatten(), len(whole)) if len(whole) else []
-        )
-        if not array.null_count:
-            return made
-        each = iter(made)
-        return [next(each) if one else None for one in present.to_pylist()]
+        names = [field.name for field in array.type]
+        made = iter(self.rows(names, whole.flatten(), len(whole)) if len(whole) else [])
+        return [next(made) if is_there else None for is_there in present.to_pylist()]
 
 
-def _is_listed(value: object) -> bool:
+def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
@@ -369,7 +364,3 @@ def _offsets(values: Sequence[Any]) -> Array:
     ends = list(accumulate((0 if value is None else len(value) for value in values), initial=0))
     starts = [None if value is None else end for value, end in zip(values, ends, strict=False)]
     return pa.array([*starts, ends[-1]], pa.int32())
-
-
-def _fixed(array: Array) -> list[int | None]:
-    return [array.type.list_size if one else None for one in array.is_valid().to_pylist()]

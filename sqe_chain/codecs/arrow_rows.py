@@ -18,33 +18,41 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from pyarrow import types as arrow_types
 
-from sqe_chain.codecs.arrow_columns import Column, Leaf, Listed, Mapped, Part, Rows, python_type_of
+from sqe_chain.codecs.arrow_columns import (
+    ArrowColumn,
+    ListColumn,
+    MapColumn,
+    RowColumns,
+    RowField,
+    ScalarColumn,
+    python_type_of,
+)
 from sqe_chain.codecs.codec import field_names
 from sqe_chain.codecs.protobuf import KINDS
 from sqe_chain.errors import ConfigurationError
 
 VALUE: Final = "value"
 """The column of values that have no fields."""
-_LEAVES: Final[Mapping[object, Leaf]] = {
-    bool: Leaf(pa.bool_(), bool),
-    int: Leaf(pa.int64(), int),
-    float: Leaf(pa.float64(), float),
-    str: Leaf(pa.string(), str),
-    bytes: Leaf(pa.binary(), bytes),
-    datetime: Leaf(pa.timestamp("us", tz="UTC"), datetime),
-    date: Leaf(pa.date32(), date),
-    time: Leaf(pa.time64("us"), time),
-    timedelta: Leaf(pa.duration("us"), timedelta),
-    uuid.UUID: Leaf(pa.string(), str, str, uuid.UUID),
+_SCALARS: Final[Mapping[object, ScalarColumn]] = {
+    bool: ScalarColumn(pa.bool_(), bool),
+    int: ScalarColumn(pa.int64(), int),
+    float: ScalarColumn(pa.float64(), float),
+    str: ScalarColumn(pa.string(), str),
+    bytes: ScalarColumn(pa.binary(), bytes),
+    datetime: ScalarColumn(pa.timestamp("us", tz="UTC"), datetime),
+    date: ScalarColumn(pa.date32(), date),
+    time: ScalarColumn(pa.time64("us"), time),
+    timedelta: ScalarColumn(pa.duration("us"), timedelta),
+    uuid.UUID: ScalarColumn(pa.string(), str, str, uuid.UUID),
 }
-_NUMBERS: Final[Mapping[int, Leaf]] = {
-    kind: Leaf(pa.type_for_alias(name), float if "float" in name else bool if name == "bool" else int)
+_NUMBERS: Final[Mapping[int, ScalarColumn]] = {
+    kind: ScalarColumn(pa.type_for_alias(name), float if "float" in name else bool if name == "bool" else int)
     for kind, name in (*KINDS.items(), (FieldDescriptor.CPPTYPE_ENUM, "int32"))
 }
 _NAME_IT: Final = "name its columns with a pyarrow.schema"
 
 
-def rows_of(of: type | Any, only: Sequence[str] | None = None) -> Rows:  # noqa: ANN401 - a schema of Arrow
+def rows_of(of: type | Any, only: Sequence[str] | None = None) -> RowColumns:  # noqa: ANN401 - a schema of Arrow
     """The columns of values.
 
     Args:
@@ -56,7 +64,7 @@ def rows_of(of: type | Any, only: Sequence[str] | None = None) -> Rows:  # noqa:
     """
     if isinstance(of, pa.Schema):
         return _of_schema(of)
-    if only is None or of in _LEAVES:
+    if only is None or of in _SCALARS:
         return _of_type(of, ())
     known = _names_of(of)
     if missing := [name for name in only if name not in known]:
@@ -64,11 +72,15 @@ def rows_of(of: type | Any, only: Sequence[str] | None = None) -> Rows:  # noqa:
     return _of_type(of, (), tuple(dict.fromkeys(only)))
 
 
-def _of_type(of: type, outer: tuple[type, ...], only: Sequence[str] | None = None) -> Rows:
+def _of_type(of: type, outer: tuple[type, ...], only: Sequence[str] | None = None) -> RowColumns:
     if of in outer:
         raise ConfigurationError(f"{of.__qualname__} is in itself, and columns are not: {_NAME_IT}")
-    if of in _LEAVES:
-        return Rows(of.__qualname__, (Part(VALUE, _LEAVES[of], _itself, nullable=False),), _first)
+    if of in _SCALARS:
+        return RowColumns(
+            of.__qualname__,
+            (RowField(VALUE, _SCALARS[of], lambda value: value, nullable=False),),
+            lambda _, columns: columns[0],
+        )
     names = _names_of(of) if only is None else only
     return (_of_message if issubclass(of, Message) else _of_record)(of, names, (*outer, of))
 
@@ -81,18 +93,10 @@ def _names_of(of: type) -> Sequence[str]:
     return names
 
 
-def _itself(value: object) -> object:
-    return value
-
-
-def _first(_: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
-    return columns[0]
-
-
 # --- structs and dataclasses ----------------------------------------------------------------------------------
 
 
-def _of_record(of: type, names: Sequence[str], outer: tuple[type, ...]) -> Rows:
+def _of_record(of: type, names: Sequence[str], outer: tuple[type, ...]) -> RowColumns:
     try:
         hints = get_type_hints(of, include_extras=True)
     except Exception as error:  # a hint may be any expression
@@ -102,12 +106,12 @@ def _of_record(of: type, names: Sequence[str], outer: tuple[type, ...]) -> Rows:
     for name in names:
         column, nullable = _of_hint(hints[name], f"{of.__qualname__}.{name}", outer)
         optional = name not in given or given[name].default is not inspect.Parameter.empty
-        parts.append(Part(name, column, attrgetter(name), nullable, optional))
-    return Rows(of.__qualname__, tuple(parts), _maker(of, given))
+        parts.append(RowField(name, column, attrgetter(name), nullable, optional))
+    return RowColumns(of.__qualname__, tuple(parts), _maker(of, given))
 
 
 def _maker(of: Callable[..., Any], given: Mapping[str, inspect.Parameter]) -> Callable[..., list[Any]]:
-    plain = [one.name for one in given.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    plain = [name for name, parameter in given.items() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
 
     def make(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
         if list(names) == plain[: len(names)]:
@@ -117,124 +121,122 @@ def _maker(of: Callable[..., Any], given: Mapping[str, inspect.Parameter]) -> Ca
     return make
 
 
-def _of_hint(hint: object, where: str, outer: tuple[type, ...]) -> tuple[Column, bool]:
+def _of_hint(hint: object, where: str, outer: tuple[type, ...]) -> tuple[ArrowColumn, bool]:
     """The column of a field, and whether it may be null."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _of_hint(arguments[0], where, outer)
-    others = [one for one in arguments if one is not type(None)]
+    others = [kind for kind in arguments if kind is not type(None)]
     if origin in (Union, types.UnionType) and len(others) == 1:
         return _of_hint(others[0], where, outer)[0], True
     if origin is Literal:
-        leaf = _of_choices(arguments, where)
-        return dataclasses.replace(leaf, out_of=_chooser(arguments)), None in arguments
+        choices = _of_choices(arguments, where)
+        return dataclasses.replace(choices, out_of=_chooser(arguments)), None in arguments
     column = (
         _of_class(hint, where, outer) if isinstance(hint, type) else _of_many(origin, arguments, where, outer)
     )
     if column is None:
         shown = hint.__qualname__ if isinstance(hint, type) else str(hint)
-        raise ConfigurationError(f"{where} is {shown}, which says no type of a column: {_NAME_IT}")
+        raise ConfigurationError(f"{where} is {shown}, which gives no type of a column: {_NAME_IT}")
     return column, False
 
 
-def _of_class(kind: type, where: str, outer: tuple[type, ...]) -> Column | None:
+def _of_class(kind: type, where: str, outer: tuple[type, ...]) -> ArrowColumn | None:
     if issubclass(kind, Enum):
-        leaf = _of_choices([one.value for one in kind], where)
-        return dataclasses.replace(leaf, into=attrgetter("value"), out_of=kind)
+        column = _of_choices([member.value for member in kind], where)
+        return dataclasses.replace(column, into=attrgetter("value"), out_of=kind)
     if issubclass(kind, Message) or dataclasses.is_dataclass(kind) or hasattr(kind, "__struct_fields__"):
         return _of_type(kind, outer)
-    return _LEAVES.get(kind)
+    return _SCALARS.get(kind)
 
 
-def _of_many(origin: object, arguments: Sequence[Any], where: str, outer: tuple[type, ...]) -> Column | None:
+def _of_many(
+    origin: object, arguments: Sequence[Any], where: str, outer: tuple[type, ...]
+) -> ArrowColumn | None:
     if origin in (list, Sequence) or (origin is tuple and arguments[-1] is Ellipsis):
-        return Listed(_item(arguments[0], where, outer), tuple if origin is tuple else list)
+        return ListColumn(_of_hint(arguments[0], where, outer)[0], tuple if origin is tuple else list)
     if origin in (dict, Mapping):
-        return Mapped(_item(arguments[0], where, outer), _item(arguments[1], where, outer))
+        return MapColumn(*(_of_hint(hint, where, outer)[0] for hint in arguments))
     return None
 
 
-def _item(hint: object, where: str, outer: tuple[type, ...]) -> Column:
-    return _of_hint(hint, where, outer)[0]
-
-
 def _chooser(choices: Sequence[object]) -> Callable[[object], object]:
-    def choose(found: object) -> object:
-        if found not in choices:
-            raise ValueError(f"{found!r} is none of {', '.join(map(repr, choices))}")
-        return found
+    def choose(value: object) -> object:
+        if value not in choices:
+            raise ValueError(f"{value!r} is none of {', '.join(map(repr, choices))}")
+        return value
 
     return choose
 
 
-def _of_choices(choices: Sequence[object], where: str) -> Leaf:
-    kinds = {type(one) for one in choices if one is not None}
+def _of_choices(choices: Sequence[object], where: str) -> ScalarColumn:
+    kinds = {type(choice) for choice in choices if choice is not None}
     if len(kinds) != 1 or not kinds <= {int, str}:
         raise ConfigurationError(
             f"{where} is one of {list(choices)}, which are not all text or all int: {_NAME_IT}"
         )
-    return _LEAVES[kinds.pop()]
+    return _SCALARS[kinds.pop()]
 
 
 # --- protobuf -------------------------------------------------------------------------------------------------
 
 
-def _of_message(of: type[Message], names: Sequence[str], outer: tuple[type, ...]) -> Rows:
+def _of_message(of: type[Message], names: Sequence[str], outer: tuple[type, ...]) -> RowColumns:
     known: Any = of.DESCRIPTOR.fields_by_name
-    parts = [Part(name, *_of_field(known[name], outer), optional=True) for name in names]
-    return Rows(of.DESCRIPTOR.full_name, tuple(parts), _message_maker(of))
+    parts = [RowField(name, *_of_field(known[name], outer), optional=True) for name in names]
+    return RowColumns(of.DESCRIPTOR.full_name, tuple(parts), _message_maker(of))
 
 
 def _message_maker(of: type[Message]) -> Callable[..., list[Any]]:
     def make(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
         return [
-            of(**{name: one for name, one in zip(names, row, strict=True) if one is not None})
+            of(**{name: content for name, content in zip(names, row, strict=True) if content is not None})
             for row in zip(*columns, strict=True)
         ]
 
     return make
 
 
-def _of_field(field: Any, outer: tuple[type, ...]) -> tuple[Column, Callable[[Any], Any]]:  # noqa: ANN401 - protobuf's description of a field
+def _of_field(field: Any, outer: tuple[type, ...]) -> tuple[ArrowColumn, Callable[[Any], Any]]:  # noqa: ANN401 - protobuf's description of a field
     """The column of a field, and what reads it; unset is null where that can be known."""
     name, column = field.name, _content(field, outer)
-    if isinstance(column, Mapped):
+    if isinstance(column, MapColumn):
         return column, lambda message: dict(getattr(message, name))
     if field.is_repeated:
-        return Listed(column), lambda message: list(getattr(message, name))
+        return ListColumn(column), lambda message: list(getattr(message, name))
     if field.has_presence:
         return column, lambda message: getattr(message, name) if message.HasField(name) else None
     return column, attrgetter(name)
 
 
-def _content(field: Any, outer: tuple[type, ...]) -> Column:  # noqa: ANN401 - protobuf's description of a field
+def _content(field: Any, outer: tuple[type, ...]) -> ArrowColumn:  # noqa: ANN401 - protobuf's description of a field
     if field.message_type is not None:
         if field.message_type.GetOptions().map_entry:
             key, item = (
                 _content(field.message_type.fields_by_name[name], outer) for name in ("key", "value")
             )
-            return Mapped(key, item)
+            return MapColumn(key, item)
         return _of_type(message_factory.GetMessageClass(field.message_type), outer)
     if field.type == FieldDescriptor.TYPE_BYTES:
-        return _LEAVES[bytes]
-    return _NUMBERS.get(field.cpp_type, _LEAVES[str])
+        return _SCALARS[bytes]
+    return _NUMBERS.get(field.cpp_type, _SCALARS[str])
 
 
 # --- schemas of Arrow -----------------------------------------------------------------------------------------
 
 
-def _of_schema(schema: Any) -> Rows:  # noqa: ANN401 - of Arrow
+def _of_schema(schema: Any) -> RowColumns:  # noqa: ANN401 - of Arrow
     if len(set(schema.names)) < len(schema.names):
         raise ConfigurationError(f"the schema has columns of the same name: {', '.join(schema.names)}")
     return _of_fields(list(schema), "the schema")
 
 
-def _of_fields(fields: Sequence[Any], title: str) -> Rows:
+def _of_fields(fields: Sequence[Any], title: str) -> RowColumns:
     parts = [
-        Part(field.name, _of_arrow(field.type, field.name), _reader(field.name), field.nullable)
+        RowField(field.name, _of_arrow(field.type, field.name), _reader(field.name), field.nullable)
         for field in fields
     ]
-    return Rows(title, tuple(parts), _dicts)
+    return RowColumns(title, tuple(parts), _dicts)
 
 
 def _dicts(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
@@ -248,14 +250,14 @@ def _reader(name: str) -> Callable[[Any], Any]:
     return read
 
 
-def _of_arrow(arrow: Any, name: str) -> Column:  # noqa: ANN401 - a type of Arrow
+def _of_arrow(arrow: Any, name: str) -> ArrowColumn:  # noqa: ANN401 - a type of Arrow
     if arrow_types.is_map(arrow):
-        return Mapped(_of_arrow(arrow.key_type, name), _of_arrow(arrow.item_type, name))
+        return MapColumn(_of_arrow(arrow.key_type, name), _of_arrow(arrow.item_type, name))
     if arrow_types.is_list(arrow):
-        return Listed(_of_arrow(arrow.value_type, name))
+        return ListColumn(_of_arrow(arrow.value_type, name))
     if arrow_types.is_struct(arrow):
         return _of_fields(list(arrow), name)
     python_type = python_type_of(arrow)
     if python_type is None:
         raise ConfigurationError(f"column {name!r} is of type {arrow}, which values of Python do not have")
-    return Leaf(arrow, python_type)
+    return ScalarColumn(arrow, python_type)

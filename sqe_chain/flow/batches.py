@@ -16,7 +16,7 @@ from sqe_chain.flow.part import STREAMS, StreamPart
 from sqe_chain.wings import needed
 
 if TYPE_CHECKING:
-    from sqe_chain.codecs.arrow_columns import Rows
+    from sqe_chain.codecs.arrow_columns import RowColumns
     from sqe_chain.flow.stream import Stream
 
 BatchFunction = Callable[[Any], Any]
@@ -79,7 +79,7 @@ class MapBatchesNode(Node):
         del nodes
         return self.python_type
 
-    def rows(self) -> tuple[Rows, Rows]:
+    def rows(self) -> tuple[RowColumns, RowColumns]:
         """The columns of the values that it takes, and of those that it gives.
 
         Raises:

@@ -11,11 +11,11 @@ import msgspec.inspect as mi
 from sqe_chain.codecs.codec import Codec, Field, Shape
 from sqe_chain.codecs.exact_json import reader_of
 from sqe_chain.codecs.protobuf import Protobuf
-from sqe_chain.codecs.protobuf_rows import message_of
 from sqe_chain.codecs.raw import Raw
 from sqe_chain.codecs.text import bool_in, checked_decimal, checked_time, float_in, int_in
 from sqe_chain.codecs.type_walk import form_of
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.files.protobuf_rows import message_of
 from sqe_chain.ports.files import Format
 
 Value = TypeVar("Value")

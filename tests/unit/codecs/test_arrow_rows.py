@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain._proto.envelope_pb2 import Link
-from sqe_chain.codecs.arrow_columns import Rows
+from sqe_chain.codecs.arrow_columns import RowColumns
 from sqe_chain.codecs.arrow_rows import rows_of
 from sqe_chain.errors import ConfigurationError, PoisonError
 from tests.support.dynamic_messages import message_type
@@ -92,13 +92,13 @@ EVERYTHING = st.builds(
 )
 
 
-def there_and_back(rows: Rows, values: list[Any]) -> list[Any]:
+def there_and_back(rows: RowColumns, values: list[Any]) -> list[Any]:
     batch = rows.batch(values)
     batch.validate(full=True)
     return back(rows, batch)
 
 
-def back(rows: Rows, batch: pa.RecordBatch) -> list[Any]:
+def back(rows: RowColumns, batch: pa.RecordBatch) -> list[Any]:
     return rows.rows(batch.schema.names, batch.columns, batch.num_rows) if batch.num_rows else []
 
 
@@ -343,7 +343,7 @@ class OfMixed(msgspec.Struct):
 @pytest.mark.parametrize(
     ("of", "text"),
     [
-        (Unclear, "Unclear.what is .*Any, which says no type of a column: name its columns"),
+        (Unclear, "Unclear.what is .*Any, which gives no type of a column: name its columns"),
         (Either, "Either.what is int | str"),
         (Unresolved, "NoSuchType"),
         (Nest, "Nest is in itself"),

@@ -47,8 +47,8 @@ def message_of(python_type: type[Message], row: dict[str, Any], form: Format) ->
         ParseError: a field does not hold what is there.
     """
     descriptor = cast("Descriptor", python_type.DESCRIPTOR)
-    found: Message = ParseDict(_read(descriptor, row, "", form), python_type(), ignore_unknown_fields=True)
-    return found
+    message: Message = ParseDict(_read(descriptor, row, "", form), python_type(), ignore_unknown_fields=True)
+    return message
 
 
 def _read(kind: Descriptor, value: Any, path: str, form: Format) -> Any:  # noqa: ANN401 - JSON
