@@ -16,24 +16,24 @@ import pyarrow as pa
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from sqe_chain.codecs.arrow_columns import Leaf, Listed
+from sqe_chain.codecs.arrow_columns import ListColumn, ScalarColumn
 from sqe_chain.codecs.arrow_rows import rows_of
 from sqe_chain.codecs.arrow_values import DataType
 from sqe_chain.codecs.codec import field_names
 from sqe_chain.errors import ConfigurationError, FlowError, RowOfAnotherType
 
-Cells = Leaf | Listed
+Cells = ScalarColumn | ListColumn
 """How the cells of a column become an Arrow array."""
-_CELLS: Final[Mapping[str, Leaf]] = {
-    "bool": Leaf(pa.bool_(), bool),
-    "int32": Leaf(pa.int32(), int),
-    "int64": Leaf(pa.int64(), int),
-    "float32": Leaf(pa.float32(), float),
-    "float64": Leaf(pa.float64(), float),
-    "string": Leaf(pa.string(), str),
-    "binary": Leaf(pa.binary(), bytes),
-    "timestamp": Leaf(pa.timestamp("us", tz="UTC"), dt.datetime),
-    "date": Leaf(pa.date32(), dt.date),
+_CELLS: Final[Mapping[str, ScalarColumn]] = {
+    "bool": ScalarColumn(pa.bool_(), bool),
+    "int32": ScalarColumn(pa.int32(), int),
+    "int64": ScalarColumn(pa.int64(), int),
+    "float32": ScalarColumn(pa.float32(), float),
+    "float64": ScalarColumn(pa.float64(), float),
+    "string": ScalarColumn(pa.string(), str),
+    "binary": ScalarColumn(pa.binary(), bytes),
+    "timestamp": ScalarColumn(pa.timestamp("us", tz="UTC"), dt.datetime),
+    "date": ScalarColumn(pa.date32(), dt.date),
 }
 _NAMES: Final[Mapping[DataType, str]] = {
     **{cells.arrow: name for name, cells in _CELLS.items()},
@@ -59,11 +59,11 @@ def cells_of(type_name: object) -> Cells | None:
         return None
     if listed := _LIST.fullmatch(type_name):
         item = cells_of(listed[1])
-        return Listed(item, name="element") if isinstance(item, Leaf) else None
+        return ListColumn(item, name="element") if isinstance(item, ScalarColumn) else None
     if digits := _DECIMAL.fullmatch(type_name):
         precision, scale = int(digits[1]), int(digits[2])
         possible = 1 <= precision <= MAX_DIGITS and scale <= precision
-        return Leaf(pa.decimal128(precision, scale), Decimal) if possible else None
+        return ScalarColumn(pa.decimal128(precision, scale), Decimal) if possible else None
     return _CELLS.get(type_name)
 
 
@@ -117,7 +117,7 @@ class Column:
     @property
     def is_list(self) -> bool:
         """Whether a cell holds several values."""
-        return isinstance(self.cells, Listed)
+        return isinstance(self.cells, ListColumn)
 
     @property
     def may_be_key(self) -> bool:
@@ -187,8 +187,8 @@ def _column(payload: type | None, name: object) -> Column:
         return Column(name, "timestamp")
     try:
         cells: Any = rows_of(payload, (name,)).parts[0].column
-        leaf = cells.item if isinstance(cells, Listed) else cells
-        plain = isinstance(leaf, Leaf) and leaf.into is leaf.out_of is None
+        leaf = cells.item if isinstance(cells, ListColumn) else cells
+        plain = isinstance(leaf, ScalarColumn) and leaf.into is leaf.out_of is None
         text = type_name(cells.arrow) if plain else getattr(leaf, "title", str(cells.arrow))
     except ConfigurationError as error:
         plain, text = False, str(error)
