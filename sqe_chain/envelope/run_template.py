@@ -1,4 +1,4 @@
-"""Republishing a run of records at once: what `OutputTemplate` writes for each of them, side by side.
+"""The frames of many envelopes at once: what `template.frames` makes one after the other.
 
 Envelopes of one output differ in numbers of fixed sizes, in chain and position, and in what key and payload bring. So the
 template writes one envelope's frame, with zeros for those numbers, chain and position; that is the model of all rows, and
@@ -9,11 +9,8 @@ Source: `sqe_chain.envelope.columns`, the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from operator import add
-from typing import Any, Final, NamedTuple
-from zlib import crc32
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +18,7 @@ import numpy.typing as npt
 from sqe_chain.chain import ORDINAL_LENGTH
 from sqe_chain.envelope.block import Block
 from sqe_chain.envelope.columns import Ints, Rows
-from sqe_chain.envelope.template import OutputTemplate, link_counts, payload_fields, type_field
-from sqe_chain.envelope.wire import varint
+from sqe_chain.envelope.frames import Frames, Source, WrittenLane, link_counts
 
 _LONGEST_TIME: Final = 10
 _DIGIT: Final = 7
@@ -30,22 +26,21 @@ _MORE: Final = 0x80
 _LIMITS: Final = np.array([1, *(1 << _DIGIT * digits for digits in range(1, _LONGEST_TIME))], np.uint64)
 _OFFSET, _EPOCH, _ORDINAL, _OF = -13, -4, 1, 6
 """Where numbers stand: from the end of the link's place, and from the begin of its counts."""
-_SHORT: Final = 4096
 _join: Final = b"".join
 
 
-class Listed:
+class ListedSources:
     """Inputs from wherever they are, side by side.
 
     Args:
-        inputs: of each its offset, its leader epoch as it is stored, its event time, chain and position.
+        sources: what envelopes state of each.
     """
 
-    def __init__(self, inputs: Sequence[tuple[int, int, int, bytes, bytes]]) -> None:
-        *numbers, self._chains, self._positions = zip(*inputs, strict=True)
-        sizes = (map(len, self._chains), map(len, self._positions))
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._chains, offsets, epochs, self._positions, times_ms = zip(*sources, strict=True)
+        columns = offsets, epochs, times_ms, map(len, self._chains), map(len, self._positions)
         self.offsets, self.epochs, self.times_ms, self.chain_sizes, self.position_sizes = (
-            np.fromiter(column, np.int64, len(inputs)) for column in (*numbers, *sizes)
+            np.fromiter(column, np.int64, len(sources)) for column in columns
         )
 
     def chain_rows(self, indexes: Ints, size: int) -> Rows:
@@ -63,51 +58,40 @@ class Run:
     Args:
         inputs: the inputs.
         at: the input of each envelope.
-        lanes: those that envelopes state.
+        lanes: those that are written.
         lane_at: of each envelope, the index of its lane.
-        places: its output partition.
+        partitions: its output partition.
     """
 
     def __init__(
         self,
-        inputs: Block | Listed,
+        inputs: Block | ListedSources,
         at: Sequence[int],
-        lanes: Sequence[int],
+        lanes: Sequence[WrittenLane],
         lane_at: Sequence[int],
-        places: Sequence[int],
+        partitions: Sequence[int],
     ) -> None:
-        self.inputs, self.count = inputs, len(at)
+        self.inputs, self.count, self.written = inputs, len(at), lanes
         self.indexes = indexes = np.asarray(at, np.int64)
         alone = np.zeros(self.count, np.int64)
         numbers = np.fromiter(lane_at, np.int64, self.count) if len(lanes) > 1 else alone
         firsts = np.flatnonzero(np.append(True, indexes[1:] != indexes[:-1]))
         counts = np.diff(np.append(firsts, self.count))
         self.ordinals, self.ofs = np.arange(self.count) - np.repeat(firsts, counts), np.repeat(counts, counts)
-        self.lanes = np.array(lanes, np.uint64)[numbers]
-        self.slots = np.fromiter(places, np.int64, self.count) * len(lanes) + numbers
+        self.lanes = np.array([lane.template.lane for lane in lanes], np.uint64)[numbers]
+        self.slots = np.fromiter(partitions, np.int64, self.count) * len(lanes) + numbers
+
+    def slot(self, number: int) -> tuple[WrittenLane, int]:
+        """Lane and output partition of a slot."""
+        partition, lane = divmod(number, len(self.written))
+        return self.written[lane], partition
 
 
-class Frames(NamedTuple):
-    """What envelopes hold apart from key, type, payload and checksum.
-
-    Attributes:
-        starts: all before the key, of each.
-        ends: all from the lane to the field `previous`, of each.
-        last: that field for what is written next on a slot.
-    """
-
-    starts: list[bytes]
-    ends: list[bytes]
-    last: dict[int, bytes]
-
-
-def frames(template: OutputTemplate, run: Run, before: Callable[[int], bytes]) -> Frames | None:
+def run_frames(run: Run) -> Frames | None:
     """The frames of a run's envelopes; None: they are not alike, or one is a replay that is passed on.
 
     Args:
-        template: of one of the run's lanes.
         run: the envelopes.
-        before: slot -> the field `previous` for what is written next on it, when the run begins.
 
     Raises:
         ChainTooLong: an input has 32 links already.
@@ -119,16 +103,17 @@ def frames(template: OutputTemplate, run: Run, before: Callable[[int], bytes]) -
     if not (shapes == shapes[0]).all():
         return None
     chain_size, root_size = int(inputs.chain_sizes[indexes[0]]), int(inputs.position_sizes[indexes[0]])
+    template = run.written[0].template
     place, time, end, mark = template.frame(bytes(chain_size), 0, 0, bytes(root_size), int(times[0]))
-    own = _Rows(bytes(root_size + ORDINAL_LENGTH), count)
+    own = _ByteRows(bytes(root_size + ORDINAL_LENGTH), count)
     own.put(0, f"V{root_size}", inputs.position_rows(indexes, root_size).view(f"V{root_size}"))
     own.put(root_size, ">u4", run.ordinals)
     mark = mark[: len(mark) - root_size]
-    found = _previous(run, own.rows("S"), mark, before)
+    found = _previous(run, own.rows("S"), mark)
     if found is None:
         return None
-    previous, firsts, last = found
-    starts = _Rows(place + link_counts(0, 0) + time, count)
+    previous, firsts = found
+    starts = _ByteRows(place + link_counts(0, 0) + time, count)
     if chain_size:
         begin = len(place) - template.link_size - chain_size
         starts.put(begin, f"V{chain_size}", inputs.chain_rows(indexes, chain_size))
@@ -141,29 +126,26 @@ def frames(template: OutputTemplate, run: Run, before: Callable[[int], bytes]) -
         number = (times >> np.uint64(_DIGIT * (digit - 1))).astype(np.uint8) | np.uint8(more)
         starts.put(digit - len(time), "u1", number)
     size = root_size + ORDINAL_LENGTH
-    rows = _Rows(end + bytes(ORDINAL_LENGTH) + mark + bytes(size), count)
+    rows = _ByteRows(end + bytes(ORDINAL_LENGTH) + mark + bytes(size), count)
     rows.put(1, "<u8", run.lanes)
     rows.put(len(end) - root_size, f"V{size}", own.rows("V"))
     rows.put(-size, f"V{size}", previous)
     ends, cut = rows.to_list(), rows.width - len(mark) - size
     for row, field in firsts.items():
         ends[row] = ends[row][:cut] + field
-    return Frames(starts.to_list(), ends, last)
+    return starts.to_list(), ends
 
 
-def _previous(
-    run: Run, positions: Rows, mark: bytes, before: Callable[[int], bytes]
-) -> tuple[Rows, dict[int, bytes], dict[int, bytes]] | None:
+def _previous(run: Run, positions: Rows, mark: bytes) -> tuple[Rows, dict[int, bytes]] | None:
     """What is written before each envelope on its slot, if no position lies behind that: so it is the highest; else None.
 
     Args:
-        run: the envelopes.
+        run: the envelopes; its lanes learn what is written last.
         positions: theirs.
         mark: what stands before a position in a field `previous`.
-        before: see `frames`.
 
     Returns:
-        The position before each; row -> the field, of the first one on each slot; slot -> the field for what is written next.
+        The position before each; row -> the field, of the first one on each slot.
     """
     kind = f"V{positions.itemsize}"
     few = run.slots.max() < 1 << 16  # then numpy sorts by radix
@@ -173,70 +155,20 @@ def _previous(
     if not (changes | (ordered[1:] > ordered[:-1])).all():
         return None
     firsts = np.flatnonzero(np.append(True, changes))
-    ends_at = np.append(firsts[1:], len(order)) - 1
-    numbers = slots[firsts].tolist()
-    known = [before(slot) for slot in numbers]
+    places = [run.slot(number) for number in slots[firsts].tolist()]
+    known = [lane.previous.get(partition, b"") for lane, partition in places]
     own = ordered[firsts].view(kind).tolist()
-    if any(previous >= mark + one for previous, one in zip(known, own, strict=True)):
+    if any(before >= mark + position for before, position in zip(known, own, strict=True)):
         return None
     previous = np.empty_like(positions)
     previous[order[1:]] = ordered[:-1]
-    lasts = [mark + one for one in ordered[ends_at].view(kind).tolist()]
-    rows = order[firsts].tolist()
-    return previous.view(kind), dict(zip(rows, known, strict=True)), dict(zip(numbers, lasts, strict=True))
+    lasts = ordered[np.append(firsts[1:], len(order)) - 1].view(kind).tolist()
+    for (lane, partition), last in zip(places, lasts, strict=True):
+        lane.previous[partition] = mark + last
+    return previous.view(kind), dict(zip(order[firsts].tolist(), known, strict=True))
 
 
-def envelopes(
-    template: OutputTemplate,
-    framed: Frames,
-    keys: Iterable[bytes],
-    types: Sequence[str],
-    payloads: Sequence[bytes | None],
-    several: Mapping[int, Sequence[bytes | None]],
-) -> list[bytes]:
-    """The envelopes, from their parts.
-
-    Args:
-        template: see `frames`.
-        framed: their frames.
-        keys: their fields of the key.
-        types: what they say of their payloads' types.
-        payloads: their first payloads.
-        several: row -> all payloads, where there are more than one.
-    """
-    filled = [payload or b"" for payload in payloads]
-    if len(set(types)) == 1:  # as a rule
-        heads = list(map(_heads(types[0]).__getitem__, map(len, filled)))
-    else:
-        heads = [_heads(name)[len(payload)] for name, payload in zip(types, filled, strict=True)]
-    tails = [template.tail] * len(filled)
-    empty = () if all(filled) else (row for row, payload in enumerate(filled) if not payload)
-    for row in {*several, *empty}:
-        heads[row] = type_field(types[row])
-        filled[row], deleted = payload_fields(several.get(row) or (payloads[row],))
-        tails[row] = deleted + template.tail
-    bodies = list(map(_join, zip(framed.starts, keys, heads, filled, framed.ends, tails, strict=True)))
-    sums = np.fromiter(map(crc32, bodies), np.uint32, len(bodies)).astype("<u4")
-    return list(map(add, bodies, sums.view(f"V{sums.itemsize}").tolist()))
-
-
-class _Heads(dict[int, bytes]):
-    """Size of a payload -> the field of its type, and what stands before the payload."""
-
-    def __init__(self, type_name: str) -> None:
-        self._type = type_field(type_name)
-
-    def __missing__(self, size: int) -> bytes:
-        head = self._type + b"\x3a" + varint(size)
-        if size < _SHORT:
-            self[size] = head
-        return head
-
-
-_heads = lru_cache(64)(_Heads)
-
-
-class _Rows:
+class _ByteRows:
     """Rows of bytes that are alike, until columns are put into them.
 
     Args:

@@ -17,9 +17,9 @@ The result is byte for byte what protobuf writes (a property test compares them)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
-from zlib import crc32
+from typing import Any, Final
 
 from sqe_chain.chain import (
     MAX_LINKS,
@@ -29,41 +29,20 @@ from sqe_chain.chain import (
     Coordinates,
     Link,
     check_link,
+    next_position,
     read_lane,
     root_position,
     written_lane,
 )
 from sqe_chain.codecs import Codec
+from sqe_chain.envelope.frames import LINK_COUNTS, WrittenLane, frames, key_field, seal
 from sqe_chain.envelope.message import Envelope, check_timestamp, serialized
-from sqe_chain.envelope.wire import CHECKSUM, PREFIX, varint
+from sqe_chain.envelope.wire import PREFIX, varint
 from sqe_chain.errors import ChainTooLong
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-Frame = tuple[bytes, bytes, bytes, bytes]
-"""The bytes shared by all envelopes made from one input: from the start to the link's ordinal; the time; lane and
-position without the last ordinal; that position as the field `previous`."""
 
 _LINK_PLACE: Final = Struct("<BQBI")
 """Offset and leader epoch of a link, each after its tag."""
-_LINK_COUNTS: Final = Struct("<BIBI")
-"""Ordinal and `of`, which end the link, each after its tag."""
-_ORDINAL: Final = Struct(">I")
-_FEW: Final = 33
-_ORDINALS: Final = tuple(_ORDINAL.pack(ordinal) for ordinal in range(_FEW))
-
-
-def link_counts(ordinal: int, of: int) -> bytes:
-    """The end of a link: its ordinal and `of`."""
-    return _LINK_COUNTS.pack(0x45, ordinal, 0x4D, of)
-
-
-_COUNTS: Final = tuple(tuple(link_counts(ordinal, of) for ordinal in range(of)) for of in range(_FEW))
-"""The packed end of the link, for up to 32 envelopes: `_COUNTS[of][ordinal]`."""
 _FIXED64: Final = Struct("<Q")
-_SHORT: Final = 4096
-_LENGTHS: Final = tuple(varint(length) for length in range(_SHORT))
 _LOW_BITS: Final = 14
 _LOW_TIMES: Final = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << _LOW_BITS))
 """The first two bytes of a time's varint: they change every millisecond, the others every 16 s."""
@@ -86,14 +65,12 @@ class OutputTemplate:
     __slots__ = (
         "_before_chain",
         "_before_link",
+        "_before_mark",
         "_before_position",
-        "_before_witness",
         "_chain_length",
         "_high_time",
         "_high_time_bytes",
         "_position_length",
-        "_type",
-        "_type_bytes",
         "lane",
         "link_size",
         "output",
@@ -139,14 +116,12 @@ class OutputTemplate:
                 b"" if shard is None else b"\x28" + varint(shard),
             )
         )
-        self._before_link = b"\x0a" + varint(len(link) + _LINK_PLACE.size + _LINK_COUNTS.size) + link
+        self._before_link = b"\x0a" + varint(len(link) + _LINK_PLACE.size + LINK_COUNTS.size) + link
         self.link_size = len(self._before_link) + _LINK_PLACE.size
         self._chain_length = self._position_length = -1
-        self._before_chain = self._before_position = self._before_witness = b""
+        self._before_chain = self._before_position = self._before_mark = b""
         self._high_time = -1
         self._high_time_bytes = b""
-        self._type = ""
-        self._type_bytes = b""
         self.tail = (b"\x70" + varint(watermark_ms) if watermark_ms else b"") + b"\x7d"
 
     def encode(  # noqa: PLR0913, PLR0917 - the fields of an envelope
@@ -183,19 +158,25 @@ class OutputTemplate:
             ChainTooLong: the input has 32 links already.
             ValueError: no payload, or `previous` has another length than the new position.
         """
-        frame = self.frame(chain, offset, leader_epoch, position, timestamp_ms)
-        new_position = position + _ORDINAL.pack(ordinal)
-        if previous and len(previous) != len(new_position):
-            message = f"previous has {len(previous)} bytes, the position {len(new_position)}"
-            raise ValueError(message)
-        witness = b"\x62" + _LENGTHS[len(previous)] + previous if previous else b""
-        value, _ = self.encode_in(frame, ordinal, of, key_field(key), type, payloads, witness)
-        return value, new_position
+        own = next_position(position, ordinal)
+        if previous and len(previous) != len(own):
+            raise ValueError(f"previous has {len(previous)} bytes, the position {len(own)}")
+        lane = WrittenLane(self)
+        if previous:
+            lane.previous[0] = b"\x62" + varint(len(previous)) + previous
+        source = chain, offset, leader_epoch, position, timestamp_ms
+        framed = frames([(lane, source, ordinal, of, 0)])
+        (value,) = seal(self, framed, [key_field(key)], [type], [list(payloads)])
+        return value, own
 
     def frame(
         self, chain: bytes, offset: int, leader_epoch: int, position: bytes, timestamp_ms: int
-    ) -> Frame:
-        """The bytes shared by all envelopes made from one input; for `encode_in`.
+    ) -> tuple[bytes, bytes, bytes, bytes]:
+        """The bytes shared by all envelopes made from one input.
+
+        Returns:
+            All from the start to the link's ordinal; the time; lane and position without the last ordinal; that position as
+            the field `previous`.
 
         Raises:
             ChainTooLong: the input has 32 links already.
@@ -207,83 +188,33 @@ class OutputTemplate:
             self._high_time = high
             self._high_time_bytes = varint(high)
         return (
-            self._before_chain
-            + chain
-            + self._before_link
-            + _LINK_PLACE.pack(0x31, offset, 0x3D, leader_epoch),
+            b"".join(
+                (
+                    self._before_chain,
+                    chain,
+                    self._before_link,
+                    _LINK_PLACE.pack(0x31, offset, 0x3D, leader_epoch),
+                )
+            ),
             b"\x20" + _LOW_TIMES[timestamp_ms & _LOW_MASK] + self._high_time_bytes
             if high > 0
             else _rare_time(timestamp_ms),
             self._before_position + position,
-            self._before_witness + position,
+            self._before_mark + position,
         )
-
-    def encode_in(
-        self,
-        frame: Frame,
-        ordinal: int,
-        of: int,
-        key_bytes: bytes,
-        type: str,  # noqa: A002 - the format's word
-        payloads: Sequence[bytes | None],
-        previous: bytes,
-    ) -> tuple[bytes, bytes]:
-        """One envelope, and the field `previous` for a later one.
-
-        Args:
-            frame: of the input, from `frame`.
-            ordinal: see `encode`.
-            of: see `encode`.
-            key_bytes: the field of the key, from `key_field`.
-            type: see `encode`.
-            payloads: see `encode`.
-            previous: the field that this method returned for the highest position before on this lane and output
-                partition in this batch; b"" for the first. Such fields compare like their positions.
-        """
-        start, time, end, witness = frame
-        if type != self._type:  # an output has one, as a rule
-            self._type, self._type_bytes = type, type_field(type)
-        if of < _FEW and ordinal < of:
-            counts, last = _COUNTS[of][ordinal], _ORDINALS[ordinal]
-        else:
-            counts, last = link_counts(ordinal, of), _ORDINAL.pack(ordinal)
-        payload = payloads[0] if len(payloads) == 1 else None
-        if payload:  # protobuf leaves an empty one out; that, null and collections are rare
-            length = len(payload)
-            filled = b"\x3a" + (_LENGTHS[length] if length < _SHORT else varint(length)) + payload
-            deleted = b""
-        else:
-            filled, deleted = payload_fields(payloads)
-        body = b"".join(
-            (
-                start,
-                counts,
-                time,
-                key_bytes,
-                self._type_bytes,
-                filled,
-                end,
-                last,
-                previous,
-                deleted,
-                self.tail,
-            )
-        )
-        return body + CHECKSUM.pack(crc32(body)), witness + last
 
     def _prepare(self, chain: bytes, position: bytes) -> None:
         """Cache the bytes that depend on lengths, which are the same for nearly all messages of a lane."""
         links = (len(position) - ROOT_LENGTH) // ORDINAL_LENGTH + 1
         if links > MAX_LINKS:
-            message = (
+            raise ChainTooLong(
                 f"the input has {links - 1} links already, at most {MAX_LINKS} are allowed: output {self.output} "
                 "is probably part of a loop of services"
             )
-            raise ChainTooLong(message)
-        self._before_chain = PREFIX + b"\x12" + varint(len(chain) + self.link_size + _LINK_COUNTS.size)
+        self._before_chain = PREFIX + b"\x12" + varint(len(chain) + self.link_size + LINK_COUNTS.size)
         lane = b"\x51" + _FIXED64.pack(self.lane)
         length_bytes = varint(len(position) + ORDINAL_LENGTH)
-        self._before_position, self._before_witness = lane + b"\x5a" + length_bytes, b"\x62" + length_bytes
+        self._before_position, self._before_mark = lane + b"\x5a" + length_bytes, b"\x62" + length_bytes
         self._chain_length, self._position_length = len(chain), len(position)
 
 
@@ -329,77 +260,37 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
         ValueError: no payload, payloads of several types, or no time.
         ConfigurationError: there is no codec for a payload.
     """
+    lane, chain, position = (source.lane, source.chain_bytes, source.position) if source else (0, b"", b"")
     if timestamp_ms is None:
         if source is None:
-            message = "a raw input has no event time: pass timestamp_ms, for example the record's"
-            raise ValueError(message)
+            raise ValueError("a raw input has no event time: pass timestamp_ms, for example the record's")
         timestamp_ms = source.timestamp_ms
-    link = Link(at.topic, at.topic_id, at.partition, at.offset, at.leader_epoch, output, shard, ordinal, of)
-    check_link(link)
+    topic, topic_id, partition, offset, epoch = (
+        at.topic,
+        at.topic_id,
+        at.partition,
+        at.offset,
+        at.leader_epoch,
+    )
+    check_link(Link(topic, topic_id, partition, offset, epoch, output, shard, ordinal, of))
     check_timestamp(timestamp_ms)
     template = OutputTemplate(
-        lane=source.lane if source else 0,
-        topic=at.topic,
-        topic_id=at.topic_id,
-        partition=at.partition,
+        lane=lane,
+        topic=topic,
+        topic_id=topic_id,
+        partition=partition,
         output=output,
         shard=shard,
         watermark_ms=watermark_ms,
     )
     name, payloads = serialized(payload, codec)
-    root = root_position(at.leader_epoch, at.offset)
-    return template.encode(
-        source.chain_bytes if source else b"",
-        at.offset,
-        at.leader_epoch,
-        ordinal,
-        of,
-        (source.position if source else b"") or root,
-        timestamp_ms,
-        key.encode() if isinstance(key, str) else key,
-        name,
-        payloads,
-        previous,
-    )[0]
+    position, field = position or root_position(epoch, offset), key.encode() if isinstance(key, str) else key
+    value, _ = template.encode(
+        chain, offset, epoch, ordinal, of, position, timestamp_ms, field, name, payloads, previous
+    )
+    return value
 
 
 def _rare_time(timestamp_ms: int) -> bytes:
     """The time field for what `_LOW_TIMES` does not cover: before 1970-01-01 00:00:16.384, 0 (absent), negative."""
     return b"\x20" + varint(timestamp_ms) if timestamp_ms else b""
-
-
-def key_field(key: bytes | None) -> bytes:
-    """The key as a field of an envelope; b"" for None."""
-    return b"" if key is None else b"\x2a" + varint(len(key)) + key
-
-
-def type_field(name: str) -> bytes:
-    """The payloads' type as a field of an envelope."""
-    encoded = name.encode()
-    return b"\x32" + varint(len(encoded)) + encoded if encoded else b""
-
-
-def payload_fields(payloads: Sequence[bytes | None]) -> tuple[bytes, bytes]:
-    """The fields of one payload or a collection, and the field of deleted indexes.
-
-    Raises:
-        ValueError: no payload.
-    """
-    if not payloads:
-        message = "an envelope has at least one payload"
-        raise ValueError(message)
-    first = payloads[0]
-    fields = [b"\x3a" + _length(len(first)) + first] if first else []
-    if len(payloads) > 1:
-        fields.append(b"\x40" + _length(len(payloads)))
-        for payload in payloads[1:]:
-            held = payload or b""
-            fields.append(b"\x4a" + _length(len(held)) + held)
-    if None not in payloads:
-        return b"".join(fields), b""
-    indexes = b"".join(varint(index) for index, payload in enumerate(payloads) if payload is None)
-    return b"".join(fields), b"\x6a" + varint(len(indexes)) + indexes
-
-
-def _length(size: int) -> bytes:
-    return _LENGTHS[size] if size < _SHORT else varint(size)

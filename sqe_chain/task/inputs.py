@@ -7,17 +7,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqe_chain.chain import stored_epoch
+from sqe_chain.envelope.frames import Source
 from sqe_chain.flow.context import Origin, TopicIdPartition, new_origin
 from sqe_chain.ports import Headers
 
 if TYPE_CHECKING:
     from sqe_chain.envelope.block import Block
-    from sqe_chain.envelope.run_template import Listed
+    from sqe_chain.envelope.run_template import ListedSources
 
 Lane = tuple[int, int]
 """A lane as marks use it, and as envelopes state it."""
-Encoded = tuple[int, int, int, bytes, bytes]
-"""Offset, stored epoch, event time, chain and position of an input."""
 T = TypeVar("T")
 
 
@@ -55,21 +54,25 @@ class Inputs:
         return at, cls([origin_of(number) for number in found])
 
     @cached_property
-    def _facts(self) -> list[tuple[TopicIdPartition, Lane, Encoded]]:
-        """Of each its place, lane, and what its envelopes say of it."""
-        found: list[tuple[TopicIdPartition, Lane, Encoded]] = []
+    def _facts(self) -> list[tuple[TopicIdPartition, Lane, Source]]:
+        """Of each its place, its lane, and what envelopes state of it."""
+        facts = []
         for origin in self._origins:
             tp, offset, epoch, lane, position, head, _, _, _ = origin
             if head is not None:
                 stated, chain, time_ms = head.lane, head.chain, head.timestamp_ms
             else:
                 stated, chain, time_ms = origin.stated_lane, origin.chain_bytes, origin.timestamp_ms
-            found.append((tp, (lane, stated), (offset, epoch, time_ms, chain, position)))
-        return found
+            facts.append((tp, (lane, stated), (chain, offset, epoch, position, time_ms)))
+        return facts
 
     def origin(self, number: int) -> Origin:
         """One of them."""
         return self._origins[number]
+
+    def source(self, number: int) -> Source:
+        """What envelopes state of one of them."""
+        return self._facts[number][2]
 
     @property
     def rise(self) -> bool:
@@ -78,12 +81,13 @@ class Inputs:
 
     def offset(self, number: int) -> int:
         """The offset of one of them."""
-        return self.origin(number).offset
+        return self._origins[number].offset
 
     @property
     def headers(self) -> Sequence[Headers | None] | None:
         """The headers of their records; None when none has any."""
-        return [origin.headers for origin in self._origins]
+        headers = [origin.headers for origin in self._origins]
+        return None if headers.count(None) == len(headers) else headers
 
     def partitions(self, numbers: Sequence[int]) -> Sequence[TopicIdPartition]:
         """Where some of them were read; one place: all of them were read there."""
@@ -100,14 +104,14 @@ class Inputs:
 
     def times_ms(self, at: Sequence[int]) -> list[int]:
         """The event times of some of them."""
-        return [self._facts[number][2][2] for number in at]
+        return [self._facts[number][2][4] for number in at]
 
     @cached_property
-    def columns(self) -> Block | Listed:
+    def columns(self) -> Block | ListedSources:
         """All of them side by side; needs numpy."""
-        from sqe_chain.envelope.run_template import Listed  # noqa: PLC0415 - needs numpy
+        from sqe_chain.envelope.run_template import ListedSources  # noqa: PLC0415 - needs numpy
 
-        return Listed([encoded for _, _, encoded in self._facts])
+        return ListedSources([source for _, _, source in self._facts])
 
 
 class BlockInputs(Inputs):
@@ -127,6 +131,10 @@ class BlockInputs(Inputs):
         message, lane = block.messages[number], self._lane_of(head.lane if head is not None else 0)
         epoch, position = stored_epoch(message.leader_epoch()), block.position(number)
         return new_origin((self._tp, message.offset(), epoch, lane, position, head, message, None, -1))
+
+    def source(self, number: int) -> Source:
+        origin = self.origin(number)
+        return origin.chain_bytes, origin.offset, origin.epoch, origin.position, origin.timestamp_ms
 
     @property
     def rise(self) -> bool:
@@ -161,5 +169,7 @@ class BlockInputs(Inputs):
 
 def _numbered(each: list[T]) -> tuple[list[T], list[int]]:
     """The values, each once, and for each place the index of its value."""
+    if each.count(each[0]) == len(each):
+        return each[:1], [0] * len(each)
     known = {value: index for index, value in enumerate(dict.fromkeys(each))}
-    return list(known), [known[value] for value in each] if len(known) > 1 else [0] * len(each)
+    return list(known), [known[value] for value in each]

@@ -11,23 +11,23 @@ Source: KUKA's rule that flat-mapped events stay together as one collection unde
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import islice, repeat
-from operator import itemgetter, lt
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqe_chain.chain import ORDINAL_LENGTH, event_id
 from sqe_chain.envelope.carrier import check_payload, headers_for, passed_on
+from sqe_chain.envelope.frames import Source, WrittenLane, frames, seal
 from sqe_chain.envelope.sqe_key import SqeKey
-from sqe_chain.envelope.template import Frame
 from sqe_chain.errors import PoisonError, RepeatedPosition
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.task.collector import Made
 from sqe_chain.task.deciding import has_columns
-from sqe_chain.task.inputs import Inputs, Lane
-from sqe_chain.task.target import LastWritten, Target, Writing, headers_size
+from sqe_chain.task.inputs import Inputs
+from sqe_chain.task.target import Saved, Target, headers_size
 
 WORTHWHILE = 60
 """Envelopes that are encoded by columns; for fewer of them that costs more than it saves."""
@@ -41,24 +41,19 @@ class _Rows(NamedTuple):
         outputs: index of the output's node.
         keys: its key.
         types: what it says of its payloads' type.
-        payloads: its first payload.
-        several: row -> all payloads, where there are more than one.
+        payloads: what it holds: a payload, or a list of them.
     """
 
     inputs: Sequence[int]
     outputs: Sequence[int]
     keys: Sequence[bytes | None]
     types: Sequence[str]
-    payloads: Sequence[bytes | None]
-    several: Mapping[int, Sequence[bytes | None]]
+    payloads: Sequence[Any]
 
     def only(self, rows: Sequence[int]) -> _Rows:
         """Some of them, in this order."""
-        inputs, outputs = ([column[row] for row in rows] for column in (self.inputs, self.outputs))
-        keys, payloads = ([column[row] for row in rows] for column in (self.keys, self.payloads))
-        types = [self.types[row] for row in rows]
-        several = {new: self.several[row] for new, row in enumerate(rows) if row in self.several}
-        return _Rows(inputs, outputs, keys, types, payloads, several)
+        columns: list[Any] = [[column[row] for row in rows] for column in self]
+        return _Rows(*columns)
 
 
 class Gatherer:
@@ -151,15 +146,15 @@ class Gatherer:
         keep: bool,
     ) -> None:
         """Append the records of all inputs, or leave no trace of any: nor of what was written last on each partition."""
-        undo: LastWritten = []
+        saved: Saved = {}
         done = False
         try:
-            records = self._records(self._rows(made, numbers, inputs, groups), inputs, undo) if made else []
+            records = self._records(self._rows(made, numbers, inputs, groups), inputs, saved) if made else []
             done = keep
         finally:
             if not done:
-                for where, at, known in reversed(undo):
-                    where[at] = known
+                for lane, (offset, previous) in saved.items():
+                    lane.offset, lane.previous = offset, previous
         if keep:
             outputs += records
 
@@ -168,8 +163,8 @@ class Gatherer:
     ) -> _Rows:
         """What goes out, by input, and then by output in the order of its first payload."""
         outputs, keys, types, payloads = zip(*made, strict=True)
-        rows = _Rows(numbers, outputs, keys, types, payloads, {})
-        if _rising(numbers):  # one payload each
+        rows = _Rows(numbers, outputs, keys, types, payloads)
+        if len(set(numbers)) == len(numbers):  # one payload each
             return rows
         places = list(zip(numbers, outputs, keys, groups or repeat(0), strict=False))
         if len(set(places)) < len(places):
@@ -180,7 +175,7 @@ class Gatherer:
         pairs = zip(rows.inputs, rows.outputs, strict=True)
         ranks = [firsts.setdefault(pair, row) for row, pair in enumerate(pairs)]
         order = sorted(range(len(ranks)), key=ranks.__getitem__)
-        return rows if _rising(order) else rows.only(order)
+        return rows.only(order)
 
     def _collected(self, rows: _Rows, places: Sequence[tuple[Any, ...]], inputs: Inputs) -> _Rows:
         """The payloads of one place together, where its first one is.
@@ -194,7 +189,7 @@ class Gatherer:
         for row, place in enumerate(places):
             collections.setdefault(place, []).append(row)
         order: list[int] = []
-        several: dict[int, list[bytes | None]] = {}
+        payloads = list(rows.payloads)
         for (number, output, key, _), own in collections.items():
             kinds = dict.fromkeys(rows.types[row] for row in own)
             if len(kinds) > 1:
@@ -207,51 +202,53 @@ class Gatherer:
                 order += own
             else:
                 order.append(own[0])
-                several[own[0]] = [rows.payloads[row] for row in own]
-        return rows._replace(several=several).only(order)
+                payloads[own[0]] = [rows.payloads[row] for row in own]
+        return rows._replace(payloads=payloads).only(order)
 
-    def _records(self, rows: _Rows, inputs: Inputs, undo: LastWritten) -> list[Output]:
+    def _records(self, rows: _Rows, inputs: Inputs, saved: Saved) -> list[Output]:
         """The records of all rows, in their order."""
         partitions = inputs.partitions(rows.inputs)
         if len(partitions) == 1 and rows.outputs.count(rows.outputs[0]) == len(rows.outputs):
-            return self._of_one(self._targets[rows.outputs[0]], partitions[0], rows, inputs, undo)
+            return self._of_one(self._targets[rows.outputs[0]], partitions[0], rows, inputs, saved)
         parts: dict[tuple[int, TopicIdPartition], list[int]] = {}
         read_at = partitions if len(partitions) > 1 else repeat(partitions[0])
         for row, place in enumerate(zip(rows.outputs, read_at, strict=False)):
             parts.setdefault(place, []).append(row)
         found: list[tuple[int, Output]] = []
         for (output, tp), own in parts.items():
-            records = self._of_one(self._targets[output], tp, rows.only(own), inputs, undo)
+            records = self._of_one(self._targets[output], tp, rows.only(own), inputs, saved)
             found += zip(own, records, strict=True)
         return [record for _, record in sorted(found, key=itemgetter(0))]
 
     def _of_one(
-        self, target: Target, tp: TopicIdPartition, rows: _Rows, inputs: Inputs, undo: LastWritten
+        self, target: Target, tp: TopicIdPartition, rows: _Rows, inputs: Inputs, saved: Saved
     ) -> list[Output]:
         """The records of one output, for inputs of one partition."""
         at = inputs.at(rows.inputs)
-        lanes, lane_at = inputs.lanes(at)
-        _tell(target, tp, rows.inputs, (lanes, lane_at), inputs, undo)
+        places, lane_at = inputs.lanes(at)
+        lanes = [target.lane(tp, *lane, saved) for lane in places]
+        _take(target, tp, rows.inputs, (lanes, lane_at), inputs)
         if target.process_id is not None:
             return self._bare(target, target.process_id, rows, inputs)
         if target.needs_key and None in rows.keys:  # a time is no reason: the envelope has its own
             target.check(inputs.origin(rows.inputs[rows.keys.index(None)]), None, None, self._clock_ms)
-        places, fields = zip(*target.places(rows.keys, tp.partition), strict=True)
-        writings = [target.writing(tp, lane, stated) for lane, stated in lanes]
-        wanted = _Wanted(rows, at, writings, lane_at, places, fields)
-        if target.plain:
-            bare = [None if payload is None else b"" for payload in rows.payloads]
-            wanted = wanted._replace(rows=rows._replace(payloads=bare))
-        values: Sequence[bytes | None] | None = None
-        if len(places) >= WORTHWHILE and has_columns():
-            values = _by_columns(wanted, inputs, undo)
-        values = values or _one_by_one(wanted, inputs, undo)
+        partitions, fields = zip(*target.places(rows.keys, tp.partition), strict=True)
+        framed = None
+        if len(partitions) >= WORTHWHILE and has_columns():
+            from sqe_chain.envelope.run_template import Run, run_frames  # noqa: PLC0415 - needs numpy
+
+            framed = run_frames(Run(inputs.columns, at, lanes, lane_at, partitions))
+        written = list(map(lanes.__getitem__, lane_at))
+        framed = framed or frames(_rows_of(rows.inputs, written, partitions, inputs))
+        payloads = [payload and b"" for payload in rows.payloads] if target.plain else rows.payloads
+        values: Sequence[Any] = seal(lanes[0].template, framed, fields, rows.types, payloads)
         times, headers = inputs.times_ms(at), _headers(target, rows.inputs, inputs)
         if target.plain:
-            headers = _described(target, wanted, (values, times, headers), inputs)
+            described = zip(values, times, headers, written, strict=True)
+            headers = _described(target, rows, described, inputs)
             values = list(map(check_payload, rows.payloads))
         _check_sizes(target, rows, (values, fields, headers), inputs)
-        return list(zip(repeat(target.topic), places, rows.keys, values, headers, times))
+        return list(zip(repeat(target.topic), partitions, rows.keys, values, headers, times))
 
     def _bare(self, target: Target, process_id: int, rows: _Rows, inputs: Inputs) -> list[Output]:
         """The one bare payload that each input gave, under SQE's record key."""
@@ -275,93 +272,68 @@ class Gatherer:
         return found
 
 
-class _Wanted(NamedTuple):
-    """Envelopes of one output.
+def _numbered(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Of each envelope, which of those of its input it is, and how many they are.
 
-    Attributes:
-        rows: what they hold.
-        at: their inputs; see `Inputs.at`.
-        writings: what the output makes of each lane.
-        lane_at: of each envelope, the index of its lane.
-        places: its partition.
-        fields: its field of the key.
+    Args:
+        numbers: the numbers of their inputs.
     """
-
-    rows: _Rows
-    at: Sequence[int]
-    writings: Sequence[Writing]
-    lane_at: Sequence[int]
-    places: Sequence[int]
-    fields: Sequence[bytes]
-
-
-def _one_by_one(wanted: _Wanted, inputs: Inputs, undo: LastWritten) -> list[bytes]:
-    rows, _, writings, lane_at, places, fields = wanted
-    found: list[bytes] = []
-    frame: Frame = b"", b"", b"", b""
-    counts = Counter(rows.inputs)
-    ordinals = _ordinals(counts)
-    for row, (number, lane) in enumerate(zip(rows.inputs, lane_at, strict=True)):
-        template, previous, partition = writings[lane].template, writings[lane].previous, places[row]
-        if not ordinals[row]:
-            one = inputs.origin(number)
-            frame = template.frame(one.chain_bytes, one.offset, one.epoch, one.position, one.timestamp_ms)
-        payloads, before = rows.several.get(row) or (rows.payloads[row],), previous.get(partition, b"")
-        value, own = template.encode_in(
-            frame, ordinals[row], counts[number], fields[row], rows.types[row], payloads, before
-        )
-        if own > before:  # not for a replay that is passed on: its position lies further back
-            undo.append((previous, partition, before))
-            previous[partition] = own
-        found.append(value)
-    return found
+    begin, count = 0, len(numbers)
+    while begin < count:
+        end = begin + 1
+        while end < count and numbers[end] == numbers[begin]:
+            end += 1
+        for ordinal in range(end - begin):
+            yield ordinal, end - begin
+        begin = end
 
 
-def _by_columns(wanted: _Wanted, inputs: Inputs, undo: LastWritten) -> list[bytes] | None:
-    """The same, where all are alike; else None."""
-    from sqe_chain.envelope.run_template import Run, envelopes, frames  # noqa: PLC0415 - needs numpy
+def _rows_of(
+    numbers: Sequence[int], lanes: Sequence[WrittenLane], partitions: Sequence[int], inputs: Inputs
+) -> Iterator[tuple[WrittenLane, Source, int, int, int]]:
+    """What `frames` takes.
 
-    rows, at, writings, lane_at, places, fields = wanted
-    template, lanes = writings[0].template, len(writings)
-
-    def before(slot: int) -> bytes:
-        return writings[slot % lanes].previous.get(slot // lanes, b"")
-
-    run = Run(inputs.columns, at, [writing.template.lane for writing in writings], lane_at, places)
-    framed = frames(template, run, before)
-    if framed is None:
-        return None
-    for slot, own in framed.last.items():
-        previous, partition = writings[slot % lanes].previous, slot // lanes
-        undo.append((previous, partition, before(slot)))
-        previous[partition] = own
-    return envelopes(template, framed, fields, rows.types, rows.payloads, rows.several)
+    Args:
+        numbers: of each envelope, the number of its input.
+        lanes: the lane that is written.
+        partitions: its output partition.
+        inputs: the inputs.
+    """
+    sources = {number: inputs.source(number) for number in dict.fromkeys(numbers)}
+    for number, lane, partition, (ordinal, of) in zip(
+        numbers, lanes, partitions, _numbered(numbers), strict=True
+    ):
+        yield lane, sources[number], ordinal, of, partition
 
 
-def _ordinals(counts: Counter[int]) -> list[int]:
-    """Which of the envelopes of its input each is."""
-    return [ordinal for of in counts.values() for ordinal in range(of)]
-
-
-def _tell(
+def _take(
     target: Target,
     tp: TopicIdPartition,
     numbers: Sequence[int],
-    lanes: tuple[Sequence[Lane], Sequence[int]],
+    lanes: tuple[Sequence[WrittenLane], Sequence[int]],
     inputs: Inputs,
-    undo: LastWritten,
 ) -> None:
-    """Note the last input of each lane, unless outputs of a later one were gathered before."""
-    each, lane_at = lanes
-    if inputs.rise or _rising([inputs.offset(number) for number in dict.fromkeys(numbers)]):
+    """Note the inputs of each lane, unless outputs of a later one were made before.
+
+    Args:
+        target: the output.
+        tp: where the inputs were read.
+        numbers: of each envelope, the number of its input.
+        lanes: those that are written, and of each envelope the index of its lane.
+        inputs: the inputs.
+    """
+    written, lane_at = lanes
+    if inputs.rise:  # the first and the last input of a lane tell of all
         back = lane_at[::-1]
-        steps = [(at, numbers[lane_at.index(at)], numbers[-1 - back.index(at)]) for at in range(len(each))]
+        ends = ((at, numbers[lane_at.index(at)], numbers[-1 - back.index(at)]) for at in range(len(written)))
+        steps = [(at, number) for at, first, last in ends for number in {first: None, last: None}]
     else:
-        steps = [(at, number, number) for at, number in dict.fromkeys(zip(lane_at, numbers, strict=True))]
-    for at, first, last in steps:
-        lane, _ = each[at]
-        undo.append((target.told, lane, target.told_before(tp, lane, inputs.offset(first))))
-        target.told[lane] = inputs.offset(last)
+        steps = [
+            (lane_at[row], number)
+            for number, row in {number: row for row, number in enumerate(numbers)}.items()
+        ]
+    for at, number in steps:
+        target.take(tp, written[at], inputs.offset(number))
 
 
 def _headers(target: Target, numbers: Sequence[int], inputs: Inputs) -> list[Headers | None]:
@@ -374,16 +346,28 @@ def _headers(target: Target, numbers: Sequence[int], inputs: Inputs) -> list[Hea
 
 
 def _described(
-    target: Target, wanted: _Wanted, columns: tuple[Any, Any, Any], inputs: Inputs
+    target: Target,
+    rows: _Rows,
+    columns: Iterable[tuple[bytes, int, Headers | None, WrittenLane]],
+    inputs: Inputs,
 ) -> list[Headers | None]:
-    """The headers of plain records: of columns that are their envelopes, times, and what inputs pass on."""
-    rows, ordinals, found = wanted.rows, _ordinals(Counter(wanted.rows.inputs)), list[Headers | None]()
-    for row, (envelope, timestamp_ms, passed) in enumerate(zip(*columns, strict=True)):
-        lane = wanted.writings[wanted.lane_at[row]].template.lane
-        position = inputs.origin(rows.inputs[row]).position + ordinals[row].to_bytes(ORDINAL_LENGTH)
-        own = headers_for(envelope, rows.types[row], target.name, event_id(lane, position), timestamp_ms)
-        found.append([*(passed or ()), *own])
-    return found
+    """The headers of plain records.
+
+    Args:
+        target: the output.
+        rows: the records.
+        columns: their envelopes, times, what they repeat of their inputs' headers, and the lanes that are written.
+        inputs: the inputs.
+    """
+    described: list[Headers | None] = []
+    ordinals = _numbered(rows.inputs)
+    for (envelope, time_ms, passed, lane), number, type_name, (ordinal, _) in zip(
+        columns, rows.inputs, rows.types, ordinals, strict=True
+    ):
+        position = inputs.origin(number).position + ordinal.to_bytes(ORDINAL_LENGTH)
+        identity = event_id(lane.template.lane, position)
+        described.append([*(passed or ()), *headers_for(envelope, type_name, target.name, identity, time_ms)])
+    return described
 
 
 def _check_sizes(target: Target, rows: _Rows, columns: tuple[Any, Any, Any], inputs: Inputs) -> None:
@@ -395,7 +379,3 @@ def _check_sizes(target: Target, rows: _Rows, columns: tuple[Any, Any, Any], inp
         size = len(value or b"") + headers_size(own or [])
         if size + len(field) > target.largest:
             raise target.too_large(inputs.origin(rows.inputs[row]), rows.keys[row], size)
-
-
-def _rising(numbers: Sequence[int]) -> bool:
-    return all(map(lt, numbers, islice(numbers, 1, None)))

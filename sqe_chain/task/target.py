@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from sqe_chain.envelope.frames import WrittenLane, key_field
 from sqe_chain.envelope.partitioner import partition_of
-from sqe_chain.envelope.template import OutputTemplate, key_field
+from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import OutputRefused, OutputTooLarge, RepeatedPosition
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin, TopicIdPartition
@@ -17,20 +18,12 @@ from sqe_chain.ports.accepting import refusal
 RECORD_OVERHEAD = 512
 """Bytes of a record batch's header, and slack, that `max.message.bytes` has to hold beside a record."""
 
-LastWritten = list[tuple[dict[int, Any], int, Any]]
-"""What was written last: where an output or a lane of it remembers that, the lane or partition, and what is remembered there:
-the input's offset, or the field `previous` that says the position."""
+Saved = dict[WrittenLane, tuple[int, dict[int, bytes]]]
+"""What `offset` and `previous` of lanes were before something was written."""
 
 _KNOWN_KEYS = 200_000
 _SHOWN = 60
 """Bytes of a key in errors."""
-
-
-class Writing(NamedTuple):
-    """What one output makes of one lane: its template, and for each of its partitions what it wrote last."""
-
-    template: OutputTemplate
-    previous: dict[int, bytes]
 
 
 class Target:
@@ -60,28 +53,26 @@ class Target:
         self.keys: dict[bytes, tuple[int, bytes]] = {}
         self._shard = shard
         self._watermark_ms = watermark_ms
-        self.lanes: dict[int, Writing] = {}
-        self.told: dict[int, int] = {}
-        """Lane -> offset of the last input on it whose outputs were gathered."""
+        self.lanes: dict[int, WrittenLane] = {}
+        """Lane as marks use it -> what is written for its inputs."""
 
-    def told_before(self, tp: TopicIdPartition, lane: int, offset: int) -> int:
-        """What `told` says of a lane before an input's outputs are gathered: all of them, and after those of inputs before it.
+    def take(self, tp: TopicIdPartition, lane: WrittenLane, offset: int) -> None:
+        """Note that the outputs of an input are made: all of them, and after those of inputs before it on its lane.
 
         So no position is written twice: those of an input differ by their ordinals, those of inputs by the inputs' own, and
-        nobody else writes this lane in the batch.
+        nobody else writes the lane in the batch.
 
         Raises:
-            RepeatedPosition: outputs of this input, or of a later one on its lane, were gathered before.
+            RepeatedPosition: outputs of this input, or of a later one on its lane, were made before.
         """
-        before = self.told.get(lane, -1)
-        if before >= offset:
+        if offset <= lane.offset:
             raise RepeatedPosition(
                 f"output {self.name!r}: {tp.topic}[{tp.partition}]@{offset} gave more after what it or a later input had given was "
-                f"gathered (lane {lane:016x}, up to offset {before}). Expected all that an input gives together, and inputs of a lane in "
-                "their order: readers would take what comes now for a replay. A stage of your own kind must not go back to an input; "
-                "otherwise this is a defect of sqe-chain: report it with the flow"
+                f"gathered (lane {lane.template.lane:016x}, up to offset {lane.offset}). Expected all that an input gives together, and "
+                "inputs of a lane in their order: readers would take what comes now for a replay. A stage of your own kind must not go "
+                "back to an input; otherwise this is a defect of sqe-chain: report it with the flow"
             ).at(tp.topic, tp.partition, offset)
-        return before
+        lane.offset = offset
 
     def key(self, key: bytes) -> tuple[int, bytes]:
         """The partition of a key, and its field in the envelope; remembered in `keys`."""
@@ -108,28 +99,30 @@ class Target:
             for place, key in zip(found, keys, strict=True)
         ]
 
-    def writing(self, tp: TopicIdPartition, lane: int, stated: int) -> Writing:
-        """The template for a lane; remembered in `lanes`.
+    def lane(self, tp: TopicIdPartition, lane: int, stated: int, saved: Saved) -> WrittenLane:
+        """What is written for inputs of a lane.
 
         Args:
-            tp: where its inputs are read.
+            tp: where they are read.
             lane: as marks use it.
-            stated: as its envelopes state it; 0 at the origin.
+            stated: as their envelopes state it; 0 at the origin.
+            saved: takes what it was before.
         """
-        known = self.lanes.get(lane)
-        if known is not None:
-            return known
-        template = OutputTemplate(
-            lane=stated,
-            topic=tp.topic,
-            topic_id=tp.topic_id,
-            partition=tp.partition,
-            output=self.name,
-            shard=self._shard,
-            watermark_ms=self._watermark_ms,
-        )
-        made = self.lanes[lane] = Writing(template, {})
-        return made
+        written = self.lanes.get(lane)
+        if written is None:
+            template = OutputTemplate(
+                lane=stated,
+                topic=tp.topic,
+                topic_id=tp.topic_id,
+                partition=tp.partition,
+                output=self.name,
+                shard=self._shard,
+                watermark_ms=self._watermark_ms,
+            )
+            written = self.lanes[lane] = WrittenLane(template)
+        if written not in saved:
+            saved[written] = written.offset, written.previous.copy()
+        return written
 
     def check(self, origin: Origin, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> None:
         """Raise OutputRefused for a record that the topic refuses."""

@@ -19,4 +19,4 @@ def each_unit_is_taken_for_an_input_of_its_own(patch: pytest.MonkeyPatch) -> Non
         return list(range(len(found))), cls(found)
 
     patch.setattr(Inputs, "of", classmethod(of))
-    patch.setattr(Target, "told_before", lambda *_: -1)
+    patch.setattr(Target, "take", lambda *_: None)

@@ -226,18 +226,18 @@ MUTANTS: Final = (
     ),
     mutant(
         "an output writes one lane for all state partitions",
-        ("Target.writing", argument("shard", "self._shard and 0")),
+        ("Target.lane", argument("shard", "self._shard and 0")),
         killed_by="test_lanes::test_emissions_beside_changes_into_one_topic",
         schedules=100,
     ),
     mutant(
         "a replay that is passed on moves back what was written last",
-        ("outputs:_one_by_one", replace("own > before", "own != before")),
+        ("frames:frames", replace("own > before", "own != before")),
         killed_by="test_run_outputs::test_a_run_gives_the_records_of_its_inputs",
     ),
     mutant(
-        "what was written last is forgotten in the order in which it was written",
-        ("Gatherer._gather", replace("reversed(undo)", "undo")),
+        "what inputs that fail wrote last is not forgotten",
+        ("Gatherer._gather", drop("lane.offset, lane.previous = offset, previous")),
         killed_by="test_run_outputs::test_a_run_gives_the_records_of_its_inputs",
         schedules=1500,
     ),
@@ -279,7 +279,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "outputs of an input that come after the others of it are published",
-        ("Target.told_before", replace("before >= offset", "before > offset")),
+        ("Target.take", replace("offset <= lane.offset", "offset < lane.offset")),
         killed_by="test_one_position::test_outputs_that_are_gathered_apart_are_not_published",
     ),
     mutant(
@@ -310,7 +310,7 @@ MUTANTS: Final = (
     mutant(
         "a run takes positions of several lengths for those of one",
         (
-            "frames",
+            "run_frames",
             replace(
                 "(inputs.chain_sizes[indexes] << 16) + (inputs.position_sizes[indexes] << 8)",
                 "inputs.chain_sizes[indexes] << 16",

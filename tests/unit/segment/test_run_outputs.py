@@ -206,17 +206,17 @@ def one_by_one(
 def remembered(gatherer: Gatherer) -> Any:
     """What the next record of each lane and partition depends on."""
     positions = {
-        (index, lane, partition): position
+        (index, number, partition): position
         for index, target in gatherer._targets.items()
-        for lane, writing in target.lanes.items()
-        for partition, position in writing.previous.items()
+        for number, lane in target.lanes.items()
+        for partition, position in lane.previous.items()
         if position
     }
     told = {
-        (index, lane): offset
+        (index, number): lane.offset
         for index, target in gatherer._targets.items()
-        for lane, offset in target.told.items()
-        if offset >= 0
+        for number, lane in target.lanes.items()
+        if lane.offset >= 0
     }
     return positions, told
 
