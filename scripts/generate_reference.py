@@ -105,6 +105,9 @@ DECLARED_WRONGLY = "- `FlowError`: "
 OFTEN = ("--traceback", "--log-json", "--json", "--kafka-config")
 """Options of so many commands that their lists need not repeat them."""
 
+LINE = 90
+"""Letters of a call that fits on a line."""
+
 FLOW = "MODULE:FLOW"
 """The argument that most commands take."""
 
@@ -192,13 +195,19 @@ def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - a modu
     inherits = f" ({', '.join(bases)})" if bases else ""
     parts = [f"## {name}{inherits}", _made(name, value)]
     hidden = name in ALONE or issubclass(value, BaseException)
-    for method, found in () if hidden else _methods(value):
-        kind = "property" if isinstance(found, property) else ""
-        function = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
-        text = markdown(inspect.getdoc(getattr(value, method)) or "")
-        shown = "" if kind else _signature(method, function)
-        parts.append(f"### `{name}.{method}`{' (property)' if kind else ''}\n\n{shown}\n\n{text}")
-    return "\n\n".join(part for part in parts if part)
+    parts += [] if hidden else [_method(name, method, value, member) for method, member in _methods(value)]
+    return re.sub(r"(?m)(?<=^- `\.)(.*)\n\n(?=- `\.)", r"\1\n", "\n\n".join(part for part in parts if part))
+
+
+def _method(name: str, method: str, cls: type, member: Any) -> str:  # noqa: ANN401 - whatever a class has
+    """A method: one line where its text is one paragraph, else a section."""
+    text = markdown(inspect.getdoc(getattr(cls, method)) or "")
+    function = getattr(member, "__func__", member)
+    kind = isinstance(member, property)
+    call = method if kind else _call_of(method, function)
+    if "\n\n" not in text and "```" not in text and len(call) < LINE:
+        return f"- `.{call}`: {' '.join(text.split())}"
+    return f"### `{name}.{method}`{' (property)' if kind else ''}\n\n{'' if kind else _signature(method, function)}\n\n{text}"
 
 
 def _text_below(name: str, module: str) -> str:
@@ -242,21 +251,26 @@ def _made(name: str, cls: type) -> str:
     return f"{_signature(name, made)}\n\n{text}\n\n{markdown(inspect.cleandoc(own or ''))}"
 
 
-def _signature(name: str, function: Any) -> str:  # noqa: ANN401 - anything that can be called
+def _call_of(name: str, function: Any) -> str:  # noqa: ANN401 - anything that can be called
+    """Name, parameters and result on one line."""
     signature = inspect.signature(function)
     parameters = [_plain(p) for p in signature.parameters.values()]
     if parameters and parameters[0].name in ("self", "cls"):
         del parameters[0]
-    text = _UNQUOTED.sub(
-        lambda found: found[1] or found[2] or "", str(signature.replace(parameters=parameters))
-    )
+    text = str(signature.replace(parameters=parameters))
+    text = _UNQUOTED.sub(lambda quoted: quoted[1] or quoted[2] or "", text)
     if name[:1].isupper():
         text = text.rpartition(" -> ")[0] or text
-    if len(text) > 80 and parameters:  # noqa: PLR2004 - a line that fits
-        inner, close, result = text[1:].rpartition(")")
+    return name + text.removesuffix(" -> None")
+
+
+def _signature(name: str, function: Any) -> str:  # noqa: ANN401 - anything that can be called
+    text = _call_of(name, function)
+    inner, close, result = text.removeprefix(f"{name}(").rpartition(")")
+    if len(text) > LINE and inner:
         rows = "".join(f"    {part},\n" for part in _split(inner))
-        text = f"(\n{rows}{close}{result}"
-    return f"```text\n{name}{text}\n```"
+        text = f"{name}(\n{rows}{close}{result}"
+    return f"```text\n{text}\n```"
 
 
 def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
