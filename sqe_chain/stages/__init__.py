@@ -34,10 +34,9 @@ from sqe_chain.stages.contents import (
 )
 from sqe_chain.stages.deduplicate import Deduplicate
 from sqe_chain.stages.distinct import Distinct
-from sqe_chain.stages.extractors import from_header, from_key, from_value, number_in_text
 from sqe_chain.stages.identity import by_key, by_key_and
 from sqe_chain.stages.joining import StreamJoin
-from sqe_chain.stages.received import records_of
+from sqe_chain.stages.received import from_header, from_key, from_value, number_in_text, records_of
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordStage
 from sqe_chain.stages.replays import SqeReplays

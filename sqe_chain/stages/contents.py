@@ -1,22 +1,10 @@
-"""Reads what filters remember from the rows of their tables, for tests and reports.
-
->>> from sqe_chain.stages.deduplicate import Deduplicate
->>> from sqe_chain.stages.identity import by_key
->>> from sqe_chain.stages.record import Record
->>> from sqe_chain.stages.table import MemoryTable
->>> table = MemoryTable()
->>> once = Deduplicate(table, identity=by_key, interval_ms=1_000)
->>> once.accept(Record(key=b"robot-7", timestamp_ms=5)).forward
-True
->>> once.finish(now_ms=5)
->>> remembered("deduplicate", table.rows())
-[Sighting(id=b'robot-7', timestamp_ms=5)]
-"""
+"""Reads what filters remember from the rows of their tables, for tests and reports."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Literal, NamedTuple
+from struct import Struct
+from typing import Final, NamedTuple
 
 from sqe_chain._proto.filters_pb2 import RootMarks, SequenceMark, SqeMarks
 from sqe_chain._proto.windows_pb2 import FirstsRow, SightingsRow
@@ -26,10 +14,11 @@ from sqe_chain.flow.stored import Span
 from sqe_chain.stages.identity import LONG, SHORT
 from sqe_chain.stages.sequences import PRODUCER_ROW
 
-FilterKind = Literal["replays", "roots", "sequences", "deduplicate", "distinct", "windows"]
 _SCOPES: Final = (b"number/", b"partition/", b"lane/", b"key/")
 _MARKS: Final = b"marks/"
 _KEY: Final = b"key/"
+_ROOT: Final = Struct(">IQ")
+"""Leader epoch and offset of a root position."""
 
 
 class ProducerMark(NamedTuple):
@@ -110,11 +99,22 @@ Remembered = ProducerMark | RootSeen | SequenceSeen | Sighting | FirstSeen
 """One thing that a filter remembers."""
 
 
-def remembered(kind: FilterKind | str, rows: Mapping[bytes, bytes]) -> list[Remembered]:
+def remembered(kind: str, rows: Mapping[bytes, bytes]) -> list[Remembered]:
     """What a filter remembers, in the order of its rows.
 
+    >>> from sqe_chain.stages.deduplicate import Deduplicate
+    >>> from sqe_chain.stages.record import Record
+    >>> from sqe_chain.stages.table import MemoryTable
+    >>> table = MemoryTable()
+    >>> once = Deduplicate(table, interval_ms=1_000)
+    >>> once.accept(Record(key=b"robot-7", timestamp_ms=5)).forward
+    True
+    >>> once.finish(now_ms=5)
+    >>> remembered("deduplicate", table.rows())
+    [Sighting(id=b'robot-7', timestamp_ms=5)]
+
     Args:
-        kind: of the filter.
+        kind: of the filter: "replays", "roots", "sequences", "deduplicate" or "distinct".
         rows: names and contents of all its rows.
 
     Raises:
@@ -126,7 +126,7 @@ def remembered(kind: FilterKind | str, rows: Mapping[bytes, bytes]) -> list[Reme
         raise ConfigurationError(
             f"{kind!r} is not a filter of this package: its rows are read by the package that defines it"
         )
-    return [found for name, content in sorted(rows.items()) for found in _READERS[kind](name, content)]
+    return [each for name, content in sorted(rows.items()) for each in _READERS[kind](name, content)]
 
 
 def _producers(name: bytes, content: bytes) -> Iterator[Remembered]:
@@ -137,12 +137,8 @@ def _producers(name: bytes, content: bytes) -> Iterator[Remembered]:
 
 def _roots(name: bytes, content: bytes) -> Iterator[Remembered]:
     for mark in RootMarks.FromString(content).marks:
-        position = mark.position.ljust(ROOT_LENGTH, b"\0")
-        epoch, offset = position[:4], position[4:ROOT_LENGTH]
-        key = name.removeprefix(_KEY)
-        yield RootSeen(
-            key, mark.topic, mark.partition, int.from_bytes(epoch, "big"), int.from_bytes(offset, "big")
-        )
+        epoch, offset = _ROOT.unpack_from(mark.position.ljust(ROOT_LENGTH, b"\0"))
+        yield RootSeen(name.removeprefix(_KEY), mark.topic, mark.partition, epoch, offset)
 
 
 def _sequences(name: bytes, content: bytes) -> Iterator[Remembered]:

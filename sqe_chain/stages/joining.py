@@ -21,7 +21,7 @@ from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import NUMBERS
-from sqe_chain.stages.expiring_rows import ExpiringRows
+from sqe_chain.stages.live_rows import ExpiringRows
 from sqe_chain.stages.own_values import OwnValues, Stored
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 from sqe_chain.stages.record_work import Given, RecordFunctions

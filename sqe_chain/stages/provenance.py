@@ -31,15 +31,6 @@ def input_row(record: Record, *, topic_id: bool = True) -> bytes:
     return b"%b\0%b%b" % (record.topic.encode(), named, _INT32.pack(record.partition))
 
 
-def describe(record: Record) -> str:
-    """As error texts name a record.
-
-    >>> describe(Record(topic="lines", partition=1, offset=7))
-    'lines[1]@7'
-    """
-    return f"{record.topic}[{record.partition}]@{record.offset}"
-
-
 def remember(passed: Passed, record: Record) -> None:
     """Note that a record passed."""
     passed.lane = record.spot.lane

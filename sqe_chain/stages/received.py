@@ -1,7 +1,9 @@
-"""Makes records from messages, for filters that are used without a flow, and for their tests."""
+"""For stages that are used without a flow: records made from messages, and sequence numbers read from records."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 from sqe_chain.chain import Coordinates, read_lane, root_position
@@ -9,6 +11,8 @@ from sqe_chain.codecs import Codec
 from sqe_chain.envelope.message import read
 from sqe_chain.ports import Headers
 from sqe_chain.stages.record import Record, Spot
+
+_NUMBER = re.compile(rb"[+-]?[0-9]+", re.ASCII)
 
 
 def records_of(
@@ -61,3 +65,57 @@ def records_of(
         for index, found in enumerate(envelope.payloads_as(payload, codec))
         if found is not None
     ]
+
+
+def number_in_text(text: bytes | str) -> int:
+    """A decimal number written as text, as Java's `Long.parseLong` reads it: no spaces, no underscores.
+
+    Raises:
+        ValueError: it is anything else, or longer than a 64-bit number.
+    """
+    digits = text.encode() if isinstance(text, str) else text
+    longest = 64  # leading zeros are allowed, but Python would also read a million digits
+    if len(digits) > longest or not _NUMBER.fullmatch(digits):
+        raise ValueError(f"{len(digits)} bytes that are not a decimal number")
+    number = int(digits)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{number} does not fit into 64 bits")
+    return number
+
+
+def from_value(function: Callable[[Any], int | None]) -> Callable[[Record], int | None]:
+    """The number is read from the payload.
+
+    >>> from_value(lambda report: report["number"])(Record(value={"number": 12}))
+    12
+    """
+    return lambda record: function(record.value)
+
+
+def from_key(function: Callable[[bytes], int | None] = number_in_text) -> Callable[[Record], int | None]:
+    """The number is read from the key; None where that is null.
+
+    Beware of keys that *are* sequence numbers: they spread one sequence over all partitions, so its order is lost.
+
+    >>> from_key(number_in_text)(Record(key=b"-3"))
+    -3
+    """
+    return lambda record: None if record.key is None else function(record.key)
+
+
+def from_header(
+    name: str, function: Callable[[bytes], int | None] = number_in_text
+) -> Callable[[Record], int | None]:
+    """The number is read from the last header of that name; None where there is none, or it is null.
+
+    >>> from_header("sequence")(Record(headers=[("sequence", b"7"), ("sequence", b"8")]))
+    8
+    """
+
+    def find(record: Record) -> int | None:
+        for header, content in reversed(record.headers or ()):
+            if header == name:
+                return None if content is None else function(content)
+        return None
+
+    return find

@@ -76,6 +76,14 @@ class Record:
     root_position: bytes = b""
     place_ms: int | None = None
 
+    def __str__(self) -> str:
+        """As error texts name it.
+
+        >>> str(Record(topic="lines", partition=1, offset=7))
+        'lines[1]@7'
+        """
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

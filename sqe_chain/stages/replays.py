@@ -44,7 +44,7 @@ from sqe_chain.flow.declaration import check_choice, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
-from sqe_chain.stages.provenance import describe, input_row, remember, spot_of
+from sqe_chain.stages.provenance import input_row, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict
 from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind
 
@@ -135,7 +135,7 @@ class SqeReplays:
         if mark is None:
             if len(marks) >= self._max_marks:
                 raise TooManyLanes(
-                    f"{describe(record)}: more than {self._max_marks} pairs of producer and source partition in this "
+                    f"{record}: more than {self._max_marks} pairs of producer and source partition in this "
                     "input partition: either its keys are not SQE's (any 20 bytes look like one), "
                     "or max_marks has to be raised"
                 )
@@ -193,7 +193,7 @@ class SqeReplays:
                 return True
         if len(mark.passed) >= self._max_lanes:
             raise TooManyLanes(
-                f"{describe(record)}: records of source offset {mark.offset} arrive on more than "
+                f"{record}: records of source offset {mark.offset} arrive on more than "
                 f"{self._max_lanes} lanes: raise max_lanes, or look for a loop of services"
             )
         remember(mark.passed.add(), record)

@@ -49,7 +49,7 @@ from sqe_chain.errors import PoisonError, TooManyLanes
 from sqe_chain.flow.declaration import check_choice, check_int
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
-from sqe_chain.stages.provenance import describe, is_sibling, remember, spot_of
+from sqe_chain.stages.provenance import is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind
 
@@ -105,11 +105,11 @@ class RootReplays:
         """
         if record.key is None:
             raise PoisonError(
-                f"{describe(record)}: a null key at drop_replays(by='key'): set a key before it, with key_by()"
+                f"{record}: a null key at drop_replays(by='key'): set a key before it, with key_by()"
             )
         if not record.root_position:
             raise PoisonError(
-                f"{describe(record)} has no root to compare: put drop_replays(by='key') before the window"
+                f"{record} has no root to compare: put drop_replays(by='key') before the window"
             )
         row = _KEY + record.key
         marks = self._rows[row]
@@ -148,7 +148,7 @@ class RootReplays:
             del marks.marks[:]
         elif len(marks.marks) >= self._max_roots:
             raise TooManyLanes(
-                f"{describe(record)}: its key comes from more than {self._max_roots} roots, now also "
+                f"{record}: its key comes from more than {self._max_roots} roots, now also "
                 f"from {topic}[{partition}]: raise max_roots, or find out why one key has so many roots"
             )
         return marks.marks.add(topic=topic, topic_id=topic_id, partition=partition)

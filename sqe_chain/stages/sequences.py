@@ -50,7 +50,7 @@ from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import StageTraits
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
-from sqe_chain.stages.provenance import describe, input_row, is_sibling, remember, spot_of
+from sqe_chain.stages.provenance import input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind
 
@@ -144,9 +144,7 @@ class StaleSequences:
             return self._refuse(record, error)
         if row is None:
             missing = "a null key" if self._scope == "key" else "no lane"
-            raise PoisonError(
-                f"{describe(record)}: {missing} at drop_stale(scope={self._scope!r}): use another scope"
-            )
+            raise PoisonError(f"{record}: {missing} at drop_stale(scope={self._scope!r}): use another scope")
         try:
             sequence = _checked(self._sequence(record), "sequence number")
             epoch = 0 if self._epoch is None else _checked(self._epoch(record), "epoch")
@@ -201,7 +199,7 @@ class StaleSequences:
         return FORWARD
 
     def _refuse(self, record: Record, error: Exception) -> Verdict:
-        detail = f"{describe(record)}: malformed: {type(error).__name__}: {text_of(error)}"
+        detail = f"{record}: malformed: {type(error).__name__}: {text_of(error)}"
         if self._malformed == "stop":
             raise PoisonError(
                 f"{detail}; fix the extractor or the producer, or choose malformed='drop', 'pass' or 'dead_letter'"

@@ -11,9 +11,8 @@ from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import STANDARD
 from sqe_chain.flow.table import Table
-from sqe_chain.stages.expiring_rows import ExpiringRows, Item
 from sqe_chain.stages.identity import Identity, row_of, rows_of
-from sqe_chain.stages.provenance import describe
+from sqe_chain.stages.live_rows import ExpiringRows, Item
 from sqe_chain.stages.record import Record, Verdict
 from sqe_chain.stages.record_work import RecordKind, Stage
 from sqe_chain.stages.stream_time import JumpGuard
@@ -94,7 +93,7 @@ class KeyedStage(TimedStage, Generic[Output]):
         """
         if record.key is None:
             raise PoisonError(
-                f"{describe(record)} has no key, and {self.keeps}: set one with key_by(), or choose a poison policy that leaves it out"
+                f"{record} has no key, and {self.keeps}: set one with key_by(), or choose a poison policy that leaves it out"
             )
         return self.row_prefix + record.key
 

@@ -19,10 +19,9 @@ from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import Push, Unit, UnitRun
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, RunWork, context_of
-from sqe_chain.stages.shown_windows import SHOWN, key_of_shown
 from sqe_chain.stages.timed_stage import TimedKind
 from sqe_chain.stages.user_code import RunError, guarded
-from sqe_chain.stages.window_rows import OPEN, RETAINED, Result, results_of
+from sqe_chain.stages.window_rows import OPEN, RETAINED, SHOWN, Result, key_of_shown, results_of
 from sqe_chain.stages.windows import WindowedAggregate
 
 

@@ -26,10 +26,9 @@ from sqe_chain.flow.declaration import check_bool, check_duration, check_windows
 from sqe_chain.flow.shapes import check_callable, check_nothing
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
-from sqe_chain.stages.expiring_rows import ExpiringRows
+from sqe_chain.stages.live_rows import ExpiringRows
 from sqe_chain.stages.own_values import OwnValues, state_left
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
-from sqe_chain.stages.shown_windows import ShownWindows
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage
 from sqe_chain.stages.user_code import RunError
@@ -38,6 +37,7 @@ from sqe_chain.stages.window_rows import (
     RETAINED,
     OpenWindow,
     Result,
+    ShownWindows,
     State,
     retained_row,
     windows_in,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqe_chain.chain import root_position
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.filtering import MAX_WINDOW
-from sqe_chain.stages.extractors import from_header, from_key, from_value, number_in_text
+from sqe_chain.stages.received import from_header, from_key, from_value, number_in_text
 from sqe_chain.stages.record import Reason, Record, Spot
 from sqe_chain.stages.sequences import StaleSequences
 from sqe_chain.stages.table import MemoryTable

@@ -18,10 +18,9 @@ from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
 from sqe_chain.stages import timetable
 from sqe_chain.stages.record import Reason, Record
-from sqe_chain.stages.shown_windows import SHOWN
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
-from sqe_chain.stages.window_rows import Result, results_in
+from sqe_chain.stages.window_rows import SHOWN, Result, results_in
 from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling, Windowing
 from sqe_chain.stages.windows import WindowedAggregate
 from tests.support.partial_writes import Rows, run_with_partial_writes
