@@ -102,7 +102,7 @@ class Readers:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ReadersClaim:
     """The record of a flow's readers, as it is stored.
 
     Attributes:
@@ -122,7 +122,7 @@ class Homes(Protocol):
     def set_home(self, flow: str, before: Home | None, after: Home) -> Home | None: ...
 
 
-def read_record(home: Homes, flow: str) -> Record:
+def read_record(home: Homes, flow: str) -> ReadersClaim:
     """The record of a flow's readers.
 
     Args:
@@ -134,9 +134,9 @@ def read_record(home: Homes, flow: str) -> Record:
     """
     found, _ = home.home(readers_of(flow))
     if found is None:
-        return Record()
+        return ReadersClaim()
     try:
-        return Record(found, Readers.from_text(found.owner))
+        return ReadersClaim(found, Readers.from_text(found.owner))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreInconsistent(
             f"flow {flow!r}: the store has a record {readers_of(flow)!r} that is none of its readers: {found}; written by a newer "
@@ -144,7 +144,9 @@ def read_record(home: Homes, flow: str) -> Record:
         ) from error
 
 
-def write_record(home: Homes, flow: str, before: Record, readers: Readers, run_id: str) -> Record | None:
+def write_record(
+    home: Homes, flow: str, before: ReadersClaim, readers: Readers, run_id: str
+) -> ReadersClaim | None:
     """Replace the record, if it is still the one before.
 
     Args:
@@ -160,7 +162,7 @@ def write_record(home: Homes, flow: str, before: Record, readers: Readers, run_i
     epoch = before.home.epoch + 1 if before.home else 1
     wanted = Home(epoch, run_id, readers.to_text(), -1, "")
     stored = home.set_home(readers_of(flow), before.home, wanted)
-    return Record(wanted, readers) if stored == wanted else None
+    return ReadersClaim(wanted, readers) if stored == wanted else None
 
 
 def enter(env: Environment, infos: Mapping[str, TopicInfo]) -> CompiledFlow:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from sqe_chain.errors import ConfigurationError, NotCaughtUp, ReadersOverlap, StoreInconsistent, Superseded
 from sqe_chain.features.event_times import EventTime
-from sqe_chain.features.readers import Readers, Record, Sets, check_exist, read_record, write_record
+from sqe_chain.features.readers import Readers, ReadersClaim, Sets, check_exist, read_record, write_record
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Home, TopicInfo, TopicPartition
@@ -122,7 +122,7 @@ class ChangeReaders:
         if not self.to:
             raise ConfigurationError("give the sets that there shall be: --to 0-3 --to 4-")
 
-    def _begin(self) -> Record:
+    def _begin(self) -> ReadersClaim:
         """Say in the record what is to be changed, unless it says so already."""
         env, flow = self.env, self.env.flow
         while True:  # not bounded: each further round means that a reader has entered in between

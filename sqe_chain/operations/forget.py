@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Superseded
 from sqe_chain.features.dead_letter_commits import replay_group
-from sqe_chain.features.readers import Readers, Record, read_record, write_record
+from sqe_chain.features.readers import Readers, ReadersClaim, read_record, write_record
 from sqe_chain.ports import Header, Home, Log, StateStore, Views
 from sqe_chain.ports.readers import flow_of, readers_of
 from sqe_chain.protocol.layout import Layout
@@ -161,7 +161,7 @@ class ForgetFlow:
             )
         return topics
 
-    def _run_with_readers(self, record: Record, readers: Readers) -> list[str]:
+    def _run_with_readers(self, record: ReadersClaim, readers: Readers) -> list[str]:
         """The same for a flow that is, or was, run by several readers. The record of them goes last."""
         home = self.stores[""]
         known = dict.fromkeys(

@@ -31,11 +31,9 @@ from sqe_chain.stages.windowing import Calendar, Sessions, Tumbling, bucket_of, 
 
 @dataclass(slots=True)
 class First:
-    """A window of one id, with the record that began it.
+    """A window of one id, with the lane and position of the record that began it.
 
     Attributes:
-        span: its beginning and end.
-        spot: lane and position of the record that began it.
         listed_ms: the moment at which the timetable lists it; None: not yet listed.
     """
 

@@ -85,7 +85,7 @@ Item = TypeVar("Item", bound=Expiring)
 
 
 class ExpiringRows(Generic[Item]):
-    """Rows of one stage in one state partition, decoded, while a batch runs.
+    """Decoded rows of one stage in one state partition, while a batch runs.
 
     What a row becomes depends on its own old content, the records, and stream time at the end of the batch.
     Each item is listed in the timetable once. If it has been extended when that listing is due, it is listed again.

@@ -26,24 +26,13 @@ def state_left(codec: Codec[Any], state: Any, maker: str, key: bytes | None = No
 
 
 def unstorable(maker: str, key: bytes | None, error: Exception) -> PoisonError:
-    """The error for a state that cannot be stored.
-
-    Args:
-        maker: the stage, and the function that has changed the state.
-        key: its key; None: not known here.
-        error: why.
-    """
+    """The error for a state of a key that its maker, a stage and a function, has left so that it cannot be stored."""
     of_key = "" if key is None else f" of {named_key(key)}"
     return PoisonError(f"{maker} left a state{of_key} that cannot be stored as it is: {text_of(error)}")
 
 
 class Stored(NamedTuple):
-    """A value in a row.
-
-    Attributes:
-        type: names its codec; see `sqe_chain.codecs.registry.tag_of`.
-        data: its bytes.
-    """
+    """A value in a row: the tag of its codec (`sqe_chain.codecs.registry.tag_of`), and its bytes."""
 
     type: str
     data: bytes

@@ -130,9 +130,8 @@ class RecordKind(StageKind, Generic[Stage]):
         """The input ends at this event time: close all windows; see `StageWork.close_windows`."""
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        """Make one stage, to check that it takes its settings; see `StageKind`."""
         del dead_letters
-        try:
+        try:  # a stage checks its own settings
             self.stage(MemoryTable(), RecordFunctions("", 0), None)
         except (FlowError, TypeError) as error:
             name, _, text = str(error).partition(
@@ -147,24 +146,14 @@ class RecordKind(StageKind, Generic[Stage]):
 
 @dataclass(slots=True)
 class UnitRecord(Record):
-    """A record made of a unit.
-
-    Attributes:
-        unit: what it was made of.
-        id: where ids decide the state partition: its id.
-    """
+    """A record made of a unit; where ids decide the state partition, with its id."""
 
     unit: Unit | tuple[()] = ()
     id: bytes | None = None
 
 
 class RecordWork(StageWork):
-    """The work of one stage of such a kind, in one state partition and batch.
-
-    Args:
-        kind: the stage.
-        task: its table, clock and callbacks.
-    """
+    """The work of one stage of such a kind, in one state partition and batch."""
 
     _POISON: Final = (UserCodeError, PoisonError, EnvelopeError)
     """Errors that the input is to blame for. Any other comes from a store, or is a bug."""
@@ -188,7 +177,6 @@ class RecordWork(StageWork):
             kind.advance(self._stage, task.closing.order_ms)
 
     def apply(self, units: Sequence[Unit]) -> None:
-        """Process a block of units, whose rows are loaded together; see `StageWork`."""
         units = list(units)  # units side by side are put together once
         records = [self._record(unit) for unit in units]
         # The store may refuse such a key when it is asked for it, and then the whole block would fail.
@@ -339,12 +327,7 @@ def unpack_key_and_id(packed: bytes) -> tuple[bytes | None, bytes | None]:
 
 
 class RunWork(RecordWork):
-    """What such stages have in common: an attempt in which user code fails is worth nothing.
-
-    Args:
-        kind: the stage.
-        task: its table, clock and callbacks.
-    """
+    """The same in a flow that stops at poison: an attempt in which user code fails is worth nothing."""
 
     rows: ClassVar[bytes]
     """Prefix of the rows of keys."""

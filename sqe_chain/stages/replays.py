@@ -151,11 +151,7 @@ class SqeReplays:
         return FORWARD
 
     def finish(self, now_ms: int) -> None:
-        """Stamp the marks that moved, purge those that expired, write what changed.
-
-        Args:
-            now_ms: the batch's clock, milliseconds since 1970.
-        """
+        """Stamp the marks that moved with the batch's clock, purge those that expired, write what changed."""
         listed = list(SqeInputs.FromString(self._table.get(_INPUTS) or b"").rows)
         rows = sorted({*listed, *self._looked_at})
         self._table.load(rows)
@@ -248,7 +244,7 @@ def _written(marks: Marks) -> bytes | None:
 
 @dataclass(frozen=True)
 class ReplaysKind(RecordKind[SqeReplays]):
-    """The kind of ``drop_replays(by="source")``; see there, and `SqeReplays`."""
+    """The kind of ``drop_replays(by="source")``."""
 
     name = "replays"
     traits = replace(FILTER, method="drop_replays", order="times", spread="partition")

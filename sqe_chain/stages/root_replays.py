@@ -127,11 +127,7 @@ class RootReplays:
         return FORWARD
 
     def finish(self, now_ms: int) -> None:  # noqa: ARG002 - nothing expires
-        """Write the rows of the keys that moved.
-
-        Args:
-            now_ms: the batch's clock; not used.
-        """
+        """Write the rows of the keys that moved; marks do not expire."""
         self._rows.write()
 
     def _find(self, marks: RootMarks, record: Record) -> RootMark | None:
@@ -171,7 +167,7 @@ def _read(content: bytes | None) -> RootMarks:
 
 @dataclass(frozen=True)
 class RootsKind(RecordKind[RootReplays]):
-    """The kind of ``drop_replays(by="key")``; see there, and `RootReplays`."""
+    """The kind of ``drop_replays(by="key")``."""
 
     name = "roots"
     traits = replace(FILTER, method="drop_replays", order="times", needs_root=True)

@@ -160,11 +160,7 @@ class StaleSequences:
         return verdict
 
     def finish(self, now_ms: int) -> None:  # noqa: ARG002 - nothing expires
-        """Write the rows of the scopes that moved.
-
-        Args:
-            now_ms: the batch's clock; not used.
-        """
+        """Write the rows of the scopes that moved; numbers do not expire."""
         self._rows.write()
 
     def _decide(self, seen: _Seen, epoch: int, sequence: int, record: Record) -> Verdict:
@@ -321,7 +317,7 @@ def _check(scope: str, epoch: object, malformed: str, window: int, compat: str |
 
 @dataclass(frozen=True)
 class SequencesKind(RecordKind[StaleSequences]):
-    """The kind of `drop_stale`; see there, and `StaleSequences`."""
+    """The kind of `drop_stale`."""
 
     name = "sequences"
 

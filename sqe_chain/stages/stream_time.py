@@ -190,12 +190,7 @@ class StreamTime:
         return True
 
     def follow(self, timestamp_ms: int, place_ms: int, row: bytes | None = None) -> bool:
-        """Move stream time by a record whose place in the order of times is decided already.
-
-        Args:
-            timestamp_ms: its event time.
-            place_ms: its place; before its time, where that came from a clock that ran ahead.
-            row: see `observe`.
+        """Move stream time by a record whose place in the order of times is decided: `place_ms`, before its time if its clock ran ahead.
 
         Returns:
             False if its clock ran ahead.

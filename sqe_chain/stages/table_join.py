@@ -143,18 +143,10 @@ class TableJoin(Join):
         begin: int,
         end: int,
     ) -> int:
-        """Join values of the first stream, from an index on, up to the first that gives an output: the same as `accept` for each.
+        """Join values of the first stream as `accept` does, from index `begin` to before `end`, up to the first that gives an output.
 
-        Args:
-            keys: of records.
-            values: of the records.
-            times_ms: their event times.
-            begin: index of the first.
-            end: index after the last one.
-
-        Returns:
-            The index after the last value that was joined; its output is among the results. The next one may need more,
-            from `accept`.
+        Returns the index after the last value that was joined, whose output is then among the results. The value at that index may need
+        `accept`.
 
         Raises:
             RunError: `combine` has raised.
@@ -315,17 +307,11 @@ class TableJoinKind(JoinKind):
 
 
 class TableJoinWork(RunWork):
-    """The work of a join with a table in a flow that stops at poison.
-
-    Args:
-        kind: the stage.
-        task: its table, clock and callbacks.
-    """
+    """The work of a join with a table in a flow that stops at poison."""
 
     rows = JOINED
 
     def apply(self, units: Sequence[Unit]) -> None:
-        """Join units; changes of the table are taken one by one. See `StageWork`."""
         run = UnitRun.of(units)
         self._load(run)
         begin = 0

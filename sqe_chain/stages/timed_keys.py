@@ -77,12 +77,7 @@ class TimedKey:
 
 
 def key_in(codec: Codec[Any], expire_after_ms: int | None, content: bytes | None) -> TimedKey:
-    """The key in a row.
-
-    Args:
-        codec: of the state.
-        expire_after_ms: how long a state stays without a record; None: for ever.
-        content: of the row; None: there is none.
+    """The key in a row; `expire_after_ms`: how long a state stays without a record.
 
     Raises:
         Exception: it does not hold such a state: google.protobuf.message.DecodeError, or what the codec raises.
@@ -107,12 +102,7 @@ def key_in(codec: Codec[Any], expire_after_ms: int | None, content: bytes | None
 
 
 def row_of(codec: Codec[Any], key: TimedKey) -> bytes | None:
-    """The content of a key's row; None: it needs none.
-
-    Args:
-        codec: of the state.
-        key: the key.
-    """
+    """The content of a key's row; None: it needs none."""
     if key.state is None:
         return None
     event_ms, batch_ms = key.listings["event"].stored_ms, key.listings["batch"].stored_ms
@@ -127,16 +117,7 @@ def row_of(codec: Codec[Any], key: TimedKey) -> bytes | None:
 
 
 def state_in(name: bytes, content: bytes, codec: Codec[Any]) -> tuple[bytes, Any] | None:
-    """Key and state of a row; None if the row belongs to the timetable.
-
-    Args:
-        name: of the row.
-        content: of the row.
-        codec: of the state.
-
-    Raises:
-        Exception: see `key_in`.
-    """
+    """Key and state of a row, read as by `key_in`; None if the row belongs to the timetable."""
     if not name.startswith(KEYS):
         return None
     return name[len(KEYS) :], key_in(codec, None, content).state

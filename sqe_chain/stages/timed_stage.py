@@ -99,18 +99,7 @@ class KeyedStage(TimedStage, Generic[Output]):
 
 
 class RememberingStage(TimedStage, Generic[Item]):
-    """One that remembers ids, until stream time has passed what it remembers of them.
-
-    Args:
-        table: its rows.
-        guard: for stream time; None: every timestamp is believed.
-        identity: gives a record's id.
-        late: `forward` or `drop`: what becomes of a late record.
-        decode: content of a row -> its items.
-        encode: items -> content.
-        end_of: an item and stream time -> first stream time at which the item has expired.
-        timetable: settings of its `Timetable`.
-    """
+    """One that remembers ids, until stream time has passed what it remembers of them; `late`: `forward` or `drop`."""
 
     def __init__(
         self,
@@ -136,11 +125,7 @@ class RememberingStage(TimedStage, Generic[Item]):
         return rows_of(self._identity, records)
 
     def finish(self, now_ms: int) -> None:
-        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
-
-        Args:
-            now_ms: the batch's clock; not used, for only stream time counts here.
-        """
+        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one."""
         del now_ms
         self._expiring.finish(row for _, row in self._timetable.take_due())
         self._timetable.finish()

@@ -64,13 +64,7 @@ OnTimer = Callable[[Any, Timer, KeyTimers], Iterable[object] | None]
 
 
 class Change(NamedTuple):
-    """The state of a key that a batch has changed.
-
-    Attributes:
-        key: the key.
-        state: its newest state; None: it was removed.
-        cause: what `TimedAggregate.cause` was when it changed last.
-    """
+    """The newest state of a key that a batch has changed, None if it was removed; and the `TimedAggregate.cause` of the last change."""
 
     key: bytes
     state: Any
@@ -78,13 +72,7 @@ class Change(NamedTuple):
 
 
 class TimerFailed(Exception):
-    """`on_timer` raised: the record that moved event time is not to blame.
-
-    Attributes:
-        key: the key.
-        timer: the timer.
-        raised: what it raised.
-    """
+    """`on_timer` raised on a timer of a key: the record that moved event time is not to blame."""
 
     def __init__(self, key: bytes, timer: Timer, raised: Exception) -> None:
         super().__init__(f"timer {timer.name!r} of key {key!r}, set for {timer.at_ms} ms: {raised}")
@@ -228,11 +216,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         return changes
 
     def finish(self, now_ms: int) -> None:
-        """End the batch: list what is due later, and write. The next batch may begin with this object or a new one.
-
-        Args:
-            now_ms: the batch's clock; not used, for only event time counts here.
-        """
+        """End the batch: list what is due later, and write. The next batch may begin with this object or a new one."""
         del now_ms
         self._changes = [
             Change(row[len(KEYS) :], self._rows[row].state, cause)

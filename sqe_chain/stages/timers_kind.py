@@ -116,12 +116,7 @@ class TimersKind(TimedKind[TimedAggregate[Any]]):
 
 
 class TimersWork(RecordWork):
-    """The work of one such stage, in one state partition and batch.
-
-    Args:
-        kind: the stage.
-        task: its table, clock and callbacks.
-    """
+    """The work of one such stage, in one state partition and batch."""
 
     def __init__(self, kind: TimersKind, task: StageTask) -> None:
         super().__init__(kind, task)

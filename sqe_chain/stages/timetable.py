@@ -172,23 +172,13 @@ class Timetable:
         self._records += 1
 
     def observe_run(self, count: int, latest_ms: int) -> None:
-        """`observe` for several records before `ordinary_until_ms`.
-
-        Args:
-            count: how many.
-            latest_ms: the latest of their times, or stream time if that is later.
-        """
+        """`observe` for several records before `ordinary_until_ms`; `latest_ms`: the latest of their times, or stream time if that is later."""
         if count:
             self._records += count
             self.time.observe(latest_ms)
 
     def file(self, row: bytes, due_ms: int) -> None:
-        """List a row, at the end of the batch.
-
-        Args:
-            row: its name.
-            due_ms: first stream time at which it is due; later than stream time at the end of the batch.
-        """
+        """List a row, at the end of the batch, for a stream time that is later than then."""
         self._filed.add((due_ms, row))
 
     def remind(self, row: bytes, due_ms: int) -> None:

@@ -19,12 +19,7 @@ class UserCodeError(Exception):
 
 
 class RunError(UserCodeError):
-    """A function of the user raised on one record of several.
-
-    Args:
-        raised: its exception.
-        index: of the record.
-    """
+    """A function of the user raised on one record of several: the one at this index."""
 
     def __init__(self, raised: Exception, index: int) -> None:
         super().__init__(raised)

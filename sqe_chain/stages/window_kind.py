@@ -151,17 +151,11 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
 
 
 class WindowsWork(RunWork):
-    """The work of windows in a flow that stops at poison: an attempt in which a fold fails is worth nothing, so it is given no copy.
-
-    Args:
-        kind: the stage; its windows fold runs.
-        task: its table, clock and callbacks.
-    """
+    """The work of windows in a flow that stops at poison: states are changed in place, without copies."""
 
     rows = OPEN
 
     def apply(self, units: Sequence[Unit]) -> None:
-        """Fold units, those that do more than change one open window one by one; see `StageWork`."""
         run = UnitRun.of(units)
         self._load(run)
         index, fold_run = 0, self._stage.fold_run
@@ -176,12 +170,7 @@ class WindowsWork(RunWork):
 
 
 class EarlyResults(RecordWork):
-    """The work of windows whose `changes()` somebody takes: each window that the batch has changed, and that is still open.
-
-    Args:
-        kind: the stage.
-        task: its table, clock and callbacks.
-    """
+    """The work of windows with `changes()`: it emits each window that the batch has changed, and that is still open."""
 
     def __init__(self, kind: RecordKind[Any], task: StageTask) -> None:
         super().__init__(kind, task)

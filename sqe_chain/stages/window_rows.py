@@ -114,11 +114,6 @@ def results_in(rows: Mapping[bytes, bytes], state: type[Any] | Codec[Any]) -> li
 def results_of(name: bytes, content: bytes, codec: Codec[Any]) -> list[Result]:
     """The windows in one row; none if the row belongs to the timetable.
 
-    Args:
-        name: of the row.
-        content: of the row.
-        codec: of the state.
-
     Raises:
         Exception: the content does not hold such states: google.protobuf.message.DecodeError, or what the codec raises.
     """
@@ -161,10 +156,6 @@ class ShownWindows:
 
     A row shows its window as it is at the end of the last batch that changed it, and is deleted with the window: when it
     is final, or no longer retained, or has become part of another session.
-
-    Args:
-        table: the stage's rows.
-        codec: of the states.
     """
 
     def __init__(self, table: Table, codec: Codec[Any]) -> None:

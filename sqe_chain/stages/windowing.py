@@ -206,12 +206,7 @@ Windowing = Tumbling | Hopping | Calendar | Sessions
 
 
 def closes_ms(windowing: Windowing, span: Span, grace_ms: int) -> int:
-    """First stream time at which a window no longer takes records.
-
-    Args:
-        windowing: its kind.
-        span: its beginning and end.
-        grace_ms: how long it waits for late records.
+    """First stream time at which a window no longer takes records, if it waits `grace_ms` for late ones.
 
     >>> closes_ms(Tumbling(size_ms=10), Span(0, 10), 5), closes_ms(Sessions(gap_ms=10), Span(4, 7), 5)
     (15, 23)

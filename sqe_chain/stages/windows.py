@@ -162,19 +162,12 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
     def fold_run(
         self, keys: Sequence[bytes | None], values: Sequence[object], times_ms: Sequence[int], begin: int
     ) -> int:
-        """Fold records, from an index on, for as long as each of them does nothing but change one open window.
+        """Fold records as `accept` does, from an index on, for as long as each of them only changes one open window.
 
-        The same as `accept` for each of them, at a small part of the cost; but a state is changed in place, so the batch
-        is worth nothing when a fold raises. Not for sessions, nor windows that overlap, nor states that have to be checked.
+        It costs a small part of `accept`, but changes states in place, so the batch is worth nothing when a fold raises. Not for sessions,
+        windows that overlap, or states that have to be checked.
 
-        Args:
-            keys: of the records.
-            values: of the records.
-            times_ms: their event times.
-            begin: index of the first.
-
-        Returns:
-            The index of the first record for which more has to be done, by `accept`; their number if there is none.
+        Returns the index of the first record that needs `accept`; the number of records if none does.
 
         Raises:
             RunError: `fold` has raised.
@@ -222,7 +215,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         self._close_due()
 
     def close_all(self, event_ms: int) -> None:
-        """Close every window in which a record up to a moment, or up to stream time, can lie: all that are open.
+        """Close every open window: those in which a record up to a moment, or up to stream time, can lie.
 
         Args:
             event_ms: the moment; the same in all state partitions, so that they agree on what is late from now on.
@@ -232,11 +225,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         self.advance(self._last_moment(latest_ms))
 
     def finish(self, now_ms: int) -> None:
-        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
-
-        Args:
-            now_ms: the batch's clock; not used, for only stream time counts here.
-        """
+        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one."""
         del now_ms
         self._close_due()
         stream_time_ms = self._timetable.time.now_ms

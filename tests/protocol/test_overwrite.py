@@ -15,7 +15,7 @@ import pytest
 
 from sqe_chain.errors import Superseded
 from sqe_chain.ext.tables import compacting
-from sqe_chain.ext.tables.memory import MemoryTable
+from sqe_chain.ext.tables.memory import MemoryStorage
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.testing import Crash
@@ -50,7 +50,7 @@ class Again:
     def __init__(self, at: Path) -> None:
         self._found, self.new = begun(at, "memory")
         self.old = self._found.rows
-        self._stores, self._table = self._found.load.copy_stores(), MemoryTable(self._found.address)
+        self._stores, self._table = self._found.load.copy_stores(), MemoryStorage(self._found.address)
         self._copy = self._table.copy_all()
 
     def start(self) -> LoadedTable:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sqe_chain.errors import ConfigurationError, FlowError, PartitionsMismatch, ReadersOverlap, Superseded
-from sqe_chain.features.readers import Readers, Record, read_record, write_record
+from sqe_chain.features.readers import Readers, ReadersClaim, read_record, write_record
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports.readers import Partitions
@@ -510,7 +510,7 @@ def test_a_set_that_was_entered_beside_the_whole_flow_and_never_read_is_cleared(
     """The reader has noticed that the flow runs as one, and has died before it could leave the record."""
     for to in (["0-"], ["0-1", "2-"]):
         found = begun(tmp_path / str(len(to)))
-        record = Record()
+        record = ReadersClaim()
         entered = Readers(2, {Partitions.parse("0-1"): "readings-to-table.reader-0-1"})
         assert write_record(found.store, "readings-to-table", record, entered, "dies") is not None
         with pytest.raises(ReadersOverlap):

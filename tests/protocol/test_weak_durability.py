@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.adapters import open_store
 from sqe_chain.errors import ConfigurationError, WeakDurability
-from sqe_chain.ext.tables.memory import MemoryTable
+from sqe_chain.ext.tables.memory import MemoryStorage
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
@@ -76,7 +76,7 @@ def test_a_table_that_may_lose_rows_can_be_accepted_and_is_said(tmp_path: Path) 
 
 
 def test_what_is_worth_knowing_of_a_table_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryTable, "remarks", lambda _: ["worth knowing"])
+    monkeypatch.setattr(MemoryStorage, "remarks", lambda _: ["worth knowing"])
     rehearsal = into_memory(tmp_path)
     rehearsal.start(Settings(allow_weak_durability=True))
     assert "worth knowing" in str(rehearsal.events("notice"))

@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 
 from sqe_chain.engines.packing import Setup
 from sqe_chain.engines.spark import tasks
-from sqe_chain.engines.spark.rows import FAILURE, ORDER, OUTPUTS, RESULT, SCHEMA, STATES, UNITS, Result
+from sqe_chain.engines.spark.rows import FAILURE, ORDER, OUTPUTS, RESULT, SCHEMA, STATES, UNITS, TaskResult
 from sqe_chain.engines.spark.session import gist, is_gone, own_session
 from sqe_chain.engines.spark.shipping import ship
 from sqe_chain.engines.spark.tasks import SmallTask, Work
@@ -99,7 +99,7 @@ class SparkEngine:
         self._tuning = tuning
         self._job: Job | None = None
         self._frames: dict[int, DataFrame] = {}
-        self._results: list[Result] = []
+        self._results: list[TaskResult] = []
         self._small_records = tuning.small_records
         self._record_bytes = 0.0
         self._small_frame: DataFrame | None = None
@@ -185,7 +185,7 @@ class SparkEngine:
             for level in sorted(frames, reverse=True):
                 frames[level].unpersist(blocking=False)
 
-    def _report(self, results: Sequence[Result]) -> Report:
+    def _report(self, results: Sequence[TaskResult]) -> Report:
         report = Report()
         for result in results:
             report.add(result.report or Report())
@@ -199,7 +199,7 @@ class SparkEngine:
         records = records_in(portions)
         return records <= self._small_records and records * self._record_bytes <= self._tuning.small_bytes
 
-    def _together(self, work: Work, portions: Sequence[Portion]) -> list[Result]:
+    def _together(self, work: Work, portions: Sequence[Portion]) -> list[TaskResult]:
         """Run one task for everything; [] if it gave up because there was too much."""
         ordered = [portion for task in spread(work.job, portions) for portion in task]
         results = self._alone(partial(tasks.together, self._tuning.small_bytes), work, ordered)
@@ -208,7 +208,7 @@ class SparkEngine:
             return []
         return results
 
-    def _alone(self, do: SmallTask, work: Work, portions: Sequence[Portion]) -> list[Result]:
+    def _alone(self, do: SmallTask, work: Work, portions: Sequence[Portion]) -> list[TaskResult]:
         """Run one task for a small batch.
 
         Its plan is the same each time, so Spark makes it once; what to do goes with the job, as a local property.
@@ -225,7 +225,7 @@ class SparkEngine:
         finally:
             context.setLocalProperty(tasks.ARGUMENTS, None)
 
-    def _spread(self, work: Work, portions: Sequence[Portion]) -> list[Result]:
+    def _spread(self, work: Work, portions: Sequence[Portion]) -> list[TaskResult]:
         """Run a task for each input partition, and tasks after each shuffle; cache their results."""
         width = min(self._flow.state_partitions, 1 + records_in(portions) // self._tuning.records_per_task)
         frame = self._reading(partial(tasks.read, work), spread(work.job, portions)).persist(_STORED)
@@ -264,7 +264,7 @@ def _ordered(frame: DataFrame, width: int) -> DataFrame:
     return rows.sortWithinPartitions(*ORDER)
 
 
-def _collect(frame: DataFrame) -> list[Result]:
+def _collect(frame: DataFrame) -> list[TaskResult]:
     """Run a job whose rows are results.
 
     Raises:
@@ -272,7 +272,7 @@ def _collect(frame: DataFrame) -> list[Result]:
     """
     with _spark_errors():
         rows = frame.collect()
-    results = [Result.unpack(bytes(row.blob)) for row in rows]
+    results = [TaskResult.unpack(bytes(row.blob)) for row in rows]
     raise_first(result.failure for result in results if result.failure is not None)
     return results
 

@@ -44,7 +44,7 @@ _ARROW = pa.schema(
 
 
 @dataclass(slots=True)
-class Result:
+class TaskResult:
     """What one task sends to the driver.
 
     Attributes:
@@ -74,9 +74,9 @@ class Result:
         return results_on([pickle.dumps(self)])
 
     @staticmethod
-    def unpack(blob: bytes) -> Result:
+    def unpack(blob: bytes) -> TaskResult:
         """The result in a row."""
-        result: Result = pickle.loads(blob)  # noqa: S301 - made by `pack`, in this application
+        result: TaskResult = pickle.loads(blob)  # noqa: S301 - made by `pack`, in this application
         return result
 
 
@@ -93,7 +93,7 @@ class Packer:
         self._parts = parts
         self._inline = inline
         self._level = level
-        self._result = Result(level, Report())
+        self._result = TaskResult(level, Report())
         self._outputs: list[Output] = []
         self._output_size = 0
         self._states: list[States] = []
@@ -128,7 +128,7 @@ class Packer:
 
     def fail(self, failure: ErrorRecord) -> Iterator[pa.RecordBatch]:
         """Report a failure to the driver, and to every task that expects blocks of this one."""
-        yield Result(self._level, failure=failure).pack()
+        yield TaskResult(self._level, failure=failure).pack()
         blob = pickle.dumps(failure)
         yield _batch([(FAILURE, part, -1, "", -1, -1, b"", blob) for part in range(self._parts)])
 

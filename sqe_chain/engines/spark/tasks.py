@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from sqe_chain.engines import task
 from sqe_chain.engines.ahead import ahead
 from sqe_chain.engines.packing import Setup
-from sqe_chain.engines.spark.rows import Packer, Result, blobs_of, results_on, size_of, units_of
+from sqe_chain.engines.spark.rows import Packer, TaskResult, blobs_of, results_on, size_of, units_of
 from sqe_chain.engines.warming import warm_up
 from sqe_chain.errors import ChainError
 from sqe_chain.task.level import run_level
@@ -74,19 +74,19 @@ def fold(work: Work, level: int, batches: Batches) -> Batches:
 def warm(work: Work, batches: Batches) -> Batches:
     """Warm up this worker. Consumes any row, returns one."""
 
-    def run() -> Result:
+    def run() -> TaskResult:
         for _ in batches:
             pass
         warm_up(work.flow, work.log, work.store)
-        return Result()
+        return TaskResult()
 
     return _single(run, work)
 
 
-def nothing(work: Work, portions: Sequence[Portion]) -> Result:
+def nothing(work: Work, portions: Sequence[Portion]) -> TaskResult:
     """Do nothing."""
     del work, portions
-    return Result()
+    return TaskResult()
 
 
 def pass_on(batches: Batches) -> Batches:
@@ -94,7 +94,7 @@ def pass_on(batches: Batches) -> Batches:
     yield from batches
 
 
-SmallTask = Callable[[Work, Sequence[Portion]], Result]
+SmallTask = Callable[[Work, Sequence[Portion]], TaskResult]
 """A task that does a small batch alone."""
 
 ARGUMENTS = "sqe-chain.arguments"
@@ -111,7 +111,7 @@ def small(work: Work, batches: Batches) -> Batches:
         batches: anything; what to do stands in the job's local property `ARGUMENTS`.
     """
 
-    def run() -> Result:
+    def run() -> TaskResult:
         for _ in batches:
             pass
         context = TaskContext.get()
@@ -140,7 +140,7 @@ def alone(do: SmallTask, work: Work, batches: Batches) -> Batches:
     return _single(lambda: do(work, portions_of(batches)), work)
 
 
-def together(most: int, work: Work, portions: Sequence[Portion]) -> Result:
+def together(most: int, work: Work, portions: Sequence[Portion]) -> TaskResult:
     """Run all levels of a small batch.
 
     Args:
@@ -148,11 +148,11 @@ def together(most: int, work: Work, portions: Sequence[Portion]) -> Result:
         work: the arguments of all tasks.
         portions: all of the batch.
     """
-    result, report, size = Result(), Report(), 0
+    result, report, size = TaskResult(), Report(), 0
     for block in run_serially(work.flow, work.job, portions, ahead(work.log, portions), work.store):
         size += size_of(block)
         if size > most:
-            return Result(swollen=True)
+            return TaskResult(swollen=True)
         if isinstance(block, Outputs):
             result.outputs += block.records
         elif isinstance(block, States):
@@ -168,18 +168,18 @@ def republish(work: Work, batches: Batches) -> Batches:
     return _single(lambda: republish_portions(work, portions_of(batches)), work)
 
 
-def republish_portions(work: Work, portions: Sequence[Portion]) -> Result:
+def republish_portions(work: Work, portions: Sequence[Portion]) -> TaskResult:
     """Read, transform and publish; everything is acknowledged when this returns."""
-    return Result(report=task.republish(work.flow, work.job, portions, work.log, work.store))
+    return TaskResult(report=task.republish(work.flow, work.job, portions, work.log, work.store))
 
 
 def publish(work: Work, batches: Batches) -> Batches:
     """Publish cached outputs, in row order. Returns one row when everything is acknowledged."""
 
-    def run() -> Result:
+    def run() -> TaskResult:
         blobs = (blob for _, _, blob in blobs_of(batches))
         task.publish(work.log, map(marshal.loads, blobs))  # made by a task of this application
-        return Result()
+        return TaskResult()
 
     return _single(run, work)
 
@@ -187,13 +187,13 @@ def publish(work: Work, batches: Batches) -> Batches:
 def write_states(work: Work, applied: task.Applied, batches: Batches) -> Batches:
     """Write cached states. Returns one row when everything is acknowledged."""
 
-    def run() -> Result:
+    def run() -> TaskResult:
         rows = 0
         for states in _states_of(batches):
             rows += task.apply(
                 work.flow, work.job, work.store(work.flow.stage_at(states.stage)), states, applied
             )
-        return Result(rows=rows)
+        return TaskResult(rows=rows)
 
     return _single(run, work)
 
@@ -230,13 +230,13 @@ def _pack(blocks: Callable[[], Iterable[Block]], work: Work, level: int, results
     _settle(work)
 
 
-def _single(run: Callable[[], Result], work: Work) -> Batches:
+def _single(run: Callable[[], TaskResult], work: Work) -> Batches:
     """Run a function; yield its result as a row."""
     try:
         with task.not_ending():
             result = run()
     except Exception as error:  # noqa: BLE001 - sent to the driver as a row
-        result = Result(failure=task.failure_of(error))
+        result = TaskResult(failure=task.failure_of(error))
     yield result.pack()
     _settle(work)
 

@@ -88,7 +88,7 @@ class _Data:
 _tables: dict[str, _Data] = {}
 
 
-class MemoryTable(ParquetStorage):
+class MemoryStorage(ParquetStorage):
     """A `sqe_chain.ext.tables.storage.Storage` in memory, shared by everything in this process that uses the same address.
 
     Args:

@@ -335,9 +335,9 @@ def storage_at(address: str, options: Mapping[str, str] | None = None) -> Storag
             from sqe_chain.ext.tables.cassandra import chunk_table_at  # noqa: PLC0415 - a driver
         return chunk_table_at(address, options or {})
     if in_memory(address):
-        from sqe_chain.ext.tables.memory import MemoryTable  # noqa: PLC0415 - without delta-rs
+        from sqe_chain.ext.tables.memory import MemoryStorage  # noqa: PLC0415 - without delta-rs
 
-        return MemoryTable(address)
+        return MemoryStorage(address)
     from sqe_chain.ext.tables.directory import TableDirectory  # noqa: PLC0415 - a driver
 
     return TableDirectory(address, options)

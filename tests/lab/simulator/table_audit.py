@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN, SEQUENCE
-from sqe_chain.ext.tables.memory import MemorySnapshot, MemoryTable, TableCopy
+from sqe_chain.ext.tables.memory import MemorySnapshot, MemoryStorage, TableCopy
 from tests.lab.simulator.table_rows import TableRow
 from tests.lab.simulator.world import TABLE, TABLES
 
@@ -21,7 +21,7 @@ class TableAudit:
     """Reads the table of a world."""
 
     def __init__(self) -> None:
-        self.table = MemoryTable(ADDRESS)
+        self.table = MemoryStorage(ADDRESS)
         self._decoded: dict[bytes, list[tuple[int, TableRow]]] = {}
 
     def snapshot(self) -> MemorySnapshot | None:
@@ -45,7 +45,7 @@ class TableAudit:
 
     def vacuum(self) -> None:
         """Delete the files that its newest version does not need, as if long ago they had been written."""
-        MemoryTable(ADDRESS, lambda: math.inf).vacuum(1)
+        MemoryStorage(ADDRESS, lambda: math.inf).vacuum(1)
 
     def _rows(self, path: str) -> list[tuple[int, TableRow]]:
         with self.table.open_file(path) as opened:

@@ -18,7 +18,7 @@ from sqe_chain.engines.spark.rows import (
     RESULT,
     STATES,
     Packer,
-    Result,
+    TaskResult,
     blobs_of,
     units_of,
 )
@@ -45,14 +45,14 @@ def packed(packer: Packer, blocks: list[Outputs | Units | States | Report]) -> l
     return batches + list(packer.finish())
 
 
-def result_of(batches: list[pa.RecordBatch]) -> Result:
+def result_of(batches: list[pa.RecordBatch]) -> TaskResult:
     (blob,) = (
         blob
         for batch in batches
         for tag, blob in zip(batch.column("tag").to_pylist(), batch.column("blob").to_pylist(), strict=True)
         if tag == RESULT
     )
-    return Result.unpack(blob)
+    return TaskResult.unpack(blob)
 
 
 places = st.tuples(

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from sqe_chain.errors import TableAltered, Unavailable
 from sqe_chain.ext.tables.directory import TableDirectory
-from sqe_chain.ext.tables.memory import MemoryTable, _tables
+from sqe_chain.ext.tables.memory import MemoryStorage, _tables
 from sqe_chain.ext.tables.reading import Table
 from sqe_chain.ext.tables.storage import storage_at
 from tests.support.written_tables import Row, WrittenTable
@@ -37,7 +37,7 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> WrittenTable:
 
 def change(written: WrittenTable, path: str, damage: Damage) -> None:
     """Change the bytes of a file as another program would: behind the back of the library."""
-    if isinstance(written.storage, MemoryTable):
+    if isinstance(written.storage, MemoryStorage):
         files = _tables[written.storage.address].content.files
         content, at = files.pop(path)
         changed = damage(content)
@@ -106,7 +106,7 @@ def test_a_file_that_was_restored_is_read_again(written: WrittenTable) -> None:
     change(written, path, taken)
     with pytest.raises(TableAltered, match="is gone"):
         written.table.read()
-    if isinstance(written.storage, MemoryTable):
+    if isinstance(written.storage, MemoryStorage):
         _tables[written.storage.address].content.files[path] = (kept[0], 0.0)
     else:
         Path(written.storage.address, path).write_bytes(kept[0])

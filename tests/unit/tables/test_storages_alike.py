@@ -17,7 +17,7 @@ import pytest
 from sqe_chain.ext.tables.arrow import PARTITION, SEQUENCE
 from sqe_chain.ext.tables.directory import TableDirectory
 from sqe_chain.ext.tables.files import TableFile, compacted_name, files_of, name_of
-from sqe_chain.ext.tables.memory import MemoryTable
+from sqe_chain.ext.tables.memory import MemoryStorage
 from sqe_chain.ext.tables.memtable import Memtable
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.storage import Conflict, Storage, StoredFile, Written
@@ -46,7 +46,7 @@ DESCRIPTION = '{"sqe-chain": {"flow": "f", "stage": "t"}}'
 
 
 def both(at: Path) -> list[MarkedTable]:
-    memory = MemoryTable(f"memory://alike/{at.name}")
+    memory = MemoryStorage(f"memory://alike/{at.name}")
     memory.restore_all()
     return [TableDirectory(str(at / "t")), memory]
 
@@ -197,7 +197,7 @@ def test_vacuum_keeps_what_is_needed_and_what_is_young(storage: MarkedTable) -> 
 
 def test_a_table_in_memory_vacuums_by_its_clock() -> None:
     now = 0.0
-    table = MemoryTable("memory://alike/vacuum", lambda: now)
+    table = MemoryStorage("memory://alike/vacuum", lambda: now)
     table.restore_all()
     created(table)
     kept, left = put(table, 1), put(table, 2)
@@ -221,7 +221,7 @@ def test_what_compactions_write_is_known_and_other_files_are_not(storage: Marked
 
 
 def test_a_table_that_was_dropped_and_created_again_is_another_one() -> None:
-    table = MemoryTable("memory://alike/dropped")
+    table = MemoryStorage("memory://alike/dropped")
     first = created(table).snapshot().table_id
     table.drop()
     assert table.snapshot() is None
