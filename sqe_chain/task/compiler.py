@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import GeneratorType
 from typing import Any, Final
 from weakref import finalize
 
@@ -30,6 +31,8 @@ Encode = Callable[[Any], bytes]
 Leaving = tuple[str, Encode, Callable[[bytes], Any] | None]
 """Of values on their way into an output: what the envelope says of their type, their encoding, and what reads that, unless the codec
 writes only what it reads."""
+ITERABLES: Final = frozenset({list, tuple, GeneratorType})
+"""What a flat_map mostly returns; anything else is looked at more closely."""
 _PLAIN: Final = frozenset({dict, list, str, bytes, int, float, bool})
 """Types without fields, which might hold something else than was declared."""
 IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
@@ -157,6 +160,7 @@ def _names(flow: CompiledFlow, nodes: Sequence[Node]) -> dict[str, Any]:
     names: dict[str, Any] = {
         "Context": Context,
         "EVERY_PART": key_of_each(flow.state_partitions),
+        "ITERABLES": ITERABLES,
         "key_bytes": key_bytes,
         "number": number,
         "encoded": partial(_encoded, flow, {}),

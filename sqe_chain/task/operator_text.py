@@ -278,7 +278,7 @@ class _Writer:
         each = f"n{n}, v{n} in enumerate(m{n})" if tracked else f"v{n} in m{n}"
         lines += [
             f"{indent}m{n} = {call}",
-            f"{indent}if m{n}.__class__ is not list:",
+            f"{indent}if m{n}.__class__ not in ITERABLES:",
             f"{indent}{_INDENT}check{n}(m{n})",
             f"{indent}for {each}:",
         ]
