@@ -35,8 +35,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - the hook's signature
-    """Let links lead to where the site has a file."""
+    """Let links lead to where the site has a file, and a search find pages before names."""
     uri = page.file.src_uri
+    if uri.startswith(("reference/", PLACE)):
+        page.meta["search"] = {"boost": 0.3}
     source = _source(uri)
     linked = _LINK.sub(
         lambda link: posixpath.relpath(_uri(source, link[1]), posixpath.dirname(uri)), markdown
