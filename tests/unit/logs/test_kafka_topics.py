@@ -18,6 +18,8 @@ SETTINGS: dict[str, str | None] = {
     "message.timestamp.after.max.ms": "6",
     "message.timestamp.type": "LogAppendTime",
     "write.caching": "true",
+    "retention.ms": "8",
+    "retention.bytes": "9",
 }
 ALL = TopicInfo(
     "t",
@@ -31,6 +33,8 @@ ALL = TopicInfo(
     after_max_ms=6,
     append_time=True,
     write_caching=True,
+    retention_ms=8,
+    retention_bytes=9,
 )
 
 
