@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
-from sqe_chain.codecs.aggregates import Aggregates, Part
+from sqe_chain.codecs.aggregates import AggregatePart, Aggregates
 from sqe_chain.codecs.codec import Field, FieldKind, Shape
 from sqe_chain.codecs.json_codec import KINDS, Json
 
@@ -47,12 +47,12 @@ class AggregateStates(Json[State]):
             self._field(part, name, own) for part in self.python_type.parts for name, own in _columns(part)
         )
 
-    def _field(self, part: Part, name: str, kind: FieldKind | None) -> Field:
+    def _field(self, part: AggregatePart, name: str, kind: FieldKind | None) -> Field:
         if kind is not None:
             return Field(name, kind, lambda state: getattr(state, name))
         if part.kind in ("sum", "mean"):  # of int or float
             return Field(name, "float64", lambda state: float(getattr(state, name)))
-        return next(one for one in super().fields() if one.name == name)
+        return next(field for field in super().fields() if field.name == name)
 
     def shape(self, known: Mapping[str, str] | None = None) -> Shape:
         """As for other JSON, and the kind of each aggregate."""
@@ -73,7 +73,7 @@ class AggregateStates(Json[State]):
         return super().misread(was, shape)
 
 
-def _columns(part: Part) -> list[tuple[str, FieldKind | None]]:
+def _columns(part: AggregatePart) -> list[tuple[str, FieldKind | None]]:
     """The fields of an aggregate, each with its kind in tables; None: it depends on the values."""
     known = KINDS.get(part.of)
     match part.kind:

@@ -1,10 +1,10 @@
 """The states of declared aggregates: a class for each set of them, which any process can make again from its description.
 
->>> from sqe_chain.codecs.aggregates import Part, aggregates_of
->>> totals = aggregates_of((Part("events", "count"), Part("speed", "mean")))
+>>> from sqe_chain.codecs.aggregates import AggregatePart, aggregates_of
+>>> totals = aggregates_of((AggregatePart("events", "count"), AggregatePart("speed", "mean")))
 >>> totals(events=2, speed=1.5, speed_sum=3, speed_count=2)
 Aggregates(events=2, speed=1.5, speed_sum=3, speed_count=2)
->>> totals is aggregates_of((Part("events", "count"), Part("speed", "mean")))
+>>> totals is aggregates_of((AggregatePart("events", "count"), AggregatePart("speed", "mean")))
 True
 
 Values that wait in a store are found again by the names of this module and its class: they stay as they are.
@@ -28,7 +28,7 @@ MEAN_COUNT: Final = "_count"
 """What a mean keeps beside itself: its sum and its count, in fields of its name with these endings."""
 
 
-class Part(NamedTuple):
+class AggregatePart(NamedTuple):
     """One aggregate of a state.
 
     Attributes:
@@ -66,25 +66,25 @@ class Aggregates(metaclass=_AggregatesType):
         parts: what the fields are.
     """
 
-    parts: ClassVar[tuple[Part, ...]] = ()
+    parts: ClassVar[tuple[AggregatePart, ...]] = ()
 
 
-_types: dict[tuple[Part, ...], type[Aggregates]] = {}
+_types: dict[tuple[AggregatePart, ...], type[Aggregates]] = {}
 
 
-def aggregates_of(parts: tuple[Part, ...]) -> type[Any]:
+def aggregates_of(parts: tuple[AggregatePart, ...]) -> type[Any]:
     """The class of states with these aggregates; always the same one."""
-    found = _types.get(parts)
-    if found is None:
-        fields = [one for part in parts for one in _fields_of(part)]
-        found = make_dataclass(Aggregates.__name__, fields, bases=(Aggregates,), slots=True)
-        found.__module__, found.__qualname__ = Aggregates.__module__, Aggregates.__qualname__
-        found.__doc__, found.parts = Aggregates.__doc__, parts
-        _types[parts] = found
-    return found
+    states = _types.get(parts)
+    if states is None:
+        fields = [field for part in parts for field in _fields_of(part)]
+        states = make_dataclass(Aggregates.__name__, fields, bases=(Aggregates,), slots=True)
+        states.__module__, states.__qualname__ = Aggregates.__module__, Aggregates.__qualname__
+        states.__doc__, states.parts = Aggregates.__doc__, parts
+        _types[parts] = states
+    return states
 
 
-def _fields_of(part: Part) -> list[tuple[str, Any, Any]]:
+def _fields_of(part: AggregatePart) -> list[tuple[str, Any, Any]]:
     match part.kind:
         case "count":
             return [(part.name, int, field(default=0))]
@@ -104,7 +104,7 @@ def _fields_of(part: Part) -> list[tuple[str, Any, Any]]:
 def description_of(python_type: type[Aggregates]) -> str:
     """The parts of such a class as text, from which `aggregates_in` makes it again.
 
-    >>> description_of(aggregates_of((Part("events", "count"), Part("speed", "mean", "float"))))
+    >>> description_of(aggregates_of((AggregatePart("events", "count"), AggregatePart("speed", "mean", "float"))))
     'events=count,speed=mean.float'
     """
     return ",".join(f"{part.name}={part.kind}{'.' if part.of else ''}{part.of}" for part in python_type.parts)
@@ -117,7 +117,7 @@ def aggregates_in(description: str) -> type[Any]:
         name, _, what = text.partition("=")
         kind, _, of = what.partition(".")
         parts.append((name, kind, of))
-    return aggregates_of(tuple(Part(*part) for part in parts))
+    return aggregates_of(tuple(AggregatePart(*part) for part in parts))
 
 
 def is_aggregates(python_type: type) -> bool:

@@ -26,7 +26,7 @@ has_offset: Final = re.compile(
 _LONG: Final = re.compile(rb"(?:[\[:, \t\n]|^)-?[0-9]{16}").search
 """What may be a whole number that no float is."""
 DEEPEST: Final = 200
-"""How deep lists and objects may be nested, where a type does not say it."""
+"""How deep lists and objects may be nested, where a type does not limit it."""
 SHALLOW: Final = 2 * DEEPEST
 """Bytes up to which nothing can be nested deeper."""
 _TEXT: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -39,8 +39,8 @@ def reader_of(
 ) -> Callable[[bytes], Any]:
     """The function that reads JSON as a type.
 
-    It raises `msgspec.ValidationError`, with the path, where a value would not be what is written: a time finer than microseconds, text
-    in a decimal that JSON would not call a number.
+    It raises `msgspec.ValidationError`, with the path, where a value would not be what is written: for a time finer than
+    microseconds, and for text in a decimal that JSON would not call a number.
 
     Args:
         python_type: the type.

@@ -1,13 +1,13 @@
-"""Whether a state is exactly what its JSON is read back as: types and identities, told by a function written for each type.
+"""Whether a state is exactly what its JSON is read back as: a function written for each type checks types and identities.
 
-It is asked after a state was encoded, which refuses NaN, parts of characters and keys that are no text. What cannot be told by
-looking (limits of fields, ``__post_init__``) is told by a round trip of that part.
+A state is encoded before, which refuses NaN, parts of characters and keys that are no text. Where the check cannot see the
+reason (limits of fields, ``__post_init__``), it makes a round trip of that part.
 
 >>> check = checker(dict)
 >>> check({"n": 1, "tags": ["a"]}, set()), check({"cell": (1, 2)}, set())
 (True, False)
->>> one = [1]
->>> check({"a": one, "b": one}, set())  # a store makes two of it
+>>> tags = [1]
+>>> check({"a": tags, "b": tags}, set())  # a store makes two of it
 False
 """
 
@@ -54,7 +54,7 @@ _LISTS: Final[dict[type, type]] = {
 _FIXED: Final = (*_ALWAYS, *_BY_TEXT, mi.NoneType, mi.EnumType, mi.LiteralType)
 _FIXED_HOLDERS: Final = (mi.UnionType, mi.TupleType, mi.VarTupleType, mi.FrozenSetType)
 _VISIBLE: Final = (*_FIXED, *_LISTS, *RECORDS, mi.UnionType, mi.TupleType, mi.DictType, mi.AnyType)
-"""Descriptions whose values are told by looking, unless they have bounds."""
+"""Descriptions whose values the check can see, unless they have bounds."""
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -190,9 +190,9 @@ class _CheckWriter:
 
 
 def _is_visible(record: Info) -> bool:
-    """Whether looking at its fields tells whether a record is exact.
+    """Whether the check sees all that matters in the fields of a record.
 
-    It does not tell limits, a TypedDict, a field that msgspec leaves out, or what code makes of it that runs when it is read.
+    It does not see limits, a TypedDict, a field that msgspec skips, or what code makes of it that runs when it is read.
     """
     if hasattr(record.cls, "__post_init__") or any(field.name.startswith("_") for field in record.fields):
         return False
@@ -213,7 +213,7 @@ def _is_plain(v: Any, seen: set[int]) -> bool:  # noqa: ANN401 - any value
     seen.add(id(v))
     parts = v if kind is list else v.values()
     if not _SCALARS.issuperset(map(type, parts)):
-        below = [_is_plain(one, seen) for one in parts if one.__class__ not in _SCALARS]
+        below = [_is_plain(part, seen) for part in parts if part.__class__ not in _SCALARS]
         if not all(below):
             return False
     return kind is list or {str}.issuperset(map(type, v))
@@ -231,7 +231,7 @@ def _is_apart(v: Any, seen: set[int]) -> bool:  # noqa: ANN401 - any value
     parts = list(parts_of(v))
     if (parts or isinstance(v, dict | list | set)) and not isinstance(v, tuple) and not _is_new(v, seen):
         return False
-    return all(_is_apart(one, seen) for _, one in parts)
+    return all(_is_apart(part, seen) for _, part in parts)
 
 
 def _reads_back(kind: Any, v: object) -> bool:  # noqa: ANN401 - a type
@@ -266,7 +266,7 @@ def _differences(a: Any, b: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - 
 def _is_same(a: Any, b: Any) -> bool:  # noqa: ANN401 - values of one type without parts
     if isinstance(a, set | frozenset):
         return sorted(map(repr, a)) == sorted(map(repr, b))
-    if isinstance(a, datetime) and a.tzinfo is not None:  # which of two equal times it is, says its offset
+    if isinstance(a, datetime) and a.tzinfo is not None:  # its offset decides which of two equal times it is
         return repr(a.replace(fold=0)) == repr(b)
     return repr(a) == repr(b) if isinstance(a, datetime | time | Decimal) else bool(a == b)
 
@@ -274,9 +274,9 @@ def _is_same(a: Any, b: Any) -> bool:  # noqa: ANN401 - values of one type witho
 def parts_of(v: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any value
     """The parts of a value, each with how it is reached."""
     if isinstance(v, dict):
-        yield from ((f"[{name!r}]", one) for name, one in v.items())
+        yield from ((f"[{name!r}]", part) for name, part in v.items())
     elif isinstance(v, list | tuple):
-        yield from ((f"[{index}]", one) for index, one in enumerate(v))
+        yield from ((f"[{index}]", part) for index, part in enumerate(v))
     elif declared := getattr(v, "__struct_fields__", None) or getattr(v, "__dataclass_fields__", None):
         names = dict.fromkeys((*declared, *getattr(v, "__dict__", ())))
         yield from ((f".{name}", getattr(v, name)) for name in names if hasattr(v, name))
@@ -290,8 +290,8 @@ def _repeated(v: Any, path: str, seen: dict[int, str]) -> Iterator[str]:  # noqa
         if before != path:
             yield f"{before} and {path} are one object, read back as two"
             return
-    for where, one in parts:
-        yield from _repeated(one, path + where, seen)
+    for where, part in parts:
+        yield from _repeated(part, path + where, seen)
 
 
 def is_frozen(cls: type) -> bool:

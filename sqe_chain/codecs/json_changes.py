@@ -1,8 +1,8 @@
 """Whether a type reads in JSON what another type wrote, by their shapes.
 
-The rules (also in docs/payloads.md): a field may be added if it has a default, and removed; its type may become
-wider (int to float, more alternatives, fewer bounds). A field removed *together with* a new one looks like a renamed field,
-which would start at its default again, so that is refused.
+The rules (also in docs/payloads.md): a field may be added if it has a default, and removed. Its type may become
+wider (int to float, more alternatives, fewer bounds). A field removed *together with* a new one is refused: it looks like a
+renamed field, which would start at its default again.
 """
 
 from __future__ import annotations
@@ -90,17 +90,17 @@ def _reads(was: str, now: str, pairs: list[Names]) -> bool:
     if now == "any":
         return True
     before, after = _split(was, "|"), _split(now, "|")
-    classes = [[one for one in some if one.startswith(".")] for some in (before, after)]
-    if len(classes[0]) == 1 < len(classes[1]) and "{tag=" not in classes[0][0]:
-        return False  # nothing in it says which of several it is
-    return all(_one_reads(one, after, pairs) for one in before)
+    old, new = ([kind for kind in kinds if kind.startswith(".")] for kinds in (before, after))
+    if len(old) == 1 < len(new) and "{tag=" not in old[0]:
+        return False  # nothing in a value names its class among several
+    return all(_any_reads(kind, after, pairs) for kind in before)
 
 
-def _one_reads(was: str, alternatives: list[str], pairs: list[Names]) -> bool:
+def _any_reads(was: str, alternatives: list[str], pairs: list[Names]) -> bool:
     for now in alternatives:
-        found: list[Names] = []
-        if _alternative_reads(was, now, found):
-            pairs += found
+        classes: list[Names] = []
+        if _alternative_reads(was, now, classes):
+            pairs += classes
             return True
     return False
 
@@ -120,7 +120,7 @@ def _alternative_reads(was: str, now: str, pairs: list[Names]) -> bool:
         if reader == "set" and "int" in _split(both[0][0], "|") and "int" not in _split(both[1][0], "|"):
             return False  # two large ints may be one float
         alike = len(both[0]) == len(both[1])
-        return alike and all(_reads(one, other, pairs) for one, other in zip(*both, strict=True))
+        return alike and all(_reads(old, new, pairs) for old, new in zip(*both, strict=True))
     return was == now or (was, now) == ("int", "float") or (was in _TEXT and now == "str")
 
 
@@ -128,7 +128,7 @@ def _all_of(values: list[str], now: str) -> bool:
     """Whether each of some values, as escaped JSON, is read: they are among others, or of one type."""
     if now.startswith("oneof<"):
         return set(values) <= set(_inner(now))
-    kinds = {_kind_of(unquote(one)) for one in values}
+    kinds = {_kind_of(unquote(value)) for value in values}
     return kinds <= ({"int", "float"} if now == "float" else {now})
 
 

@@ -1,16 +1,16 @@
-"""The shape of a type in JSON, as a short text; `json_changes` says whether another type can read what it wrote.
+"""The shape of a type in JSON, as a short text; `json_changes` decides whether another type can read what it wrote.
 
-A shape has one text for each struct or dataclass that the type refers to, itself included: fields with their
-kinds, such as ``events:int !robot:str parts:array<.Part> note:none|str -screws:int``; ``!`` is required, ``-`` was
+A shape has one text for each struct or dataclass in the type, itself included. It names fields with their kinds, such as
+``events:int !robot:str parts:array<.Part> note:none|str -screws:int``. With ``!`` a field is required. With ``-`` it was
 removed from the type, but may still be in values written before. More where it matters:
 
-* ``int{ge=0}``: bounds; ``.Hot{tag=type:Hot}``: how a class of a union is told from the others.
+* ``int{ge=0}``: bounds; ``.Hot{tag=type:Hot}``: the tag of a class in a union.
 * ``oneof<"wait","old">``: the values of an enum or Literal.
 * ``0:int@n``: where fields are an array, the name of the field at that place.
 * ``factor:int~1``: values written before may lack the field (``omit_defaults``, or it was added later), and mean this default.
 * ``^forbid``: fields that the type does not have are refused.
 
-What is not letters or digits in such a detail is escaped with ``%``.
+In such a detail all but letters and digits is escaped with ``%``.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ import msgspec.inspect as mi
 from sqe_chain.codecs.codec import Shape
 from sqe_chain.codecs.type_walk import BOUNDS, CLASSES, LISTS, Info, describe, fields_of, kind_of, walk
 
-_FORBIDS: Final = "^forbid"
-_OMITS: Final = "^omit"
+_FORBIDS, _OMITS = "^forbid", "^omit"
 """Flags of a class; the second one is in a whole shape only."""
 _LONGEST: Final = 64
 """Characters of a detail; of longer ones there is a checksum."""
@@ -88,18 +87,15 @@ def shape_of(python_type: type, type_name: str, known: Mapping[str, str] | None 
         python_type: a struct, a dataclass, or a plain type.
         type_name: the key of its fields in the shape.
         known: the shape under which values were written before. Its fields that the type no longer has are kept,
-            marked as removed: old values still hold them, so a new field of that name must fit them. Of fields that it
-            does not have, the default is noted: old values lack them.
-
-    Returns:
-        Classes in the order in which they are found.
+            marked as removed: a new field of that name must fit old values. Of new fields the default is noted: old
+            values lack them.
     """
     shape = {}
     for name, text in whole_shape(python_type, type_name).items():
         now, before = fields_in(text), fields_in((known or {}).get(name, ""))
         always = _OMITS not in text.split()
-        kept = [one.text(default=not always or _may_lack(before, one)) for one in now.values()]
-        gone = [one._replace(mark="-").text() for one in before.values() if one.name not in now]
+        kept = [field.text(default=not always or _may_lack(before, field)) for field in now.values()]
+        gone = [field._replace(mark="-").text() for field in before.values() if field.name not in now]
         shape[name] = " ".join([*(flag for flag in (_FORBIDS,) if flag in text.split()), *kept, *gone])
     return shape
 
@@ -116,7 +112,7 @@ def whole_shape(python_type: type, type_name: str) -> Shape:
     shape: Shape = {}
     length = 0
     root = describe(python_type)
-    for info in (root, *(one for one in walk(root) if one is not root and isinstance(one, CLASSES))):
+    for info in (root, *(info for info in walk(root) if info is not root and isinstance(info, CLASSES))):
         name = _class_name(info) if shape else type_name
         if name in shape:  # a class of another module, with the same name
             continue
@@ -184,7 +180,7 @@ def _kind(info: Info) -> str:
         case mi.DictType():
             text = f"dict<{_kind(info.value_type)}>"
         case mi.EnumType():
-            text = f"oneof<{','.join(sorted(_detail(one.value) for one in info.cls))}>"
+            text = f"oneof<{','.join(sorted(_detail(member.value) for member in info.cls))}>"
         case mi.LiteralType():
             text = f"oneof<{','.join(sorted(map(_detail, info.values)))}>"
         case mi.SetType() | mi.FrozenSetType():
@@ -199,8 +195,7 @@ def _kind(info: Info) -> str:
 
 def _limits(info: Info) -> Iterator[str]:
     for name in BOUNDS:
-        bound = getattr(info, name, None)
-        if bound is not None:
+        if (bound := getattr(info, name, None)) is not None:
             yield f"{name}={_escaped(str(bound))}"
     if getattr(info, "tag", None) is not None:
         yield f"tag={_escaped(str(info.tag_field))}:{_escaped(str(info.tag))}"

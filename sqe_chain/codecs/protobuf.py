@@ -45,23 +45,23 @@ def _numbered(kind: Descriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dic
         return int(value)
     if not isinstance(value, dict) or kind.full_name in _FREE:
         return value
-    found = dict(value)
-    for field in kind.fields:
-        if field.name in found:
-            found[field.name] = _field_numbered(field, found[field.name])
-    return found
+    names = {field.name: field for field in kind.fields}
+    return {
+        name: _field_numbered(names[name], content) if name in names else content
+        for name, content in value.items()
+    }
 
 
 def _field_numbered(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
     if isinstance(value, dict) and field.message_type and field.message_type.GetOptions().map_entry:
         values = field.message_type.fields_by_name["value"]
-        return {key: _field_numbered(values, one) for key, one in value.items()}
+        return {key: _field_numbered(values, content) for key, content in value.items()}
     if isinstance(value, list) and field.is_repeated:
-        return [_one_numbered(field, one) for one in value]
-    return _one_numbered(field, value)
+        return [_item_numbered(field, item) for item in value]
+    return _item_numbered(field, value)
 
 
-def _one_numbered(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
+def _item_numbered(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
     if field.message_type is not None and value is not None:
         return _numbered(field.message_type, value)
     return int(value) if field.cpp_type in _LONG and isinstance(value, str) else value

@@ -1,31 +1,24 @@
 """The shape of a protobuf type on the wire, as a short text, and whether another type can read what it wrote.
 
-A shape has one text for each message that the type refers to, itself included: field numbers with their
-kinds, such as ``1:int64 2:*string 3:.pkg.Other 4:map<string,int32>``; ``*`` is repeated, ``!`` required,
-and fields with the same ``|0`` at their end are alternatives (a oneof). Names of fields are not included:
-they are not on the wire.
+A shape has one text for each message in the type, itself included. It names field numbers with their kinds, such as
+``1:int64 2:*string 3:.pkg.Other 4:map<string,int32>``. ``*`` is repeated, ``!`` required, and fields with the same ``|0``
+at their end are alternatives (a oneof). Names of fields are not on the wire, and not in a shape.
 
-Two shapes are compared by protobuf's own rules, strictly: bytes may parse without an error and still lose
-a field, so that a total would start again at zero.
+Two shapes are compared by protobuf's own rules, strictly. Bytes may parse without an error and still lose a field: a total
+would start again at zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from google.protobuf.descriptor import Descriptor
-
-Shape = dict[str, str]
-"""Full name of a message -> its fields."""
+from sqe_chain.codecs.codec import Shape
 
 LENGTH_LIMIT = 8_000
-"""Maximum length of a shape, in characters; messages beyond it are left out and not compared."""
+"""Maximum length of a shape, in characters; messages beyond it are not part of the shape, and not compared."""
 
 _KINDS = {
     getattr(FieldDescriptor, f"TYPE_{kind.upper()}"): kind
@@ -49,10 +42,7 @@ def shape_of(descriptor: Descriptor, known: Mapping[str, str] | None = None) -> 
     Args:
         descriptor: of the type.
         known: the shape under which values were written before. Its fields that the type no longer has are
-            kept: old values still hold them, so a new field of that number must fit them.
-
-    Returns:
-        Messages in the order in which they are found.
+            kept: a new field of that number must fit old values.
     """
     alone = _alone(descriptor)
     return dict(alone) if not known or known == alone else _merged(descriptor, known)
@@ -103,10 +93,10 @@ def _differences(
             if kind.startswith("!"):
                 yield f"field {number} of {names[1]} is required, but was never written"
             continue
-        one, other = _bare(known), _bare(kind)
-        if not _reads(one, other):
-            yield f"field {number} of {names[1]} was {one}, now it is {other}"
-        for pair in _messages(one, other):
+        old, new = _bare(known), _bare(kind)
+        if not _reads(old, new):
+            yield f"field {number} of {names[1]} was {old}, now it is {new}"
+        for pair in _messages(old, new):
             yield from _differences(was, now, pair, seen)
     yield from _alternatives(before, after, names[1])
 
@@ -127,7 +117,7 @@ def _reads(was: str, now: str) -> bool:
     if was == now or (was, now) == ("string", "bytes"):
         return True
     if was.startswith("map<") and now.startswith("map<"):
-        return all(_reads(one, other) for one, other in zip(_entry(was), _entry(now), strict=True))
+        return all(map(_reads, _entry(was), _entry(now)))
     if was.startswith("*") and now.startswith("*"):
         return _reads(was[1:], now[1:])
     if was.startswith(".") and now.startswith("."):
@@ -161,11 +151,7 @@ def _kind(field: FieldDescriptor) -> str:
         return f"map<{_kind(entry[1])},{_kind(entry[2])}>"
     plain = _KINDS.get(field.type, "")
     if message is not None:
-        plain = (
-            f"group.{message.full_name}"
-            if field.type == FieldDescriptor.TYPE_GROUP
-            else f".{message.full_name}"
-        )
+        plain = f"{'group' if field.type == FieldDescriptor.TYPE_GROUP else ''}.{message.full_name}"
     oneof = field.containing_oneof
     group = f"|{oneof.index}" if oneof is not None and len(oneof.fields) > 1 else ""
     return ("*" if field.is_repeated else "!" if field.is_required else "") + plain + group

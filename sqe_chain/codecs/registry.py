@@ -65,11 +65,11 @@ def codec_named(name: str) -> type[Codec[Any]]:
     if name == "json":
         return _json()
     others = installed(ENTRY_POINTS)
-    found = _registered.get(name) or (load(ENTRY_POINTS, name) if name in others else None)
-    if found is None:
+    codec = _registered.get(name) or (load(ENTRY_POINTS, name) if name in others else None)
+    if codec is None:
         known = ", ".join(sorted({"protobuf", "json", "bytes", *_registered, *others}))
         raise ConfigurationError(f"there is no codec {name!r}; known are: {known}")
-    return found
+    return codec
 
 
 def codec_for(python_type: type[Value], codec: Codec[Any] | str | None = None) -> Codec[Value]:
@@ -96,17 +96,17 @@ def _default(python_type: type[Any]) -> Codec[Any]:
     if is_aggregates(python_type):
         return _json(aggregates=True)(python_type)
     others: list[type[Codec[Any]]] = [load(ENTRY_POINTS, name) for name in installed(ENTRY_POINTS)]
-    for one in (*_registered.values(), *others):
-        if one.takes(python_type):
-            return one(python_type)
+    for codec in (*_registered.values(), *others):
+        if codec.takes(python_type):
+            return codec(python_type)
     # A struct can only exist if msgspec was imported; without it, do not demand the package for a foreign type.
     if python_type.__module__ == "builtins" or is_dataclass(python_type) or "msgspec" in sys.modules:
         json = _json()
         if json.takes(python_type):
             return json(python_type)
     raise ConfigurationError(
-        f"there is no codec for {python_type.__qualname__}: take a protobuf message, a msgspec.Struct, a dataclass, dict, "
-        "list, str, int, float, bool or bytes, or register a codec for it (docs/payloads.md)"
+        f"there is no codec for {python_type.__qualname__}. Expected a protobuf message, a msgspec.Struct, a dataclass, dict, "
+        "list, str, int, float, bool or bytes. Take one of them, or register a codec for it (docs/payloads.md)"
     )
 
 
@@ -135,7 +135,7 @@ def tag_of(codec: Codec[Any]) -> str:
 def reads_as_default(codec: Codec[Any]) -> bool:
     """Whether values that a codec has decoded are what the default codec of their type makes of them."""
     kinds = (dict, list) if codec.python_type is object else (codec.python_type,)
-    return codec.reads_back and all(type(codec) is type(_default(cast("Hashable", one))) for one in kinds)
+    return codec.reads_back and all(type(codec) is type(_default(cast("Hashable", kind))) for kind in kinds)
 
 
 _DEEPEST_PART = 20
@@ -143,7 +143,7 @@ _DEEPEST_PART = 20
 
 
 def refused_part(value: object) -> str:
-    """Which part of a value JSON does not take, and of which type that is, for an error's text; empty if it takes each."""
+    """The part of a value that JSON does not take, with its type, for an error's text; empty if JSON takes each."""
     path, parts = "", _parts_of(value)
     for _ in range(_DEEPEST_PART):  # what is a part of itself has no end
         refused = next(((name, part) for name, part in parts if not _is_taken(part)), None)
@@ -198,18 +198,20 @@ def codec_tagged(tag: str) -> Codec[Any]:
     qualname, of_state, state = qualname.partition("[")
     if (module, qualname) == (Aggregates.__module__, Aggregates.__qualname__):
         return codec_for(aggregates_in(state[:-1]))
-    found: Any = _shipped.get(tag)
-    if found is None:
+    python_type: Any = _shipped.get(tag)
+    if python_type is None:
         try:
-            found = import_module(module)
+            python_type = import_module(module)
             for part in qualname.split("."):
-                found = getattr(found, part)
+                python_type = getattr(python_type, part)
         except (ImportError, AttributeError) as error:
             raise ConfigurationError(
                 f"values of type {module}.{qualname} {_ON_THEIR_WAY}, but this process cannot find that class: "
                 f"{error}. Define it at the top of a module or script, not inside a function. {_RENAMED}"
             ) from error
-    return _made(codec_named(name), window_of(codec_tagged(state[:-1]).python_type) if of_state else found)
+    if of_state:
+        python_type = window_of(codec_tagged(state[:-1]).python_type)
+    return _made(codec_named(name), python_type)
 
 
 @cache
@@ -227,11 +229,8 @@ def make_known(python_types: Iterable[type]) -> None:
 def classes_of_script() -> list[type]:
     """The types with a codec that the running script or notebook defines at top level; workers cannot import them."""
     script = sys.modules.get("__main__")
-    return [
-        one
-        for one in vars(script).values()
-        if isinstance(one, type) and one.__module__ == "__main__" and _has_codec(one)
-    ]
+    classes = (value for value in vars(script).values() if isinstance(value, type))
+    return [cls for cls in classes if cls.__module__ == "__main__" and _has_codec(cls)]
 
 
 def _has_codec(python_type: type) -> bool:

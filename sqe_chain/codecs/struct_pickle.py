@@ -25,9 +25,9 @@ _EARLY = "__post_init__"
 Reduced = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], None, None, Callable[[Any, Any], None]]
 
 
-def is_struct(found: object) -> bool:
+def is_struct(value: object) -> bool:
     """Whether this is a user's subclass of `msgspec.Struct`."""
-    return isinstance(found, type) and issubclass(found, msgspec.Struct) and found is not msgspec.Struct
+    return isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not msgspec.Struct
 
 
 def reduce_struct(struct: type[msgspec.Struct]) -> Reduced:

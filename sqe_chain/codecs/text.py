@@ -19,23 +19,23 @@ def int_in(text: str) -> int:
     Raises:
         ValueError: it is none.
     """
-    found = _INT(text)
-    if not found:
+    match = _INT(text)
+    if not match:
         raise _refused(text, "an int", "digits, as in 20 or -3")
-    return int(found[1])
+    return int(match[1])
 
 
 def float_in(text: str, bits: int = 64) -> float:
-    """The float of so many bits that is nearest to a number in text, as JSON writes it.
+    """The float of 64 or 32 bits that is nearest to a number in text, as JSON writes it.
 
     Raises:
         ValueError: it is no number; it is too large, or too near to 0; or it is a whole number that no float is.
     """
-    found = _NUMBER(text)
-    if not found:
+    match = _NUMBER(text)
+    if not match:
         raise _refused(text, "a number", "one as JSON writes it, as in 20, -1.5 or 1e-3")
     number = float(text) if bits != _SINGLE else _narrowed(float(text))
-    if found.lastindex is None:
+    if match.lastindex is None:
         if number != int(text):
             raise _refused(text, f"a float of {bits} bits without being rounded", "fewer digits")
     elif number - number or (not number and re.search("[1-9]", re.split("[eE]", text)[0])):
@@ -44,27 +44,27 @@ def float_in(text: str, bits: int = 64) -> float:
 
 
 def exact_float(number: float, bits: int = 64) -> float:
-    """A number as a float of so many bits.
+    """A number as a float of 64 or 32 bits.
 
     Raises:
         ValueError: there is no such float.
     """
     try:
-        found = float(number) if bits != _SINGLE else _narrowed(float(number))
+        exact = float(number) if bits != _SINGLE else _narrowed(float(number))
     except OverflowError:
-        found = float("inf")
-    if found != number:
+        exact = float("inf")
+    if exact != number:
         raise _refused(str(number), f"a float of {bits} bits without being rounded", "fewer digits")
-    return found
+    return exact
 
 
 def _narrowed(number: float) -> float:
     """The nearest float of 32 bits."""
     try:
-        found: float = struct.unpack("f", struct.pack("f", number))[0]
+        narrowed: float = struct.unpack("f", struct.pack("f", number))[0]
     except OverflowError:
         return float("inf")
-    return found
+    return narrowed
 
 
 def bool_in(text: str) -> bool:
@@ -73,29 +73,21 @@ def bool_in(text: str) -> bool:
     Raises:
         ValueError: it is neither.
     """
-    found = _BOOLS.get(text.lower())
-    if found is None:
+    value = _BOOLS.get(text.lower())
+    if value is None:
         raise _refused(text, "true or false", "true, false, 1 or 0")
-    return found
+    return value
 
 
 def checked_decimal(text: str) -> str:
-    """A decimal number in text, checked: Python would read underscores, blanks and digits of any script in it.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """A decimal number in text. ValueError: it is none; Python would read underscores, blanks and digits of any script in it."""
     if not _NUMBER(text):
         raise _refused(text, "a decimal number", "one as JSON writes it, as in 20, -1.5 or 1e-3")
     return text
 
 
 def checked_time(text: str) -> str:
-    """A time or a duration in text, checked: it has whole microseconds, as Python does.
-
-    Raises:
-        ValueError: it is finer, and would be rounded.
-    """
+    """A time or a duration in text. ValueError: it is finer than microseconds, and would be rounded."""
     if _FINER(text):
         raise _refused(text, "a time in whole microseconds", "six digits after the point at most")
     return text

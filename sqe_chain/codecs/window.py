@@ -61,9 +61,9 @@ def window_of(state: type) -> type[Window[Any]]:
     """The class of windows with such states: ``Window[state]``, where type checkers do not know the type."""
     if state not in _types:
         name = f"{Window.__name__}[{state.__name__}]"
-        found = make_dataclass(name, [("state", state)], bases=(Window,), frozen=True)
-        found.__module__, found.__doc__ = Window.__module__, Window.__doc__
-        _types[state] = found
+        window = make_dataclass(name, [("state", state)], bases=(Window,), frozen=True)
+        window.__module__, window.__doc__ = Window.__module__, Window.__doc__
+        _types[state] = window
     return _types[state]
 
 
@@ -73,8 +73,8 @@ def state_type(python_type: type) -> type | None:
         return object
     if not issubclass(python_type, Window):
         return None
-    found: type = python_type.__annotations__["state"]
-    return found
+    state: type = python_type.__annotations__["state"]
+    return state
 
 
 def reduced(window: type) -> tuple[Callable[..., Any], tuple[Any, ...]] | str:

@@ -24,7 +24,7 @@ import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqe_chain.codecs.aggregates import Part, PartKind
+from sqe_chain.codecs.aggregates import AggregatePart, PartKind
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import caller_line, check_bool
 
@@ -128,7 +128,9 @@ def check_aggregations(aggregations: Mapping[str, object], method: str, where: s
             f"{where}: {method}() needs state= and fold=, or declared aggregates such as events=count()"
         )
     fields = [
-        (field, name) for name, aggregate in checked.items() for field in Part(name, aggregate.kind).fields
+        (field, name)
+        for name, aggregate in checked.items()
+        for field in AggregatePart(name, aggregate.kind).fields
     ]
     for field, name in fields:
         for other in [other for same, other in fields if same == field and other != name]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
-from sqe_chain.codecs.aggregates import Part, Scalar, aggregates_of
+from sqe_chain.codecs.aggregates import AggregatePart, Scalar, aggregates_of
 from sqe_chain.errors import FlowError, PoisonError, text_of
 from sqe_chain.flow.declared_aggregates import Aggregation
 from sqe_chain.flow.fields import compiled, read_field, step, walk
@@ -39,7 +39,7 @@ def states_of(aggregations: Declared, python_type: type | None) -> type[Any]:
         takes, text = _TAKEN[one.kind]
         if of is not None and takes and of not in takes:
             raise FlowError(f"{name}={one}: the field is of type {of.__qualname__}; {text}")
-        parts.append(Part(name, one.kind, _SCALARS.get(of, "")))
+        parts.append(AggregatePart(name, one.kind, _SCALARS.get(of, "")))
     return aggregates_of(tuple(parts))
 
 
@@ -85,7 +85,7 @@ def fold_source(aggregations: Declared, python_type: type) -> str:
     return f"def fold(state, value):\n    try:\n{lines}\n    except Exception as error:\n        refuse(state, value, error)\n"
 
 
-def merge_states(parts: Sequence[Part], state: Any, later: Any) -> None:  # noqa: ANN401 - of a generated class
+def merge_states(parts: Sequence[AggregatePart], state: Any, later: Any) -> None:  # noqa: ANN401 - of a generated class
     """Change the state of an earlier session by that of a later one.
 
     Args:
@@ -111,7 +111,7 @@ def merge_states(parts: Sequence[Part], state: Any, later: Any) -> None:  # noqa
             case "last":
                 found = ours if theirs is None else theirs
             case _:
-                total, count = Part(name, kind).kept
+                total, count = AggregatePart(name, kind).kept
                 for kept in (total, count):
                     setattr(state, kept, finite(getattr(state, kept) + getattr(later, kept)))
                 values = getattr(state, count)
@@ -224,7 +224,7 @@ def _objections(name: str, one: Aggregation, state: object, value: object) -> It
         elif found.__class__ not in (int, float) or not _is_finite(found):
             number(found)
         else:
-            total = getattr(state, name if one.kind == "sum" else Part(name, "mean").kept[0]) + found
+            total = getattr(state, name if one.kind == "sum" else AggregatePart(name, "mean").kept[0]) + found
             if not _is_finite(total):
                 number(found)
     except Exception as error:  # noqa: BLE001 - also what a property of the value raises
@@ -233,7 +233,7 @@ def _objections(name: str, one: Aggregation, state: object, value: object) -> It
 
 def _lines(name: str, one: Aggregation, field: str) -> list[str]:
     """The text of one aggregate, for a field that is held in a variable."""
-    total, values = (f"state.{kept}" for kept in Part(name, "mean").kept)
+    total, values = (f"state.{kept}" for kept in AggregatePart(name, "mean").kept)
     text = _TEXTS[one.kind if field else "count all"]
     return text.format(kept=f"state.{name}", field=field, total=total, values=values).splitlines()
 

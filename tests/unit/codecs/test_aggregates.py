@@ -11,12 +11,17 @@ import pytest
 
 from sqe_chain import read, wrap
 from sqe_chain.codecs import codec_for
-from sqe_chain.codecs.aggregates import Aggregates, Part, aggregates_of
+from sqe_chain.codecs.aggregates import AggregatePart, Aggregates, aggregates_of
 from sqe_chain.codecs.json_codec import Json
 from sqe_chain.codecs.registry import codec_tagged, encode_tagged, tag_of
 from sqe_chain.codecs.window import Window, window_of
 
-PARTS = (Part("events", "count"), Part("screws", "sum", "int"), Part("speed", "mean"), Part("top", "max"))
+PARTS = (
+    AggregatePart("events", "count"),
+    AggregatePart("screws", "sum", "int"),
+    AggregatePart("speed", "mean"),
+    AggregatePart("top", "max"),
+)
 TOTALS: Any = aggregates_of(PARTS)
 STATE = TOTALS(events=3, screws=7, speed=1.5, speed_sum=3, speed_count=2, top="x")
 
@@ -26,11 +31,11 @@ class Own(msgspec.Struct):
     screws: int | float = 0
 
 
-def codec_of(*parts: Part) -> Any:
+def codec_of(*parts: AggregatePart) -> Any:
     return codec_for(aggregates_of(parts))
 
 
-def difference(was: tuple[Part, ...], now: tuple[Part, ...]) -> str:
+def difference(was: tuple[AggregatePart, ...], now: tuple[AggregatePart, ...]) -> str:
     """What is wrong with states of `was` for a stage that declares `now`."""
     before = codec_of(*was)
     found: str = codec_of(*now).misread(before.type_name, before.shape())
@@ -106,14 +111,21 @@ def test_order_and_known_types_may_change() -> None:
 
 def test_none_may_go_and_none_may_become_another() -> None:
     assert difference(PARTS, PARTS[1:]) == "aggregate 'events' is gone (count)"
-    least = (*PARTS[:3], Part("top", "min"))
+    least = (*PARTS[:3], AggregatePart("top", "min"))
     assert difference(PARTS, least) == "aggregate 'top' was max, now it is min"
-    assert difference((Part("n", "sum"),), (Part("n", "count"),)) == "aggregate 'n' was sum, now it is count"
-    assert "gone" in difference((Part("n", "sum"),), (Part("m", "sum"),)), "another name is another aggregate"
+    assert (
+        difference((AggregatePart("n", "sum"),), (AggregatePart("n", "count"),))
+        == "aggregate 'n' was sum, now it is count"
+    )
+    assert "gone" in difference((AggregatePart("n", "sum"),), (AggregatePart("m", "sum"),)), (
+        "another name is another aggregate"
+    )
 
 
 def test_nor_may_a_mean_take_over_the_sum_of_another() -> None:
-    assert "'speed_sum' is gone" in difference((Part("speed_sum", "sum"),), (Part("speed", "mean"),))
+    assert "'speed_sum' is gone" in difference(
+        (AggregatePart("speed_sum", "sum"),), (AggregatePart("speed", "mean"),)
+    )
 
 
 def test_a_fold_of_ones_own_may_take_over_and_not_the_other_way_round() -> None:
@@ -127,7 +139,12 @@ def test_a_fold_of_ones_own_may_take_over_and_not_the_other_way_round() -> None:
 
 
 def test_columns_of_tables_are_numbers_where_aggregates_are() -> None:
-    parts = (*PARTS, Part("lowest", "min", "float"), Part("latest", "last", "str"), Part("torque", "sum"))
+    parts = (
+        *PARTS,
+        AggregatePart("lowest", "min", "float"),
+        AggregatePart("latest", "last", "str"),
+        AggregatePart("torque", "sum"),
+    )
     codec = codec_of(*parts)
     state = aggregates_of(parts)(events=3, screws=7, top=["x"], latest="é", torque=2)
     assert [(field.name, field.kind, field.of(state)) for field in codec.fields()] == [
