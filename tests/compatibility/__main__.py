@@ -1,4 +1,4 @@
-"""Write the folder of this version: `python -m tests.compatibility`."""
+"""Write the folder of this version: `python -m tests.compatibility`, with `--again` as long as it is not released."""
 
 from __future__ import annotations
 

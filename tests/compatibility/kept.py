@@ -67,7 +67,7 @@ def _add(state: Total, reading: Reading) -> None:
 
 
 def expected_totals(count: int) -> dict[bytes, Total]:
-    """The totals after so many reports: each is counted from both topics."""
+    """The totals after this number of reports: each is counted from both topics."""
     totals: dict[bytes, Total] = {}
     for reading in readings(0, count):
         total = totals.setdefault(reading.robot.encode(), Total())
