@@ -18,7 +18,7 @@ import pytest
 from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent, Unavailable
 from sqe_chain.ext.tables import compacting
-from sqe_chain.ext.tables.storage import Conflict, Storage, storage_at
+from sqe_chain.ext.tables.storage import Change, Conflict, Storage, storage_at
 from sqe_chain.ports import Replacement, SinkState
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
@@ -105,14 +105,14 @@ def test_an_older_run_that_looked_before_the_claim_adds_nothing(written: Written
     before = snapshot.heads("f", "t", [0])
     WrittenTable(written.storage).claim(2)
     with pytest.raises(Conflict):
-        written.storage.commit(snapshot, "f", "t", before, {0: replace(before[0], number=3)}, (), what="late")
+        written.storage.commit(snapshot, Change("late", "f", "t", before, {0: replace(before[0], number=3)}))
 
 
 def test_other_state_partitions_do_not_get_in_each_others_way(written: WrittenTable) -> None:
     snapshot = written.storage.snapshot()
     before = snapshot.heads("f", "t", [0])
     written.flush(Row(next(f"r{n}" for n in range(9) if part_of(f"r{n}") == 1), 1))
-    written.storage.commit(snapshot, "f", "t", before, {0: replace(before[0], number=1)}, (), what="beside")
+    written.storage.commit(snapshot, Change("beside", "f", "t", before, {0: replace(before[0], number=1)}))
     latest = written.storage.snapshot().heads("f", "t", range(2))
     assert [latest[part].number for part in (0, 1)] == [1, 1]
 
@@ -364,7 +364,7 @@ def by_keys(rows: list[Row]) -> dict[tuple[str, int], float]:
 def test_an_overwrite_replaces_all_state_partitions_at_once_and_only_once(written: WrittenTable) -> None:
     old = [Row(f"r{number}", 1, 1.0) for number in range(6)]
     written.flush(*old)
-    if not written.storage.overwrites:
+    if not written.storage.one_log:
         with pytest.raises(ConfigurationError, match="one commit for all state partitions"):
             written.sink.check_replaces()
         return
@@ -388,7 +388,7 @@ def test_an_overwrite_of_an_older_run_or_of_what_is_not_all_there_replaces_nothi
 ) -> None:
     old = [Row("r1", 1, 1.0)]
     written.flush(*old)
-    if not written.storage.overwrites:
+    if not written.storage.one_log:
         return
     replacement = staged(written, [Row("r2", 2, 2.0)], 8, 7)
     lost = replace(replacement, staged={part: [] for part in range(2)})

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
+from sqe_chain.errors import ConfigurationError, TableAltered
 from sqe_chain.ext.tables import chunk_reading, chunk_sets
 from sqe_chain.ext.tables.arrow import OWN
 from sqe_chain.ext.tables.chunk import ChunkInfo
@@ -30,13 +31,22 @@ from sqe_chain.ext.tables.chunk_sets import Blob, PackedChunk
 from sqe_chain.ext.tables.columns import type_name
 from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.memtable import Flushed
-from sqe_chain.ext.tables.storage import Conflict, Head, Pieces, Storage, StoredFile, Wanted, Written
+from sqe_chain.ext.tables.storage import (
+    Change,
+    Conflict,
+    Head,
+    Pieces,
+    Storage,
+    StoredFile,
+    Wanted,
+    Written,
+    retried,
+)
 
 PIECE_BYTES: Final = 512 * 1024
 """Of one row: databases take large ones badly."""
 _REMEMBERED: Final = 100
 """Compactions whose times are kept, for `vacuum`."""
-_ROUNDS: Final = 20
 _MS: Final = 1_000
 _HOUR_MS: Final = 3_600_000
 
@@ -117,37 +127,28 @@ class ChunkTable(Storage):
 
     # ------------------------------------------------------------------ commits
 
-    def commit(
-        self,
-        snapshot: ChunkSnapshot,
-        flow: str,
-        stage: str,
-        before: Mapping[int, Head],
-        after: Mapping[int, Head],
-        added: Sequence[StoredFile],
-        *,
-        what: str,
-    ) -> None:
-        # One step for each state partition
-        del snapshot, flow, stage, what  # the description says whose table it is
-        for part, head in after.items():
-            own = [_chunk_set(one) for one in added if one.part == part]
-            if not self.rows.compare_and_set(part, _markers(before[part]), _markers(head), own):
+    def commit(self, snapshot: ChunkSnapshot, change: Change) -> None:
+        # One step for each state partition. The description says whose table it is.
+        if change.removed:
+            self._replace(snapshot, change)
+        for part, head in change.after.items():
+            own = [_chunk_set(file) for file in change.added if file.part == part]
+            if not self.rows.compare_and_set(part, _markers(change.before[part]), _markers(head), own):
                 raise Conflict(f"{self}: the head of state partition {part} has moved")
 
-    def replace(self, snapshot: ChunkSnapshot, part: int, added: Sequence[StoredFile]) -> None:
+    def _replace(self, snapshot: ChunkSnapshot, change: Change) -> None:
+        part = change.removed[0].part
         head, old = snapshot.loaded(part)
-        new = [_chunk_set(one) for one in added]
+        new = [_chunk_set(file) for file in change.added]
         removed = self._removed(head)
-        removed.append([min(one.name for one in new), int(time.time() * _MS)])
-        done = self.rows.compare_and_set(
+        removed.append([min(chunk_set.name for chunk_set in new), int(time.time() * _MS)])
+        if not self.rows.compare_and_set(
             part,
             {"compactions": head.compactions},
             {"compactions": _next(head), "removed": json.dumps(removed[-_REMEMBERED:])},
             new,
             old[-1].name,
-        )
-        if not done:
+        ):
             raise Conflict(f"{self}: another compaction of state partition {part}")
 
     # ------------------------------------------------------------------ readers and maintenance
@@ -178,28 +179,24 @@ class ChunkTable(Storage):
         if snapshot is None:
             return []
         before_ms = int(time.time() * _MS) - retain_hours * _HOUR_MS
-        found: list[str] = []
-        for part in range(snapshot.parts):
-            found += self._vacuum(part, before_ms)
-        return found
+        parts = range(snapshot.parts)
+        return [path for part in parts for path in retried(self, partial(self._vacuum, part, before_ms))]
 
     def _vacuum(self, part: int, before_ms: int) -> list[str]:
-        for _ in range(_ROUNDS):
-            (head,) = self.rows.heads([part])
-            removed = self._removed(head)
-            below = max((name for name, at_ms in removed if at_ms <= before_ms), default=None)
-            if below is None:
-                return []
-            kept = json.dumps([one for one in removed if one[0] >= below])
+        (head,) = self.rows.heads([part])
+        removed = self._removed(head)
+        below = max((name for name, at_ms in removed if at_ms <= before_ms), default=None)
+        if below is None:
+            return []
+        if head.vacuumed is None or head.vacuumed < below:
             # First what says so: a reader that misses a chunk looks there, and takes a newer snapshot.
-            done = head.vacuumed is not None and head.vacuumed >= below
-            if done or self.rows.compare_and_set(
-                part,
-                {"compactions": head.compactions, "vacuumed": head.vacuumed},
-                {"vacuumed": below, "removed": kept},
-            ):
-                return self._drop(part, below)
-        raise Unavailable(f"{self}: state partition {part} is compacted all the time")
+            expected = {"compactions": head.compactions, "vacuumed": head.vacuumed}
+            kept = json.dumps([pair for pair in removed if pair[0] >= below])
+            if not self.rows.compare_and_set(part, expected, {"vacuumed": below, "removed": kept}):
+                raise Conflict(f"{self}: a compaction of state partition {part}")
+        old = [row for row in self.rows.index(part) if row.chunk_set < below]
+        self.rows.drop(part, sorted({row.partition_key for row in old}), below)
+        return [f"{part}/{name}" for name in sorted({row.chunk_set for row in old})]
 
     def _removed(self, head: PartHead) -> list[Any]:
         """Chunk sets that compactions have replaced, and when."""
@@ -209,11 +206,6 @@ class ChunkTable(Storage):
             raise TableAltered(
                 f"{self}: another program has changed the column removed of its row in sqe_table_heads: restore it, or set it to null"
             ) from error
-
-    def _drop(self, part: int, below: str) -> list[str]:
-        old = [row for row in self.rows.index(part) if row.chunk_set < below]
-        self.rows.drop(part, sorted({row.partition_key for row in old}), below)
-        return [f"{part}/{name}" for name in sorted({row.chunk_set for row in old})]
 
 
 def _columns(columns: Any) -> tuple[tuple[str, str], ...]:  # noqa: ANN401 - Arrow fields

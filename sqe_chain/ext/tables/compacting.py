@@ -6,7 +6,8 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,9 +15,15 @@ from sqe_chain.errors import Unavailable
 from sqe_chain.ext.tables.contents import chunks_of
 from sqe_chain.ext.tables.memtable import Flushed, latest_of
 from sqe_chain.ext.tables.schema import TableSchema
-from sqe_chain.ext.tables.storage import Conflict, Snapshot, Storage, StoredFile, Wanted, named_if_foreign
-
-_ROUNDS: Final = 5
+from sqe_chain.ext.tables.storage import (
+    Change,
+    Snapshot,
+    Storage,
+    StoredFile,
+    Wanted,
+    named_if_foreign,
+    retried,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,7 @@ def compact(storage: Storage, schema: TableSchema, least_files: int) -> Compacti
     """Compact each state partition by a commit of its own; arguments and errors as `Table.compact`."""
     before, left_out = _files(storage), 0
     for part in sorted({one.part for one in before}):
-        left_out += _compact_part(storage, schema, part, least_files)
+        left_out += retried(storage, partial(_compact_part, storage, schema, part, least_files))
     return Compaction(len(before), len(_files(storage)), left_out)
 
 
@@ -49,21 +56,15 @@ def _files(storage: Storage) -> list[StoredFile]:
 
 def _compact_part(storage: Storage, schema: TableSchema, part: int, least_files: int) -> int:
     """Compact one state partition; returns how many rows were left out."""
-    for _ in range(_ROUNDS):
-        snapshot = storage.snapshot()
-        if snapshot is None:
-            return 0
-        files = snapshot.files(part)
-        if len(files) < max(2, least_files):
-            return 0
-        try:
-            with named_if_foreign(storage, snapshot):
-                merged = merged_rows(storage, snapshot, schema, files)
-                storage.replace(snapshot, part, put_merged(storage, snapshot, merged, files, schema, part))
-        except Conflict:
-            continue
-        return merged.replaced
-    raise Unavailable(f"{storage}: other compactions are at work all the time")
+    snapshot = storage.snapshot()
+    files = [] if snapshot is None else snapshot.files(part)
+    if snapshot is None or len(files) < max(2, least_files):
+        return 0
+    with named_if_foreign(storage, snapshot):
+        merged = merged_rows(storage, snapshot, schema, files)
+        added = put_merged(storage, snapshot, merged, files, schema, part)
+        storage.commit(snapshot, Change(f"compaction of {part}", added=added, removed=files))
+    return merged.replaced
 
 
 def merged_rows(

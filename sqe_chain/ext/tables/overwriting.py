@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
-from sqe_chain.errors import ConfigurationError, TableInconsistent, Unavailable
+from sqe_chain.errors import ConfigurationError, TableInconsistent
 from sqe_chain.ext.tables.compacting import merged_rows, put_merged
 from sqe_chain.ext.tables.contents import chunks_of
-from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.schema import TableSchema
-from sqe_chain.ext.tables.sink import ROUNDS, WAYS_OUT, TableSink, head_of, known_of, version_of
-from sqe_chain.ext.tables.storage import Conflict, Head, ReplacingStorage, Snapshot, Storage, StoredFile
+from sqe_chain.ext.tables.sink import RESTORE_BOTH, TableSink, files_in, head_of, known_of
+from sqe_chain.ext.tables.storage import Change, Head, Snapshot, Storage, StoredFile, retried
 from sqe_chain.ports.sink import Flush, Replacement, ReplacingSink, Staged
 
 
@@ -24,12 +24,8 @@ from sqe_chain.ports.sink import Flush, Replacement, ReplacingSink, Staged
 class OverwritingSink(TableSink, ReplacingSink):
     """A sink into a table that an overwrite can replace."""
 
-    @property
-    def _place(self) -> ReplacingStorage:
-        return cast("ReplacingStorage", self.storage)  # by `check_replaces`
-
     def check_replaces(self) -> None:
-        if not self.storage.overwrites:
+        if not self.storage.one_log:
             raise ConfigurationError(
                 f"{self.storage}: an overwrite needs one commit for all state partitions, and a table in Cassandra has one for each: readers "
                 "would see old rows of some beside new rows of others. Let the flow write a table of Delta Lake (at=), or load into a "
@@ -38,56 +34,41 @@ class OverwritingSink(TableSink, ReplacingSink):
 
     def stage(self, flush: Flush, since: int) -> Staged:
         # Files are written as for a flush, and no commit names them
-        files = [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
-        snapshot = self._opened(flush)
-        head = snapshot.heads(flush.flow, flush.stage, [flush.part])[flush.part]
-        self._check_owner(head, flush, flush.part)
-        self._check_untouched(snapshot, flush.flow, flush.stage, since=version_of([flush.known]))
+        files = files_in(flush)
+        snapshot, heads = self._look(flush, {flush.part: flush.known})
+        head = heads[flush.part]
         self._check_number(snapshot, flush.part, head, flush.known)
         staged = self._put(flush, files)
         count = StagedCount.of(flush.known, since).with_files(flush.number, len(staged))
-        return Staged(
-            sum(file.rows for file in files),
-            known_of(snapshot, head.number, count.to_json()),
-            told_of(staged),
-        )
+        known = known_of(snapshot, head.number, count.to_json())
+        return Staged(sum(file.rows for file in files), known, told_of(staged))
 
     def check_staged(self, replacement: Replacement) -> list[str]:
-        return self._place.absent(staged_files(replacement, self.storage))
+        return self.storage.absent(staged_files(replacement, self.storage))
 
     def replace(self, replacement: Replacement) -> bytes:
         # One commit removes the old files and adds the staged ones
-        flow, stage, known = replacement.flow, replacement.stage, replacement.known
-        for _ in range(ROUNDS):
-            snapshot = self._opened(replacement)
-            heads = snapshot.heads(flow, stage, sorted(known))
+        return retried(self.storage, partial(self._replace, replacement))
+
+    def _replace(self, replacement: Replacement) -> bytes:
+        snapshot, heads = self._look(replacement, replacement.known)
+        if not self._is_there(heads, replacement):
             for part, head in heads.items():
-                self._check_owner(head, replacement, part)
-            self._check_untouched(snapshot, flow, stage, since=version_of(known.values()))
-            if self._is_there(heads, replacement):
-                return known_of(snapshot, replacement.number)
-            for part, head in heads.items():
-                self._check_number(snapshot, part, head, known[part])
+                self._check_number(snapshot, part, head, replacement.known[part])
             staged = staged_files(replacement, self.storage)
-            absent = self._place.absent(staged)
+            absent = self.storage.absent(staged)
             if absent:
                 raise TableInconsistent(
                     f"{self.storage}: plan {replacement.number} has decided that staged rows replace what is there, and "
                     f"{len(absent)} of their files are gone or changed, such as {absent[0]}: another program has deleted them (VACUUM with a "
                     "retention that is shorter than the load has taken?); nothing was replaced: restore them"
                 )
-            moved = head_of(replacement)
-            try:
-                added, removed = change_of(
-                    self.storage, snapshot, self.schema, staged, whole=replacement.whole
-                )
-                after = dict.fromkeys(heads, moved)
-                what = f"overwrite by plan {replacement.number}"
-                self._place.overwrite(snapshot, flow, stage, after, added, removed, what=what)
-            except Conflict:
-                continue  # look again: it is done by now, a newer run is there, or a compaction has replaced files
-            return known_of(snapshot, replacement.number)
-        raise Unavailable(f"{self.storage}: others commit to it all the time")
+            added, removed = change_of(self.storage, snapshot, self.schema, staged, whole=replacement.whole)
+            after = dict.fromkeys(heads, head_of(replacement))
+            what = f"overwrite by plan {replacement.number}"
+            flow, stage = replacement.flow, replacement.stage
+            self.storage.commit(snapshot, Change(what, flow, stage, heads, after, added, removed))
+        return known_of(snapshot, replacement.number)
 
     def _is_there(self, heads: Mapping[int, Head], replacement: Replacement) -> bool:
         """Whether the replacement is done: in all state partitions, for it was one commit."""
@@ -101,7 +82,7 @@ class OverwritingSink(TableSink, ReplacingSink):
         if done and len(done) < len(heads):
             raise TableInconsistent(
                 f"{self.storage}: state partitions {sorted(done)} hold plan {replacement.number}, which has replaced all of them by one "
-                f"commit, and others do not: the table went back in time; {WAYS_OUT}"
+                f"commit, and others do not: the table went back in time; {RESTORE_BOTH}"
             )
         return bool(done)
 

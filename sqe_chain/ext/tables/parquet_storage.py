@@ -18,11 +18,13 @@ from sqe_chain.ext.tables.files import TableFile, chunk_id_in, chunks_in, compac
 from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.pruning import group_may_hold
 from sqe_chain.ext.tables.storage import (
-    WAYS_OUT_OF_A_LOSS,
+    AFTER_A_LOSS,
+    Change,
     Head,
     Outdated,
+    OwnSnapshot,
     Pieces,
-    ReplacingStorage,
+    Storage,
     StoredFile,
     Wanted,
     Written,
@@ -62,17 +64,12 @@ def heads_of(
     return found
 
 
-class ParquetStorage(ReplacingStorage):
+class ParquetStorage(Storage):
     """The part of a `Storage` that is the same wherever files and commits are kept."""
 
     @property
-    def for_readers(self) -> bool:
+    def one_log(self) -> bool:
         # Markers carry the name of a flow, and that of a reader is its own
-        return True
-
-    @property
-    def overwrites(self) -> bool:
-        # A commit is one of the whole table
         return True
 
     def check(self) -> list[str]:
@@ -91,8 +88,7 @@ class ParquetStorage(ReplacingStorage):
     address: str = ""
 
     @abstractmethod
-    def snapshot(self) -> Any:  # noqa: ANN401 - its own
-        ...
+    def snapshot(self) -> OwnSnapshot: ...
 
     def uri(self, path: str) -> str:
         return f"{self.address.rstrip('/')}/{path}"
@@ -109,14 +105,10 @@ class ParquetStorage(ReplacingStorage):
     @abstractmethod
     def absent(self, files: Sequence[StoredFile]) -> list[str]: ...
 
-    def lost(self, snapshot: Any) -> list[str]:  # noqa: ANN401 - its own
-        # By names and sizes of all files
-        return self.absent(snapshot.files())
-
     @abstractmethod
     def commit_markers(
         self,
-        snapshot: Any,  # noqa: ANN401 - its own
+        snapshot: OwnSnapshot,
         markers: Mapping[str, int],
         added: Sequence[StoredFile],
         removed: Sequence[StoredFile] = (),
@@ -145,45 +137,18 @@ class ParquetStorage(ReplacingStorage):
     def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
         return f"{PARTITION}={part}/{name_of(chunk_id, number, digest)}"
 
-    def merged_path(self, snapshot: Any, part: int, digest: str) -> str:  # noqa: ANN401 - its own
+    def merged_path(self, snapshot: OwnSnapshot, part: int, digest: str) -> str:
         del snapshot
         return f"{PARTITION}={part}/{compacted_name(part, digest)}"
 
-    def commit(
-        self,
-        snapshot: Any,  # noqa: ANN401 - its own
-        flow: str,
-        stage: str,
-        before: Mapping[int, Head],
-        after: Mapping[int, Head],
-        added: Sequence[StoredFile],
-        *,
-        what: str,
-    ) -> None:
-        # One step, also for several state partitions
-        del before  # of the snapshot
-        self.commit_markers(snapshot, _set_to(flow, stage, after), added, what=what)
+    def commit(self, snapshot: OwnSnapshot, change: Change) -> None:
+        markers = _set_to(change.flow, change.stage, change.after)
+        markers |= _other_files(snapshot, sorted({file.part for file in change.removed}))
+        self.commit_markers(
+            snapshot, markers, change.added, change.removed, what=change.what, same_rows=not change.after
+        )
 
-    def replace(self, snapshot: Any, part: int, added: Sequence[StoredFile]) -> None:  # noqa: ANN401 - its own
-        old = snapshot.files(part)
-        markers = _other_files(snapshot, [part])
-        self.commit_markers(snapshot, markers, added, old, what=f"compaction of {part}")
-
-    def overwrite(
-        self,
-        snapshot: Any,  # noqa: ANN401 - its own
-        flow: str,
-        stage: str,
-        after: Mapping[int, Head],
-        added: Sequence[StoredFile],
-        removed: Sequence[StoredFile],
-        *,
-        what: str,
-    ) -> None:
-        markers = _other_files(snapshot, sorted(after)) | _set_to(flow, stage, after)
-        self.commit_markers(snapshot, markers, added, removed, what=what, same_rows=False)
-
-    def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own
+    def read(self, snapshot: OwnSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
         # Row groups by the files' footers
         del snapshot
         found = Pieces()
@@ -194,7 +159,7 @@ class ParquetStorage(ReplacingStorage):
 
     def chunks(
         self,
-        snapshot: Any,  # noqa: ANN401 - its own
+        snapshot: OwnSnapshot,
         files: Sequence[StoredFile],
         partition_key: bytes | None = None,
     ) -> list[ChunkInfo]:
@@ -216,7 +181,7 @@ class ParquetStorage(ReplacingStorage):
             with self.open_file(path) as opened:
                 if opened.size() != file.size:
                     raise TableAltered(
-                        f"{self}: {path} is cut off or damaged (it has {opened.size():,} bytes, and had {file.size:,}): {WAYS_OUT_OF_A_LOSS}"
+                        f"{self}: {path} is cut off or damaged (it has {opened.size():,} bytes, and had {file.size:,}): {AFTER_A_LOSS}"
                     )
                 yield opened
         except FileNotFoundError as error:
@@ -224,14 +189,12 @@ class ParquetStorage(ReplacingStorage):
             if newest is None or path not in {one.path for one in newest.files()}:
                 raise Outdated(f"{self}: {path} was deleted by a vacuum") from error
             raise TableAltered(
-                f"{self}: {path} is gone, which belongs to the table: {WAYS_OUT_OF_A_LOSS}"
+                f"{self}: {path} is gone, which belongs to the table: {AFTER_A_LOSS}"
             ) from error
         except _NOT_OURS as error:
             self._check_readable(path)
             text = str(error).partition("\n")[0].rstrip(".")
-            raise TableAltered(
-                f"{self}: {path} is cut off or damaged ({text}): {WAYS_OUT_OF_A_LOSS}"
-            ) from error
+            raise TableAltered(f"{self}: {path} is cut off or damaged ({text}): {AFTER_A_LOSS}") from error
 
     def _check_readable(self, path: str) -> None:
         """Check that the bytes of a file can be read, so that it is they that are wrong and not what reads them."""
@@ -245,7 +208,7 @@ class ParquetStorage(ReplacingStorage):
         yield
 
 
-def is_awaited(snapshot: Any, path: str) -> bool:  # noqa: ANN401 - a `Snapshot`
+def is_awaited(snapshot: OwnSnapshot, path: str) -> bool:
     """Whether a file that no version names may still be named by one: its plan is later than all that its state partition holds.
 
     So it was staged by an overwrite that is not decided, or by a flush that is under way. A vacuum must not delete it, however old it is.
@@ -262,7 +225,7 @@ def is_awaited(snapshot: Any, path: str) -> bool:  # noqa: ANN401 - a `Snapshot`
     return head.epoch > 0 and (head.number is None or number > head.number)
 
 
-def _other_files(snapshot: Any, parts: Sequence[int]) -> dict[str, int]:  # noqa: ANN401 - its own
+def _other_files(snapshot: OwnSnapshot, parts: Sequence[int]) -> dict[str, int]:
     """Markers of their own for who replaces files: of two that replace the same files the second fails, instead of bringing them back."""
     names = [f"sqe-chain/compaction/{part}" for part in parts]
     return {name: (snapshot.marker(name) or 0) + 1 for name in names}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from sqe_chain.envelope.partitioner import partition_of
-from sqe_chain.errors import ConfigurationError, FlowError, TableAltered, Unavailable
+from sqe_chain.errors import ConfigurationError, FlowError, TableAltered
 from sqe_chain.ext.tables.addresses import text_of
 from sqe_chain.ext.tables.arrow import OWN, SEQUENCE
 from sqe_chain.ext.tables.chunk import ChunkInfo
@@ -23,18 +22,17 @@ from sqe_chain.ext.tables.memtable import latest_of
 from sqe_chain.ext.tables.pruning import Bounds, cell_of, may_hold, within
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.storage import (
-    Outdated,
     Pieces,
     Snapshot,
     Storage,
     StoredFile,
     Wanted,
     named_if_foreign,
+    retried,
     storage_at,
 )
 from sqe_chain.safe_text import without_secrets
 
-_ROUNDS: Final = 5
 Read = TypeVar("Read")
 
 
@@ -213,12 +211,14 @@ class Table:
         return self._storage.chunks(snapshot, files, key)
 
     def _read(self, read: Callable[[Snapshot], Read]) -> Read:
-        """What is read of the newest version that is still there."""
-        for _ in range(_ROUNDS):
+        """What is read of the newest version that is still there: it may be compacted and vacuumed meanwhile."""
+
+        def attempt() -> Read:
             snapshot = self._snapshot()
-            with suppress(Outdated), named_if_foreign(self._storage, snapshot):
+            with named_if_foreign(self._storage, snapshot):
                 return read(snapshot)
-        raise Unavailable(f"{self}: it is compacted and vacuumed faster than it can be read")
+
+        return retried(self._storage, attempt)
 
     def compact(self, *, least_files: int = 2) -> Compaction:
         """Merge files and leave out replaced rows, one state partition after the other; readers and writers go on meanwhile.

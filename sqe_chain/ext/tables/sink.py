@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,20 +25,21 @@ from sqe_chain.ext.tables.chunk import ChunkIndex, ChunkInfo, chunk_id
 from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.storage import (
-    WAYS_OUT_OF_A_LOSS,
+    AFTER_A_LOSS,
+    Change,
     Conflict,
     Head,
     Snapshot,
     Storage,
     StoredFile,
     Written,
+    retried,
     word,
 )
 from sqe_chain.ports.readers import flow_of
 from sqe_chain.ports.sink import Flush, Replacement, Sink, SinkClaim, SinkState
 
-ROUNDS: Final = 20
-WAYS_OUT: Final = (
+RESTORE_BOTH: Final = (
     "restore both as they were at the same time; or ingest into another table under another stage name, from where inputs "
     "still are"
 )
@@ -80,60 +82,55 @@ class TableSink(Sink):
         )
 
     def claim(self, claim: SinkClaim) -> None:
-        if flow_of(claim.flow) != claim.flow and not self.storage.for_readers:
+        if flow_of(claim.flow) != claim.flow and not self.storage.one_log:
             raise ConfigurationError(
                 f"{self.storage}: tables there have one writer: run flow {flow_of(claim.flow)!r} without --partitions, or let it "
                 "write a table of Delta Lake (at=)"
             )
-        for _ in range(ROUNDS):
-            snapshot = self._table(claim)
-            since = version_of(claim.known.values())
-            self._check_untouched(snapshot, claim.flow, claim.stage, everything=True, since=since)
-            self._check_whole(snapshot)
-            heads = snapshot.heads(claim.flow, claim.stage, sorted(claim.known))
-            mine = word(claim.run_id)
-            for part, head in heads.items():
-                if head.epoch > claim.epoch or (head.epoch == claim.epoch and head.run != mine):
-                    raise Superseded(
-                        f"{self.storage}: a run with epoch {head.epoch} has claimed it, this one has {claim.epoch}"
-                    )
-                self._check_history(snapshot, part, head, claim.known[part], claim.plans)
-            claimed = {part: replace(head, epoch=claim.epoch, run=mine) for part, head in heads.items()}
-            try:
-                self.storage.commit(snapshot, claim.flow, claim.stage, heads, claimed, (), what="claim")
-            except Conflict:
-                continue
-            return
-        raise Unavailable(f"{self.storage}: others commit to it all the time")
+        retried(self.storage, partial(self._claim, claim))
+
+    def _claim(self, claim: SinkClaim) -> None:
+        flow, stage = claim.flow, claim.stage
+        snapshot = self._table(claim)
+        since = version_of(claim.known.values())
+        self._check_untouched(snapshot, flow, stage, everything=True, since=since)
+        self._check_whole(snapshot)
+        heads = snapshot.heads(flow, stage, sorted(claim.known))
+        mine = word(claim.run_id)
+        for part, head in heads.items():
+            if head.epoch > claim.epoch or (head.epoch == claim.epoch and head.run != mine):
+                raise Superseded(
+                    f"{self.storage}: a run with epoch {head.epoch} has claimed it, this one has {claim.epoch}"
+                )
+            self._check_history(snapshot, part, head, claim.known[part], claim.plans)
+        claimed = {part: replace(head, epoch=claim.epoch, run=mine) for part, head in heads.items()}
+        self.storage.commit(snapshot, Change("claim", flow, stage, heads, claimed))
 
     def flush(self, flush: Flush) -> tuple[int, bytes]:
-        files = [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
-        for _ in range(ROUNDS):
-            snapshot = self._opened(flush)
-            heads = snapshot.heads(flush.flow, flush.stage, [flush.part])
-            head = heads[flush.part]
-            self._check_owner(head, flush, flush.part)
-            self._check_untouched(snapshot, flush.flow, flush.stage, since=version_of([flush.known]))
-            if head.number is not None and head.number >= flush.number:
-                self._check_same_plan(head, flush, flush.part)
-                return 0, known_of(snapshot, head.number)
-            self._check_number(snapshot, flush.part, head, flush.known)
-            added = self._put(flush, files)
-            moved = head_of(flush)
-            try:
-                self.storage.commit(
-                    snapshot,
-                    flush.flow,
-                    flush.stage,
-                    heads,
-                    {flush.part: moved},
-                    added,
-                    what=f"plan {flush.number}",
-                )
-            except Conflict:
-                continue  # look again: this plan is there by now, or a newer run is, or the columns are others
-            return sum(file.rows for file in files), known_of(snapshot, flush.number)
-        raise Unavailable(f"{self.storage}: others commit to it all the time")
+        return retried(self.storage, partial(self._flush, flush, files_in(flush)))
+
+    def _flush(self, flush: Flush, files: list[TableFile]) -> tuple[int, bytes]:
+        snapshot, heads = self._look(flush, {flush.part: flush.known})
+        head = heads[flush.part]
+        if head.number is not None and head.number >= flush.number:
+            self._check_same_plan(head, flush, flush.part)
+            return 0, known_of(snapshot, head.number)
+        self._check_number(snapshot, flush.part, head, flush.known)
+        added, after = self._put(flush, files), {flush.part: head_of(flush)}
+        change = Change(f"plan {flush.number}", flush.flow, flush.stage, heads, after, added)
+        self.storage.commit(snapshot, change)
+        return sum(file.rows for file in files), known_of(snapshot, flush.number)
+
+    def _look(
+        self, flush: Flush | Replacement, known: Mapping[int, bytes | None]
+    ) -> tuple[Snapshot, dict[int, Head]]:
+        """The newest snapshot and its heads, after a check that this run may write."""
+        snapshot = self._opened(flush)
+        heads = snapshot.heads(flush.flow, flush.stage, sorted(known))
+        for part, head in heads.items():
+            self._check_owner(head, flush, part)
+        self._check_untouched(snapshot, flush.flow, flush.stage, since=version_of(known.values()))
+        return snapshot, heads
 
     # ------------------------------------------------------------------ files
 
@@ -163,7 +160,7 @@ class TableSink(Sink):
             if lost:
                 raise TableInconsistent(
                     f"{self.storage}: there is no table, but stage {claim.stage!r} of flow {claim.flow!r} has flushed rows into one; "
-                    f"{WAYS_OUT}"
+                    f"{RESTORE_BOTH}"
                 )
             description = json.dumps(
                 {
@@ -198,7 +195,7 @@ class TableSink(Sink):
         snapshot: Snapshot | None = self.storage.snapshot_again()
         if snapshot is None:
             raise TableInconsistent(
-                f"{self.storage}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {WAYS_OUT}"
+                f"{self.storage}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {RESTORE_BOTH}"
             )
         return snapshot
 
@@ -271,7 +268,7 @@ class TableSink(Sink):
         lost = self.storage.lost(snapshot)
         if lost:
             raise TableAltered(
-                f"{self.storage}: {len(lost)} of its files are gone or have another size, such as {lost[0]}: {WAYS_OUT_OF_A_LOSS}"
+                f"{self.storage}: {len(lost)} of its files are gone or have another size, such as {lost[0]}: {AFTER_A_LOSS}"
             )
 
     def _check_owner(self, head: Head, flush: Flush | Replacement, part: int) -> None:
@@ -283,7 +280,7 @@ class TableSink(Sink):
         if epoch < flush.epoch:
             raise TableInconsistent(
                 f"{self.storage}, state partition {part}: claimed with epoch {flush.epoch} by this run, now {epoch}: the "
-                f"table went back in time; {WAYS_OUT}"
+                f"table went back in time; {RESTORE_BOTH}"
             )
 
     def _check_same_plan(self, head: Head, flush: Flush | Replacement, part: int) -> None:
@@ -291,7 +288,7 @@ class TableSink(Sink):
         if head.number == flush.number and head.plan != word(flush.plan_id):
             raise TableInconsistent(
                 f"{self.storage}, state partition {part}: holds the rows of another plan {flush.number} than {flush.plan_id}: two "
-                f"histories are mixed, the store went back in time; {WAYS_OUT}"
+                f"histories are mixed, the store went back in time; {RESTORE_BOTH}"
             )
 
     def _check_number(self, snapshot: Snapshot, part: int, head: Head, known: bytes | None) -> int | None:
@@ -301,13 +298,13 @@ class TableSink(Sink):
             told = json.loads(known)
         if told["table"] != snapshot.table_id:
             raise TableInconsistent(
-                f"{self.storage}: is another table than the one that rows were flushed to: it was deleted, and created again; {WAYS_OUT}"
+                f"{self.storage}: is another table than the one that rows were flushed to: it was deleted, and created again; {RESTORE_BOTH}"
             )
         number, expected = head.number, told["plan"]
         if expected is not None and (number is None or number < expected):
             raise TableInconsistent(
                 f"{self.storage}, state partition {part}: rows up to plan {expected} were flushed, and it holds those up to "
-                f"{number}: the table went back in time; {WAYS_OUT}"
+                f"{number}: the table went back in time; {RESTORE_BOTH}"
             )
         return None if number == expected else number
 
@@ -322,7 +319,7 @@ class TableSink(Sink):
         if plan_id is None or head.plan != word(plan_id):
             raise TableInconsistent(
                 f"{self.storage}, state partition {part}: holds rows of a plan {number} that the store does not know: the store "
-                f"went back in time, or the flow was forgotten and begun again; {WAYS_OUT}"
+                f"went back in time, or the flow was forgotten and begun again; {RESTORE_BOTH}"
             )
 
 
@@ -334,6 +331,11 @@ def _missing(
         return list(file.chunks)
     index = ChunkIndex(one.with_id(minimum) for one in written.chunks)
     return [one for one in file.chunks if not index.has(one.with_id(minimum), minimum, replaces=replaces)]
+
+
+def files_in(flush: Flush) -> list[TableFile]:
+    """The files whose rows a flush has."""
+    return [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
 
 
 def head_of(flush: Flush | Replacement) -> Head:

@@ -9,27 +9,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
-from sqe_chain.errors import TableAltered
+from sqe_chain.errors import TableAltered, Unavailable
 from sqe_chain.ext.tables import chunk_sets
 from sqe_chain.ext.tables.addresses import in_cassandra, in_memory
+from sqe_chain.ext.tables.arrow import ArrowSchema, ArrowTable
 from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.files import TableFile, files_of
 from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.pruning import Bounds
 from sqe_chain.wings import needing
 
-WAYS_OUT_OF_A_LOSS: Final = (
+AFTER_A_LOSS: Final = (
     "another program or the disk has done that; restore it from a copy, or restore table and store as they were at the same time; or "
     "ingest into another table (version=), from where inputs still are"
 )
 """The end of texts about rows that were acknowledged, and are not there."""
+
+
+_ROUNDS: Final = 20
+Result = TypeVar("Result")
 
 
 class Conflict(Exception):
@@ -85,6 +90,29 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """What one commit does.
+
+    Attributes:
+        what: in words, for the table's history.
+        flow: whose heads it moves.
+        stage: whose heads it moves.
+        before: state partition -> its head in the snapshot.
+        after: state partition -> its head from now on. None: files are replaced by others with the same rows.
+        added: files that were `put`.
+        removed: files of the snapshot.
+    """
+
+    what: str
+    flow: str = ""
+    stage: str = ""
+    before: Mapping[int, Head] = field(default_factory=dict)
+    after: Mapping[int, Head] = field(default_factory=dict)
+    added: Sequence[StoredFile] = ()
+    removed: Sequence[StoredFile] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
     """What of a file is there already.
 
@@ -124,7 +152,7 @@ class Pieces:
         row_groups_left_out: parts of files of which it was known that nothing in them is wanted.
     """
 
-    tables: list[Any] = field(default_factory=list)
+    tables: list[ArrowTable] = field(default_factory=list)
     row_groups: int = 0
     row_groups_left_out: int = 0
 
@@ -145,7 +173,7 @@ class Snapshot(Protocol):
         """What was given at its creation."""
 
     @property
-    def schema(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+    def schema(self) -> ArrowSchema:
         """What readers see, as an Arrow schema."""
 
     def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
@@ -163,6 +191,10 @@ class Snapshot(Protocol):
         return None
 
 
+OwnSnapshot = Any
+"""A `Snapshot` that the same `Storage` has given, or None."""
+
+
 class Storage(Protocol):
     """Where one table lives. It holds settings only, and can be pickled; connections are opened where it is used.
 
@@ -174,13 +206,11 @@ class Storage(Protocol):
         """Where, without secrets."""
 
     @property
-    def for_readers(self) -> bool:
-        """Whether several readers of one flow may write into it side by side: heads are then those of a flow and its readers."""
-        return False
+    def one_log(self) -> bool:
+        """Whether all state partitions have one log of commits, and heads are those of one reader of a flow.
 
-    @property
-    def overwrites(self) -> bool:
-        """Whether one commit can change all state partitions; as a `ReplacingStorage`."""
+        Then one commit can change all state partitions, and several readers of one flow may write side by side.
+        """
         return False
 
     def check(self) -> list[str]:
@@ -190,21 +220,21 @@ class Storage(Protocol):
         """What is durable enough but worth knowing; see `Sink.remarks`."""
         return []
 
-    def snapshot(self) -> Any:  # noqa: ANN401 - a `Snapshot` of its own, or None
+    def snapshot(self) -> OwnSnapshot:
         """The newest one; None: there is no table.
 
         Raises:
             TableAltered: a program has made it into something that this library cannot write, or it is damaged.
         """
 
-    def snapshot_again(self) -> Any:  # noqa: ANN401 - a `Snapshot` of its own, or None
+    def snapshot_again(self) -> OwnSnapshot:
         """The same for who writes flush after flush: it may go on from what this process has read of the table's log before."""
         return self.snapshot()
 
-    def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
+    def create(self, schema: ArrowSchema, name: str, description: str) -> None:
         """Create the table, if it is not there."""
 
-    def add_columns(self, snapshot: Any, columns: Sequence[Any]) -> None:  # noqa: ANN401 - its own snapshot
+    def add_columns(self, snapshot: OwnSnapshot, columns: Sequence[Any]) -> None:
         """Add columns (Arrow fields), which are null in the rows that are there.
 
         Raises:
@@ -217,7 +247,7 @@ class Storage(Protocol):
     def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
         """Where a file of a flush is put, so that whoever repeats the flush finds it."""
 
-    def merged_path(self, snapshot: Any, part: int, digest: str) -> str:  # noqa: ANN401 - its own snapshot
+    def merged_path(self, snapshot: OwnSnapshot, part: int, digest: str) -> str:
         """Where a file of a compaction is put."""
 
     def written(self, path: str, file: TableFile) -> Written | None:
@@ -226,38 +256,25 @@ class Storage(Protocol):
     def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo]) -> None:
         """Write a file that no commit names yet, at least those of its chunks that are missing. What is there stays."""
 
-    def commit(
-        self,
-        snapshot: Any,  # noqa: ANN401 - its own
-        flow: str,
-        stage: str,
-        before: Mapping[int, Head],
-        after: Mapping[int, Head],
-        added: Sequence[StoredFile],
-        *,
-        what: str,
-    ) -> None:
-        """Move heads and add files of the same state partitions. When it returns it stays, whatever crashes.
+    def commit(self, snapshot: OwnSnapshot, change: Change) -> None:
+        """Make a change. When it returns it stays, whatever crashes.
 
-        Where files are added, it is one state partition, and one step.
+        A change with files is one step, of one state partition; of several where there is `one_log`.
 
         Raises:
-            Conflict: one of the heads is another one by now; files were not added.
+            Conflict: a head is another one by now, or a removed file was replaced by another commit. No file was added.
         """
 
-    def replace(self, snapshot: Any, part: int, added: Sequence[StoredFile]) -> None:  # noqa: ANN401 - its own snapshot
-        """Replace all files of a state partition that the snapshot has by others with the same rows, in one step.
-
-        Raises:
-            Conflict: another compaction has done so since. Nothing was done.
-        """
-
-    def lost(self, snapshot: Any) -> list[str]:  # noqa: ANN401 - its own snapshot
-        """Paths of files of a snapshot that are not there as they were `put`, as far as that is cheap to find out."""
-        del snapshot
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """Paths of those of these files that are not there as they were `put`, as far as that can be asked."""
+        del files
         return []
 
-    def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own snapshot
+    def lost(self, snapshot: OwnSnapshot) -> list[str]:
+        """Paths of files of a snapshot that are not there as they were `put`, as far as that is cheap to find out."""
+        return self.absent(snapshot.files())
+
+    def read(self, snapshot: OwnSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
         """Rows of files of a snapshot.
 
         Raises:
@@ -267,7 +284,7 @@ class Storage(Protocol):
 
     def chunks(
         self,
-        snapshot: Any,  # noqa: ANN401 - its own
+        snapshot: OwnSnapshot,
         files: Sequence[StoredFile],
         partition_key: bytes | None = None,
     ) -> list[ChunkInfo]:
@@ -289,28 +306,16 @@ class Storage(Protocol):
         """Delete what no reader has needed for so many hours, at least 1; returns what was deleted, in words or as paths."""
 
 
-class ReplacingStorage(Storage, Protocol):
-    """A place where one commit can change all state partitions."""
+def retried(storage: Storage, attempt: Callable[[], Result]) -> Result:
+    """What an attempt gives that met no other commit. Each attempt looks at the newest snapshot.
 
-    def overwrite(
-        self,
-        snapshot: Any,  # noqa: ANN401 - its own
-        flow: str,
-        stage: str,
-        after: Mapping[int, Head],
-        added: Sequence[StoredFile],
-        removed: Sequence[StoredFile],
-        *,
-        what: str,
-    ) -> None:
-        """Move the heads of all state partitions, add files and remove others, all in one step. When it returns it stays.
-
-        Raises:
-            Conflict: one of the heads was moved since, or files were replaced by a compaction. Nothing was done.
-        """
-
-    def absent(self, files: Sequence[StoredFile]) -> list[str]:
-        """Paths of those of these files that are not there as they were `put`."""
+    Raises:
+        Unavailable: there was a conflict each time.
+    """
+    for _ in range(_ROUNDS):
+        with suppress(Conflict):
+            return attempt()
+    raise Unavailable(f"{storage}: gave up after {_ROUNDS} conflicts with other commits. Try again")
 
 
 def packing_at(address: str) -> Callable[[Flushed], list[TableFile]]:

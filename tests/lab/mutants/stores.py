@@ -204,7 +204,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a redo does not ask the table whether it has the rows of the plan",
-        ("TableSink.flush", replace("head.number is not None and head.number >= flush.number", "False")),
+        ("TableSink._flush", replace("head.number is not None and head.number >= flush.number", "False")),
         (
             "TableSink._check_number",
             replace("expected is not None and (number is None or number < expected)", "False"),
@@ -215,7 +215,7 @@ MUTANTS: Final = (
     mutant(
         "a run that claims a flow does not shut older runs out of its table",
         (
-            "TableSink.claim",
+            "TableSink._claim",
             replace(
                 "{part: replace(head, epoch=claim.epoch, run=mine) for part, head in heads.items()}", "heads"
             ),
@@ -236,8 +236,8 @@ MUTANTS: Final = (
     mutant(
         "of two compactions at once both succeed",
         (
-            "ParquetStorage.replace",
-            replace("markers = _other_files(snapshot, [part])", "markers: dict[str, int] = {}"),
+            "ParquetStorage.commit",
+            drop("markers |= _other_files(snapshot, sorted({file.part for file in change.removed}))"),
         ),
         killed_by="test_table_storage::test_of_two_compactions_at_once_one_begins_again[delta]",
         schedules=1500,
@@ -264,7 +264,10 @@ MUTANTS: Final = (
         "a vacuum deletes before it says so",
         (
             "ChunkTable._vacuum",
-            before("done = head.vacuumed is not None and head.vacuumed >= below", "self._drop(part, below)"),
+            before(
+                "expected = {'compactions': head.compactions, 'vacuumed': head.vacuumed}",
+                "self.rows.drop(part, [row.partition_key for row in self.rows.index(part)], below)",
+            ),
         ),
         killed_by="test_table_storage::test_a_vacuum_deletes_what_a_compaction_has_replaced[chunks]",
     ),
