@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import GeneratorType
 from typing import Any, Final
@@ -18,12 +18,13 @@ from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.fields import compiled
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import FunctionNode, KeyedNode, Node, OutputNode, SourceNode, StageNode
+from sqe_chain.flow.shapes import check_values, truth
 from sqe_chain.flow.stage_kind import Side
 from sqe_chain.flow.units import Push, number
 from sqe_chain.stages.record_work import pack_key_and_id
 from sqe_chain.task.batch_steps import BatchStep
 from sqe_chain.task.collector import Collector
-from sqe_chain.task.operator_text import functions_of, operators_after
+from sqe_chain.task.operator_text import operators_after
 from sqe_chain.task.reached import batches_after, order_matters
 from sqe_chain.task.watched import Passing, is_watched, watched_names
 
@@ -165,13 +166,32 @@ def _names(flow: CompiledFlow, nodes: Sequence[Node]) -> dict[str, Any]:
         "number": number,
         "encoded": partial(_encoded, flow, {}),
         "passing": partial(_passing, flow, {}),
-        **functions_of(nodes),
+        **_functions_of(nodes),
     }
     for node in nodes:
         identity = node.traits.identity if isinstance(node, StageNode) else None
         if identity is not None:
             names[f"identity{node.index}"] = partial(_key_and_id, identity)
     return names
+
+
+def _functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:
+    """The user's functions by their names in the text."""
+    functions: dict[str, Any] = {}
+    for node in nodes:
+        if isinstance(node, FunctionNode):
+            functions[f"f{node.index}"] = node.function
+            functions[f"truth{node.index}"] = partial(truth, node.word, node.function)
+            functions[f"check{node.index}"] = partial(check_values, node.word, node.function)
+        elif isinstance(node, KeyedNode) and node.key is not None:
+            functions[f"key{node.index}"] = node.key
+        if isinstance(node, StageNode) and node.traits.heartbeat is not None:
+            beats = node.traits.heartbeat.function
+            functions |= {
+                f"beats{node.index}": beats,
+                f"truth{node.index}": partial(truth, "heartbeat", beats),
+            }
+    return functions
 
 
 def _encoded(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.nodes import KeyedNode, Node, OutputNode
+from sqe_chain.flow.nodes import KeyedNode, Node, OutputNode, SourceNode, StageNode
 
 
 def reached(
@@ -56,3 +56,15 @@ def order_matters(flow: CompiledFlow) -> bool:
         ways.update(one.index for one in own if isinstance(one, KeyedNode | MapBatchesNode))
         outputs += any(isinstance(one, OutputNode) for one in own)
     return outputs > 1 or max(ways.values()) > 1
+
+
+def deleted_type(flow: CompiledFlow, output: OutputNode) -> str:
+    """The state type of a stage whose `changes()` feed this output; empty for other outputs."""
+    node: Node = output
+    while not isinstance(node, SourceNode | StageNode):
+        if node.side == "changes":
+            stage = flow.stage_before[node.index]
+            codec = output.encoding if not isinstance(output.encoding, type | None) else stage and stage.codec
+            return codec.type_name if codec else ""
+        node = flow.nodes[node.parents[0]]
+    return ""

@@ -30,7 +30,7 @@ from sqe_chain.stages.record_work import pack_key_and_id
 from sqe_chain.task.batch_steps import BatchStep
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import IMMUTABLE, Encode, RunFunction, encoding_of
-from sqe_chain.task.operator_text import deleted_type
+from sqe_chain.task.reached import deleted_type
 
 
 class NaiveCompiler:

@@ -97,7 +97,7 @@ def test_a_proof_compares_layouts_and_blocks(monkeypatch: pytest.MonkeyPatch) ->
     events = [{"robot": "r", "n": number} for number in range(3)]
     with pytest.warns(ValueChanged):
         prove(flow, {"in": events}, schedules=2, other_processes=False)
-    monkeypatch.setattr(operator_text._Writer, "_read_back", staticmethod(lambda _, value: value))
+    monkeypatch.setattr(operator_text.OperatorWriter, "_read_back", staticmethod(lambda _, value: value))
     again = Flow("layouts", state_partitions=1)
     again.source("in", dict, raw=True).map(located).aggregate(
         "all", key=lambda v: v["robot"], state=dict, fold=kinds
