@@ -1,4 +1,4 @@
-"""Goal: no page says what is not so. Method: its code is run, its commands are parsed, its lists are compared.
+"""Goal: every page is true. Method: its code is run, its commands are parsed, its lists are compared.
 
 What needs servers is run by tests/integration/test_docs_commands.py. Conventions: tests/support/docs_examples.py.
 """
@@ -110,29 +110,35 @@ def test_the_reference_is_up_to_date() -> None:
 
 
 def test_every_error_is_explained() -> None:
-    text = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    """What a service stops for is in the runbook; all are in the protocol, with their status."""
+    pages = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("protocol.md", "runbook.md")]
     every = {
         name
-        for name, found in vars(errors).items()
-        if isinstance(found, type) and issubclass(found, errors.ChainError) and found is not errors.ChainError
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.ChainError) and value is not errors.ChainError
     }
-    assert {name for name in every if f"`{name}`" not in text} == set()
+    assert {name for name in every if f"`{name}`" not in pages[0]} == set()
+    headings = "".join(re.findall(r"^### .*$", pages[1], re.MULTILINE))
+    stops = {name for name in statuses_in(pages[0]) if f"`{name}`" not in headings}
+    assert stops == set()
 
 
-def test_every_error_ends_a_command_with_the_status_that_is_said_of_it() -> None:
-    text = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+def statuses_in(text: str) -> dict[str, int]:
+    """Error -> exit status, as the page on the protocol lists them."""
     groups = re.split(
-        r"^\*\*[^*\n]+\*\*[^:\n]*\((?:`ServiceStopped`, )?status (\d)\)", text, flags=re.MULTILINE
+        r"^\*\*[^*\n]+\*\*[^.:\n]*\((?:`ServiceStopped`, )?status (\d)\)", text, flags=re.MULTILINE
     )
-    said = {
+    return {
         name: int(status)
         for status, group in zip(groups[1::2], groups[2::2], strict=True)
-        for name in re.findall(
-            r"(?:^\| |: |\n|\. )`([A-Z]\w+)`(?: \||,|\.|: )", group.partition("\n**")[0], re.MULTILINE
-        )
+        for name in re.findall(r"`([A-Z]\w+)`", group.partition("\n\n")[0])
     }
-    assert {"FlowError", "Superseded", "Unavailable", "EngineLost", "GapError"} <= said.keys()
-    assert {name: getattr(errors, name).exit_status for name in said} == said
+
+
+def test_every_error_ends_a_command_with_its_documented_status() -> None:
+    documented = statuses_in((ROOT / "docs" / "protocol.md").read_text(encoding="utf-8"))
+    assert {"FlowError", "Superseded", "Unavailable", "EngineLost", "GapError"} <= documented.keys()
+    assert {name: getattr(errors, name).exit_status for name in documented} == documented
 
 
 def test_every_option_of_run_is_explained() -> None:
@@ -183,7 +189,7 @@ def test_the_reference_shows_every_exported_name(name: str) -> None:
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
 def test_files_and_names_of_the_code_exist(page: str) -> None:
-    """A file in backticks is there, and the names in backticks after it stand in it."""
+    """A file in backticks exists, and has the names in backticks after it."""
     text = (ROOT / page).read_text(encoding="utf-8").replace("NAME", "*")
     found = 0
     for named, *more in re.findall(
@@ -319,13 +325,13 @@ def _check(command: Command, page: Path) -> None:
         else:
             runs = docs_examples.RUN_MARK in page.read_text(encoding="utf-8")
             assert (
-                program in {"docker", "export", "kubectl", "kafka-configs.sh", "redis-cli", "git", "cd"}
+                program in {"cd", "docker", "export", "git", "kafka-configs.sh", "kubectl", "redis-cli"}
                 or runs
             ), "a command of no known kind"
 
 
 def _simple_commands(text: str) -> list[list[str]]:
-    """The words of each simple command; assignments before it and redirections behind it are left out."""
+    """The words of each simple command, without assignments before it and redirections behind it."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     found: list[list[str]] = [[]]
