@@ -29,7 +29,17 @@ from sqe_chain.protocol.events import (
     TableFlushed,
     Waiting,
 )
-from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.interfaces import (
+    CLAIM,
+    COMMIT,
+    PERSIST,
+    PROCESS,
+    PUBLISH,
+    RECOVER,
+    SEAL,
+    Observer,
+    When,
+)
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse
@@ -39,6 +49,17 @@ MOST: Final = 16
 """Connections at a time; the oldest is closed for one more."""
 PATIENCE_S: Final = 5.0
 """For how long one may last, whatever it sends."""
+STEPS: Final = {
+    CLAIM: "claim",
+    RECOVER: "recover",
+    PROCESS: "process",
+    SEAL: "seal",
+    PUBLISH: "publish",
+    PERSIST: "persist",
+    COMMIT: "commit",
+}
+"""The numbered steps by name."""
+_LATENCY_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600)
 _BATCH_SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
 
 
@@ -114,6 +135,21 @@ class Metrics(Observer):
         self._seconds: Histogram = Histogram(
             "sqe_chain_batch_seconds", "Time of a batch", ["flow"], registry=registry, buckets=_BATCH_SECONDS
         ).labels(flow)
+        self._steps = Histogram(
+            "sqe_chain_step_seconds",
+            "Time of one step of a batch",
+            ["flow", "step"],
+            registry=registry,
+            buckets=_BATCH_SECONDS,
+        )
+        self._latency: Histogram = Histogram(
+            "sqe_chain_end_to_end_seconds",
+            "From the time of the newest record of a batch, which republishers keep, until its states are stored and committed",
+            ["flow"],
+            registry=registry,
+            buckets=_LATENCY_SECONDS,
+        ).labels(flow)
+        self._began_s: dict[int, float] = {}
         self._lag = gauge("lag", "Offsets that the last batch left for the next one")
         self._lags = Gauge(
             "sqe_chain_partition_lag",
@@ -146,6 +182,12 @@ class Metrics(Observer):
         self._plan = Gauge("sqe_chain_plan", "Number of the last plan", ["flow"], registry=registry)
         self._epoch = gauge("epoch", "Epoch of the claim")
         self._persisted = gauge("last_persist_timestamp_seconds", "When states were last written")
+
+    def step(self, number: int, when: When) -> None:
+        if when == "before":
+            self._began_s[number] = self._now_s()
+        elif (began_s := self._began_s.pop(number, None)) is not None:
+            self._steps.labels(self._flow, STEPS[number]).observe(max(0.0, self._now_s() - began_s))
 
     def event(self, event: Event) -> None:
         """Count."""
@@ -182,6 +224,7 @@ class Metrics(Observer):
         if event.held is not None:  # a flow in which nothing goes by event time has no such value
             self._set_held(event)
         if event.event_time_ms > 0:
+            self._latency.observe(max(0.0, self._now_s() - event.event_time_ms / 1_000))
             self._event_time_ms = max(event.event_time_ms, self._event_time_ms or 0)
 
     def _count_filtered(self, event: Filtered) -> None:
