@@ -20,7 +20,7 @@ RUN pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-
 WORKDIR /app
 COPY services services
 USER services
-# Whoever reads a container's log wants a line when it is written.
+# A container's log shows each line when it is written.
 ENV PYTHONUNBUFFERED=1 PYTHONPATH=/app
 # Metrics and probes (--metrics-port) listen within the container alone; to open them: SQE_CHAIN_METRICS_HOST=0.0.0.0
 CMD ["sqe-chain", "--help"]

@@ -1,6 +1,6 @@
 """Generate `sqe_chain/_proto` from `proto/` and `services/_proto` from `services/proto`.
 
-With `--check`, say only whether they are up to date.
+With `--check`, only report whether they are up to date.
 
 Needs grpcio-tools (the compiler) and mypy-protobuf (the type stubs); users of the library need
 neither. The files keep their full name in protobuf's registry (`sqe_chain/v1/envelope.proto`), so

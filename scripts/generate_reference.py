@@ -103,10 +103,10 @@ DECLARED_WRONGLY = "- `FlowError`: "
 """What nearly every declaration may raise: the index mentions it once."""
 
 OFTEN = ("--traceback", "--log-json", "--json", "--kafka-config")
-"""Options of so many commands that their lists need not repeat them."""
+"""Options of nearly all commands: their lists do not repeat them."""
 
 LINE = 90
-"""Letters of a call that fits on a line."""
+"""Characters of a call that fits on a line."""
 
 FLOW = "MODULE:FLOW"
 """The argument that most commands take."""

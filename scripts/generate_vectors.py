@@ -123,7 +123,7 @@ def malformed() -> dict[str, dict[str, str]]:
 
 
 def swallowed() -> bytes:
-    """Bytes that end like an envelope, whose payload is said to hold its checksum as well."""
+    """Bytes that end like an envelope, whose payload claims to hold its checksum as well."""
     body = bytearray(wrap(b"screws", key=None, timestamp_ms=TIME_MS, event_id=bytes(16))[:-5])
     body[-len(b"screws") - 1] += 5
     return sealed(bytes(body))
