@@ -37,7 +37,7 @@ WORDS: Final[dict[str, str]] = {
     r"announc(?:e|es|ed|ing|er|ements?)": "republish states",
     r"let(?:s|ting)? go": "mark idle",
     r"ways? out": "what to do",
-    r"stand(?:s|ing)?(?! for| alone|ing)": "is stored, is written",
+    r"stand(?:s|ing)?(?! for| alone|-in|-ins|-by|-alone)": "is stored, is written",
     rf"mend{_S}": "fix",
     r"for good|for ever|forever": "durably, permanently",
     r"anew|once more": "again",
