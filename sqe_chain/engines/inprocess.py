@@ -22,7 +22,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, Sink, StateStore
 from sqe_chain.protocol.interfaces import Engine
-from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, States
+from sqe_chain.task.results import Block, ChangedStates, Job, Outputs, Portion, Report
 from sqe_chain.task.serial import run_serially
 
 
@@ -53,7 +53,7 @@ class InProcessEngine(Engine):
         self._sinks = sinks
         self._job: Job | None = None
         self._outputs: list[Output] = []
-        self._states: list[States] = []
+        self._states: list[ChangedStates] = []
 
     def warm_up(self) -> None:
         warm_up(self._flow, self._log, self._stores)
@@ -102,7 +102,7 @@ class InProcessEngine(Engine):
         for block in blocks:
             if isinstance(block, Outputs):
                 self._outputs += block.records
-            elif isinstance(block, States):
+            elif isinstance(block, ChangedStates):
                 self._states.append(block)
             elif isinstance(block, Report):
                 report.add(block)

@@ -19,7 +19,7 @@ from sqe_chain.protocol.same_inputs import check_read_id
 from sqe_chain.task.flushing import flush
 from sqe_chain.task.poison import own_frame
 from sqe_chain.task.reading import Reading
-from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, States, Stores
+from sqe_chain.task.results import Block, ChangedStates, Job, Outputs, Portion, Report, Stores
 from sqe_chain.task.states import persist
 from sqe_chain.task.views import view_of
 
@@ -51,7 +51,7 @@ def apply(
     flow: CompiledFlow,
     job: Job,
     store: StateStore,
-    states: States,
+    states: ChangedStates,
     applied: Applied,
     sinks: Callable[[StageNode], Sink | None] = own_sink,
 ) -> int:
@@ -70,7 +70,7 @@ def apply_all(
     flow: CompiledFlow,
     job: Job,
     stores: Stores,
-    states: Sequence[States],
+    states: Sequence[ChangedStates],
     applied: Applied,
     sinks: Callable[[StageNode], Sink | None] = own_sink,
     *,
@@ -89,10 +89,10 @@ def apply_all(
             after the other.
     """
 
-    def write(one: States) -> int:
+    def write(one: ChangedStates) -> int:
         return apply(flow, job, stores(flow.stage_at(one.stage)), one, applied, sinks)
 
-    together, apart = list[States](), list[States]()
+    together, apart = list[ChangedStates](), list[ChangedStates]()
     for one in states:
         (together if threads and sinks(flow.stage_at(one.stage)) is None else apart).append(one)
     if len(together) <= 1:

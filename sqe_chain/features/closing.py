@@ -19,7 +19,7 @@ from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.feature import Feature
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.closing import Closing
-from sqe_chain.task.event_times import Progress
+from sqe_chain.task.frontier import PartitionProgress
 from sqe_chain.task.results import Report, Sections
 
 
@@ -114,7 +114,9 @@ def closing_part(
 
 
 def _why(
-    expected: Progress | None, offsets: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
+    expected: PartitionProgress | None,
+    offsets: Mapping[TopicPartition, int],
+    bounds: Mapping[TopicPartition, Bounds],
 ) -> str:
     """Why more is expected."""
     for tp, offset in sorted(offsets.items()):

@@ -10,15 +10,8 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, Section, left_by
-from sqe_chain.task.event_times import (
-    EventTimes,
-    Frontier,
-    Progress,
-    Stated,
-    TimesRecord,
-    frontier_of,
-    latest_of,
-)
+from sqe_chain.task.event_times import EventTimes, Stated, TimesRecord
+from sqe_chain.task.frontier import Frontier, PartitionProgress, frontier_of, latest_of
 from sqe_chain.task.results import Report
 from sqe_chain.task.routes import with_route
 
@@ -168,12 +161,12 @@ class KnownTimes:
         return {tp: dict.fromkeys(self.at(tp, ended, clock_ms).silent_since()) for tp in ended}
 
 
-def progress_of(times: Mapping[TopicPartition, EventTimes]) -> list[Progress]:
+def progress_of(times: Mapping[TopicPartition, EventTimes]) -> list[PartitionProgress]:
     """How far event time has come in partitions."""
     return [one.progress(*tp) for tp, one in times.items()]
 
 
-def gated_times(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) -> list[Progress]:
+def gated_times(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) -> list[PartitionProgress]:
     """How far event time has come in the partitions whose inputs are taken in the order of their times."""
     return [one for one in progress_of(times) if flow.declared_topic[one.topic] in flow.gated]
 
@@ -188,7 +181,7 @@ def frontier_at(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) 
     return frontier_of(gated_times(flow, times))
 
 
-def seen_after(seen: Seen, clock_ms: int, found: Iterable[Progress], idle_ms: int) -> Seen:
+def seen_after(seen: Seen, clock_ms: int, found: Iterable[PartitionProgress], idle_ms: int) -> Seen:
     """The latest event times known by some clocks, with that of a batch.
 
     Few are kept, so what is said of a clock may be what was known a little earlier.
@@ -217,7 +210,9 @@ def seen_by(seen: Seen, clock_ms: int) -> int | None:
     return max((latest_ms for at_ms, latest_ms in seen if at_ms <= clock_ms), default=None)
 
 
-def watermarks_of(flow: CompiledFlow, found: Iterable[Progress], frontier: Frontier | None) -> dict[str, int]:
+def watermarks_of(
+    flow: CompiledFlow, found: Iterable[PartitionProgress], frontier: Frontier | None
+) -> dict[str, int]:
     """What each output may promise: whatever it writes from now on has this time or a later one.
 
     Nothing that is still to be read belongs before the watermark of its partition, and nothing that still waits before the

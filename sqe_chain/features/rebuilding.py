@@ -15,8 +15,9 @@ from sqe_chain.features.event_times import plain_times, times_from
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section, left_by, plain_exclusions, plain_ranges
-from sqe_chain.task.event_times import EventTimes, Frontier
+from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.frontier import Frontier
 
 _Known = TypeVar("_Known")
 Offsets = dict[TopicPartition, int]

@@ -30,7 +30,7 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import birth_plan
-from sqe_chain.task.event_times import Frontier
+from sqe_chain.task.frontier import Frontier
 from sqe_chain.task.states import Claim
 
 Starts = Mapping[TopicPartition, tuple[int, bool]]

@@ -21,8 +21,8 @@ from sqe_chain.protocol.inputs import cut, limit_bounds
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.task.closing import Closing
-from sqe_chain.task.event_times import Frontier
 from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.frontier import Frontier
 from sqe_chain.task.results import Sections
 from sqe_chain.task.ticks import Ticks
 

@@ -29,10 +29,12 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.verifying import verify_rest
 from sqe_chain.task.closing import Closing
-from sqe_chain.task.event_times import EventTimes, Frontier, furthest, guard_of
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.frontier import Frontier, furthest
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Sections
 from sqe_chain.task.source_times import SourceTimes
+from sqe_chain.task.wrong_clocks import guard_of
 
 _LOOK_BACK = 10
 """Offsets read to find a range's last record: the very last ones may be markers of transactions."""

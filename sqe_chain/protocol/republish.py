@@ -29,7 +29,7 @@ from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Re
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.task.brake import Brake
-from sqe_chain.task.event_times import Taking
+from sqe_chain.task.frontier import Taking
 from sqe_chain.task.results import Job, Portion, Report, Sections
 from sqe_chain.task.states import Claim, Transition
 

@@ -18,167 +18,17 @@ Source: Flink's watermarks of partitions; that a republisher hands its own on, i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
-from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.stage_kind import STANDARD
 from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.task.frontier import PartitionProgress, WaitingInputs
 from sqe_chain.task.routes import Hop, with_route
+from sqe_chain.task.wrong_clocks import NONE_AHEAD, Ahead, believe_times, right_times
 
 ORIGIN: Final = ""
 """The writer of what nobody republished; it states no watermark."""
-
-
-class Frontier(NamedTuple):
-    """The last place in the order of times that is complete: nothing comes any more that belongs before it.
-
-    Attributes:
-        at_ms: time.
-        topic: at that time, up to this topic,
-        partition: and this partition.
-    """
-
-    at_ms: int
-    topic: str
-    partition: int
-
-    def limit_ms(self, topic: str, partition: int) -> int:
-        """The last time of a partition's inputs that are not beyond it."""
-        return self.at_ms if (topic, partition) <= self[1:] else self.at_ms - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Taking:
-    """Which inputs a batch takes, where the flow goes by event time, and what its outputs promise.
-
-    Attributes:
-        watermarks: output -> what it promises: whatever it writes from now on has this time or a later one.
-        frontier: the place in the order of times up to which inputs are taken; None: none are.
-        before: that of the batch before.
-    """
-
-    watermarks: Mapping[str, int] = field(default_factory=dict)
-    frontier: Frontier | None = None
-    before: Frontier | None = None
-
-
-class Progress(NamedTuple):
-    """How far event time has come in one input partition.
-
-    Attributes:
-        topic: topic.
-        partition: partition.
-        waited_for: whether anything more is expected of it.
-        watermark_ms: what comes has this time or a later one; None: not known yet.
-        latest_ms: the latest time read or stated by a writer: nothing that was read belongs after it; None: none is known.
-    """
-
-    topic: str
-    partition: int
-    waited_for: bool
-    watermark_ms: int | None
-    latest_ms: int | None
-
-
-def frontier_of(found: Iterable[Progress]) -> Frontier | None:
-    """Up to where the order of times is complete over several partitions; None: nowhere.
-
-    It is the watermark of the partition that is behind. If none is waited for, it is beyond all that was read.
-
-    Args:
-        found: of each partition.
-    """
-    found = list(found)
-    waited_for = [one for one in found if one.waited_for]
-    if not waited_for:
-        read = [one.latest_ms for one in found if one.latest_ms is not None]
-        return Frontier(max(read) + 1, "", 0) if read else None
-    if any(one.watermark_ms is None for one in waited_for):
-        return None
-    return min(Frontier(one.watermark_ms, *one[:2]) for one in waited_for if one.watermark_ms is not None)
-
-
-def furthest(*found: Frontier | None) -> Frontier | None:
-    """The last of several frontiers; None if none of them is known."""
-    return max((one for one in found if one is not None), default=None)
-
-
-class Waiting(NamedTuple):
-    """The inputs of one partition that were read and wait for event time.
-
-    Attributes:
-        offset: of the first.
-        least_ms: the least of their places in the order of times.
-        inputs: how many.
-    """
-
-    offset: int
-    least_ms: int
-    inputs: int
-
-    def may_be_due(self, topic: str, partition: int, frontier: Frontier | None) -> bool:
-        """Whether any of them may lie up to a frontier, so that they have to be read again."""
-        return frontier is not None and self.least_ms <= frontier.limit_ms(topic, partition)
-
-
-Ahead = tuple[int, int, int]
-"""Times in a row that are not believed yet: how many, the earliest, the latest."""
-NONE_AHEAD: Final = (0, 0, 0)
-
-
-def believe_times(
-    known: tuple[int | None, Ahead], times_ms: Iterable[int], guard: JumpGuard | None, clock_ms: int | None
-) -> tuple[int | None, Ahead]:
-    """The latest time that is believed after some times, which come in the order of a lane.
-
-    A time that is farther ahead than the guard allows waits for those that come after it, as many as it asks for. One that is
-    not ahead of the clock needs no confirmation: a pause in the past is no clock that runs ahead.
-
-    Args:
-        known: the latest time that was believed before (None: none), and those that were not yet.
-        times_ms: the times.
-        guard: None: every time is believed.
-        clock_ms: the service's; None: more is there to be read, which will show what is right, so it is not asked.
-    """
-    now_ms, (count, lowest_ms, highest_ms) = known
-    for at_ms in times_ms:
-        if guard is not None and (now_ms is None or at_ms - now_ms > guard.max_jump_ms):
-            allowed_ms = guard.max_jump_ms if now_ms is None else 0
-            if clock_ms is None or at_ms > clock_ms + allowed_ms:
-                near = count and max(highest_ms, at_ms) - min(lowest_ms, at_ms) <= guard.max_jump_ms
-                count = count + 1 if near else 1
-                lowest_ms = min(lowest_ms, at_ms) if near else at_ms
-                highest_ms = max(highest_ms, at_ms) if near else at_ms
-                if count < guard.confirmations:
-                    continue
-                at_ms = highest_ms  # noqa: PLW2901 - confirmed: all of the row are believed
-        if guard is not None and count and highest_ms - at_ms <= guard.max_jump_ms:
-            at_ms = max(at_ms, highest_ms)  # noqa: PLW2901 - it confirms those that wait
-        count = lowest_ms = highest_ms = 0
-        now_ms = at_ms if now_ms is None or at_ms > now_ms else now_ms
-    return now_ms, (count, lowest_ms, highest_ms)
-
-
-def right_times(times_ms: Sequence[int], guard: JumpGuard | None) -> Sequence[int]:
-    """The times of a lane, with those of wrong clocks replaced by the next right one.
-
-    A clock was wrong if a later record of the lane shows a time so much earlier as none may be ahead.
-
-    >>> right_times([5, 900, 7, 8], JumpGuard(max_jump_ms=100))
-    [5, 7, 7, 8]
-    """
-    if guard is None or not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
-        return times_ms
-    found = list(times_ms)
-    least_ms = right_ms = found[-1]
-    for index in range(len(found) - 1, -1, -1):
-        if found[index] - least_ms > guard.max_jump_ms:
-            found[index] = right_ms
-        right_ms, least_ms = found[index], min(least_ms, found[index])
-    return found
 
 
 class WriterRecord(TypedDict, total=False):
@@ -201,7 +51,7 @@ class TimesRecord(TypedDict, total=False):
 
 
 @dataclass(slots=True)
-class Writer:
+class TopicWriter:
     """One writer into a partition.
 
     Attributes:
@@ -237,7 +87,7 @@ class Stated(NamedTuple):
     Attributes:
         watermark_ms: the highest watermark.
         heard_ms: clock of the last batch with a record of it.
-        hops: see `Writer`.
+        hops: see `TopicWriter`.
     """
 
     watermark_ms: int
@@ -261,8 +111,8 @@ class EventTimes:
     """
 
     since_ms: int
-    writers: dict[str, Writer] = field(default_factory=dict)
-    waiting: Waiting | None = None
+    writers: dict[str, TopicWriter] = field(default_factory=dict)
+    waiting: WaitingInputs | None = None
     lanes: dict[int, int] = field(default_factory=dict)
     idle: dict[str, int | None] = field(default_factory=dict)
     unsure: bool = False
@@ -308,7 +158,7 @@ class EventTimes:
         """
         writer = self.writers.get(name)
         if writer is None:
-            writer = self.writers[name] = Writer(self.clock_ms, hops=self._routes.get(name, ()))
+            writer = self.writers[name] = TopicWriter(self.clock_ms, hops=self._routes.get(name, ()))
         writer.stated_ms = max(writer.stated_ms or 0, stated_ms) or None
         writer.heard_ms = self.clock_ms
         self.idle.pop(name, None)
@@ -341,7 +191,7 @@ class EventTimes:
         """
         writer = self.writers.get(name)
         if writer is None:
-            writer = self.writers[name] = Writer(found.heard_ms, hops=found.hops)
+            writer = self.writers[name] = TopicWriter(found.heard_ms, hops=found.hops)
         writer.hops = with_route(writer.hops, found.hops)
         writer.stated_ms = max(writer.stated_ms or 0, found.watermark_ms)
         writer.heard_ms = max(writer.heard_ms, found.heard_ms)
@@ -360,7 +210,7 @@ class EventTimes:
         """The republishers that a writer's messages have passed."""
         return self.writers[name].hops if name in self.writers else ()
 
-    def progress(self, topic: str, partition: int) -> Progress:
+    def progress(self, topic: str, partition: int) -> PartitionProgress:
         """How far event time has come.
 
         Args:
@@ -370,7 +220,7 @@ class EventTimes:
         read = (at_ms for one in self.writers.values() for at_ms in (one.latest_ms, one.stated_ms))
         latest_ms = max((at_ms for at_ms in read if at_ms is not None), default=None)
         if self.unsure:
-            return Progress(topic, partition, True, None, latest_ms)  # noqa: FBT003 - of a tuple
+            return PartitionProgress(topic, partition, True, None, latest_ms)  # noqa: FBT003 - of a tuple
         own = {name: one.watermark_ms for name, one in self.writers.items()} or {ORIGIN: None}
         for name, least_ms in self.idle.items():
             if least_ms is None:
@@ -379,7 +229,7 @@ class EventTimes:
                 own[name] = max(own[name] or 0, least_ms)
         known = [at_ms for at_ms in own.values() if at_ms is not None]
         least = min(known) if known and len(known) == len(own) else None
-        return Progress(topic, partition, bool(own), least, latest_ms)
+        return PartitionProgress(topic, partition, bool(own), least, latest_ms)
 
     def to_json(self) -> TimesRecord:
         """For json.dumps."""
@@ -403,9 +253,11 @@ class EventTimes:
             hops = tuple((flow, topic) for flow, topic in one.get("hops", ()))
             count, lowest_ms, highest_ms = one.get("ahead", NONE_AHEAD)
             ahead = (count, lowest_ms, highest_ms)
-            found.writers[name] = Writer(one["heard"], one.get("latest"), one.get("watermark"), hops, ahead)
+            found.writers[name] = TopicWriter(
+                one["heard"], one.get("latest"), one.get("watermark"), hops, ahead
+            )
         if "waiting" in record:
-            found.waiting = Waiting(*record["waiting"])
+            found.waiting = WaitingInputs(*record["waiting"])
             found.lanes = {int(lane, 16): at_ms for lane, at_ms in record["lanes"].items()}
         return found
 
@@ -416,7 +268,7 @@ class EventTimes:
             clock_ms: the batch's clock.
         """
         writers = {
-            name: Writer(one.heard_ms, one.latest_ms, one.stated_ms, one.hops, one.ahead)
+            name: TopicWriter(one.heard_ms, one.latest_ms, one.stated_ms, one.hops, one.ahead)
             for name, one in self.writers.items()
         }
         return EventTimes(
@@ -434,7 +286,7 @@ class EventTimes:
         return EventTimes.from_json(self.to_json())
 
 
-def _writer_record(writer: Writer) -> WriterRecord:
+def _writer_record(writer: TopicWriter) -> WriterRecord:
     found: WriterRecord = {"heard": writer.heard_ms}
     if writer.latest_ms is not None:
         found["latest"] = writer.latest_ms
@@ -445,25 +297,3 @@ def _writer_record(writer: Writer) -> WriterRecord:
     if writer.hops:
         found["hops"] = list(writer.hops)
     return found
-
-
-def latest_of(found: Iterable[Progress]) -> int | None:
-    """The latest time read or stated in several partitions."""
-    return max((one.latest_ms for one in found if one.latest_ms is not None), default=None)
-
-
-@lru_cache(maxsize=16)  # it is asked for in each batch and task
-def guard_of(flow: CompiledFlow) -> JumpGuard | None:
-    """The guard of the flow's event time: the widest that a stage has.
-
-    Args:
-        flow: the flow.
-    """
-    guards: list[Any] = [stage.traits.guard for stage in flow.stages if stage.traits.order == "times"]
-    if any(guard is None for guard in guards):
-        return None
-    known = [JumpGuard() if guard == STANDARD else guard for guard in guards] or [JumpGuard()]
-    return JumpGuard(
-        max_jump_ms=max(guard.max_jump_ms for guard in known),
-        confirmations=max(guard.confirmations for guard in known),
-    )

@@ -21,13 +21,15 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.task.event_times import EventTimes, Frontier, Waiting, right_times
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.frontier import Frontier, WaitingInputs
+from sqe_chain.task.wrong_clocks import right_times
 
 HOLD_OFFSETS: Final = 10_000
 """After so many offsets, one that is ahead of all others and was not confirmed is believed to come from a wrong clock."""
 
 
-class Facts(NamedTuple):
+class TimeFacts(NamedTuple):
     """What the gate knows of the messages of a partition, side by side.
 
     Attributes:
@@ -43,7 +45,7 @@ class Facts(NamedTuple):
     stated_ms: Sequence[int]
 
     @classmethod
-    def joined(cls, several: Iterable[Facts]) -> Facts:
+    def joined(cls, several: Iterable[TimeFacts]) -> TimeFacts:
         """Those of one run of messages after the other."""
         columns = [list(chain.from_iterable(column)) for column in zip(*several, strict=True)]
         return cls(*columns) if columns else cls((), (), (), ())
@@ -76,7 +78,7 @@ class Gate:
         limit_ms = -(1 << 63) if self.until is None else self.until.limit_ms(self.topic, self.partition)
         object.__setattr__(self, "_limit_ms", limit_ms)
 
-    def take(self, facts: Facts, times: EventTimes, known: Container[int] = ()) -> dict[int, int]:
+    def take(self, facts: TimeFacts, times: EventTimes, known: Container[int] = ()) -> dict[int, int]:
         """Decide about messages that were read, and note in `times` what waits.
 
         Args:
@@ -107,13 +109,13 @@ class Gate:
             if row[-1] in waits:
                 times.lanes[lane] = places[-1]
         if waits:
-            before = times.waiting or Waiting(1 << 63, 1 << 63, 0)
+            before = times.waiting or WaitingInputs(1 << 63, 1 << 63, 0)
             first = min(before.offset, facts.offsets[min(waits)])
             least_ms = min(before.least_ms, *waits.values())
-            times.waiting = Waiting(first, least_ms, before.inputs + len(waits))
+            times.waiting = WaitingInputs(first, least_ms, before.inputs + len(waits))
         return taken
 
-    def _places(self, facts: Facts, row: Sequence[int], before_ms: int | None) -> list[int]:
+    def _places(self, facts: TimeFacts, row: Sequence[int], before_ms: int | None) -> list[int]:
         """The places of the messages of one lane.
 
         Args:
@@ -134,7 +136,7 @@ class Gate:
             self._release(facts, row, places, self.guard)
         return places
 
-    def _release(self, facts: Facts, row: Sequence[int], places: list[int], guard: JumpGuard) -> None:
+    def _release(self, facts: TimeFacts, row: Sequence[int], places: list[int], guard: JumpGuard) -> None:
         """Let go what is far ahead at the end of a lane, once much has come after it, and all of that is far behind it."""
         at, last = len(places), facts.offsets[-1]
         while at and places[at - 1] > self._limit_ms + guard.max_jump_ms:

@@ -20,13 +20,13 @@ from sqe_chain.stages.user_code import UserCodeError
 from sqe_chain.task.closing import Closing, closing_origin
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler, got
-from sqe_chain.task.event_times import Taking
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.fitting import Fitting
+from sqe_chain.task.frontier import Taking
 from sqe_chain.task.inputs import Inputs
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import exclusion_of, place_of
-from sqe_chain.task.results import Behind, Block, Job, Report, States, Stores, UnitRow, Units, taken
+from sqe_chain.task.results import Behind, Block, ChangedStates, Job, Report, Stores, UnitRow, Units, taken
 from sqe_chain.task.stage_part import StagePart, addressing
 from sqe_chain.task.stage_table import PartitionTable
 from sqe_chain.task.states import PartitionStates
@@ -197,7 +197,7 @@ class Level:
                 self._report.touched.append((index, cell))
                 if text := self._fitting[index].too_large(changed):
                     self._report.broken.append(f"flow {self._flow.name!r}: {text}")
-                yield States(self._level, index, cell, changed)
+                yield ChangedStates(self._level, index, cell, changed)
         self._report.failed += self._failures.values()
         yield from self.blocks()
         if self._job.wakes and self._wanted and self._deeper:

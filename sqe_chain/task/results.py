@@ -12,8 +12,9 @@ from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Message, Output, Range, StateStore, TopicInfo
 from sqe_chain.task.closing import Closing
-from sqe_chain.task.event_times import EventTimes, Taking
+from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion, record_crc
+from sqe_chain.task.frontier import Taking
 from sqe_chain.task.states import Transition
 from sqe_chain.task.ticks import Ticks
 
@@ -211,7 +212,7 @@ class Units:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class ChangedStates:
     """Changed states of one stage in one cell, in key order."""
 
     level: int
@@ -220,7 +221,7 @@ class States:
     rows: list[tuple[bytes, bytes | None]]
 
 
-Block = Outputs | Units | States | Report
+Block = Outputs | Units | ChangedStates | Report
 Stores = Callable[[StageNode], StateStore]
 """Gives the store of a stage."""
 

@@ -30,9 +30,9 @@ from sqe_chain.task.brake import Brake
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
 from sqe_chain.task.deciding import Deciding
-from sqe_chain.task.event_times import Taking, guard_of
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.gate import Facts, Gate
+from sqe_chain.task.frontier import Taking
+from sqe_chain.task.gate import Gate, TimeFacts
 from sqe_chain.task.inputs import BlockInputs, Inputs
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import dead_letter, exclusion_of
@@ -40,6 +40,7 @@ from sqe_chain.task.records import Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
 from sqe_chain.task.source_times import SourceTimes
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
+from sqe_chain.task.wrong_clocks import guard_of
 
 _LETTERS_HELD: Final = 10_000
 _DROPPED, _APART, _TOGETHER = range(3)
@@ -130,7 +131,7 @@ class SourcePartition:
             self._end.see(records.messages)
             self._times.observe(own)
         known, begin = self._known(read), 0
-        places = self._gate.take(Facts.joined(facts), self._times.times, known)
+        places = self._gate.take(TimeFacts.joined(facts), self._times.times, known)
         for records in read:
             end = begin + len(records.messages)
             numbers = [number for number in range(end - begin) if begin + number in places]
@@ -159,7 +160,7 @@ class SourcePartition:
             number += len(records.messages)
         return known
 
-    def _without_replays(self, read: Sequence[Records], facts: list[Facts]) -> list[Facts]:
+    def _without_replays(self, read: Sequence[Records], facts: list[TimeFacts]) -> list[TimeFacts]:
         """Without the times of replays, where these could show clocks to be wrong that were right.
 
         They come late, so they say nothing of the order of a lane.
@@ -217,7 +218,7 @@ class SourcePartition:
             columns.clear()
         for units in self._collector.units.values():
             units.clear()
-        facts: list[Facts] = []
+        facts: list[TimeFacts] = []
         if self._times is not None and self._gate is None and self.node.timestamp is None:
             facts = self._without_replays([records], [self._times.facts(records, None)])
         try:

@@ -13,7 +13,7 @@ from sqe_chain.ports import Message
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.task.closing import is_closing
 from sqe_chain.task.event_times import ORIGIN, EventTimes
-from sqe_chain.task.gate import Facts
+from sqe_chain.task.gate import TimeFacts
 from sqe_chain.task.records import Records
 from sqe_chain.task.routes import Hop
 from sqe_chain.task.ticks import is_tick
@@ -41,7 +41,7 @@ class SourceTimes:
         self._since, self._at_end = since, at_end
         self._writers = {0: ORIGIN}
 
-    def facts(self, records: Records, given_ms: Mapping[int, int] | None) -> Facts:
+    def facts(self, records: Records, given_ms: Mapping[int, int] | None) -> TimeFacts:
         """What is known of records before it is decided whether they are new.
 
         Args:
@@ -78,9 +78,9 @@ class SourceTimes:
             self._node.static
         ):  # its messages have no times, so what envelopes state of times says nothing of them
             stated_ms = [0] * count
-        return Facts([message.offset() for message in messages], times_ms, lanes, stated_ms)
+        return TimeFacts([message.offset() for message in messages], times_ms, lanes, stated_ms)
 
-    def observe(self, facts: Facts) -> None:
+    def observe(self, facts: TimeFacts) -> None:
         """Move event time by records that were read for the first time, whatever becomes of them."""
         if not facts.offsets or facts.offsets[-1] < self._since:
             return

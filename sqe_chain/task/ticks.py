@@ -17,7 +17,7 @@ from sqe_chain.chain import event_id, read_lane, root_position
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.flow.context import Carried, Origin, TopicIdPartition
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.task.event_times import Taking
+from sqe_chain.task.frontier import Taking
 
 TIMERS: Final = "timers"
 """Under this name stages report when their timers are due; see `Report.sections`."""

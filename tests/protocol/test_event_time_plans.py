@@ -15,7 +15,8 @@ from sqe_chain.features.event_times import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.stages import Tumbling
-from sqe_chain.task.event_times import EventTimes, Frontier, Progress
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.frontier import Frontier, PartitionProgress
 
 CLOCK_MS = 1_000
 HERE, THERE, ELSEWHERE = ("mid", 0), ("mid", 1), ("other", 0)
@@ -32,9 +33,11 @@ def known(**stated: int) -> EventTimes:
 def test_what_a_writer_states_elsewhere_holds_where_everything_has_been_read() -> None:
     there = {("mid", 1): known(a=700)}
     read = KnownTimes(there, 0).at(HERE, {HERE: {}}, CLOCK_MS)
-    assert read.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=700, latest_ms=700)
+    assert read.progress(*HERE) == PartitionProgress(*HERE, waited_for=True, watermark_ms=700, latest_ms=700)
     unread = KnownTimes(there, 0).at(HERE, {}, CLOCK_MS)
-    assert unread.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=None, latest_ms=None)
+    assert unread.progress(*HERE) == PartitionProgress(
+        *HERE, waited_for=True, watermark_ms=None, latest_ms=None
+    )
 
 
 def test_a_partition_with_more_to_read_may_hold_messages_of_a_writer_that_is_known_elsewhere_only() -> None:
@@ -48,7 +51,9 @@ def test_a_partition_with_more_to_read_may_hold_messages_of_a_writer_that_is_kno
 
 def test_another_topic_says_nothing() -> None:
     found = KnownTimes({("other", 0): known(a=700)}, 0).at(HERE, {HERE: {}}, CLOCK_MS)
-    assert found.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=None, latest_ms=None)
+    assert found.progress(*HERE) == PartitionProgress(
+        *HERE, waited_for=True, watermark_ms=None, latest_ms=None
+    )
 
 
 def test_what_is_known_is_not_changed() -> None:
@@ -62,7 +67,7 @@ def test_everybody_is_let_go_where_nothing_more_comes() -> None:
     ended = KnownTimes(both, 0).everybody_in([HERE, ELSEWHERE], CLOCK_MS)
     assert ended == {HERE: {"up/a": None, "up/b": None}, ELSEWHERE: {"": None}}
     (here,) = progress_of(KnownTimes(both, 0).all_at([HERE], ended, CLOCK_MS))
-    assert here == Progress(*HERE, waited_for=False, watermark_ms=None, latest_ms=950)
+    assert here == PartitionProgress(*HERE, waited_for=False, watermark_ms=None, latest_ms=950)
 
 
 def flow_with_outputs() -> Flow:
@@ -76,8 +81,8 @@ def flow_with_outputs() -> Flow:
     return flow
 
 
-def progress(topic: str, partition: int, watermark_ms: int | None) -> Progress:
-    return Progress(topic, partition, waited_for=True, watermark_ms=watermark_ms, latest_ms=None)
+def progress(topic: str, partition: int, watermark_ms: int | None) -> PartitionProgress:
+    return PartitionProgress(topic, partition, waited_for=True, watermark_ms=watermark_ms, latest_ms=None)
 
 
 def test_an_output_promises_no_more_than_its_inputs_and_the_stages_before_it() -> None:

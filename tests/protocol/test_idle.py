@@ -14,7 +14,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, Commit
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
-from sqe_chain.task.event_times import ORIGIN, EventTimes, Writer
+from sqe_chain.task.event_times import ORIGIN, EventTimes, TopicWriter
 from sqe_chain.testing import Rehearsal
 
 HEARD_MS, IDLE_MS = 100_000, 5_000
@@ -57,7 +57,7 @@ class Silent:
     ) -> CaughtUp:
         times = EventTimes(self.heard_ms)
         if not origin:
-            times.writers[WRITER] = Writer(self.heard_ms, None, 1, HOPS)
+            times.writers[WRITER] = TopicWriter(self.heard_ms, None, 1, HOPS)
         known = KnownTimes({("in", 0): times}, 0)
         bounds = {HERE: Bounds(0, end)}
         return self.idle.find(known, {HERE: stop}, bounds, clock_ms, SEEN, at_end=at_end)
@@ -170,7 +170,7 @@ def test_a_writer_has_been_silent_since_it_was_heard_of_in_any_partition() -> No
 
     def heard(at_ms: int) -> EventTimes:
         times = EventTimes(0)
-        times.writers[WRITER] = Writer(at_ms, None, 1, HOPS)
+        times.writers[WRITER] = TopicWriter(at_ms, None, 1, HOPS)
         return times
 
     for first, second in ((50, 100), (100, 50)):

@@ -21,7 +21,8 @@ from sqe_chain.features.file_inputs import Files
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.task.event_times import EventTimes, Frontier
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.frontier import Frontier
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word

@@ -22,8 +22,9 @@ from sqe_chain.ports import Commit
 from sqe_chain.protocol.commit_metadata import decode_marks, parse_metadata
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section
-from sqe_chain.task.event_times import EventTimes, Frontier
+from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.frontier import Frontier
 from sqe_chain.task.states import Claim
 
 STORED = (

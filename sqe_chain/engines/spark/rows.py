@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqe_chain.engines.units import BYTES, RECORD_BYTES, ROWS, Key, Packed, UnitPacker, cut, merged
 from sqe_chain.errors import ErrorRecord, from_record
 from sqe_chain.ports import Output
-from sqe_chain.task.results import Block, Outputs, Report, States, UnitRow, Units
+from sqe_chain.task.results import Block, ChangedStates, Outputs, Report, UnitRow, Units
 
 UNITS, OUTPUTS, STATES, RESULT, FAILURE = range(5)
 """Values of the column `tag`: what a row holds. A failure is sent to all tasks that expect blocks of the failed one."""
@@ -63,7 +63,7 @@ class TaskResult:
     report: Report | None = None
     failure: ErrorRecord | None = None
     outputs: list[Output] = field(default_factory=list)
-    states: list[States] = field(default_factory=list)
+    states: list[ChangedStates] = field(default_factory=list)
     kept_outputs: bool = False
     kept_states: bool = False
     rows: int = 0
@@ -96,7 +96,7 @@ class Packer:
         self._result = TaskResult(level, Report())
         self._outputs: list[Output] = []
         self._output_size = 0
-        self._states: list[States] = []
+        self._states: list[ChangedStates] = []
         self._states_size = 0
         self._units = UnitPacker()
 
@@ -109,7 +109,7 @@ class Packer:
                 yield from self._flush_outputs()
         elif isinstance(block, Units):
             yield from _unit_rows(self._units.add(block.rows))
-        elif isinstance(block, States):
+        elif isinstance(block, ChangedStates):
             self._states.append(block)
             self._states_size += size_of(block)
             if self._result.kept_states or self._states_size > self._inline:
@@ -207,7 +207,7 @@ def size_of(block: Block) -> int:
     """Approximate size of a block in bytes."""
     if isinstance(block, Outputs):
         return sum(len(record[3] or b"") + RECORD_BYTES for record in block.records)
-    if isinstance(block, States):
+    if isinstance(block, ChangedStates):
         return sum(len(key) + len(state or b"") + RECORD_BYTES for key, state in block.rows)
     if isinstance(block, Units):
         return sum(len(row[8]) + len(row[9]) + RECORD_BYTES for row in block.rows)

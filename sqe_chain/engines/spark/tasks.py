@@ -22,7 +22,7 @@ from sqe_chain.engines.spark.rows import Packer, TaskResult, blobs_of, results_o
 from sqe_chain.engines.warming import warm_up
 from sqe_chain.errors import ChainError
 from sqe_chain.task.level import run_level
-from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, States
+from sqe_chain.task.results import Block, ChangedStates, Job, Outputs, Portion, Report
 from sqe_chain.task.serial import run_serially
 
 Batches = Iterator[pa.RecordBatch]
@@ -155,7 +155,7 @@ def together(most: int, work: Work, portions: Sequence[Portion]) -> TaskResult:
             return TaskResult(swollen=True)
         if isinstance(block, Outputs):
             result.outputs += block.records
-        elif isinstance(block, States):
+        elif isinstance(block, ChangedStates):
             result.states.append(block)
         elif isinstance(block, Report):
             report.add(block)
@@ -198,14 +198,14 @@ def write_states(work: Work, applied: task.Applied, batches: Batches) -> Batches
     return _single(run, work)
 
 
-def _states_of(batches: Batches) -> Iterator[States]:
+def _states_of(batches: Batches) -> Iterator[ChangedStates]:
     """Join the pieces of cut blocks; the rows of one (stage, state partition) are adjacent."""
-    current: States | None = None
+    current: ChangedStates | None = None
     for part, stage, blob in blobs_of(batches):
         if current is None or (current.part, current.stage) != (part, stage):
             if current is not None:
                 yield current
-            current = States(0, stage, part, [])
+            current = ChangedStates(0, stage, part, [])
         current.rows.extend(marshal.loads(blob))  # noqa: S302 - made by a task of this application
     if current is not None:
         yield current

@@ -15,7 +15,7 @@ from sqe_chain.engines.warming import open_connections, run_made_up_records
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Output
 from sqe_chain.task.level import run_level
-from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, States, Units
+from sqe_chain.task.results import Block, ChangedStates, Job, Outputs, Portion, Report, Units
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Tasks:
         self._setup: Setup
         self._job: Job | None = None
         self._outputs: list[Sequence[Output]] = []
-        self._states: list[States] = []
+        self._states: list[ChangedStates] = []
 
     def set_up(self, setup: Setup) -> None:
         """Take up a flow, before everything else, and warm up.
@@ -181,7 +181,7 @@ class Tasks:
             elif isinstance(block, Units):
                 packer = packers.setdefault(block.level, UnitPacker())
                 put(block.level, packer.add(block.rows))
-            elif isinstance(block, States):
+            elif isinstance(block, ChangedStates):
                 self._states.append(block)
             else:
                 done.report.add(block)

@@ -13,7 +13,7 @@ from sqe_chain.engines.task import Applied, apply_all
 from sqe_chain.errors import Superseded
 from sqe_chain.flow import Flow, count
 from sqe_chain.ports import Header, Rows, Views
-from sqe_chain.task.results import Job, States
+from sqe_chain.task.results import ChangedStates, Job
 from sqe_chain.task.states import Claim, Transition
 
 PARTS = 4
@@ -53,13 +53,13 @@ class Meeting(MemoryStore):
         return super().write(flow, stage, part, before, after, rows, views)
 
 
-def made(store: Meeting) -> list[States]:
+def made(store: Meeting) -> list[ChangedStates]:
     for part in range(PARTS):
         store.write("flow", "per-text", part, None, BEFORE, ())
-    return [States(1, STAGE, part, [(b"key-%d" % part, b"1")]) for part in range(PARTS)]
+    return [ChangedStates(1, STAGE, part, [(b"key-%d" % part, b"1")]) for part in range(PARTS)]
 
 
-def written(store: Meeting, states: Sequence[States], *, threads: bool) -> int:
+def written(store: Meeting, states: Sequence[ChangedStates], *, threads: bool) -> int:
     before = {(STAGE, part): BEFORE for part in range(PARTS)}
     job = Job(Transition("flow", CLAIM, 6, "plan-6"), 0)
     return apply_all(

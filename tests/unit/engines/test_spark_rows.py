@@ -25,7 +25,7 @@ from sqe_chain.engines.spark.rows import (
 from sqe_chain.engines.units import cut
 from sqe_chain.errors import GapError
 from sqe_chain.ports import Output
-from sqe_chain.task.results import Outputs, Report, States, UnitRow, Units
+from sqe_chain.task.results import ChangedStates, Outputs, Report, UnitRow, Units
 
 
 def unit(part: int, stage: int, topic: str, partition: int, offset: int, path: bytes) -> UnitRow:
@@ -40,7 +40,7 @@ def shuffled(tasks: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     yield from ordered.to_batches(max_chunksize=7)
 
 
-def packed(packer: Packer, blocks: list[Outputs | Units | States | Report]) -> list[pa.RecordBatch]:
+def packed(packer: Packer, blocks: list[Outputs | Units | ChangedStates | Report]) -> list[pa.RecordBatch]:
     batches = [batch for block in blocks for batch in packer.add(block)]
     return batches + list(packer.finish())
 
@@ -78,7 +78,7 @@ def test_units_of_many_tasks_come_in_the_order_of_tuples(
         seen |= task
     rows = []
     for run in runs:
-        blocks: list[Outputs | Units | States | Report] = [
+        blocks: list[Outputs | Units | ChangedStates | Report] = [
             Units(1, run[start : start + size]) for start in range(0, len(run), size)
         ]
         with mock.patch.object(module, "ROWS", size):  # many small blobs
@@ -122,19 +122,21 @@ def record(size: int) -> Output:
 
 def test_small_results_come_with_the_report_and_large_ones_as_rows() -> None:
     small = packed(
-        Packer(1, 10_000, 0), [Outputs([record(5)]), States(1, 3, 0, [(b"k", b"s")]), Report(misplaced=1)]
+        Packer(1, 10_000, 0),
+        [Outputs([record(5)]), ChangedStates(1, 3, 0, [(b"k", b"s")]), Report(misplaced=1)],
     )
     assert len(small) == 1
     result = result_of(small)
     assert result.outputs == [record(5)]
-    assert result.states == [States(1, 3, 0, [(b"k", b"s")])]
+    assert result.states == [ChangedStates(1, 3, 0, [(b"k", b"s")])]
     assert result.report == Report(misplaced=1)
     assert not result.kept_outputs
     assert not result.kept_states
 
     states = [(b"%06d" % n, b"s" * 50 if n % 3 else None) for n in range(5_000)]
     large = packed(
-        Packer(1, 10_000, 0), [*(Outputs([record(100)] * 700) for _ in range(4)), States(1, 3, 2, states)]
+        Packer(1, 10_000, 0),
+        [*(Outputs([record(100)] * 700) for _ in range(4)), ChangedStates(1, 3, 2, states)],
     )
     result = result_of(large)
     assert (result.outputs, result.states) == ([], [])

@@ -23,7 +23,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Headers, Message, Range, TopicInfo
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.reading import Reading
-from sqe_chain.task.results import Job, Portion, Report, States
+from sqe_chain.task.results import ChangedStates, Job, Portion, Report
 from sqe_chain.task.states import Claim, Transition
 from tests.support.block_ways import NEVER, one_by_one, taken_as
 
@@ -103,7 +103,7 @@ def states_after(blocks: Sequence[list[Record]], header: Header = BEFORE, key: A
         *reading.finish(),
     ]
     assert isinstance(found[-1], Report)
-    rows = [row for block in found if isinstance(block, States) for row in block.rows]
+    rows = [row for block in found if isinstance(block, ChangedStates) for row in block.rows]
     return {key.decode(): StringValue.FromString(state or b"").value.strip() for key, state in rows}
 
 

@@ -16,22 +16,11 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.stages import JumpGuard, Tumbling
-from sqe_chain.task.event_times import (
-    NONE_AHEAD,
-    ORIGIN,
-    Ahead,
-    EventTimes,
-    Frontier,
-    Progress,
-    Stated,
-    Waiting,
-    believe_times,
-    frontier_of,
-    guard_of,
-    right_times,
-)
+from sqe_chain.task.event_times import ORIGIN, EventTimes, Stated
+from sqe_chain.task.frontier import Frontier, PartitionProgress, WaitingInputs, frontier_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.source_times import SourceTimes, writer_of
+from sqe_chain.task.wrong_clocks import NONE_AHEAD, Ahead, believe_times, guard_of, right_times
 
 CLOCK_MS = 1_000_000
 Seen = tuple[str, int, int, int]
@@ -44,12 +33,14 @@ seen = st.tuples(
 ) | st.tuples(st.just(ORIGIN), st.just(0), st.integers(0, 3_000_000), st.just(0))
 
 
-def waited(topic: str, partition: int, watermark_ms: int | None, latest_ms: int | None) -> Progress:
-    return Progress(topic, partition, waited_for=True, watermark_ms=watermark_ms, latest_ms=latest_ms)
+def waited(topic: str, partition: int, watermark_ms: int | None, latest_ms: int | None) -> PartitionProgress:
+    return PartitionProgress(
+        topic, partition, waited_for=True, watermark_ms=watermark_ms, latest_ms=latest_ms
+    )
 
 
-def let_go(topic: str, partition: int, latest_ms: int | None) -> Progress:
-    return Progress(topic, partition, waited_for=False, watermark_ms=None, latest_ms=latest_ms)
+def let_go(topic: str, partition: int, latest_ms: int | None) -> PartitionProgress:
+    return PartitionProgress(topic, partition, waited_for=False, watermark_ms=None, latest_ms=latest_ms)
 
 
 def times_of() -> EventTimes:
@@ -65,7 +56,7 @@ def test_what_is_stored_is_read_back(found: list[Seen]) -> None:
     times = times_of()
     for one in found:
         observe(times, one, JumpGuard(1_000, 2))
-    times.waiting, times.lanes = Waiting(5, 700, 2), {7: 900}
+    times.waiting, times.lanes = WaitingInputs(5, 700, 2), {7: 900}
     again = EventTimes.from_json(json.loads(json.dumps(times.to_json())))
     assert again == times
     assert again.progress("in", 0) == times.progress("in", 0)
@@ -194,7 +185,7 @@ def test_a_wrong_clock_moves_nothing_until_others_agree_or_the_clock_has_come_th
     ],
 )
 def test_the_frontier_is_the_watermark_of_the_partition_that_is_behind(
-    found: list[Progress], frontier: Frontier | None
+    found: list[PartitionProgress], frontier: Frontier | None
 ) -> None:
     assert frontier_of(found) == frontier
 

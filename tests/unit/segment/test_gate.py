@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.stages import JumpGuard
-from sqe_chain.task.event_times import EventTimes, Frontier
-from sqe_chain.task.gate import Facts, Gate
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.frontier import Frontier
+from sqe_chain.task.gate import Gate, TimeFacts
 
 Message = tuple[int, int]
 """Lane and time."""
@@ -33,9 +34,11 @@ def gate(before: int | None, until: int, guard: JumpGuard | None = None) -> Gate
     )
 
 
-def facts_of(found: list[Message], begin: int, end: int) -> Facts:
+def facts_of(found: list[Message], begin: int, end: int) -> TimeFacts:
     own = found[begin:end]
-    return Facts(range(begin, end), [at_ms for _, at_ms in own], [lane for lane, _ in own], [0] * len(own))
+    return TimeFacts(
+        range(begin, end), [at_ms for _, at_ms in own], [lane for lane, _ in own], [0] * len(own)
+    )
 
 
 @given(messages, st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20)), max_size=12))
@@ -66,21 +69,21 @@ def test_batches_take_consecutive_pieces_of_one_order(
 def test_what_comes_after_one_that_waits_waits_with_it() -> None:
     """It was not read again, so nobody knows whether it may go before it: they are one lane."""
     times = EventTimes(0)
-    assert gate(None, 10).take(Facts([0], [50], [7], [0]), times) == {}
-    assert gate(10, 20).take(Facts([1, 2], [15, 15], [7, 8], [0, 0]), times) == {1: 15}
+    assert gate(None, 10).take(TimeFacts([0], [50], [7], [0]), times) == {}
+    assert gate(10, 20).take(TimeFacts([1, 2], [15, 15], [7, 8], [0, 0]), times) == {1: 15}
     assert times.waiting is not None
     assert (times.waiting.offset, times.waiting.inputs) == (0, 2)
     guard, times = JumpGuard(max_jump_ms=100), EventTimes(0)
-    assert gate(None, 10, guard).take(Facts([0], [900], [7], [0]), times) == {}
+    assert gate(None, 10, guard).take(TimeFacts([0], [900], [7], [0]), times) == {}
     # It shows that the first one came from a wrong clock: next time both are read, and go in their order.
-    assert gate(10, 20, guard).take(Facts([1], [15], [7], [0]), times) == {}
+    assert gate(10, 20, guard).take(TimeFacts([1], [15], [7], [0]), times) == {}
     assert times.waiting is not None
     assert (times.waiting.offset, times.waiting.least_ms) == (0, 15)
 
 
 def test_one_from_a_clock_that_ran_ahead_takes_the_place_of_the_next_on_its_lane() -> None:
     guard, times = JumpGuard(max_jump_ms=100), EventTimes(0)
-    found = Facts([0, 1, 2, 3], [5, 900, 7, 950], [1, 1, 1, 2], [0] * 4)
+    found = TimeFacts([0, 1, 2, 3], [5, 900, 7, 950], [1, 1, 1, 2], [0] * 4)
     assert gate(None, 10, guard).take(found, times) == {0: 5, 1: 7, 2: 7}
     assert times.waiting is not None
     assert times.waiting.offset == 3
@@ -90,14 +93,14 @@ def test_one_that_is_ahead_of_all_others_goes_when_much_has_come_after_it() -> N
     guard = JumpGuard(max_jump_ms=100)
     for count, waits in ((9_999, True), (10_001, False)):
         times = EventTimes(0)
-        found = Facts(range(count + 1), [900, *[5] * count], [1, *[2] * count], [0] * (count + 1))
+        found = TimeFacts(range(count + 1), [900, *[5] * count], [1, *[2] * count], [0] * (count + 1))
         taken = gate(4, 10, guard).take(found, times)
         assert (0 not in taken) == waits
-    confirmed = Facts(range(10_003), [900, *[5] * 10_001, 900], [1, *[2] * 10_001, 3], [0] * 10_003)
+    confirmed = TimeFacts(range(10_003), [900, *[5] * 10_001, 900], [1, *[2] * 10_001, 3], [0] * 10_003)
     assert 0 not in gate(4, 10, guard).take(confirmed, EventTimes(0)), "others are as far"
 
 
 def test_a_message_without_a_time_stays_where_it_is_on_its_lane_and_one_without_a_lane_goes_at_once() -> None:
     times = EventTimes(0)
-    found = Facts([0, 1, 2, 3], [5, None, 50, None], [1, 1, 1, None], [0] * 4)
+    found = TimeFacts([0, 1, 2, 3], [5, None, 50, None], [1, 1, 1, None], [0] * 4)
     assert gate(4, 10).take(found, times) == {3: 3, 0: 5, 1: 5}

@@ -29,7 +29,7 @@ from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.ports import Header, Range
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.reading import Reading
-from sqe_chain.task.results import Job, Portion, Report, States
+from sqe_chain.task.results import ChangedStates, Job, Portion, Report
 from sqe_chain.task.states import Claim, Transition
 from tests.support.block_ways import taken_as
 
@@ -207,7 +207,7 @@ def way(
     rows = {
         key: StringValue.FromString(state or b"").value
         for one in found
-        if isinstance(one, States)
+        if isinstance(one, ChangedStates)
         for key, state in one.rows
     }
     return (

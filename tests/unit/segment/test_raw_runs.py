@@ -25,8 +25,9 @@ from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Headers, Message, Range
 from sqe_chain.stages import Tumbling
-from sqe_chain.task.event_times import EventTimes, Taking
+from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.frontier import Taking
 from sqe_chain.task.reading import Reading
 from sqe_chain.task.results import Job, Portion, Sections
 from sqe_chain.task.states import Claim, Transition
