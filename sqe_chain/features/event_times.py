@@ -168,7 +168,7 @@ def progress_of(times: Mapping[TopicPartition, EventTimes]) -> list[PartitionPro
 
 def gated_times(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) -> list[PartitionProgress]:
     """How far event time has come in the partitions whose inputs are taken in the order of their times."""
-    return [one for one in progress_of(times) if flow.declared_topic[one.topic] in flow.gated]
+    return [one.progress(*tp) for tp, one in times.items() if flow.declared_topic[tp[0]] in flow.gated]
 
 
 def frontier_at(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) -> Frontier | None:

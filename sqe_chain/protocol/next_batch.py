@@ -249,9 +249,11 @@ class NextBatch:
         self, last: Plan, part: Part, caught_up: CaughtUp, bounds: AllBounds, *, for_good: bool
     ) -> Part:
         flow = self.env.flow
-        times = KnownTimes.after(last).all_at(part.stops, caught_up, part.clock_ms, for_good=for_good)
-        look_ahead(self.env, part, times, bounds)
-        frontier = furthest(EventTime.of(last).frontier, frontier_at(flow, times))
+        frontier = EventTime.of(last).frontier
+        if flow.gated:
+            times = KnownTimes.after(last).all_at(part.stops, caught_up, part.clock_ms, for_good=for_good)
+            look_ahead(self.env, part, times, bounds)
+            frontier = furthest(frontier, frontier_at(flow, times))
         behind = Rebuilding.of(last)
         if (part.silent or behind.takes_again) and behind.reached is not None:
             # What had not been taken was not published.

@@ -19,7 +19,7 @@ Source: Flink's watermarks of partitions; that a republisher hands its own on, i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypedDict
 
 from sqe_chain.stages.stream_time import JumpGuard
@@ -217,19 +217,24 @@ class EventTimes:
             topic: the topic.
             partition: the partition.
         """
-        read = (at_ms for one in self.writers.values() for at_ms in (one.latest_ms, one.stated_ms))
-        latest_ms = max((at_ms for at_ms in read if at_ms is not None), default=None)
-        if self.unsure:
-            return PartitionProgress(topic, partition, True, None, latest_ms)  # noqa: FBT003 - of a tuple
-        own = {name: one.watermark_ms for name, one in self.writers.items()} or {ORIGIN: None}
-        for name, least_ms in self.idle.items():
-            if least_ms is None:
-                own.pop(name, None)
-            elif name in own:
-                own[name] = max(own[name] or 0, least_ms)
-        known = [at_ms for at_ms in own.values() if at_ms is not None]
-        least = min(known) if known and len(known) == len(own) else None
-        return PartitionProgress(topic, partition, bool(own), least, latest_ms)
+        latest_ms = least_ms = None
+        waited_for, known = self.unsure, not self.unsure
+        for name, writer in (self.writers or {ORIGIN: TopicWriter(0)}).items():
+            for at_ms in (writer.latest_ms, writer.stated_ms):
+                if at_ms is not None and (latest_ms is None or at_ms > latest_ms):
+                    latest_ms = at_ms
+            watermark_ms = writer.watermark_ms
+            if name in self.idle:
+                idle_ms = self.idle[name]
+                if idle_ms is None:
+                    continue
+                watermark_ms = max(watermark_ms or 0, idle_ms)
+            waited_for = True
+            if watermark_ms is None:
+                known = False
+            elif least_ms is None or watermark_ms < least_ms:
+                least_ms = watermark_ms
+        return PartitionProgress(topic, partition, waited_for, least_ms if known else None, latest_ms)
 
     def to_json(self) -> TimesRecord:
         """For json.dumps."""
@@ -267,23 +272,14 @@ class EventTimes:
         Args:
             clock_ms: the batch's clock.
         """
-        writers = {
-            name: TopicWriter(one.heard_ms, one.latest_ms, one.stated_ms, one.hops, one.ahead)
-            for name, one in self.writers.items()
-        }
-        return EventTimes(
-            self.since_ms,
-            writers,
-            self.waiting,
-            dict(self.lanes),
-            dict(self.idle),
-            self.unsure,
-            clock_ms,
-        )
+        kept = self.settled()
+        kept.idle, kept.unsure, kept.clock_ms = dict(self.idle), self.unsure, clock_ms
+        return kept
 
     def settled(self) -> EventTimes:
         """A copy as it is kept when the batch is over: what is read back from a plan."""
-        return EventTimes.from_json(self.to_json())
+        writers = {name: replace(writer) for name, writer in self.writers.items()}
+        return EventTimes(self.since_ms, writers, self.waiting, dict(self.lanes) if self.waiting else {})
 
 
 def _writer_record(writer: TopicWriter) -> WriterRecord:

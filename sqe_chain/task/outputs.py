@@ -117,14 +117,20 @@ class Gatherer:
             ChainTooLong: an input has 32 links already.
             RepeatedPosition: what an input gave before was gathered already.
         """
+        saved: Saved = {}
         try:
-            self._gather(made, numbers, inputs, outputs, groups, keep=keep)
+            records = self._records(self._rows(made, numbers, inputs, groups), inputs, saved) if made else []
         except Exception as error:
+            _restore(saved)
             if failed is None or isinstance(error, RepeatedPosition):
                 raise
             if numbers[0] == numbers[-1]:
                 return failed(0, error)
         else:
+            if keep:
+                outputs += records
+            else:
+                _restore(saved)
             return False
         begin = 0
         for number, own in Counter(numbers).items():
@@ -134,29 +140,6 @@ class Gatherer:
                 return True
             begin = end
         return False
-
-    def _gather(
-        self,
-        made: Sequence[Made],
-        numbers: Sequence[int],
-        inputs: Inputs,
-        outputs: list[Output],
-        groups: Sequence[int] | None,
-        *,
-        keep: bool,
-    ) -> None:
-        """Append the records of all inputs, or leave no trace of any: nor of what was written last on each partition."""
-        saved: Saved = {}
-        done = False
-        try:
-            records = self._records(self._rows(made, numbers, inputs, groups), inputs, saved) if made else []
-            done = keep
-        finally:
-            if not done:
-                for lane, (offset, previous) in saved.items():
-                    lane.offset, lane.previous = offset, previous
-        if keep:
-            outputs += records
 
     def _rows(
         self, made: Sequence[Made], numbers: Sequence[int], inputs: Inputs, groups: Sequence[int] | None
@@ -334,6 +317,12 @@ def _take(
         ]
     for at, number in steps:
         target.take(tp, written[at], inputs.offset(number))
+
+
+def _restore(saved: Saved) -> None:
+    """Leave no trace in lanes of what was written."""
+    for lane, (offset, previous) in saved.items():
+        lane.offset, lane.previous = offset, previous
 
 
 def _headers(target: Target, numbers: Sequence[int], inputs: Inputs) -> list[Headers | None]:

@@ -89,15 +89,15 @@ class Target:
             partition: the partition of their inputs, which decides about records without a key.
         """
         known: Any = self.keys.get
-        found: list[Any] = list(map(known, keys))
-        if all(found):
-            return found
+        places: list[Any] = list(map(known, keys))
+        if all(places):
+            return places
         # By the input's partition: the same in every attempt, and each lane has one output partition.
         none = partition % self.partitions, b""
-        return [
-            place or (none if key is None else known(key) or self.key(key))
-            for place, key in zip(found, keys, strict=True)
-        ]
+        for row, key in enumerate(keys):
+            if not places[row]:
+                places[row] = none if key is None else known(key) or self.key(key)
+        return places
 
     def lane(self, tp: TopicIdPartition, lane: int, stated: int, saved: Saved) -> WrittenLane:
         """What is written for inputs of a lane.

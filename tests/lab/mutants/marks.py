@@ -237,7 +237,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "what inputs that fail wrote last is not forgotten",
-        ("Gatherer._gather", drop("lane.offset, lane.previous = offset, previous")),
+        ("outputs:_restore", drop("lane.offset, lane.previous = offset, previous")),
         killed_by="test_run_outputs::test_a_run_gives_the_records_of_its_inputs",
         schedules=1500,
     ),
