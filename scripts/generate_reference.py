@@ -113,6 +113,7 @@ FLOW = "MODULE:FLOW"
 
 _SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields):$")
 _UNQUOTED = re.compile(r"(?<=: )'([^']*)'|(?<=-> )'([^']*)'")
+_ROW = re.compile(r"^- `([\w, *]+)`: ", re.MULTILINE)
 _FIELD = re.compile(r"(\*{0,2}[\w, ()]+?):\s+(.*)")
 
 
@@ -190,7 +191,7 @@ def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - a modu
     if not inspect.isclass(value) and not inspect.isfunction(inspect.unwrap(value)):
         return f"## {name}\n\n{markdown(_text_below(name, module))}"
     if not inspect.isclass(value):
-        return f"## {name}\n\n{_signature(name, value)}\n\n{markdown(inspect.getdoc(value) or '')}"
+        return f"## {name}\n\n{_entry(name, value, markdown(inspect.getdoc(value) or ''))}"
     bases = [base.__name__ for base in value.__bases__ if base is not object and base.__name__ != "Protocol"]
     inherits = f" ({', '.join(bases)})" if bases else ""
     parts = [f"## {name}{inherits}", _made(name, value)]
@@ -207,7 +208,8 @@ def _method(name: str, method: str, cls: type, member: Any) -> str:  # noqa: ANN
     call = method if kind else _call_of(method, function)
     if "\n\n" not in text and "```" not in text and len(call) < LINE:
         return f"- `.{call}`: {' '.join(text.split())}"
-    return f"### `{name}.{method}`{' (property)' if kind else ''}\n\n{'' if kind else _signature(method, function)}\n\n{text}"
+    title = f"### `{name}.{method}`{' (property)' if kind else ''}"
+    return f"{title}\n\n{text if kind else _entry(method, function, text)}"
 
 
 def _text_below(name: str, module: str) -> str:
@@ -248,29 +250,46 @@ def _made(name: str, cls: type) -> str:
     if made is None or issubclass(cls, BaseException) or getattr(cls, "_is_protocol", False):
         return text
     own = made.__doc__ if made.__doc__ != object.__init__.__doc__ else ""
-    return f"{_signature(name, made)}\n\n{text}\n\n{markdown(inspect.cleandoc(own or ''))}"
+    return _entry(name, made, f"{text}\n\n{markdown(inspect.cleandoc(own or ''))}")
+
+
+def _entry(name: str, function: Any, text: str) -> str:  # noqa: ANN401 - anything that can be called
+    """The text with the types of the arguments that it lists; the call, if it does not list all."""
+    parameters = {parameter.name: parameter for parameter in _parameters(function)}
+    before, args, after = text.partition("**Args**\n\n")
+    listed, _, rest = after.partition("\n\n")
+    documented = [name.strip(" *") for names in _ROW.findall(listed) for name in names.split(",")]
+    if sorted(documented) != sorted(parameters):
+        return f"```text\n{_call_of(name, function)}\n```\n\n{text}"
+    typed = {name: _unquoted(str(parameter)) for name, parameter in parameters.items()}
+    rows = _ROW.sub(lambda row: f"- `{', '.join(typed[n.strip(' *')] for n in row[1].split(','))}`: ", listed)
+    named = [parameter.name for parameter in parameters.values() if parameter.kind is parameter.KEYWORD_ONLY]
+    by_name = f" (by name from `{named[0]}` on)" if named and named[0] != documented[0] else ""
+    made = _unquoted(str(inspect.signature(function))).rpartition(" -> ")[2]
+    if made != "None" and not name[:1].isupper():
+        rest = (
+            rest.replace("**Returns**", f"**Returns** `{made}`")
+            if "**Returns**" in rest
+            else f"Returns `{made}`.\n\n{rest}"
+        )
+    return f"{before}**Args**{by_name}\n\n{rows}\n\n{rest}" if args else f"{text}\n\n{rest}"
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - anything that can be called
+    parameters = [_plain(p) for p in inspect.signature(function).parameters.values()]
+    return parameters[1:] if parameters and parameters[0].name in ("self", "cls") else parameters
+
+
+def _unquoted(text: str) -> str:
+    return _UNQUOTED.sub(lambda quoted: quoted[1] or quoted[2] or "", text)
 
 
 def _call_of(name: str, function: Any) -> str:  # noqa: ANN401 - anything that can be called
     """Name, parameters and result on one line."""
-    signature = inspect.signature(function)
-    parameters = [_plain(p) for p in signature.parameters.values()]
-    if parameters and parameters[0].name in ("self", "cls"):
-        del parameters[0]
-    text = str(signature.replace(parameters=parameters))
-    text = _UNQUOTED.sub(lambda quoted: quoted[1] or quoted[2] or "", text)
+    text = _unquoted(str(inspect.signature(function).replace(parameters=_parameters(function))))
     if name[:1].isupper():
         text = text.rpartition(" -> ")[0] or text
     return name + text.removesuffix(" -> None")
-
-
-def _signature(name: str, function: Any) -> str:  # noqa: ANN401 - anything that can be called
-    text = _call_of(name, function)
-    inner, close, result = text.removeprefix(f"{name}(").rpartition(")")
-    if len(text) > LINE and inner:
-        rows = "".join(f"    {part},\n" for part in _split(inner))
-        text = f"{name}(\n{rows}{close}{result}"
-    return f"```text\n{text}\n```"
 
 
 def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
@@ -285,17 +304,6 @@ class _Ellipsis:
 
     def __repr__(self) -> str:
         return "..."
-
-
-def _split(inner: str) -> list[str]:
-    """Parameters of a signature; commas within brackets do not count."""
-    parts, depth, start = [], 0, 0
-    for index, letter in enumerate(inner):
-        depth += (letter in "[(") - (letter in "])")
-        if letter == "," and depth == 0:
-            parts.append(inner[start:index].strip())
-            start = index + 1
-    return [*parts, inner[start:].strip()]
 
 
 def markdown(doc: str) -> str:
