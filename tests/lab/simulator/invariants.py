@@ -140,8 +140,8 @@ class Invariants:
             if wanted == stored and flow.split(".")[0] == "totals":
                 self._on_state(store, flow, stage, part, stored)
         elif kind == "table":
-            if self.table is not None and what[0] in {"commit", "replace"}:
-                self.table.on_commit(what[5] if what[0] == "commit" else {})
+            if self.table is not None and what[0] == "commit":
+                self.table.on_commit(what[2].after)
         elif kind == "publish":
             self._on_output(*what)
         elif kind == "home":
