@@ -192,7 +192,7 @@ def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - a modu
         return f"## {name}\n\n{markdown(_text_below(name, module))}"
     if not inspect.isclass(value):
         return f"## {name}\n\n{_entry(name, value, markdown(inspect.getdoc(value) or ''))}"
-    bases = [base.__name__ for base in value.__bases__ if base is not object and base.__name__ != "Protocol"]
+    bases = [base.__name__ for base in value.__bases__ if base.__name__ in _SHOWN]
     inherits = f" ({', '.join(bases)})" if bases else ""
     parts = [f"## {name}{inherits}", _made(name, value)]
     hidden = name in ALONE or issubclass(value, BaseException)
