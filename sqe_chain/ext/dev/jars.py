@@ -46,20 +46,15 @@ class Jars:
     """The jars of a server.
 
     Args:
-        name: the server, for people.
-        version: its version.
         dependencies: organisation, name and version; Ivy adds their own dependencies.
-        main: the jar that must be there for a download to count as complete.
-        megabytes: approximate size of the download.
-        steps: approximate number of progress lines that Ivy writes.
     """
 
-    name: str
-    version: str
+    name: str  # the server, for people
+    version: str  # its version
     dependencies: tuple[tuple[str, str, str], ...]
-    main: str
-    megabytes: int
-    steps: int
+    main: str  # the jar that must be there for a download to count as complete
+    megabytes: int  # approximate size of the download
+    steps: int  # approximate number of progress lines that Ivy writes
 
     @property
     def directory(self) -> str:

@@ -56,13 +56,12 @@ class KafkaServer(Server):
     does: a killed broker keeps it, a machine without power may not.
 
     Args:
-        data_dir: configuration, log and data. None: a temporary directory, removed by `close`. Stop the
-            broker before you copy it.
+        data_dir: configuration, log and data. None: a temporary directory, removed by `close`. Stop the broker before you copy it.
         port: port of the plaintext listener. None: a free one, the same over restarts.
         heap_mb: size of the Java heap in MiB.
         properties: broker properties; they win over the defaults here.
-        sasl: user and password. A second listener then wants SASL/SCRAM-SHA-256 over plaintext; see
-            `sasl_bootstrap`. They count when the data directory is new.
+        sasl: user and password. A second listener then wants SASL/SCRAM-SHA-256 over plaintext; see `sasl_bootstrap`. They count when the
+            data directory is new.
         fast_boot: compile less: starts sooner, slower under load. For tests, not for benchmarks.
         java_options: further options for the broker's Java.
         detached: leave it running when this process ends.
@@ -99,11 +98,7 @@ class KafkaServer(Server):
 
     @property
     def bootstrap(self) -> str:
-        """`host:port` for `bootstrap.servers`.
-
-        Raises:
-            ConfigurationError: the server was never started.
-        """
+        """`host:port` for `bootstrap.servers`. Raises ConfigurationError: the server was never started."""
         return f"{HOST}:{self.port}"
 
     @property

@@ -30,24 +30,17 @@ class DevServer:
     """One server of a machine.
 
     Args:
-        kind: `kafka`, `redis` or `cassandra`.
-        address: `host:port` of Kafka, URL of the others.
-        port: its port.
-        pid: process id.
         started: start time of the process in clock ticks since boot; with the pid it identifies the process.
-        data_dir: its data.
-        log_file: its log.
-        running: whether it was running when it was checked.
     """
 
-    kind: str
-    address: str
-    port: int
-    pid: int
+    kind: str  # `kafka`, `redis` or `cassandra`
+    address: str  # `host:port` of Kafka, URL of the others
+    port: int  # its port
+    pid: int  # process id
     started: int
-    data_dir: str
-    log_file: str
-    running: bool
+    data_dir: str  # its data
+    log_file: str  # its log
+    running: bool  # whether it was running when it was checked
 
     @property
     def identity(self) -> ProcessIdentity:
@@ -57,15 +50,10 @@ class DevServer:
 
 @dataclass(frozen=True)
 class DevMachine:
-    """The servers started in one directory.
+    """The servers started in one directory."""
 
-    Args:
-        directory: their data, and the file that lists them.
-        servers: all of them, running or not.
-    """
-
-    directory: Path
-    servers: tuple[DevServer, ...]
+    directory: Path  # their data, and the file that lists them
+    servers: tuple[DevServer, ...]  # all of them, running or not
 
     def server(self, kind: str) -> DevServer | None:
         """The server of this kind, running or not, if there is one."""
@@ -97,17 +85,15 @@ def up(
     Args:
         kinds: some of `KINDS`.
         directory: for data and the list of servers; None: `default_directory()`.
-        kafka_port: fixed port; a running server must have it. None: the previous one if it is free, else
-            any free one.
+        kafka_port: fixed port; a running server must have it. None: the previous one if it is free, else any free one.
         redis_port: the same for Redis.
         cassandra_port: the same for Cassandra.
         heap_mb: Kafka's Java heap in MiB.
 
     Raises:
-        ConfigurationError: an unknown kind, a port that is in use, a server that runs on another port, or
-            something missing on the machine. Nothing was started.
-        Unavailable: a download failed, or a server did not start in time. Servers started before it keep
-            running and are listed.
+        ConfigurationError: an unknown kind, a port that is in use, a server that runs on another port, or something missing on the
+            machine. Nothing was started.
+        Unavailable: a download failed, or a server did not start in time. Servers started before it keep running and are listed.
     """
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown:

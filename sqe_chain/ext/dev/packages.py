@@ -34,27 +34,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RedisProgram:
-    """How to start a redis-server.
+    """How to start a redis-server."""
 
-    Args:
-        path: the program.
-        environment: variables that it needs.
-    """
-
-    path: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
+    path: Path  # the program
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables that it needs
 
 
 def fetch(report: Report = _log.info, kinds: Collection[str] = KINDS) -> None:
     """Download everything that the servers need, so that they start without a network. May be repeated.
 
-    Args:
-        report: takes lines of progress.
-        kinds: for these servers, some of `KINDS`.
-
     Raises:
-        ConfigurationError: Java, pyspark or redis-server are missing and cannot be downloaded; the text says
-            how to install them.
+        ConfigurationError: Java, pyspark or redis-server are missing and cannot be downloaded; the text says how to install them.
         Unavailable: a download failed; a retry continues where it ended.
     """
     report(f"Java: {java()}")
@@ -70,9 +60,6 @@ def fetch_kafka(report: Report = _log.info) -> Path:
     """The directory with the jars of Kafka; downloaded if they are not in the cache.
 
     A download appears in the cache completely or not at all; several processes may call this at the same time.
-
-    Args:
-        report: takes lines of progress.
 
     Raises:
         ConfigurationError: Java or pyspark are missing.
@@ -90,9 +77,6 @@ def fetch_redis(report: Report = _log.info) -> RedisProgram:
     """A redis-server: the one on the path, else from the cache, else unpacked there from Debian's packages.
 
     Nothing is installed and no service is started: packages are only unpacked.
-
-    Args:
-        report: takes lines of progress.
 
     Raises:
         ConfigurationError: there is none, and downloading failed; the text says what to install.

@@ -29,11 +29,7 @@ _detached: list[subprocess.Popen[bytes]] = []
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Wait until a condition holds.
-
-    Returns:
-        Whether it held within `timeout_s` seconds; it is checked at least once.
-    """
+    """Wait until a condition holds. Returns whether it held within `timeout_s` seconds; it is checked at least once."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() >= deadline:
@@ -47,14 +43,10 @@ class ProcessIdentity:
     """A process by pid and start time, so that a reused pid is never mistaken for it.
 
     The process leads a group of its own (`spawn` sees to that), and signals go to the whole group.
-
-    Args:
-        pid: process id.
-        started: start time in clock ticks since boot, from /proc.
     """
 
-    pid: int
-    started: int
+    pid: int  # process id
+    started: int  # start time in clock ticks since boot, from /proc
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity | None:
@@ -80,11 +72,7 @@ class ProcessIdentity:
         wait_until(self._stopped, timeout_s=60)
 
     def end(self, grace_s: float) -> bool:
-        """Ask the process to end, and kill it if that takes longer than `grace_s` seconds.
-
-        Returns:
-            Whether it ended by itself.
-        """
+        """Ask the process to end, and kill it if that takes longer than `grace_s` seconds. Returns whether it ended by itself."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)  # a paused process does not handle SIGTERM until it is resumed
         if wait_until(lambda: not self.alive(), grace_s):
@@ -110,8 +98,8 @@ def spawn(
     Args:
         command: program and arguments.
         log: file for its standard output and standard error.
-        detached: False: the kernel kills it when this process ends, however it ends (on Linux with `setpriv`;
-            elsewhere it survives a crash of this process). True: it keeps running.
+        detached: False: the kernel kills it when this process ends, however it ends (on Linux with `setpriv`; elsewhere it survives a
+            crash of this process). True: it keeps running.
         environment: added to this process's environment.
     """
     setpriv = None if detached else shutil.which("setpriv")

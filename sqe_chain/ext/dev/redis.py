@@ -26,8 +26,7 @@ class RedisServer(Server):
     Args:
         data_dir: log and data. None: a temporary directory, removed by `close`.
         port: its port. None: a free one, the same over restarts.
-        durable: True: acknowledged writes are on disk (`appendfsync always`), as sqe-chain requires.
-            False: all data is lost when it stops.
+        durable: True: acknowledged writes are on disk (`appendfsync always`), as sqe-chain requires. False: all data is lost when it stops.
         extra_args: more arguments of redis-server; they override the ones set here.
         detached: leave it running when this process ends.
 
@@ -55,11 +54,7 @@ class RedisServer(Server):
 
     @property
     def url(self) -> str:
-        """Address as `redis://host:port/0`.
-
-        Raises:
-            ConfigurationError: the server was never started.
-        """
+        """Address as `redis://host:port/0`. Raises ConfigurationError: the server was never started."""
         return f"redis://{HOST}:{self.port}/0"
 
     # --- implementation of `Server` ---------------------------------------------------------------

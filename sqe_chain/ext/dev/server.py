@@ -116,11 +116,7 @@ class Server(ABC):
 
     @property
     def port(self) -> int:
-        """The port.
-
-        Raises:
-            ConfigurationError: the server was never started, so it has no port yet.
-        """
+        """The port. Raises ConfigurationError: the server was never started, so it has no port yet."""
         if self._port is None:
             message = f"{self.kind} has no port yet; call start() first"
             raise ConfigurationError(message)
@@ -128,11 +124,7 @@ class Server(ABC):
 
     @property
     def identity(self) -> ProcessIdentity:
-        """Pid and start time of the last process started.
-
-        Raises:
-            ConfigurationError: the server was never started.
-        """
+        """Pid and start time of the last process started. Raises ConfigurationError: the server was never started."""
         if self._identity is None:
             message = f"{self.kind} was not started yet; call start() first"
             raise ConfigurationError(message)

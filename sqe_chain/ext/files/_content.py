@@ -25,19 +25,12 @@ Stamp = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file held when it was looked at.
+    """What a file held when it was looked at."""
 
-    Attributes:
-        path: of the file.
-        stamp: of the file then.
-        topic_id: the first 16 bytes of its SHA-256.
-        checksums: CRC-32 of each block.
-    """
-
-    path: str
-    stamp: Stamp
-    topic_id: bytes
-    checksums: array[int] = field(repr=False)
+    path: str  # of the file
+    stamp: Stamp  # of the file then
+    topic_id: bytes  # the first 16 bytes of its SHA-256
+    checksums: array[int] = field(repr=False)  # CRC-32 of each block
 
     @property
     def size(self) -> int:
@@ -65,14 +58,7 @@ class _OpenFile(io.RawIOBase):
 
 
 class FirstLook(_OpenFile):
-    """Reads a file from its beginning to its end, and finds out what its content is.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        UnreadableFile: it cannot be opened.
-    """
+    """Reads a file from its beginning to its end, and finds out what its content is. Raises UnreadableFile: it cannot be opened."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -101,11 +87,7 @@ class FirstLook(_OpenFile):
         return len(data)
 
     def finish(self) -> Content:
-        """Read what is left, and return what the content is.
-
-        Raises:
-            ChangedFile: it was changed meanwhile.
-        """
+        """Read what is left, and return what the content is. Raises ChangedFile: it was changed meanwhile."""
         buffer = bytearray(BLOCK)
         while self.readinto(buffer):
             pass
@@ -125,9 +107,6 @@ class FixedFile(_OpenFile):
     """Reads a file of which the content is known: each block is compared before anything of it is given.
 
     So what is read is what was hashed, whatever the file system says about times. It can be opened by several readers.
-
-    Args:
-        content: what it held when it was looked at.
 
     Attributes:
         failure: why it could not be read, once it could not; what reads through a library of another language asks for it.
@@ -149,11 +128,7 @@ class FixedFile(_OpenFile):
         self.check()
 
     def check(self) -> None:
-        """Compare what the file system says about the file now with what it said first.
-
-        Raises:
-            ChangedFile: something differs.
-        """
+        """Compare what the file system says about the file now with what it said first. Raises ChangedFile: something differs."""
         now, first = stamp_of(os.fstat(self._file)), self._content.stamp
         if now[2:] != first[2:]:
             raise self._changed(
@@ -211,11 +186,7 @@ _KEPT: Final = 4
 
 
 def open_file(path: str) -> int:
-    """Open a file for reading; returns its descriptor.
-
-    Raises:
-        UnreadableFile: it is not there, is a folder, or may not be read.
-    """
+    """Open a file for reading; returns its descriptor. Raises UnreadableFile: it is not there, is a folder, or may not be read."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:

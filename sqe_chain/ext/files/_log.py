@@ -80,17 +80,11 @@ _NO_TIME: Final = (0, -1)
 
 @dataclass(slots=True)  # not frozen: one is made for each row
 class FileRecord:
-    """A row as a record; a `sqe_chain.ports.Message`. It has no key, no headers and no time.
+    """A row as a record; a `sqe_chain.ports.Message`. It has no key, no headers and no time."""
 
-    Attributes:
-        name: topic of its file.
-        number: the row's number.
-        content: the row as JSON.
-    """
-
-    name: str
-    number: int
-    content: bytes
+    name: str  # topic of its file
+    number: int  # the row's number
+    content: bytes  # the row as JSON
 
     def topic(self) -> str:
         """Topic of the file."""

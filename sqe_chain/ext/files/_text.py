@@ -33,17 +33,11 @@ csv.field_size_limit(
 
 @dataclass(slots=True)
 class JsonLines:
-    """One JSON value on each line. Empty lines are no rows.
+    """One JSON value on each line. Empty lines are no rows."""
 
-    Args:
-        path: of the file, for errors.
-        stream: its bytes, uncompressed, at the beginning of a row.
-        position: where in the uncompressed bytes that is.
-    """
-
-    path: str
-    stream: io.BufferedIOBase
-    position: int = 0
+    path: str  # of the file, for errors
+    stream: io.BufferedIOBase  # its bytes, uncompressed, at the beginning of a row
+    position: int = 0  # where in the uncompressed bytes that is
 
     def __iter__(self) -> Iterator[bytes]:
         """The rows: lines without their ends."""

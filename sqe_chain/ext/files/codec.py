@@ -176,11 +176,7 @@ def _reads_of(kind: Any) -> tuple[Read, ...]:  # noqa: ANN401 - msgspec's descri
 
 
 def _checked(data: bytes) -> bytes:
-    """A row of CSV, if it has as many fields as there are columns.
-
-    Raises:
-        ValueError: it has not.
-    """
+    """A row of CSV, if it has as many fields as there are columns. Raises ValueError: it has not."""
     if data.startswith(b"["):
         found = len(msgspec.json.decode(data))
         raise ValueError(f"the row has {found} fields, and its file has another number of columns")

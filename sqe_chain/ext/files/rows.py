@@ -54,13 +54,11 @@ class _Layout:
     """What the first look at a file has found out about its rows.
 
     Attributes:
-        count: rows.
-        columns: names of CSV columns.
         index: for every `_INDEX_ROWS`th row of a text file that is not compressed, where it begins.
     """
 
-    count: int
-    columns: tuple[str, ...] = ()
+    count: int  # rows
+    columns: tuple[str, ...] = ()  # names of CSV columns
     index: tuple[int, ...] = ()
 
 

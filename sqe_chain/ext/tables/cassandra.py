@@ -69,17 +69,11 @@ def chunk_table_at(address: str, options: Mapping[str, str]) -> ChunkTable:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CassandraRows(ChunkRows):
-    """`ChunkRows` in a keyspace.
+    """`ChunkRows` in a keyspace."""
 
-    Attributes:
-        settings: how to reach the cluster.
-        name: of the table.
-        version: of the table.
-    """
-
-    settings: CassandraSettings
-    name: str
-    version: int
+    settings: CassandraSettings  # how to reach the cluster
+    name: str  # of the table
+    version: int  # of the table
 
     def __repr__(self) -> str:
         return f"table {self.address}"

@@ -37,11 +37,7 @@ def name_in(path: str) -> tuple[int, str]:
 
 
 def chunk_id_in(name: str) -> str | None:
-    """The chunk id in the name of a flush's chunk set; None: a compaction has written it.
-
-    Raises:
-        ValueError: another program has.
-    """
+    """The chunk id in the name of a flush's chunk set; None: a compaction has written it. Raises ValueError: another program has."""
     found = _NAME.fullmatch(name)
     if found is None:
         raise ValueError(name)
@@ -50,15 +46,10 @@ def chunk_id_in(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSnapshot(Snapshot):
-    """A `Snapshot`. What it has read of a state partition stays as it is; the heads are always the newest.
+    """A `Snapshot`. What it has read of a state partition stays as it is; the heads are always the newest."""
 
-    Attributes:
-        rows: the rows of the table.
-        definition: of the table.
-    """
-
-    rows: ChunkRows
-    definition: Definition
+    rows: ChunkRows  # the rows of the table
+    definition: Definition  # of the table
     _loaded: dict[int, Loaded] = field(default_factory=dict)
 
     @property
@@ -140,17 +131,11 @@ _ROUND_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk that may be read.
+    """A chunk that may be read."""
 
-    Attributes:
-        row: of the index.
-        info: what is known of it.
-        blocks: rows and bounds of each block.
-    """
-
-    row: IndexRow
-    info: ChunkInfo
-    blocks: list[tuple[int, dict[str, tuple[Plain, Plain]]]]
+    row: IndexRow  # of the index
+    info: ChunkInfo  # what is known of it
+    blocks: list[tuple[int, dict[str, tuple[Plain, Plain]]]]  # rows and bounds of each block
 
 
 def read(snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
@@ -235,11 +220,7 @@ def _meet(one: ChunkInfo, other: ChunkInfo) -> bool:
 
 
 def info_in(snapshot: ChunkSnapshot, row: IndexRow) -> ChunkInfo:
-    """What a row of the index says of its chunk.
-
-    Raises:
-        TableAltered: another program has changed it.
-    """
+    """What a row of the index says of its chunk. Raises TableAltered: another program has changed it."""
     with _of_the_index(snapshot, row):
         return ChunkInfo.from_plain(json.loads(row.info))
 

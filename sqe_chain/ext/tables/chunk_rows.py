@@ -16,17 +16,11 @@ HEAD_COLUMNS: Final = ("epoch", "run", "number", "plan", "compactions", "removed
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A table.
+    """A table."""
 
-    Attributes:
-        table_id: another one for each table that was ever created.
-        description: what was given at its creation.
-        columns: name and type (see `Column`) of each column.
-    """
-
-    table_id: str
-    description: str
-    columns: tuple[tuple[str, str], ...]
+    table_id: str  # another one for each table that was ever created
+    description: str  # what was given at its creation
+    columns: tuple[tuple[str, str], ...]  # name and type (see `Column`) of each column
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,98 +28,60 @@ class PartHead:
     """The head of a state partition as it is stored; None: no value.
 
     Attributes:
-        epoch: of the run that has claimed it.
-        run: its id, as `word`.
-        number: of the last plan whose rows are there.
-        plan: its id, as `word`.
-        compactions: how many there were.
         removed: JSON, [name, milliseconds since 1970] of each compaction: chunk sets with smaller names were replaced then.
-        vacuumed: chunk sets with smaller names were deleted, or are being deleted.
     """
 
-    epoch: int | None = None
-    run: int | None = None
-    number: int | None = None
-    plan: int | None = None
-    compactions: int | None = None
+    epoch: int | None = None  # of the run that has claimed it
+    run: int | None = None  # its id, as `word`
+    number: int | None = None  # of the last plan whose rows are there
+    plan: int | None = None  # its id, as `word`
+    compactions: int | None = None  # how many there were
     removed: str | None = None
-    vacuumed: str | None = None
+    vacuumed: str | None = None  # chunk sets with smaller names were deleted, or are being deleted
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkSet:
-    """Chunks that a commit has named. Of a state partition, later ones have larger names.
+    """Chunks that a commit has named. Of a state partition, later ones have larger names."""
 
-    Attributes:
-        name: see `chunk_table`.
-        size: bytes of the blobs.
-        statistics: as a `StoredFile` has them; and how many `chunks` and `blocks` it has.
-    """
-
-    name: str
-    size: int
-    statistics: str
+    name: str  # see `chunk_table`
+    size: int  # bytes of the blobs
+    statistics: str  # as a `StoredFile` has them; and how many `chunks` and `blocks` it has
 
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """What is known of a chunk without reading it.
+    """What is known of a chunk without reading it."""
 
-    Attributes:
-        partition_key: as bytes.
-        chunk_set: name of the set that it belongs to.
-        info: JSON of its `ChunkInfo`.
-        blocks: JSON, [rows, bounds of columns] of each block.
-        size: bytes of its blobs.
-        pieces: how many rows they take.
-    """
-
-    partition_key: bytes
-    chunk_set: str
-    info: str
-    blocks: str
-    size: int
-    pieces: int
+    partition_key: bytes  # as bytes
+    chunk_set: str  # name of the set that it belongs to
+    info: str  # JSON of its `ChunkInfo`
+    blocks: str  # JSON, [rows, bounds of columns] of each block
+    size: int  # bytes of its blobs
+    pieces: int  # how many rows they take
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A blob, or a part of a large one.
+    """A blob, or a part of a large one."""
 
-    Attributes:
-        partition_key: of the chunk.
-        chunk_set: of the chunk.
-        column: name of the column.
-        block: number of the block.
-        piece: number of the part in the blob.
-        data: bytes.
-    """
-
-    partition_key: bytes
-    chunk_set: str
-    column: str
-    block: int
-    piece: int
-    data: bytes
+    partition_key: bytes  # of the chunk
+    chunk_set: str  # of the chunk
+    column: str  # name of the column
+    block: int  # number of the block
+    piece: int  # number of the part in the blob
+    data: bytes  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Blobs of a chunk that are to be read.
+    """Blobs of a chunk that are to be read."""
 
-    Attributes:
-        partition_key: of the chunk.
-        chunk_set: of the chunk.
-        columns: of which columns.
-        blocks: of which blocks.
-        average: bytes of a piece, on an average.
-    """
-
-    partition_key: bytes
-    chunk_set: str
-    columns: tuple[str, ...]
-    blocks: tuple[int, ...]
-    average: int
+    partition_key: bytes  # of the chunk
+    chunk_set: str  # of the chunk
+    columns: tuple[str, ...]  # of which columns
+    blocks: tuple[int, ...]  # of which blocks
+    average: int  # bytes of a piece, on an average
 
 
 class ChunkRows(Protocol):

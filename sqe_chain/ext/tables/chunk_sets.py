@@ -32,31 +32,19 @@ Blocks = list[tuple[int, dict[str, tuple[Plain, Plain]]]]
 
 
 class Blob(NamedTuple):
-    """A column of a block.
+    """A column of a block."""
 
-    Attributes:
-        column: its name.
-        block: number of the block in the chunk.
-        data: an Arrow IPC stream of one record batch of one column.
-    """
-
-    column: str
-    block: int
-    data: bytes
+    column: str  # its name
+    block: int  # number of the block in the chunk
+    data: bytes  # an Arrow IPC stream of one record batch of one column
 
 
 class PackedChunk(NamedTuple):
-    """A chunk as it is written.
+    """A chunk as it is written."""
 
-    Attributes:
-        info: what is known of it, without what is too long to be known.
-        blocks: its blocks.
-        blobs: all columns of all blocks.
-    """
-
-    info: ChunkInfo
-    blocks: Blocks
-    blobs: list[Blob]
+    info: ChunkInfo  # what is known of it, without what is too long to be known
+    blocks: Blocks  # its blocks
+    blobs: list[Blob]  # all columns of all blocks
 
 
 def files_of(flushed: Flushed, rows_of_a_file: int = ROWS_OF_A_FILE) -> list[TableFile]:

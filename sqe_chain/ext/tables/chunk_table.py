@@ -53,13 +53,9 @@ _HOUR_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class ChunkTable(Storage):
-    """A `Storage` of chunks.
+    """A `Storage` of chunks."""
 
-    Attributes:
-        rows: the rows of the table.
-    """
-
-    rows: ChunkRows
+    rows: ChunkRows  # the rows of the table
 
     def __repr__(self) -> str:
         return f"table {self.rows.address}"

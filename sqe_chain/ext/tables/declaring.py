@@ -90,11 +90,7 @@ def _check_shapes(columns: object, payload: object, options: object, where: str)
 
 
 def address_of(table: str, at: str | os.PathLike[str] | None) -> str:
-    """Where a table lives: an absolute path, or a URL.
-
-    Raises:
-        ValueError: see `text_of`.
-    """
+    """Where a table lives: an absolute path, or a URL. Raises ValueError: see `text_of`."""
     found = text_of(at if at is not None else os.environ.get(TABLES) or "tables")
     if "://" not in found:
         return str(Path(found).absolute() / table)

@@ -36,16 +36,11 @@ class Handle:
     snapshot has to stay as it is: so a handle is taken only when nobody holds the snapshot that it was, and by one at a time. Who
     takes it must check that the log still has the entry that the handle ends with: else the table was deleted, or restored, and
     the handle would write on in a past that is gone.
-
-    Attributes:
-        table: of delta-rs.
-        version: its version.
-        entry: what the log had at that version, when it was loaded.
     """
 
-    table: Any
-    version: int
-    entry: bytes
+    table: Any  # of delta-rs
+    version: int  # its version
+    entry: bytes  # what the log had at that version, when it was loaded
     _user: weakref.ref[object]
 
 

@@ -113,11 +113,7 @@ class TableDirectory(ParquetStorage):
                     _sync_directory(one)
 
     def add_columns(self, snapshot: DeltaSnapshot, columns: Sequence[Any]) -> None:
-        """Add columns, which are null in the rows that are there.
-
-        Raises:
-            Conflict: somebody has changed the columns since.
-        """
+        """Add columns, which are null in the rows that are there. Raises Conflict: somebody has changed the columns since."""
         from deltalake import Schema  # noqa: PLC0415 - only here
 
         fields = Schema.from_arrow(pa.schema(columns)).fields

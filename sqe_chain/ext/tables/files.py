@@ -38,19 +38,12 @@ _AFTER_SURROGATES: Final = 0xE000
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file, before it has a name.
+    """A file, before it has a name."""
 
-    Attributes:
-        data: its bytes, without a copy.
-        rows: how many rows it has.
-        chunks: its chunks, without chunk id.
-        statistics: of its columns, as Delta's log has them.
-    """
-
-    data: memoryview
-    rows: int
-    chunks: list[ChunkInfo]
-    statistics: str
+    data: memoryview  # its bytes, without a copy
+    rows: int  # how many rows it has
+    chunks: list[ChunkInfo]  # its chunks, without chunk id
+    statistics: str  # of its columns, as Delta's log has them
 
     @property
     def digest(self) -> str:
@@ -208,11 +201,7 @@ def _told(cell: object) -> str:
 
 
 def chunks_in(parquet: Any) -> list[ChunkInfo]:  # noqa: ANN401 - Parquet metadata
-    """The chunks in a file, without chunk id, from its footer.
-
-    Raises:
-        KeyError: it is not a file of ours.
-    """
+    """The chunks in a file, without chunk id, from its footer. Raises KeyError: it is not a file of ours."""
     return [ChunkInfo.from_plain(one) for one in json.loads(parquet.metadata[_CHUNKS])]
 
 
@@ -232,11 +221,7 @@ def foreign_in(paths: Iterable[str]) -> str | None:
 
 
 def chunk_id_in(path: str) -> str | None:
-    """The chunk id in the name of a file of a flush; None: a compaction has written it.
-
-    Raises:
-        ValueError: a file of another program.
-    """
+    """The chunk id in the name of a file of a flush; None: a compaction has written it. Raises ValueError: a file of another program."""
     found = _NAME.fullmatch(path.rpartition("/")[2])
     if found is None:
         raise ValueError(path)

@@ -22,25 +22,18 @@ class MemorySnapshot:
     """A table at one version; see `sqe_chain.ext.tables.storage.Snapshot`.
 
     Attributes:
-        version: number of the commit.
-        table_id: another one for each table that was ever created.
-        description: what was given at its creation.
-        schema: an Arrow schema.
-        markers: name -> number.
         set_at: name of a marker -> version that has set it last.
-        stored: path -> file.
-        schema_at: the version that has changed the columns last.
         foreign: version -> what another program has done, in words.
     """
 
-    version: int
-    table_id: str
-    description: str
-    schema: Any
-    markers: Mapping[str, int] = field(default_factory=dict)
+    version: int  # number of the commit
+    table_id: str  # another one for each table that was ever created
+    description: str  # what was given at its creation
+    schema: Any  # an Arrow schema
+    markers: Mapping[str, int] = field(default_factory=dict)  # name -> number
     set_at: Mapping[str, int] = field(default_factory=dict)
-    stored: Mapping[str, StoredFile] = field(default_factory=dict)
-    schema_at: int = 0
+    stored: Mapping[str, StoredFile] = field(default_factory=dict)  # path -> file
+    schema_at: int = 0  # the version that has changed the columns last
     foreign: Mapping[int, str] = field(default_factory=dict)
 
     def marker(self, name: str) -> int | None:
@@ -65,14 +58,12 @@ class TableCopy:
     """A table at one moment.
 
     Attributes:
-        newest: its newest version; None: there is no table.
         files: path -> its bytes, and when it was written, in seconds.
-        created: how often it was created.
     """
 
-    newest: MemorySnapshot | None = None
+    newest: MemorySnapshot | None = None  # its newest version; None: there is no table
     files: dict[str, tuple[bytes, float]] = field(default_factory=dict)
-    created: int = 0
+    created: int = 0  # how often it was created
 
     def copy(self) -> TableCopy:
         """An independent copy."""

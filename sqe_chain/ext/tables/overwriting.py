@@ -89,17 +89,11 @@ class OverwritingSink(TableSink, ReplacingSink):
 
 @dataclass(frozen=True, slots=True)
 class StagedCount:
-    """How much of an overwrite is staged in a state partition: a witness that nothing of it is missed.
+    """How much of an overwrite is staged in a state partition: a witness that nothing of it is missed."""
 
-    Attributes:
-        since: number of the plan that has begun it.
-        files: how many files.
-        last: number of the last plan that has staged one.
-    """
-
-    since: int
-    files: int = 0
-    last: int = -1
+    since: int  # number of the plan that has begun it
+    files: int = 0  # how many files
+    last: int = -1  # number of the last plan that has staged one
 
     @classmethod
     def of(cls, known: bytes | None, since: int) -> StagedCount:
@@ -122,11 +116,7 @@ def told_of(files: Sequence[StoredFile]) -> bytes:
 
 
 def staged_files(replacement: Replacement, where: object) -> list[StoredFile]:
-    """All files of an overwrite.
-
-    Raises:
-        TableInconsistent: the store has lost some of them.
-    """
+    """All files of an overwrite. Raises TableInconsistent: the store has lost some of them."""
     found: list[StoredFile] = []
     for part, told in replacement.staged.items():
         own = [StoredFile(*one) for text in told for one in json.loads(text)]
@@ -150,8 +140,8 @@ def change_of(
         snapshot: of the table.
         schema: of the table.
         staged: what was staged.
-        whole: replace all rows; else those of partition keys that are in staged files. Then files that hold rows of other partition
-            keys, too, are written again without the replaced ones, one state partition after the other.
+        whole: replace all rows; else those of partition keys that are in staged files. Then files that hold rows of other partition keys,
+            too, are written again without the replaced ones, one state partition after the other.
     """
     if whole:
         return list(staged), snapshot.files()

@@ -49,21 +49,13 @@ _checked: dict[tuple[str, str], int] = {}
 
 @dataclass(frozen=True, slots=True)
 class TableSink(Sink):
-    """A `Sink` into one table.
+    """A `Sink` into one table."""
 
-    Attributes:
-        storage: where it lives.
-        schema: its columns and keys.
-        table: its name.
-        version: of the table, from 0.
-        replaces: rows are meant to replace what is there: no chunk is skipped.
-    """
-
-    storage: Storage
-    schema: TableSchema
-    table: str
-    version: int = 0
-    replaces: bool = False
+    storage: Storage  # where it lives
+    schema: TableSchema  # its columns and keys
+    table: str  # its name
+    version: int = 0  # of the table, from 0
+    replaces: bool = False  # rows are meant to replace what is there: no chunk is skipped
 
     def check(self) -> list[str]:
         return self.storage.check()

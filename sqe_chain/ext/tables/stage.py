@@ -28,13 +28,7 @@ class IngestKind(StageKind):
     """The kind of `Stream.ingest`.
 
     Attributes:
-        table: name of the table.
-        schema: its columns and keys.
         address: where it lives.
-        options: of the place where it lives.
-        version: of the table, from 0.
-        replaces: rows are meant to replace what is there.
-        max_row_bytes: largest row.
     """
 
     name = "ingest"
@@ -42,20 +36,16 @@ class IngestKind(StageKind):
         called="table", needs=NOTHING, needs_key=True, apart=True, reversible=True, may_be_last=True
     )
 
-    table: str
-    schema: TableSchema
+    table: str  # name of the table
+    schema: TableSchema  # its columns and keys
     address: str = field(repr=False)  # it may have a password
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    version: int = 0
-    replaces: bool = False
-    max_row_bytes: int = 16 * 1024 * 1024
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # of the place where it lives
+    version: int = 0  # of the table, from 0
+    replaces: bool = False  # rows are meant to replace what is there
+    max_row_bytes: int = 16 * 1024 * 1024  # largest row
 
     def __getstate__(self) -> dict[str, object]:
-        """Refuse to be sent to another process, which would have a table of its own.
-
-        Raises:
-            ConfigurationError: the table is in memory.
-        """
+        """Refuse to be sent to another process, which would have a table of its own. Raises ConfigurationError: the table is in memory."""
         if in_memory(self.address):
             raise ConfigurationError(
                 f"table {self.table!r} is at {self.address}, in the memory of this process, and other processes would have one each: "
@@ -65,11 +55,7 @@ class IngestKind(StageKind):
 
     @property
     def sink(self) -> Sink:
-        """The table; opened at first use.
-
-        Raises:
-            ConfigurationError: a package is missing.
-        """
+        """The table; opened at first use. Raises ConfigurationError: a package is missing."""
         with needing(f"table {self.table!r}", "tables"):
             storage = storage_at(self.address, self.options)
         return OverwritingSink(storage, self.schema, self.table, self.version, self.replaces)

@@ -47,19 +47,12 @@ class Outdated(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The markers of one state partition. Ids are digests (`word`), for some tables mark commits with numbers alone.
+    """The markers of one state partition. Ids are digests (`word`), for some tables mark commits with numbers alone."""
 
-    Attributes:
-        number: of the last plan whose rows the table holds; None: there is none.
-        plan: its id.
-        epoch: of the run that has claimed it; 0: none has.
-        run: its id.
-    """
-
-    number: int | None = None
-    plan: int | None = None
-    epoch: int = 0
-    run: int | None = None
+    number: int | None = None  # of the last plan whose rows the table holds; None: there is none
+    plan: int | None = None  # its id
+    epoch: int = 0  # of the run that has claimed it; 0: none has
+    run: int | None = None  # its id
 
 
 def word(text: str) -> int:
@@ -69,19 +62,12 @@ def word(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of a table: rows that were added together. Where a table has no files, the set of chunks that stands for one.
+    """A file of a table: rows that were added together. Where a table has no files, the set of chunks that stands for one."""
 
-    Attributes:
-        path: from the table's directory on.
-        size: bytes.
-        part: state partition.
-        statistics: of its columns, as Delta's log has them: numRecords, minValues, maxValues, nullCount.
-    """
-
-    path: str
-    size: int
-    part: int
-    statistics: str
+    path: str  # from the table's directory on
+    size: int  # bytes
+    part: int  # state partition
+    statistics: str  # of its columns, as Delta's log has them: numRecords, minValues, maxValues, nullCount
 
     @property
     def rows(self) -> int:
@@ -94,35 +80,24 @@ class Change:
     """What one commit does.
 
     Attributes:
-        what: in words, for the table's history.
-        flow: whose heads it moves.
-        stage: whose heads it moves.
-        before: state partition -> its head in the snapshot.
         after: state partition -> its head from now on. None: files are replaced by others with the same rows.
-        added: files that were `put`.
-        removed: files of the snapshot.
     """
 
-    what: str
-    flow: str = ""
-    stage: str = ""
-    before: Mapping[int, Head] = field(default_factory=dict)
+    what: str  # in words, for the table's history
+    flow: str = ""  # whose heads it moves
+    stage: str = ""  # whose heads it moves
+    before: Mapping[int, Head] = field(default_factory=dict)  # state partition -> its head in the snapshot
     after: Mapping[int, Head] = field(default_factory=dict)
-    added: Sequence[StoredFile] = ()
-    removed: Sequence[StoredFile] = ()
+    added: Sequence[StoredFile] = ()  # files that were `put`
+    removed: Sequence[StoredFile] = ()  # files of the snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What of a file is there already.
+    """What of a file is there already."""
 
-    Attributes:
-        chunks: those that are whole, without chunk id.
-        size: bytes of all of them.
-    """
-
-    chunks: list[ChunkInfo]
-    size: int
+    chunks: list[ChunkInfo]  # those that are whole, without chunk id
+    size: int  # bytes of all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +105,12 @@ class Wanted:
     """What a reader wants. What is given may hold more; it has all of this.
 
     Attributes:
-        columns: names of the columns to read.
-        partition_key: only its rows, as bytes; None: of all.
-        keys: bounds of key columns.
         others: bounds of other columns, for the latest rows: an older version of a row may not be found by them.
     """
 
-    columns: Sequence[str]
-    partition_key: bytes | None = None
-    keys: Mapping[str, Bounds] = field(default_factory=dict)
+    columns: Sequence[str]  # names of the columns to read
+    partition_key: bytes | None = None  # only its rows, as bytes; None: of all
+    keys: Mapping[str, Bounds] = field(default_factory=dict)  # bounds of key columns
     others: Mapping[str, Bounds] = field(default_factory=dict)
 
 
@@ -148,13 +120,11 @@ class Pieces:
 
     Attributes:
         tables: Arrow tables, each with the columns that it has of those wanted, and the sequence numbers.
-        row_groups: parts of files that were read.
-        row_groups_left_out: parts of files of which it was known that nothing in them is wanted.
     """
 
     tables: list[ArrowTable] = field(default_factory=list)
-    row_groups: int = 0
-    row_groups_left_out: int = 0
+    row_groups: int = 0  # parts of files that were read
+    row_groups_left_out: int = 0  # parts of files of which it was known that nothing in them is wanted
 
 
 class Snapshot(Protocol):
@@ -296,11 +266,7 @@ class Storage(Protocol):
         """
 
     def uri(self, path: str) -> str:
-        """The address of a file, for other programs.
-
-        Raises:
-            ConfigurationError: there are no files that other programs could read.
-        """
+        """The address of a file, for other programs. Raises ConfigurationError: there are no files that other programs could read."""
 
     def vacuum(self, retain_hours: int) -> list[str]:
         """Delete what no reader has needed for so many hours, at least 1; returns what was deleted, in words or as paths."""

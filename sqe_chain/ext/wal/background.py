@@ -62,10 +62,6 @@ _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
 class Background:
     """The thread. It tries until Kafka has everything; errors are kept for who asks, and logged when they change.
 
-    Args:
-        log: the log.
-        publisher: publishes it.
-
     Attributes:
         error: why nothing is published at the moment; None: nothing is wrong.
     """

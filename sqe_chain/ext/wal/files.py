@@ -200,11 +200,7 @@ class LocalFiles(Files):
 
 
 def write_whole(files: Files, name: str, content: bytes) -> None:
-    """Write a file that is there as a whole, or not at all (or as before), whatever happens.
-
-    Raises:
-        OSError: the disk is full or fails.
-    """
+    """Write a file that is there as a whole, or not at all (or as before), whatever happens. Raises OSError: the disk is full or fails."""
     temporary = name + TEMPORARY
     if temporary in files.names():  # of an attempt that failed
         files.remove(temporary)

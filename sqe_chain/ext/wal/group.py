@@ -106,11 +106,7 @@ class Group:
             self._event.set()
 
     def receipts(self, first: int, end: int) -> list[Receipt]:
-        """Of some of its records, after its end.
-
-        Raises:
-            WriteAheadLogError: they are not acknowledged.
-        """
+        """Of some of its records, after its end. Raises WriteAheadLogError: they are not acknowledged."""
         if self._error is not None:
             # A new one for each caller: a traceback belongs to one thread.
             raise type(self._error)(str(self._error)).at(self._error.topic) from self._error

@@ -28,14 +28,12 @@ class Identity:
     """Whose log it is.
 
     Attributes:
-        log_id: 8 random bytes. A new directory is another log.
-        topic: where its records go.
         partitions: over how many partitions of it they are spread; permanent, since a key must keep its partition.
         losses: records that were given up by `accept_loss`: from the first offset to before the second.
     """
 
-    log_id: bytes
-    topic: str
+    log_id: bytes  # 8 random bytes. A new directory is another log
+    topic: str  # where its records go
     partitions: int
     losses: tuple[tuple[int, int], ...] = ()
 
@@ -54,11 +52,7 @@ def write_identity(files: Files, identity: Identity) -> None:
 
 
 def read_identity(files: Files) -> Identity | None:
-    """The content of `log.json`; None if it is not there.
-
-    Raises:
-        LogDamaged: it is not as it was written.
-    """
+    """The content of `log.json`; None if it is not there. Raises LogDamaged: it is not as it was written."""
     if IDENTITY not in files.names():
         return None
     content = files.read(IDENTITY, 0, files.size(IDENTITY))
@@ -95,17 +89,11 @@ _BLOCK: Final = 4_096
 
 
 class Position(NamedTuple):
-    """What a slot says.
+    """What a slot says."""
 
-    Attributes:
-        counter: rises with each writing.
-        published: everything before this offset was acknowledged by Kafka.
-        durable: everything before this offset was synced: if it is not there, it was lost.
-    """
-
-    counter: int
-    published: int
-    durable: int
+    counter: int  # rises with each writing
+    published: int  # everything before this offset was acknowledged by Kafka
+    durable: int  # everything before this offset was synced: if it is not there, it was lost
 
 
 def make_position(files: Files, published: int, durable: int) -> Position:
@@ -128,11 +116,7 @@ def write_position(files: Files, before: Position, published: int, durable: int)
 
 
 def read_position(files: Files) -> Position | None:
-    """What the newer slot says; None if there is no file.
-
-    Raises:
-        LogDamaged: neither slot is sound.
-    """
+    """What the newer slot says; None if there is no file. Raises LogDamaged: neither slot is sound."""
     if _POSITION not in files.names():
         return None
     slots = [_slot(files.read(_POSITION, index * _BLOCK, _SLOT.size + _CRC.size)) for index in range(2)]

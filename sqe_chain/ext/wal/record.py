@@ -56,17 +56,11 @@ class Record:
 
 
 class Frames(NamedTuple):
-    """The frames of records that are appended together.
+    """The frames of records that are appended together."""
 
-    Attributes:
-        pieces: their bytes, one after the other, in any number of pieces.
-        partitions: of each record.
-        size: bytes of all.
-    """
-
-    pieces: list[bytes]
-    partitions: list[int]
-    size: int
+    pieces: list[bytes]  # their bytes, one after the other, in any number of pieces
+    partitions: list[int]  # of each record
+    size: int  # bytes of all
 
 
 @dataclass(frozen=True, slots=True)

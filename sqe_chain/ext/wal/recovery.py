@@ -34,18 +34,14 @@ class Recovered:
     """A log as it was found.
 
     Attributes:
-        identity: whose it is.
-        position: how far it was published.
         segments: in order; the first one holds the first record that is not yet published, if there is one.
-        end: offset after the last record.
-        sequences: the next sequence number of each partition.
     """
 
-    identity: Identity
-    position: Position
+    identity: Identity  # whose it is
+    position: Position  # how far it was published
     segments: list[Segment]
-    end: int
-    sequences: list[int]
+    end: int  # offset after the last record
+    sequences: list[int]  # the next sequence number of each partition
 
 
 def recover(files: Files, wanted: Identity, *, accept_loss: bool) -> Recovered:

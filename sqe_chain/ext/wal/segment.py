@@ -53,41 +53,28 @@ class Segment:
     """One file.
 
     Attributes:
-        name: of the file.
-        epoch: of its records.
-        base: offset of its first record.
-        previous: epoch and base of the segment before it; (0, 0): there is none.
         previous_end: where that one's records end: at this one's base, unless records in between were given up.
-        sequences: the next sequence number of each partition, at its beginning.
-        size: bytes that can be trusted, of the last segment; bytes of the file, of others.
         end: offset after its last record. Records after that were never acknowledged: the segment after it says so.
     """
 
-    name: str
-    epoch: int
-    base: int
-    previous: tuple[int, int]
+    name: str  # of the file
+    epoch: int  # of its records
+    base: int  # offset of its first record
+    previous: tuple[int, int]  # epoch and base of the segment before it; (0, 0): there is none
     previous_end: int
-    sequences: tuple[int, ...]
-    size: int
+    sequences: tuple[int, ...]  # the next sequence number of each partition, at its beginning
+    size: int  # bytes that can be trusted, of the last segment; bytes of the file, of others
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group, found in a file.
+    """A group, found in a file."""
 
-    Attributes:
-        first: offset of its first record.
-        count: number of its records.
-        frames: their frames.
-        after: where the next group begins in the file.
-    """
-
-    first: int
-    count: int
-    frames: bytes
-    after: int
+    first: int  # offset of its first record
+    count: int  # number of its records
+    frames: bytes  # their frames
+    after: int  # where the next group begins in the file
 
 
 def header_size(partitions: int) -> int:

@@ -61,17 +61,11 @@ _ZEROS: Final = 256 << 10
 
 
 class Appended(NamedTuple):
-    """Records that are durable.
+    """Records that are durable."""
 
-    Attributes:
-        first: offset of the first one; the others follow.
-        epoch: of all of them.
-        sequences: the next sequence number of each partition before them.
-    """
-
-    first: int
-    epoch: int
-    sequences: tuple[int, ...]
+    first: int  # offset of the first one; the others follow
+    epoch: int  # of all of them
+    sequences: tuple[int, ...]  # the next sequence number of each partition before them
 
 
 class Tail:
