@@ -18,7 +18,7 @@ import pytest
 from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent, Unavailable
 from sqe_chain.ext.tables import compacting
-from sqe_chain.ext.tables.storage import Change, Conflict, Storage, storage_at
+from sqe_chain.ext.tables.storage import Conflict, Storage, TableChange, storage_at
 from sqe_chain.ports import Replacement, SinkState
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
@@ -105,14 +105,18 @@ def test_an_older_run_that_looked_before_the_claim_adds_nothing(written: Written
     before = snapshot.heads("f", "t", [0])
     WrittenTable(written.storage).claim(2)
     with pytest.raises(Conflict):
-        written.storage.commit(snapshot, Change("late", "f", "t", before, {0: replace(before[0], number=3)}))
+        written.storage.commit(
+            snapshot, TableChange("late", "f", "t", before, {0: replace(before[0], number=3)})
+        )
 
 
 def test_other_state_partitions_do_not_get_in_each_others_way(written: WrittenTable) -> None:
     snapshot = written.storage.snapshot()
     before = snapshot.heads("f", "t", [0])
     written.flush(Row(next(f"r{n}" for n in range(9) if part_of(f"r{n}") == 1), 1))
-    written.storage.commit(snapshot, Change("beside", "f", "t", before, {0: replace(before[0], number=1)}))
+    written.storage.commit(
+        snapshot, TableChange("beside", "f", "t", before, {0: replace(before[0], number=1)})
+    )
     latest = written.storage.snapshot().heads("f", "t", range(2))
     assert [latest[part].number for part in (0, 1)] == [1, 1]
 

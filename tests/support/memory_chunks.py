@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from sqe_chain.ext.tables.chunk_rows import Asked, ChunkSet, Definition, IndexRow, PartHead, Piece
+from sqe_chain.ext.tables.chunk_rows import ChunkSet, Definition, IndexRow, PartHead, Piece, WantedBlobs
 from sqe_chain.ext.tables.chunk_table import ChunkTable
 
 
@@ -22,7 +22,7 @@ class MemoryChunkRows:
     named: dict[int, dict[str, ChunkSet]] = field(default_factory=dict)
     indexed: dict[int, dict[tuple[bytes, str], IndexRow]] = field(default_factory=dict)
     stored: dict[tuple[bytes, str], dict[tuple[str, int, int], Piece]] = field(default_factory=dict)
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[WantedBlobs] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class MemoryChunkRows:
     def write_index(self, part: int, rows: Sequence[IndexRow]) -> None:
         self.indexed.setdefault(part, {}).update({(one.partition_key, one.chunk_set): one for one in rows})
 
-    def pieces(self, asked: Sequence[Asked]) -> list[list[Piece]]:
+    def pieces(self, asked: Sequence[WantedBlobs]) -> list[list[Piece]]:
         self.asked += asked
         return [
             [

@@ -15,10 +15,10 @@ from sqe_chain.adapters.redis.connections import (
     Answer,
     Argument,
     Command,
-    RedisServer,
     RedisServers,
     RedisSettings,
     Reply,
+    SingleRedisServer,
     checked,
 )
 from sqe_chain.adapters.redis.faults import mapped
@@ -37,7 +37,7 @@ class RedisClient:
         self._settings = settings
         self._limits: SizeLimits | None = None
         cluster = settings.kind == "cluster"
-        self._servers: RedisServers = RedisCluster(settings) if cluster else RedisServer(settings)
+        self._servers: RedisServers = RedisCluster(settings) if cluster else SingleRedisServer(settings)
 
     @classmethod
     def of_this_process(cls, settings: RedisSettings) -> RedisClient:

@@ -29,10 +29,10 @@ from sqe_chain.adapters.driver_errors import Meaning
 from sqe_chain.adapters.redis.connections import (
     Answer,
     Command,
-    RedisServer,
     RedisServers,
     RedisSettings,
     Reply,
+    SingleRedisServer,
     checked,
 )
 from sqe_chain.adapters.redis.faults import meaning_of
@@ -46,7 +46,7 @@ class RedisCluster(RedisServers):
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
-        self._servers: dict[HostPort, RedisServer] = {}
+        self._servers: dict[HostPort, SingleRedisServer] = {}
         self._owners: dict[int, HostPort] = {}
         self._turn = 0
 
@@ -104,7 +104,7 @@ class RedisCluster(RedisServers):
             host_port_text(address): self._send(address, [command])[0] for address in self._known_masters()
         }
 
-    def masters(self) -> Sequence[RedisServer]:
+    def masters(self) -> Sequence[SingleRedisServer]:
         return [self._server(address) for address in self._known_masters()]
 
     def _known_masters(self) -> list[HostPort]:
@@ -132,9 +132,9 @@ class RedisCluster(RedisServers):
             self._owners = {}
         return answers
 
-    def _server(self, address: HostPort) -> RedisServer:
+    def _server(self, address: HostPort) -> SingleRedisServer:
         return self._servers.get(address) or self._servers.setdefault(
-            address, RedisServer(self._settings, address)
+            address, SingleRedisServer(self._settings, address)
         )
 
     def _owner(self, slot: int) -> HostPort:

@@ -95,7 +95,7 @@ class RedisServers(Protocol):
     def each(self, command: Command) -> dict[str, Answer]:
         """Send a command to every server that takes writes; its address -> its answer."""
 
-    def masters(self) -> Sequence[RedisServer]:
+    def masters(self) -> Sequence[SingleRedisServer]:
         """All servers that take writes, as they are known now."""
 
     def failover(self) -> bool | None:
@@ -105,7 +105,7 @@ class RedisServers(Protocol):
         """Close all connections; a later call opens them again."""
 
 
-class RedisServer(RedisServers):
+class SingleRedisServer(RedisServers):
     """One server, or the one that the sentinels name now.
 
     Args:
@@ -136,7 +136,7 @@ class RedisServer(RedisServers):
     def each(self, command: Command) -> dict[str, Answer]:
         return {str(self._settings): self.exchange([command])[0]}
 
-    def masters(self) -> Sequence[RedisServer]:
+    def masters(self) -> Sequence[SingleRedisServer]:
         return [self]
 
     def failover(self) -> bool:
@@ -226,7 +226,7 @@ class _Sentinels:
             settings, kind="server", db=0,
             username=settings.sentinel_username, password=settings.sentinel_password,
         )  # fmt: skip
-        self._sentinels = {address: RedisServer(login, address) for address in settings.nodes}
+        self._sentinels = {address: SingleRedisServer(login, address) for address in settings.nodes}
 
     def discover_master(self, service_name: str) -> HostPort:
         """The master's address; called for each new connection.

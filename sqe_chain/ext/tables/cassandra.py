@@ -24,13 +24,13 @@ from sqe_chain.adapters.cassandra.client import CassandraClient, Statement
 from sqe_chain.errors import ConfigurationError, TableAltered
 from sqe_chain.ext.tables.chunk_rows import (
     HEAD_COLUMNS,
-    Asked,
     ChunkRows,
     ChunkSet,
     Definition,
     IndexRow,
     PartHead,
     Piece,
+    WantedBlobs,
 )
 from sqe_chain.ext.tables.chunk_table import ChunkTable
 
@@ -195,7 +195,7 @@ class CassandraRows(ChunkRows):
         )
         self._client.write(chain.from_iterable(for_chunks))
 
-    def pieces(self, asked: Sequence[Asked]) -> list[list[Piece]]:
+    def pieces(self, asked: Sequence[WantedBlobs]) -> list[list[Piece]]:
         if not asked:
             return []
         read = (

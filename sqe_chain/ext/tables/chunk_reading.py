@@ -15,7 +15,15 @@ import pyarrow as pa
 from sqe_chain.errors import FlowError, TableAltered, Unavailable
 from sqe_chain.ext.tables.arrow import OWN_FIELDS, SEQUENCE, plain
 from sqe_chain.ext.tables.chunk import ChunkInfo, Plain
-from sqe_chain.ext.tables.chunk_rows import Asked, ChunkRows, ChunkSet, Definition, IndexRow, PartHead, Piece
+from sqe_chain.ext.tables.chunk_rows import (
+    ChunkRows,
+    ChunkSet,
+    Definition,
+    IndexRow,
+    PartHead,
+    Piece,
+    WantedBlobs,
+)
 from sqe_chain.ext.tables.chunk_sets import decoded
 from sqe_chain.ext.tables.columns import Column
 from sqe_chain.ext.tables.pruning import Bounds, overlap
@@ -150,7 +158,7 @@ def read(snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -
         if blocks:
             row = one.row
             average = row.size // max(row.pieces, 1) + 1
-            asked.append(Asked(row.partition_key, row.chunk_set, columns, tuple(blocks), average))
+            asked.append(WantedBlobs(row.partition_key, row.chunk_set, columns, tuple(blocks), average))
             expected.append(sum(one.blocks[number][0] for number in blocks))
     found = Pieces()
     found.row_groups = sum(len(one.blocks) for one in asked)
@@ -274,10 +282,10 @@ def _told(file: StoredFile) -> dict[str, Any]:
 
 
 def _fetched(
-    snapshot: ChunkSnapshot, asked: Sequence[Asked], expected: Sequence[int]
-) -> Iterator[tuple[Asked, int, list[Piece]]]:
+    snapshot: ChunkSnapshot, asked: Sequence[WantedBlobs], expected: Sequence[int]
+) -> Iterator[tuple[WantedBlobs, int, list[Piece]]]:
     """The pieces of chunks, read in rounds of bounded size; with how many rows they must have."""
-    waiting: list[tuple[Asked, int]] = []
+    waiting: list[tuple[WantedBlobs, int]] = []
     size = 0
     for one, rows in zip(asked, expected, strict=True):
         waiting.append((one, rows))
@@ -289,8 +297,8 @@ def _fetched(
 
 
 def _round(
-    snapshot: ChunkSnapshot, waiting: Sequence[tuple[Asked, int]]
-) -> Iterator[tuple[Asked, int, list[Piece]]]:
+    snapshot: ChunkSnapshot, waiting: Sequence[tuple[WantedBlobs, int]]
+) -> Iterator[tuple[WantedBlobs, int, list[Piece]]]:
     answers = snapshot.rows.pieces([one for one, _ in waiting])
     for (one, rows), pieces in zip(waiting, answers, strict=True):
         yield one, rows, pieces

@@ -74,7 +74,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WantedBlobs:
     """Blobs of a chunk that are to be read."""
 
     partition_key: bytes  # of the chunk
@@ -142,7 +142,7 @@ class ChunkRows(Protocol):
     def write_index(self, part: int, rows: Sequence[IndexRow]) -> None:
         """Write what is known of chunks. When it returns it stays."""
 
-    def pieces(self, asked: Sequence[Asked]) -> list[list[Piece]]:
+    def pieces(self, asked: Sequence[WantedBlobs]) -> list[list[Piece]]:
         """The pieces of chunks, in the order of column, block and piece; less where some are not there."""
 
     def drop(self, part: int, partition_keys: Sequence[bytes], below: str) -> None:

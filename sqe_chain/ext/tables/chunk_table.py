@@ -32,12 +32,12 @@ from sqe_chain.ext.tables.columns import type_name
 from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.storage import (
-    Change,
     Conflict,
     Head,
     Pieces,
     Storage,
     StoredFile,
+    TableChange,
     Wanted,
     Written,
     retried,
@@ -123,7 +123,7 @@ class ChunkTable(Storage):
 
     # ------------------------------------------------------------------ commits
 
-    def commit(self, snapshot: ChunkSnapshot, change: Change) -> None:
+    def commit(self, snapshot: ChunkSnapshot, change: TableChange) -> None:
         # One step for each state partition. The description says whose table it is.
         if change.removed:
             self._replace(snapshot, change)
@@ -132,7 +132,7 @@ class ChunkTable(Storage):
             if not self.rows.compare_and_set(part, _markers(change.before[part]), _markers(head), own):
                 raise Conflict(f"{self}: the head of state partition {part} has moved")
 
-    def _replace(self, snapshot: ChunkSnapshot, change: Change) -> None:
+    def _replace(self, snapshot: ChunkSnapshot, change: TableChange) -> None:
         part = change.removed[0].part
         head, old = snapshot.loaded(part)
         new = [_chunk_set(file) for file in change.added]

@@ -16,10 +16,10 @@ from sqe_chain.ext.tables.contents import chunks_of
 from sqe_chain.ext.tables.memtable import Flushed, latest_of
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.storage import (
-    Change,
     Snapshot,
     Storage,
     StoredFile,
+    TableChange,
     Wanted,
     named_if_foreign,
     retried,
@@ -63,7 +63,7 @@ def _compact_part(storage: Storage, schema: TableSchema, part: int, least_files:
     with named_if_foreign(storage, snapshot):
         merged = merged_rows(storage, snapshot, schema, files)
         added = put_merged(storage, snapshot, merged, files, schema, part)
-        storage.commit(snapshot, Change(f"compaction of {part}", added=added, removed=files))
+        storage.commit(snapshot, TableChange(f"compaction of {part}", added=added, removed=files))
     return merged.replaced
 
 

@@ -16,7 +16,7 @@ from sqe_chain.ext.tables.contents import chunks_of
 from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.sink import RESTORE_BOTH, TableSink, files_in, head_of, known_of
-from sqe_chain.ext.tables.storage import Change, Head, Snapshot, Storage, StoredFile, retried
+from sqe_chain.ext.tables.storage import Head, Snapshot, Storage, StoredFile, TableChange, retried
 from sqe_chain.ports.sink import Flush, Replacement, ReplacingSink, Staged
 
 
@@ -67,7 +67,7 @@ class OverwritingSink(TableSink, ReplacingSink):
             after = dict.fromkeys(heads, head_of(replacement))
             what = f"overwrite by plan {replacement.number}"
             flow, stage = replacement.flow, replacement.stage
-            self.storage.commit(snapshot, Change(what, flow, stage, heads, after, added, removed))
+            self.storage.commit(snapshot, TableChange(what, flow, stage, heads, after, added, removed))
         return known_of(snapshot, replacement.number)
 
     def _is_there(self, heads: Mapping[int, Head], replacement: Replacement) -> bool:

@@ -19,13 +19,13 @@ from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.pruning import group_may_hold
 from sqe_chain.ext.tables.storage import (
     AFTER_A_LOSS,
-    Change,
     Head,
     Outdated,
     OwnSnapshot,
     Pieces,
     Storage,
     StoredFile,
+    TableChange,
     Wanted,
     Written,
 )
@@ -141,7 +141,7 @@ class ParquetStorage(Storage):
         del snapshot
         return f"{PARTITION}={part}/{compacted_name(part, digest)}"
 
-    def commit(self, snapshot: OwnSnapshot, change: Change) -> None:
+    def commit(self, snapshot: OwnSnapshot, change: TableChange) -> None:
         markers = _set_to(change.flow, change.stage, change.after)
         markers |= _other_files(snapshot, sorted({file.part for file in change.removed}))
         self.commit_markers(

@@ -26,12 +26,12 @@ from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.storage import (
     AFTER_A_LOSS,
-    Change,
     Conflict,
     Head,
     Snapshot,
     Storage,
     StoredFile,
+    TableChange,
     Written,
     retried,
     word,
@@ -96,7 +96,7 @@ class TableSink(Sink):
                 )
             self._check_history(snapshot, part, head, claim.known[part], claim.plans)
         claimed = {part: replace(head, epoch=claim.epoch, run=mine) for part, head in heads.items()}
-        self.storage.commit(snapshot, Change("claim", flow, stage, heads, claimed))
+        self.storage.commit(snapshot, TableChange("claim", flow, stage, heads, claimed))
 
     def flush(self, flush: Flush) -> tuple[int, bytes]:
         return retried(self.storage, partial(self._flush, flush, files_in(flush)))
@@ -109,7 +109,7 @@ class TableSink(Sink):
             return 0, known_of(snapshot, head.number)
         self._check_number(snapshot, flush.part, head, flush.known)
         added, after = self._put(flush, files), {flush.part: head_of(flush)}
-        change = Change(f"plan {flush.number}", flush.flow, flush.stage, heads, after, added)
+        change = TableChange(f"plan {flush.number}", flush.flow, flush.stage, heads, after, added)
         self.storage.commit(snapshot, change)
         return sum(file.rows for file in files), known_of(snapshot, flush.number)
 

@@ -76,7 +76,7 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """What one commit does.
 
     Attributes:
@@ -226,7 +226,7 @@ class Storage(Protocol):
     def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo]) -> None:
         """Write a file that no commit names yet, at least those of its chunks that are missing. What is there stays."""
 
-    def commit(self, snapshot: OwnSnapshot, change: Change) -> None:
+    def commit(self, snapshot: OwnSnapshot, change: TableChange) -> None:
         """Make a change. When it returns it stays, whatever crashes.
 
         A change with files is one step, of one state partition; of several where there is `one_log`.

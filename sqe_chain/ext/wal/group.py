@@ -32,7 +32,7 @@ class Receipt(NamedTuple):
     sequence: int
 
 
-class Group:
+class CommitGroup:
     """Records that are written together. Who fills it and who ends it holds the lock of `GroupCommit`.
 
     Attributes:
@@ -131,10 +131,10 @@ class Group:
 class Ending(Protocol):
     """Waits for the end of a group."""
 
-    def wait(self, group: Group) -> None:
+    def wait(self, group: CommitGroup) -> None:
         """Return when the group has ended."""
 
-    async def ended(self, group: Group) -> None:
+    async def ended(self, group: CommitGroup) -> None:
         """The same in asyncio."""
 
 
@@ -143,7 +143,7 @@ class Pending:
 
     __slots__ = ("_group", "_index", "_owner")
 
-    def __init__(self, owner: Ending, group: Group, index: int) -> None:
+    def __init__(self, owner: Ending, group: CommitGroup, index: int) -> None:
         self._owner, self._group, self._index = owner, group, index
 
     @property

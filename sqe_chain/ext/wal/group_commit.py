@@ -22,7 +22,7 @@ from threading import Condition, Lock, Thread, get_ident, main_thread
 from typing import Final
 
 from sqe_chain.errors import LogClosed, LogFull, LogLocked, LogUnwritable, RecordTooLarge, WriteAheadLogError
-from sqe_chain.ext.wal.group import Group, Pending, Receipt, WaitingFuture, wake
+from sqe_chain.ext.wal.group import CommitGroup, Pending, Receipt, WaitingFuture, wake
 from sqe_chain.ext.wal.log import WriteAheadLog
 from sqe_chain.ext.wal.record import Frames, Record
 from sqe_chain.ext.wal.segment import GROUP_OVERHEAD
@@ -50,7 +50,7 @@ class GroupCommit:
         self._lock = Lock()  # guards everything below
         self._changed, self._room = Condition(self._lock), Condition(self._lock)
         self._idle = False
-        self._groups: deque[Group] = deque()
+        self._groups: deque[CommitGroup] = deque()
         self._pending_bytes = 0
         self._waiting = 0
         self._room_futures: dict[WaitingFuture, None] = {}
@@ -76,7 +76,7 @@ class GroupCommit:
             self.wait(group)
         return group.receipts(first, first + len(records))
 
-    def _write_or_leave(self, group: Group) -> None:
+    def _write_or_leave(self, group: CommitGroup) -> None:
         """Write what comes up to a group, unless another thread is writing: then the group is left to it, and to those after it."""
         if get_ident() == _MAIN:
             if not self._writing.locked():
@@ -88,7 +88,7 @@ class GroupCommit:
             finally:
                 self._writing.release()
 
-    def wait(self, group: Group) -> None:
+    def wait(self, group: CommitGroup) -> None:
         """Return when a group has ended."""
         with self._lock:
             event = group.event()
@@ -113,7 +113,7 @@ class GroupCommit:
             await self.ended(group)
         return group.receipts(first, first + len(records))
 
-    async def _put_async(self, framed: Frames, timeout_s: float) -> tuple[Group, int]:
+    async def _put_async(self, framed: Frames, timeout_s: float) -> tuple[CommitGroup, int]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
@@ -135,7 +135,7 @@ class GroupCommit:
                 with self._lock:
                     self._room_futures.pop(future, None)
 
-    async def ended(self, group: Group) -> None:
+    async def ended(self, group: CommitGroup) -> None:
         """Wait in asyncio until a group is durable, or refused."""
         loop = asyncio.get_running_loop()
         with self._lock:
@@ -154,7 +154,7 @@ class GroupCommit:
             )
         return self._log.framed(records, self._numbers)
 
-    def _put(self, framed: Frames, timeout_s: float) -> tuple[Group, int]:
+    def _put(self, framed: Frames, timeout_s: float) -> tuple[CommitGroup, int]:
         with self._lock:
             full = self._refusal(framed)
             if full is not None:
@@ -191,15 +191,15 @@ class GroupCommit:
             ).at(self._log.topic)
         return None
 
-    def _fits(self, group: Group, records: int, size: int) -> bool:
+    def _fits(self, group: CommitGroup, records: int, size: int) -> bool:
         fits = group.count + records <= self._most_records and group.size + size <= self._most_bytes
         return fits and not group.begun
 
-    def _add(self, framed: Frames) -> tuple[Group, int]:
+    def _add(self, framed: Frames) -> tuple[CommitGroup, int]:
         group = self._groups[-1] if self._groups else None
         new = group is None or not self._fits(group, len(framed.partitions), framed.size)
         if group is None or new:
-            group = Group()
+            group = CommitGroup()
         size = framed.size + GROUP_OVERHEAD
         first = group.add(framed, size)
         if new:
@@ -232,7 +232,7 @@ class GroupCommit:
             with self._writing:
                 self._write(until=None)
 
-    def _write(self, until: Group | None) -> None:
+    def _write(self, until: CommitGroup | None) -> None:
         """Write groups in their order, until one has ended; None: one group. `_writing` is held."""
         while until is None or not until.ended:
             with self._lock:
@@ -249,7 +249,7 @@ class GroupCommit:
             if until is None:
                 return
 
-    def _append(self, group: Group) -> Appended | WriteAheadLogError:
+    def _append(self, group: CommitGroup) -> Appended | WriteAheadLogError:
         try:
             return self._log.append_frames(*group.frames())
         except WriteAheadLogError as error:
@@ -257,7 +257,7 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 - a bug: whoever waits must not wait for ever
             return LogUnwritable(f"Writing the write-ahead log failed: {type(error).__name__}: {error}")
 
-    def _found(self, group: Group) -> Appended | WriteAheadLogError:
+    def _found(self, group: CommitGroup) -> Appended | WriteAheadLogError:
         """What became of a group whose writer was interrupted: it is the last one in the log, or not there."""
         last = self._log.appended
         if last is not None and last is not group.before:
@@ -267,7 +267,7 @@ class GroupCommit:
             "thread. Try again"
         )
 
-    def _end(self, group: Group, found: Appended | WriteAheadLogError) -> None:
+    def _end(self, group: CommitGroup, found: Appended | WriteAheadLogError) -> None:
         with self._lock:
             group.end(found)
             if group.futures or self._room_futures:

@@ -30,7 +30,7 @@ from sqe_chain.ext.wal.segment import (
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredLog:
     """A log as it was found.
 
     Attributes:
@@ -44,7 +44,7 @@ class Recovered:
     sequences: list[int]  # the next sequence number of each partition
 
 
-def recover(files: Files, wanted: Identity, *, accept_loss: bool) -> Recovered:
+def recover(files: Files, wanted: Identity, *, accept_loss: bool) -> RecoveredLog:
     """Read what a locked directory holds; a new log is made in an empty one.
 
     Whatever can be read of the last segment counts, also if it was never acknowledged, and is synced, before anything is
@@ -82,7 +82,7 @@ def recover(files: Files, wanted: Identity, *, accept_loss: bool) -> Recovered:
         end = max(end, position.durable, position.published)
     for segment in spare:
         files.remove(segment.name)
-    return Recovered(identity, position, segments, end, sequences)
+    return RecoveredLog(identity, position, segments, end, sequences)
 
 
 def _identity(files: Files, wanted: Identity, segments: list[str]) -> Identity:

@@ -68,7 +68,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class StoredGroup:
     """A group, found in a file."""
 
     first: int  # offset of its first record
@@ -132,7 +132,7 @@ class TornTail(Exception):
     """The rest of a file is a group that was being written; it was never acknowledged."""
 
 
-def groups(files: Files, segment: Segment, at: int, until: int) -> Iterator[Group]:
+def groups(files: Files, segment: Segment, at: int, until: int) -> Iterator[StoredGroup]:
     """The groups of a segment, from a place in its file, where one begins, to another one.
 
     Raises:
@@ -155,7 +155,7 @@ def groups(files: Files, segment: Segment, at: int, until: int) -> Iterator[Grou
             yield replace(found, after=at)
 
 
-def entries(files: Files, segment: Segment, found: Group, sequences: list[int], at: int) -> list[Entry]:
+def entries(files: Files, segment: Segment, found: StoredGroup, sequences: list[int], at: int) -> list[Entry]:
     """The records of a group that begins at a place in a file; the next sequence number of each partition is advanced.
 
     Raises:
@@ -182,7 +182,7 @@ def damaged(files: Files, segment: Segment, at: int, found: str) -> LogDamaged:
     )
 
 
-def _group(window: bytes, at: int) -> Group | None:
+def _group(window: bytes, at: int) -> StoredGroup | None:
     """The group at a place; None if it is not there as a whole, or not as it was written."""
     begin = at + _GROUP_HEAD
     if len(window) < begin:
@@ -193,7 +193,7 @@ def _group(window: bytes, at: int) -> Group | None:
         return None
     if window[end : end + len(_GROUP_END)] != _GROUP_END:
         return None
-    return Group(first, count, window[begin:end], end + len(_GROUP_END))
+    return StoredGroup(first, count, window[begin:end], end + len(_GROUP_END))
 
 
 def _head_is_sound(window: bytes, at: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from sqe_chain.errors import ConfigurationError, LogFull
 from sqe_chain.ext.wal.files import TEMPORARY, Files, unwritable, write_whole
-from sqe_chain.ext.wal.recovery import Recovered
+from sqe_chain.ext.wal.recovery import RecoveredLog
 from sqe_chain.ext.wal.segment import GROUP_OVERHEAD, Segment, group, header, header_size, segment_name
 
 MIB: Final = 1 << 20
@@ -90,7 +90,7 @@ class Tail:
     def __init__(
         self,
         files: Files,
-        found: Recovered,
+        found: RecoveredLog,
         limits: Limits,
         now_ms: Callable[[], int],
         full: Callable[[], LogFull],

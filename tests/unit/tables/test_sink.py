@@ -26,7 +26,7 @@ from sqe_chain.ext.tables.files import files_of
 from sqe_chain.ext.tables.memtable import Memtable
 from sqe_chain.ext.tables.reading import open_table
 from sqe_chain.ext.tables.sink import TableSink
-from sqe_chain.ext.tables.storage import Change, Conflict
+from sqe_chain.ext.tables.storage import Conflict, TableChange
 from sqe_chain.ports import Flush, SinkClaim, SinkState
 
 
@@ -134,7 +134,9 @@ def test_an_older_run_that_looked_before_the_claim_adds_nothing(tmp_path: Path) 
     before = snapshot.heads("f", "t", [0])
     claimed(tmp_path, 2)
     with pytest.raises(Conflict):
-        sink.storage.commit(snapshot, Change("late", "f", "t", before, {0: replace(before[0], number=3)}))
+        sink.storage.commit(
+            snapshot, TableChange("late", "f", "t", before, {0: replace(before[0], number=3)})
+        )
 
 
 def test_other_state_partitions_do_not_get_in_each_others_way(tmp_path: Path) -> None:
@@ -142,7 +144,9 @@ def test_other_state_partitions_do_not_get_in_each_others_way(tmp_path: Path) ->
     snapshot = sink.storage.snapshot()
     before = snapshot.heads("f", "t", [0])
     sink.flush(flush_of(sink, 3, part=1))
-    sink.storage.commit(snapshot, Change("beside it", "f", "t", before, {0: replace(before[0], number=3)}))
+    sink.storage.commit(
+        snapshot, TableChange("beside it", "f", "t", before, {0: replace(before[0], number=3)})
+    )
     latest = sink.storage.snapshot().heads("f", "t", range(2))
     assert [latest[part].number for part in (0, 1)] == [3, 3]
 
