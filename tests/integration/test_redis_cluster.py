@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.redis import layout
-from sqe_chain.adapters.redis.connections import RedisServer
+from sqe_chain.adapters.redis.connections import SingleRedisServer
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import Header, Home
 from tests.support.redis_servers import RedisCluster, send_command, server_info
@@ -181,16 +181,16 @@ def test_what_is_read_while_keys_are_in_two_places_is_read_in_order(
     move.start()
     move.header()
     answered: list[str] = []
-    exchange = RedisServer.exchange
+    exchange = SingleRedisServer.exchange
 
-    def record(server: RedisServer, commands: Sequence[Command]) -> list[Answer]:
+    def record(server: SingleRedisServer, commands: Sequence[Command]) -> list[Answer]:
         answers = exchange(server, commands)
         for command, answer in zip(commands, answers, strict=True):
             if command[0] == "HMGET" and not isinstance(answer, ResponseError):
                 answered.append(str(command[1]).rpartition(":")[2])
         return answers
 
-    monkeypatch.setattr(RedisServer, "exchange", record)
+    monkeypatch.setattr(SingleRedisServer, "exchange", record)
     check(store, "order", BORN)
     assert answered[-3:] == ["header", "states", "header"]
     move.states()

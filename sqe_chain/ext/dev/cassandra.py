@@ -128,8 +128,6 @@ class CassandraServer(Server):
         """
         return f"cassandra://{HOST}:{self.port}/sqe_chain"
 
-    # --- implementation of `Server` ---------------------------------------------------------------
-
     def _prepare(self) -> None:
         # Native libraries are unpacked here; a killed node leaves them behind.
         shutil.rmtree(self._scratch, ignore_errors=True)
@@ -179,8 +177,6 @@ class CassandraServer(Server):
         except OSError:
             return False
         return len(answer) > _OPCODE and answer[_OPCODE] == _SUPPORTED
-
-    # --- details ------------------------------------------------------------------------------------
 
     @property
     def _scratch(self) -> Path:

@@ -148,8 +148,7 @@ def _retrieve_once(jars: Jars, target: Path, java: str, report: Report) -> None:
                         report(f"{jars.title}: {found} of about {jars.steps} steps")
         if ivy.returncode or not (work / "jars" / jars.main).is_file():
             tail = "".join(lines[-_LINES_OF_ERROR:]).rstrip()
-            message = f"{jars.title} could not be downloaded from Maven Central:\n{tail}"
-            raise Unavailable(message)
+            raise Unavailable(f"{jars.title} could not be downloaded from Maven Central:\n{tail}")
         (work / "jars").rename(target)
 
 

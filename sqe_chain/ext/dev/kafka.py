@@ -109,11 +109,10 @@ class KafkaServer(Server):
             ConfigurationError: no `sasl` was given, or the server was never started.
         """
         if self._sasl_port is None:
-            message = "kafka has no SASL listener; give sasl=(user, password) and call start()"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                "kafka has no SASL listener; give sasl=(user, password) and call start()"
+            )
         return f"{HOST}:{self._sasl_port}"
-
-    # --- implementation of `Server` ---------------------------------------------------------------
 
     def _prepare(self) -> None:
         # Native libraries are unpacked here; a killed broker leaves them behind.
@@ -137,8 +136,6 @@ class KafkaServer(Server):
             return _brokers_known(self.port) > 0
         except (OSError, struct.error):
             return False
-
-    # --- details ------------------------------------------------------------------------------------
 
     @property
     def _configuration(self) -> Path:
@@ -214,11 +211,11 @@ class KafkaServer(Server):
                 command, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
             )
         except subprocess.TimeoutExpired as error:
-            message = f"kafka did not format {self._data} within {_FORMAT_TIMEOUT_S} s"
-            raise Unavailable(message) from error
+            raise Unavailable(f"kafka did not format {self._data} within {_FORMAT_TIMEOUT_S} s") from error
         if done.returncode:
-            message = f"kafka cannot format {self._data}:\n{done.stdout}{done.stderr}".rstrip()
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"kafka cannot format {self._data}:\n{done.stdout}{done.stderr}".rstrip()
+            )
 
 
 def _brokers_known(port: int) -> int:

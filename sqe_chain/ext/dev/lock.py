@@ -35,6 +35,7 @@ def exclusive(file: Path, timeout_s: float, waiting: Callable[[], None] = lambda
         if not acquired():
             waiting()
             if not wait_until(acquired, timeout_s):
-                message = f"another process has held {file} for {timeout_s:.0f} s; wait for it or end it"
-                raise Unavailable(message)
+                raise Unavailable(
+                    f"another process has held {file} for {timeout_s:.0f} s; wait for it or end it"
+                )
         yield

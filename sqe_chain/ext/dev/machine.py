@@ -97,8 +97,7 @@ def up(
     """
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown:
-        message = f"cannot start {', '.join(unknown)}; choose from {', '.join(KINDS)}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"cannot start {', '.join(unknown)}; choose from {', '.join(KINDS)}")
     ports = {"kafka": kafka_port, "redis": redis_port, "cassandra": cassandra_port}
     with _locked(directory) as path:
         _check_ports(_read(path), ports)
@@ -181,11 +180,10 @@ def _check_ports(machine: DevMachine, ports: Mapping[str, int | None]) -> None:
     for server in machine.servers:
         wanted = ports[server.kind]
         if server.running and wanted is not None and wanted != server.port:
-            message = (
+            raise ConfigurationError(
                 f"{server.kind} is running already, on port {server.port}, not {wanted} ({machine.directory}): stop it first "
                 f"(sqe-chain dev down), leave out --{server.kind}-port, or start another one with --dir"
             )
-            raise ConfigurationError(message)
 
 
 def _start(kind: str, path: Path, port: int | None, heap_mb: int) -> DevServer:
@@ -242,8 +240,9 @@ def _read(path: Path) -> DevMachine:
     try:
         servers = tuple(DevServer(**entry) for entry in json.loads(listing.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        message = f"{listing} cannot be read ({error}); stop its servers by hand, then remove it"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(
+            f"{listing} cannot be read ({error}); stop its servers by hand, then remove it"
+        ) from error
     return DevMachine(path, tuple(replace(server, running=server.identity.alive()) for server in servers))
 
 

@@ -125,11 +125,10 @@ def _unpack_redis(target: Path) -> None:
             for package in sorted(Path(partial).glob("*.deb")):
                 _run("dpkg", "-x", str(package), str(unpacked), cwd=partial)
         except (OSError, subprocess.SubprocessError) as error:
-            message = (
+            raise ConfigurationError(
                 "no redis-server on the path, and it could not be unpacked from Debian's packages "
                 f"({error}). Install it: sudo apt-get install --no-install-recommends redis-server"
-            )
-            raise ConfigurationError(message) from error
+            ) from error
         unpacked.rename(target)
 
 

@@ -57,8 +57,6 @@ class RedisServer(Server):
         """Address as `redis://host:port/0`. Raises ConfigurationError: the server was never started."""
         return f"redis://{HOST}:{self.port}/0"
 
-    # --- implementation of `Server` ---------------------------------------------------------------
-
     @property
     def _program(self) -> RedisProgram:
         if self._found is None:

@@ -59,8 +59,7 @@ def free_port() -> int:
         port = random.randrange(_LOWEST_PORT, max(end, _LOWEST_PORT + 1))  # noqa: S311  no secret
         if port_is_free(port):
             return port
-    message = f"found no free port in {_LOWEST_PORT}..{end} on {HOST} in {_PORT_ATTEMPTS} attempts"
-    raise Unavailable(message)
+    raise Unavailable(f"found no free port in {_LOWEST_PORT}..{end} on {HOST} in {_PORT_ATTEMPTS} attempts")
 
 
 class Server(ABC):
@@ -95,8 +94,6 @@ class Server(ABC):
         else:
             self.data_dir = Path(data_dir).expanduser().absolute()
 
-    # --- implemented by each kind of server -------------------------------------------------------
-
     @abstractmethod
     def _prepare(self) -> None:
         """Write the configuration and prepare the data directory. Called before each start."""
@@ -112,22 +109,18 @@ class Server(ABC):
     def _environment(self) -> Mapping[str, str]:
         return {}
 
-    # --- life-cycle ---------------------------------------------------------------------------------
-
     @property
     def port(self) -> int:
         """The port. Raises ConfigurationError: the server was never started, so it has no port yet."""
         if self._port is None:
-            message = f"{self.kind} has no port yet; call start() first"
-            raise ConfigurationError(message)
+            raise ConfigurationError(f"{self.kind} has no port yet; call start() first")
         return self._port
 
     @property
     def identity(self) -> ProcessIdentity:
         """Pid and start time of the last process started. Raises ConfigurationError: the server was never started."""
         if self._identity is None:
-            message = f"{self.kind} was not started yet; call start() first"
-            raise ConfigurationError(message)
+            raise ConfigurationError(f"{self.kind} was not started yet; call start() first")
         return self._identity
 
     @property
@@ -168,8 +161,7 @@ class Server(ABC):
             if may_move and _PORT_TAKEN in tail:
                 self._port = None  # another process took the port between our check and the start
             # Otherwise it ended by itself; the cause may be temporary, so try again.
-        message = f"{self.kind} did not start; the end of {self.log_file}:\n{tail}"
-        raise Unavailable(message)
+        raise Unavailable(f"{self.kind} did not start; the end of {self.log_file}:\n{tail}")
 
     def stop(self) -> None:
         """Send SIGTERM, and SIGKILL after a timeout. Data and port stay. Does nothing if it is stopped."""
@@ -217,17 +209,14 @@ class Server(ABC):
         """Close."""
         self.close()
 
-    # --- details ------------------------------------------------------------------------------------
-
     def _choose_port(self) -> None:
         if self._port is None:
             self._port = free_port()
         elif not port_is_free(self._port):
-            message = (
+            raise ConfigurationError(
                 f"{self.kind} cannot listen on {HOST}:{self._port}: another process has the port. "
                 f"Stop that process, or give another port."
             )
-            raise ConfigurationError(message)
 
     def _launch(self) -> None:
         self._process = spawn(

@@ -90,8 +90,6 @@ class CassandraRows(ChunkRows):
         # What a store in this keyspace would remark
         return durability.remarks(self._client, _ROWS)
 
-    # ------------------------------------------------------------------ the table
-
     def definition(self) -> Definition | None:
         read = f"SELECT table_id, description, columns FROM {self._in('sqe_tables')} WHERE {_TABLE}"
         found = self._client.rows((read, self._table), serial=True)
@@ -113,8 +111,6 @@ class CassandraRows(ChunkRows):
         change = f"UPDATE {table} SET columns = ? WHERE {_TABLE} IF table_id = ? AND columns = ?"
         values = (told, *self._table, before.table_id, _columns_as(before))
         return self._client.compare_and_set([(change, values)])
-
-    # ------------------------------------------------------------------ heads
 
     def heads(self, parts: Sequence[int]) -> list[PartHead]:
         # Serial reads
@@ -152,8 +148,6 @@ class CassandraRows(ChunkRows):
         statements += [(add, (*at, one.name, one.size, one.statistics)) for one in added]
         return self._client.compare_and_set(statements)
 
-    # ------------------------------------------------------------------ index
-
     def index(self, part: int, partition_key: bytes | None = None) -> Iterator[IndexRow]:
         read = f"SELECT {_INDEXED} FROM {self._index} WHERE {_PART}"
         values: tuple[object, ...] = (*self._table, part)
@@ -182,8 +176,6 @@ class CassandraRows(ChunkRows):
         )
         sized = ((_insert(write, (*self._table, part), one), len(one.info) + len(one.blocks)) for one in rows)
         self._client.write(_batches(sized))
-
-    # ------------------------------------------------------------------ chunks
 
     def write_pieces(self, chunks: Iterable[Sequence[Piece]]) -> None:
         # The pieces of a chunk are one partition, so up to a mebibyte of them is one batch
@@ -219,8 +211,6 @@ class CassandraRows(ChunkRows):
         index = f"DELETE FROM {self._index} WHERE {_PART} AND partition_key = ? AND chunk_set < ?"
         self._client.write([(pieces, (*self._table, key, below))] for key in partition_keys)
         self._client.write([(index, (*self._table, part, key, below))] for key in partition_keys)
-
-    # ------------------------------------------------------------------ small parts
 
     @property
     def _client(self) -> CassandraClient:

@@ -26,8 +26,16 @@ from sqe_chain.ext.tables.chunk_rows import (
 )
 from sqe_chain.ext.tables.chunk_sets import decoded
 from sqe_chain.ext.tables.columns import Column
-from sqe_chain.ext.tables.pruning import Bounds, overlap
-from sqe_chain.ext.tables.storage import Head, Outdated, Pieces, Snapshot, StoredFile, Wanted
+from sqe_chain.ext.tables.pruning import Bounds, may_hold, overlap
+from sqe_chain.ext.tables.storage import (
+    Head,
+    Outdated,
+    Pieces,
+    Snapshot,
+    StoredFile,
+    TableDeclaration,
+    Wanted,
+)
 
 _NAME: Final = re.compile(
     r"(\d{12}-[0-9a-f]{1,16}-\d{5})-\d{4}-[0-9a-f]{16}|\d{12}-merged-\d{8}-[0-9a-f]{16}"
@@ -85,7 +93,7 @@ class ChunkSnapshot(Snapshot):
     @property
     def parts(self) -> int:
         """How many state partitions the flow has."""
-        return int(json.loads(self.description)["sqe-chain"]["state_partitions"])
+        return TableDeclaration.of(self).state_partitions
 
     def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
         del flow, stage  # the description says whose table it is
@@ -154,7 +162,7 @@ def read(snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -
     columns = (*wanted.columns, SEQUENCE)
     asked, expected = [], []
     for one in may_matter(candidates, keys, others):
-        blocks = [number for number, (_, bounds) in enumerate(one.blocks) if _fits(bounds, keys)]
+        blocks = [number for number, (_, bounds) in enumerate(one.blocks) if may_hold(bounds, keys)]
         if blocks:
             row = one.row
             average = row.size // max(row.pieces, 1) + 1
@@ -211,12 +219,12 @@ def may_matter(
     """
     by_key: dict[bytes, list[Candidate]] = defaultdict(list)
     for one in candidates:
-        if _fits(_bounds_of(one.info), keys):
+        if may_hold(_bounds_of(one.info), keys):
             by_key[one.row.partition_key].append(one)
     found = []
     for same in by_key.values():
-        kept = [one for one in same if _fits(_bounds_of(one.info), others)]
-        rest = [one for one in same if not _fits(_bounds_of(one.info), others)]
+        kept = [one for one in same if may_hold(_bounds_of(one.info), others)]
+        rest = [one for one in same if not may_hold(_bounds_of(one.info), others)]
         found += kept
         found += [one for one in rest if any(_meet(one.info, other.info) for other in kept)]
     return found
@@ -256,10 +264,6 @@ def _candidates(snapshot: ChunkSnapshot, rows: Iterable[IndexRow]) -> Iterator[C
 
 def _bounds_of(info: ChunkInfo) -> dict[str, tuple[Plain, Plain]]:
     return {name: (least, info.maximum[name]) for name, least in info.minimum.items()}
-
-
-def _fits(known: Mapping[str, tuple[Plain, Plain]], wanted: Mapping[str, Bounds]) -> bool:
-    return all(overlap(*bounds, *known[name]) for name, bounds in wanted.items() if name in known)
 
 
 def _as_plain(snapshot: ChunkSnapshot, wanted: Mapping[str, Bounds]) -> dict[str, Bounds]:

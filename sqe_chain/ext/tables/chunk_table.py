@@ -85,8 +85,6 @@ class ChunkTable(Storage):
         if not self.rows.define(before, replace(before, columns=(*before.columns, *_columns(columns)))):
             raise Conflict(f"{self}: its columns were changed")
 
-    # ------------------------------------------------------------------ chunks
-
     def files_of(self, flushed: Flushed) -> list[TableFile]:
         return chunk_sets.files_of(flushed)
 
@@ -121,8 +119,6 @@ class ChunkTable(Storage):
         self.rows.write_pieces(written())
         self.rows.write_index(part, index)
 
-    # ------------------------------------------------------------------ commits
-
     def commit(self, snapshot: ChunkSnapshot, change: TableChange) -> None:
         # One step for each state partition. The description says whose table it is.
         if change.removed:
@@ -146,8 +142,6 @@ class ChunkTable(Storage):
             old[-1].name,
         ):
             raise Conflict(f"{self}: another compaction of state partition {part}")
-
-    # ------------------------------------------------------------------ readers and maintenance
 
     def read(self, snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
         # Chunks by the index, blocks by their bounds

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.tables.schema import TableSchema
-from sqe_chain.ext.tables.storage import Storage
+from sqe_chain.ext.tables.storage import Storage, TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +68,15 @@ def describe(storage: Storage, schema: TableSchema) -> Description:
     snapshot = storage.snapshot()
     if snapshot is None:
         raise ConfigurationError(f"{storage}: there is no table")
-    told = json.loads(snapshot.description)["sqe-chain"]
+    table = TableDeclaration.of(snapshot)
     parts: dict[int, StatePartition] = {}
     for file in snapshot.files():
         before = parts.get(file.part, StatePartition())
         parts[file.part] = StatePartition(before.files + 1, before.rows + file.rows, before.size + file.size)
     return Description(
-        told["flow"],
-        told["stage"],
-        told["version"],
+        table.flow,
+        table.stage,
+        table.version,
         snapshot.version,
         {column.name: column.type for column in schema.columns},
         schema.partition_key,

@@ -231,8 +231,6 @@ class TableDirectory(ParquetStorage):
             return files.open_input_file(f"{root}{path}")
         raise FileNotFoundError(path)
 
-    # ------------------------------------------------------------------ small parts
-
     @property
     def _key(self) -> tuple[object, ...]:
         return (self.address, *sorted(self._options.items()))

@@ -189,8 +189,6 @@ class MemoryStorage(ParquetStorage):
             raise FileNotFoundError(path)
         return pa.BufferReader(found[0])
 
-    # ------------------------------------------------------------------ time travel
-
     def copy_all(self) -> TableCopy:
         """A copy of the table, for `restore_all`."""
         with self._data.lock:

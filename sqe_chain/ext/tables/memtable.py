@@ -207,8 +207,6 @@ class Memtable:
         memtable.min_offset, memtable.max_offset = offsets
         return memtable
 
-    # ------------------------------------------------------------------ small parts
-
     def _sorted(self, first_sequence: int) -> ArrowTable:
         """All rows in the order of their keys, of the same keys in the order in which they came, and their sequence numbers.
 

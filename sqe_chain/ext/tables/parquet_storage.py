@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from sqe_chain.ext.tables.storage import (
     Storage,
     StoredFile,
     TableChange,
+    TableDeclaration,
     Wanted,
     Written,
 )
@@ -220,8 +220,8 @@ def is_awaited(snapshot: OwnSnapshot, path: str) -> bool:
     if chunk_id is None:
         return False
     number, part = int(chunk_id.partition("-")[0]), int(chunk_id.rpartition("-")[2])
-    told = json.loads(snapshot.description)["sqe-chain"]
-    head = snapshot.heads(told["flow"], told["stage"], [part])[part]
+    table = TableDeclaration.of(snapshot)
+    head = snapshot.heads(table.flow, table.stage, [part])[part]
     return head.epoch > 0 and (head.number is None or number > head.number)
 
 
@@ -237,7 +237,7 @@ def _read(opened: Any, wanted: Wanted, found: Pieces) -> None:  # noqa: ANN401 -
     groups = [
         number
         for number in range(parquet.metadata.num_row_groups)
-        if group_may_hold(parquet.metadata.row_group(number), known, wanted.keys)
+        if group_may_hold(parquet.metadata.row_group(number), wanted.keys)
     ]
     found.row_groups += len(groups)
     found.row_groups_left_out += parquet.metadata.num_row_groups - len(groups)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -49,30 +50,28 @@ def within(cells: Any, bounds: Bounds) -> Any:  # noqa: ANN401 - Arrow arrays
     return pc.fill_null(found, False)  # noqa: FBT003 - a value of the array
 
 
-def may_hold(statistics: Mapping[str, Any], wanted: Mapping[str, Bounds]) -> bool:
-    """Whether a file may hold a wanted row, by the table's log."""
-    least, most = statistics.get("minValues", {}), statistics.get("maxValues", {})
-    for name, (low, high) in wanted.items():
-        if least.get(name) is None or most.get(name) is None:
-            continue
-        if not overlap(low, high, least[name], most[name]):
-            return False
-    return True
+def may_hold(known: Mapping[str, tuple[Any, Any]], wanted: Mapping[str, Bounds]) -> bool:
+    """Whether rows may hold a wanted one, by what is known of the bounds of their columns."""
+    return all(overlap(*bounds, *known[name]) for name, bounds in wanted.items() if name in known)
 
 
-def group_may_hold(group: Any, names: Sequence[str], wanted: Mapping[str, Bounds]) -> bool:  # noqa: ANN401 - Parquet metadata
+def bounds_in(statistics: str) -> dict[str, tuple[Any, Any]]:
+    """The bounds of the columns of a file, by the table's log."""
+    known = json.loads(statistics)
+    most = known.get("maxValues", {})
+    return {name: (least, most.get(name)) for name, least in known.get("minValues", {}).items()}
+
+
+def group_may_hold(group: Any, wanted: Mapping[str, Bounds]) -> bool:  # noqa: ANN401 - Parquet metadata
     """Whether a row group may hold a wanted row, by the file's footer."""
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema not in wanted or column.path_in_schema not in names:
-            continue
-        found = column.statistics
-        if found is None or not found.has_min_max:
-            continue
-        low, high = wanted[column.path_in_schema]
-        if not overlap(low, high, found.min, found.max):
-            return False
-    return True
+    columns = (group.column(number) for number in range(group.num_columns))
+    known = {
+        column.path_in_schema: column.statistics for column in columns if column.path_in_schema in wanted
+    }
+    bounds = {
+        name: (each.min, each.max) for name, each in known.items() if each is not None and each.has_min_max
+    }
+    return may_hold(bounds, wanted)
 
 
 def overlap(low: Any, high: Any, least: Any, most: Any) -> bool:  # noqa: ANN401 - values of any type

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,14 @@ from sqe_chain.ext.tables.columns import Column, type_name
 from sqe_chain.ext.tables.compacting import Compaction, aligned, compact
 from sqe_chain.ext.tables.describing import Description, describe
 from sqe_chain.ext.tables.memtable import latest_of
-from sqe_chain.ext.tables.pruning import Bounds, cell_of, may_hold, within
+from sqe_chain.ext.tables.pruning import Bounds, bounds_in, cell_of, may_hold, within
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.storage import (
     Pieces,
     Snapshot,
     Storage,
     StoredFile,
+    TableDeclaration,
     Wanted,
     named_if_foreign,
     retried,
@@ -155,7 +155,7 @@ class Table:
             {name: bounds for name, bounds in where.items() if name not in schema.keys},
         )
         files = snapshot.files()
-        chosen = _files_with(files, wanted, _partitions(snapshot))
+        chosen = _files_with(files, wanted, TableDeclaration.of(snapshot).state_partitions)
         pieces = self._storage.read(snapshot, chosen, wanted)
         found = _joined(pieces, snapshot, needed)
         latest = latest_of(found, schema)
@@ -207,7 +207,7 @@ class Table:
         schema = _schema_in(snapshot, self._storage)
         key_cells = self._key_cells(schema, partition_key)
         key = schema.key_bytes(key_cells) if key_cells else None
-        files = _files_with(snapshot.files(), Wanted((), key), _partitions(snapshot))
+        files = _files_with(snapshot.files(), Wanted((), key), TableDeclaration.of(snapshot).state_partitions)
         return self._storage.chunks(snapshot, files, key)
 
     def _read(self, read: Callable[[Snapshot], Read]) -> Read:
@@ -279,8 +279,6 @@ class Table:
             f"AS _sqe_version FROM {source}) AS versions WHERE _sqe_version = 1"
         )
 
-    # ------------------------------------------------------------------ small parts
-
     def _key_cells(self, schema: TableSchema, partition_key: object) -> list[Any]:
         """The cells of a wanted partition key; none: all are wanted. The key's bytes are those that the writer made of the same cells."""
         if partition_key is None:
@@ -329,23 +327,18 @@ def _files_with(files: Sequence[StoredFile], wanted: Wanted, partitions: int) ->
     return [
         file
         for file in files
-        if (part is None or file.part == part) and may_hold(json.loads(file.statistics), wanted.keys)
+        if (part is None or file.part == part) and may_hold(bounds_in(file.statistics), wanted.keys)
     ]
-
-
-def _partitions(snapshot: Snapshot) -> int:
-    """How many state partitions the flow has, from the table's description."""
-    return int(json.loads(snapshot.description)["sqe-chain"]["state_partitions"])
 
 
 def _schema_in(snapshot: Snapshot, storage: Storage) -> TableSchema:
     try:
-        told = json.loads(snapshot.description)["sqe-chain"]
-    except (ValueError, KeyError, TypeError):
+        table = TableDeclaration.of(snapshot)
+    except ValueError:
         raise ConfigurationError(f"{storage}: a table that `ingest` has not created") from None
     try:
         columns = [Column(one.name, type_name(one.type)) for one in snapshot.schema if one.name not in OWN]
-        return TableSchema(tuple(columns), tuple(told["partition_key"]), tuple(told["row_key"]))
+        return TableSchema(tuple(columns), tuple(table.partition_key), tuple(table.row_key))
     except FlowError as error:
         raise TableAltered(
             f"{storage}: another program has changed its columns: {error}; restore the table to the version before"

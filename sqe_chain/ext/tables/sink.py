@@ -32,6 +32,7 @@ from sqe_chain.ext.tables.storage import (
     Storage,
     StoredFile,
     TableChange,
+    TableDeclaration,
     Written,
     retried,
     word,
@@ -124,8 +125,6 @@ class TableSink(Sink):
         self._check_untouched(snapshot, flush.flow, flush.stage, since=version_of(known.values()))
         return snapshot, heads
 
-    # ------------------------------------------------------------------ files
-
     def _put(self, flush: Flush, files: list[TableFile]) -> list[StoredFile]:
         """Write the files, except what an earlier attempt at this flush has written of them."""
         own = chunk_id(flush.number, flush.plan_id, flush.part)
@@ -142,10 +141,9 @@ class TableSink(Sink):
             found.append(StoredFile(path, written.size, flush.part, file.statistics))
         return found
 
-    # ------------------------------------------------------------------ what must hold
-
     def _table(self, claim: SinkClaim) -> Snapshot:
         """The table, created if there was none, with all columns."""
+        declared = self._declaration(claim.flow, claim.stage, len(claim.known))
         snapshot: Snapshot | None = self.storage.snapshot()
         if snapshot is None:
             lost = [part for part, known in claim.known.items() if known is not None]
@@ -154,19 +152,8 @@ class TableSink(Sink):
                     f"{self.storage}: there is no table, but stage {claim.stage!r} of flow {claim.flow!r} has flushed rows into one; "
                     f"{RESTORE_BOTH}"
                 )
-            description = json.dumps(
-                {
-                    "sqe-chain": {
-                        "flow": flow_of(claim.flow),
-                        "stage": claim.stage,
-                        "version": self.version,
-                        "state_partitions": len(claim.known),
-                        **self._keys(),
-                    }
-                }
-            )
             with suppress(Conflict):  # another reader has created it in between
-                self.storage.create(self.schema.for_readers, self.table, description)
+                self.storage.create(self.schema.for_readers, self.table, declared.to_text())
             snapshot = self.storage.snapshot()
             if snapshot is None:
                 raise Unavailable(f"{self.storage}: was created, and is not there")
@@ -180,8 +167,11 @@ class TableSink(Sink):
             return self._table(claim)
         return snapshot
 
-    def _keys(self) -> dict[str, Any]:
-        return {"partition_key": list(self.schema.partition_key), "row_key": list(self.schema.row_key)}
+    def _declaration(self, flow: str, stage: str, parts: int) -> TableDeclaration:
+        keys = list(self.schema.partition_key), list(self.schema.row_key)
+        return TableDeclaration(
+            flow_of(flow), stage, self.version, parts, *keys
+        )  # readers of one flow share it
 
     def _opened(self, flush: Flush | Replacement) -> Snapshot:
         snapshot: Snapshot | None = self.storage.snapshot_again()
@@ -193,21 +183,22 @@ class TableSink(Sink):
 
     def _check_writer(self, snapshot: Snapshot, flow: str, stage: str) -> None:
         try:
-            told = json.loads(snapshot.description)["sqe-chain"]
-        except (ValueError, KeyError, TypeError):
+            stored = TableDeclaration.of(snapshot)
+        except ValueError:
             raise TableAltered(
                 f"{self.storage}: holds a table that this library has not created: give the stage a directory of its own"
             ) from None
-        flow = flow_of(flow)  # readers of one flow share its table
-        if (told["flow"], told["stage"], told["version"]) != (flow, stage, self.version):
+        own = self._declaration(flow, stage, stored.state_partitions)
+        if (stored.flow, stored.stage, stored.version) != (own.flow, stage, self.version):
             raise TableAltered(
-                f"{self.storage}: is the table of stage {told['stage']!r} of flow {told['flow']!r}, version {told['version']}, not of "
-                f"{stage!r} of {flow!r}, version {self.version}: give each stage a directory of its own"
+                f"{self.storage}: is the table of stage {stored.stage!r} of flow {stored.flow!r}, version {stored.version}, not of "
+                f"{stage!r} of {own.flow!r}, version {self.version}: give each stage a directory of its own"
             )
-        for name, own in self._keys().items():
-            if told[name] != own:
+        for name in ("partition_key", "row_key"):
+            if getattr(stored, name) != getattr(own, name):
                 raise TableAltered(
-                    f"{self.storage}: {name} is {told[name]}, and declared as {own}: keys are permanent; ingest into another table"
+                    f"{self.storage}: {name} is {getattr(stored, name)}, and declared as {getattr(own, name)}: keys are permanent; "
+                    "ingest into another table"
                 )
 
     def _check_columns(self, snapshot: Snapshot) -> list[Any]:

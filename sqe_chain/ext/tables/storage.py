@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -159,6 +159,30 @@ class Snapshot(Protocol):
         """A commit of another program after a version, in words; None: there is none that is known of."""
         del since
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class TableDeclaration:
+    """What a table has as its description since it was created."""
+
+    flow: str
+    stage: str
+    version: int  # as `ingest(version=...)`
+    state_partitions: int  # of the flow
+    partition_key: list[str]
+    row_key: list[str]
+
+    def to_text(self) -> str:
+        """The description."""
+        return json.dumps({"sqe-chain": asdict(self)})
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        """The declaration of a table. Raises ValueError: this library has not created it."""
+        try:
+            return cls(**json.loads(snapshot.description)["sqe-chain"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError("this library has not created the table") from error
 
 
 OwnSnapshot = Any

@@ -20,7 +20,7 @@ from sqe_chain.ext.tables.files import TableFile, compacted_name, files_of, name
 from sqe_chain.ext.tables.memory import MemoryStorage
 from sqe_chain.ext.tables.memtable import Memtable
 from sqe_chain.ext.tables.schema import TableSchema
-from sqe_chain.ext.tables.storage import Conflict, Storage, StoredFile, Written
+from sqe_chain.ext.tables.storage import Conflict, Storage, StoredFile, TableDeclaration, Written
 
 SCHEMA = TableSchema.of(None, partition_key="robot", row_key="at", columns={"robot": "string", "at": "int64"})
 MARKERS = ("a", "b", "c")
@@ -42,7 +42,7 @@ class MarkedTable(Storage, Protocol):
     def written(self, path: str, file: TableFile | None = None) -> Written | None: ...
 
 
-DESCRIPTION = '{"sqe-chain": {"flow": "f", "stage": "t"}}'
+DESCRIPTION = TableDeclaration("f", "t", 0, 2, ["robot"], ["at"]).to_text()
 
 
 def both(at: Path) -> list[MarkedTable]:
