@@ -9,18 +9,18 @@ offset of the message at hand proves nothing. The offset of the message that cau
     offset 7             offset 31 (again: 34)
 
 Both deliveries, 31 and 34, carry the same link: "robot.raw, partition 2, offset 7, made the first
-of 2". Four words say the rest:
+of 2". Four words name the rest:
 
 * A **link** is one message passed through: where it was read, and what was made of it.
 * The **chain** is the links, root first.
-* The **lane** is what all messages on one path have in common: every link without what changes from
-  message to message (offset, leader epoch, ordinal, of), and the place where the message at hand was
-  read. Order is kept along a lane, and nowhere else.
+* The **lane** is what all messages on one path have in common: where the message at hand was read, and
+  every link without what changes from message to message (offset, leader epoch, ordinal, of). Order is
+  kept along a lane, and nowhere else.
 * The **position** is the place on the lane: the root's leader epoch and offset, then the ordinal of
   every link. Comparing its bytes compares places.
 
-So a message whose position is not beyond the last one seen on its lane is a replay, and only a
-number and a few bytes have to be compared to know it:
+So a message is a replay if its position is not beyond the last one seen on its lane. To know it, only a
+number and a few bytes are compared:
 
     >>> from dataclasses import replace
     >>> link = Link("robot.raw", bytes(16), 2, offset=7, output="standard/robot.fastenings", of=2)
@@ -28,12 +28,12 @@ number and a few bytes have to be compared to know it:
     >>> first.lane() == second.lane(), first.position() < second.position()
     (True, True)
 
-Source: the "source topic chain" of KUKA Connect. Theirs compared the root's offset alone; lanes,
-ordinals, leader epochs and topic ids are what makes it exact for fan-out, for several writers into
-one topic, and for topics that are truncated or created again.
+Source: the "source topic chain" of KUKA Connect. Theirs compared the root's offset alone. Lanes,
+ordinals, leader epochs and topic ids make it exact for fan-out, for several writers into one topic, and
+for topics that are truncated or created again.
 
-**Leader epochs** are stored plus one everywhere in this library, 0 meaning that the record has none
-(old message formats); `stored_epoch` makes one from what a client reports.
+**Leader epochs** are stored plus one everywhere in this library. 0 means that the record has none (old
+message formats). `stored_epoch` makes one from what a client reports.
 """
 
 from __future__ import annotations
@@ -295,17 +295,16 @@ def check_link(link: Link) -> None:
         ("of", link.of, MAX_OF),
         ("ordinal", link.ordinal, link.of - 1),
     )
-    for field, found, largest in bounds:
-        if not 0 <= found <= largest:
-            _refuse(link, field, found, f"0 to {largest}")
+    for field, value, largest in bounds:
+        if not 0 <= value <= largest:
+            _refuse(link, field, value, f"0 to {largest}")
 
 
-def _refuse(link: Link, field: str, found: object, allowed: str) -> None:
-    message = (
-        f"{field} of a link is {found!r}, allowed is {allowed}: "
+def _refuse(link: Link, field: str, value: object, allowed: str) -> None:
+    raise OutOfBounds(
+        f"{field} of a link is {value!r}, allowed is {allowed}: "
         f"the writer of output {link.output[:MAX_OUTPUT]!r} does not follow the format"
     )
-    raise OutOfBounds(message)
 
 
 def _digest(length: int, fields: tuple[bytes, ...]) -> bytes:

@@ -10,8 +10,8 @@
     │   ├── OutputTooLarge
     │   ├── OutputRefused
     │   ├── RowWithoutKey, RowOfAnotherType, RowTooLarge    a table does not take a row
-    │   └── TooManyExcluded    the poison policy would leave out more than it may
-    ├── ServiceStopped         going on could count a message twice or never; the text lists the ways out
+    │   └── TooManyExcluded    the poison policy would skip more than it may
+    ├── ServiceStopped         going on could count a message twice or never; the text lists what to do
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, RepeatedPosition,
@@ -30,7 +30,7 @@
     ├── Unavailable            a broker or store that does not answer: try again
     └── ConfigurationError     settings, topics, addresses: nothing was started
 
-An error text says what was found, where, what was expected, and what to do next. An error about a topic,
+An error text has what was found, where, what was expected, and what to do next. An error about a topic,
 partition or message has these as attributes, too. Errors cross process boundaries as plain values
 (`to_record`, `from_record`), never pickled.
 """
@@ -46,7 +46,7 @@ START_OVER: Final = (
     "start over under another flow name (its states begin empty, and it is another writer: its readers count everything "
     "it publishes as new, even what was published before)"
 )
-"""The last way out, and what it costs; the end of many error texts."""
+"""What can be done as a last resort, and what it costs; the end of many error texts."""
 
 
 ErrorRecord = tuple[str, str, str | None, int | None, int | None]
@@ -160,7 +160,7 @@ class ServiceStopped(ChainError):
 
 
 class GapError(ServiceStopped):
-    """A writer's witness `previous` lies beyond the lane's mark: messages are missing or swapped."""
+    """A writer's own mark, `previous`, lies beyond the lane's mark: messages are missing or swapped."""
 
 
 class ChangedRepublisher(ServiceStopped):
@@ -208,7 +208,7 @@ class StoreEmpty(StoreInconsistent):
 
 
 class PlanMismatch(ServiceStopped):
-    """Redoing a plan gave another result than the plan says."""
+    """Redoing a plan gave another result than the plan has."""
 
 
 class RepeatedPosition(ServiceStopped):
@@ -224,7 +224,7 @@ class OutputTooLarge(PoisonError):
 
 
 class TooManyExcluded(PoisonError):
-    """The poison policy would leave out more inputs than it may; nothing was left out."""
+    """The poison policy would skip more inputs than it may; nothing was skipped."""
 
 
 class OutputRefused(PoisonError):
@@ -252,15 +252,15 @@ class TableInconsistent(ServiceStopped):
 
 
 class NotCaughtUp(ServiceStopped):
-    """States cannot be announced yet (receivers have newer ones, or nothing was read of inputs created again), or windows not closed yet."""
+    """States cannot be republished yet: receivers have newer ones, or inputs created again were not read. Or windows are not closed yet."""
 
 
 class ChangedFile(ServiceStopped):
-    """A file that is read no longer has the content that it had when it was first looked at, or is gone before its last row."""
+    """A file that is read has another content than at the first look, or is gone before its last row."""
 
 
 class UnreadableFile(ServiceStopped):
-    """A file is not what its format says: cut off, damaged, or of another format."""
+    """A file does not follow its format: cut off, damaged, or of another format."""
 
 
 class ReadersOverlap(ServiceStopped):
@@ -346,10 +346,10 @@ class NotDeterministic(NotExact):
 
 
 def _tree(root: type[ChainError]) -> dict[str, type[ChainError]]:
-    found = {root.__name__: root}
+    tree = {root.__name__: root}
     for child in root.__subclasses__():
-        found.update(_tree(child))
-    return found
+        tree.update(_tree(child))
+    return tree
 
 
 def from_record(
@@ -368,6 +368,6 @@ def from_record(
         partition: see `ChainError`.
         offset: see `ChainError`.
     """
-    found = _tree(ChainError).get(name)
-    error = found(text) if found else ChainError(f"{name}: {text}")
+    cls = _tree(ChainError).get(name)
+    error = cls(text) if cls else ChainError(f"{name}: {text}")
     return error.at(topic, partition, offset)

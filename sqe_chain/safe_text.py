@@ -26,11 +26,12 @@ def one_line(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one.encode("unicode_escape").decode() if category(one) in _UNSEEN else one for one in text)
+    escaped = (char.encode("unicode_escape").decode() if category(char) in _UNSEEN else char for char in text)
+    return "".join(escaped)
 
 
 def json_line(value: object) -> str:
-    r"""A value as JSON on one line, in letters that can be seen; it says the same to whoever parses it.
+    r"""A value as JSON on one line, all of it visible; a parser reads the same value from it.
 
     >>> print(json_line({"text": "Schraube №7\x9b2J\u202e"}))
     {"text": "Schraube №7\u009b2J\u202e"}
@@ -41,7 +42,7 @@ def json_line(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     if text.isprintable():
         return text
-    return "".join(_in_json(one) if category(one) in _UNSEEN else one for one in text)
+    return "".join(_in_json(char) if category(char) in _UNSEEN else char for char in text)
 
 
 def without_secrets(text: str) -> str:
@@ -61,6 +62,6 @@ def shown(value: object) -> str:
     return one_line(without_secrets(str(value)))
 
 
-def _in_json(letter: str) -> str:
-    units = letter.encode("utf-16-be", "surrogatepass")
+def _in_json(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

@@ -1,13 +1,12 @@
 """Records that a topic refuses permanently, found before a batch is sealed.
 
-A sealed batch must be published, if need be by another run, so a record that its topic always refuses would
-block the flow forever. Whatever depends on the input alone is therefore checked when the record is made, and
-goes to the poison policy: a size (`OutputTooLarge`), a missing key in a compacted topic, the time of a bare
-output. The check uses the clock of the batch, which is the same in every attempt.
+A sealed batch must be published, if need be by another run. So a record that its topic always refuses would block the flow.
+Therefore all that depends on the input alone is checked when the record is made: a size (`OutputTooLarge`), a missing key in
+a compacted topic, the time of a bare output. It goes to the poison policy. The check uses the clock of the batch, which is
+the same in every attempt.
 
-The time of an *envelope* is never a reason to refuse: the event's time is inside it and nobody reads Kafka's
-own, so a record whose time the topic does not accept gets the time of sending. The writer does the same for a
-bare output that was accepted at the seal and has become too old since.
+The time of an *envelope* is never a reason to refuse: the event's time is inside it. A record whose time the topic does not
+accept gets the time of sending. So does a bare output that was accepted at the seal and has become too old since.
 
 Source: KIP-937 (`message.timestamp.before.max.ms`, `message.timestamp.after.max.ms`).
 """

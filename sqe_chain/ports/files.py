@@ -26,7 +26,7 @@ HASH_DIGITS: Final = 32
 
 
 _ASCII: Final = bytes(range(128))
-"""What stays as it is in an encoding of CSV: in others a letter may begin a sequence, such as + in UTF-7."""
+"""These bytes stay as they are in an encoding of CSV. In others one of them may begin a sequence, such as + in UTF-7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +53,17 @@ class Csv:
 
     def __post_init__(self) -> None:
         """Check all of it."""
-        for name, one, least in (
+        for name, char, least in (
             ("delimiter", self.delimiter, 1),
             ("quote", self.quote, 0),
             ("escape", self.escape, 0),
         ):
-            if not isinstance(one, str) or not least <= len(one) <= 1 or one in ("\r", "\n"):
+            if not isinstance(char, str) or not least <= len(char) <= 1 or char in ("\r", "\n"):
                 raise ConfigurationError(
-                    f"Csv({name}={one!r}); must be one character{'' if least else ', or empty'}"
+                    f"Csv({name}={char!r}); must be one character{'' if least else ', or empty'}"
                 )
         object.__setattr__(self, "columns", tuple(self.columns))
-        if len(set(self.columns)) != len(self.columns) or not all(
-            isinstance(one, str) for one in self.columns
-        ):
+        if len(set(self.columns)) != len(self.columns) or {*map(type, self.columns)} - {str}:
             raise ConfigurationError(f"Csv(columns={self.columns!r}); must be names, each of them once")
         try:
             plain = _ASCII.decode().encode(self.encoding) == _ASCII == _ASCII.decode(self.encoding).encode()
@@ -106,7 +104,7 @@ class FileSource:
 
 def is_hash(text: str) -> bool:
     """Whether a text is a content's hash: 32 hexadecimal digits."""
-    return len(text) == HASH_DIGITS and all(one in "0123456789abcdef" for one in text)
+    return len(text) == HASH_DIGITS and set(text) <= set("0123456789abcdef")
 
 
 def format_of(path: str, wanted: Format | None = None) -> tuple[Format, Compression | None]:
@@ -114,29 +112,29 @@ def format_of(path: str, wanted: Format | None = None) -> tuple[Format, Compress
 
     Args:
         path: of the file.
-        wanted: its format, if it is known; compression is told by the suffix even so.
+        wanted: its format, if it is known; the suffix names the compression even so.
 
     Raises:
-        ConfigurationError: its suffix says nothing.
+        ConfigurationError: its suffix names no format.
     """
     suffixes: Sequence[str] = [suffix.lower() for suffix in PurePath(path).suffixes]
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     rest = suffixes[:-1] if compression else suffixes
-    found = wanted or (FORMATS.get(rest[-1]) if rest else None)
-    if found is None:
-        known = ", ".join([*FORMATS, *(f".csv{one}" for one in COMPRESSIONS)])
+    file_format = wanted or (FORMATS.get(rest[-1]) if rest else None)
+    if file_format is None:
+        known = ", ".join([*FORMATS, *(f".csv{suffix}" for suffix in COMPRESSIONS)])
         raise ConfigurationError(
-            f"{path}: its name does not say its format (known are {known}); declare file_format='csv', 'jsonl' or 'parquet'"
+            f"{path}: its name has no suffix of a format (known are {known}); declare file_format='csv', 'jsonl' or 'parquet'"
         )
-    if found == "parquet" and compression:
+    if file_format == "parquet" and compression:
         raise ConfigurationError(
             f"{path}: Parquet is compressed inside; a compressed Parquet file cannot be read from its middle: unpack it"
         )
-    return found, compression
+    return file_format, compression
 
 
 def is_other_format(path: str, file_format: Format) -> bool:
-    """Whether a file's name says another format than this one."""
+    """Whether a file's name has the suffix of another format than this one."""
     try:
         return format_of(path)[0] != file_format
     except ConfigurationError:

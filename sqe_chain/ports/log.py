@@ -50,7 +50,7 @@ NO_LIMIT = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What a broker says about a topic: what it is, and which records it refuses.
+    """What a broker knows of a topic: what it is, and which records it refuses.
 
     Attributes:
         name: topic name.

@@ -39,9 +39,9 @@ class Partitions:
         Raises:
             ConfigurationError: it is none, or has too many ranges.
         """
-        found = list[_Range]()
-        for one in text.split(","):
-            match = _RANGE.fullmatch(one.strip())
+        ranges = list[_Range]()
+        for part in text.split(","):
+            match = _RANGE.fullmatch(part.strip())
             first, last = (int(match[1]), match[3]) if match else (0, None)
             end = None if match and match[2] and last is None else int(last) if last is not None else first
             if (
@@ -52,8 +52,8 @@ class Partitions:
                 raise ConfigurationError(
                     f"partitions {text!r}: expected numbers and ranges, such as 0-3, or 0,2,4-7, or 8- (8 and all above)"
                 )
-            found.append((first, end))
-        merged = _merged(found)
+            ranges.append((first, end))
+        merged = _merged(ranges)
         if len(merged) > MOST_RANGES:
             raise ConfigurationError(f"partitions {text!r}: {len(merged)} ranges; at most {MOST_RANGES}")
         return cls(merged)
@@ -101,13 +101,13 @@ ALL: Final = Partitions(((0, None),))
 
 def union_of(sets: Iterable[Partitions]) -> Partitions:
     """All numbers that are in any of several sets; as many ranges as it takes."""
-    return Partitions(_merged(one for each in sets for one in each.ranges))
+    return Partitions(_merged(span for partitions in sets for span in partitions.ranges))
 
 
 def _merged(ranges: Iterable[_Range]) -> tuple[_Range, ...]:
     """Ranges in their order, with gaps between them."""
     merged = list[_Range]()
-    for first, last in sorted(ranges, key=lambda one: one[0]):
+    for first, last in sorted(ranges, key=lambda span: span[0]):
         before = merged[-1] if merged else None
         if before is not None and (before[1] is None or first <= before[1] + 1):
             merged[-1] = before[0], None if before[1] is None or last is None else max(before[1], last)

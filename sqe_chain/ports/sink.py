@@ -1,7 +1,7 @@
 """What the protocol needs of a place outside the store into which a stage writes its rows: a table.
 
-Two systems cannot be written in one atomic step. So the sealed plan decides what is written. The sink recognizes by plan
-and state partition what it has already, and the stage's header in the store notes afterwards that nobody has to ask again.
+Two systems cannot be written in one atomic step. So the sealed plan decides what is written. The sink recognizes what it has
+already, by plan and state partition. Afterwards the stage's header in the store notes that nobody has to ask again.
 
 An overwrite stages the rows of many plans, and one plan decides that they replace what is there.
 """
@@ -36,7 +36,7 @@ class SinkClaim:
     Attributes:
         flow: name of the flow under which the stage's rows are stored.
         stage: its name.
-        epoch: of the run; larger than `Sink.look` has said.
+        epoch: of the run; larger than that of `Sink.look`.
         run_id: its random name.
         plans: number -> id of the plans whose rows it holds as the last of a state partition, as far as they are known.
         known: state partition -> what the store keeps of the last flush (`Sink.flush` has returned it); None: nothing.
@@ -131,7 +131,7 @@ class Sink(Protocol):
 
         Raises:
             Superseded: a newer run has claimed it.
-            TableInconsistent: it does not hold what the store says was flushed, or more.
+            TableInconsistent: it does not hold what was flushed by the store's account, or holds more.
             TableAltered: another program has written to it, or changed it.
         """
 

@@ -71,7 +71,7 @@ class Header:
         begun_id: id of the plan that is being applied in chunks; empty when none is.
         cursor: the last key written of that plan, in key order; None when none is begun.
         lost: what the store misses beside it, for errors: it knows how many states a write has left, or that there must be
-            some. Empty: nothing. A read of the header tells it; it is not a part of the header.
+            some. Empty: nothing. It is found when the header is read, and is not a part of it.
     """
 
     epoch: int
@@ -179,7 +179,7 @@ class StateStore(Protocol):
         """What is durable enough but worth knowing, one sentence each; services report it as notices."""
 
     def home(self, flow: str) -> tuple[Home | None, int]:
-        """The flow's home record, and its heartbeat counter (0 before the first beat)."""
+        """The flow's home record, and its heartbeat counter (0 before the first heartbeat)."""
 
     def set_home(
         self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0

@@ -14,30 +14,18 @@ _PORT: Final = 9042
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
 LEAST_STATEMENTS: Final = 3
-
 _LEVELS: Final = {"LOCAL_SERIAL": ("LOCAL_QUORUM", "QUORUM", "ALL"), "SERIAL": ("QUORUM", "ALL")}
 """Serial consistency -> the consistencies that see its writes."""
 
 
 def open_address(address: Address) -> CassandraStore:
-    """The store at ``cassandra://host[:port][,host[:port]…]/keyspace`` or ``cassandras://…``.
-
-    Options: `max_rows`, `max_bytes`, and those of `settings_of`.
-
-    Raises:
-        ConfigurationError: as `settings_of`.
-    """
+    """The store at ``cassandra://host[:port][,host[:port]…]/keyspace`` or ``cassandras://…``; see `settings_of`."""
     max_rows, max_bytes = address.whole("max_rows", MAX_ROWS), address.whole("max_bytes", MAX_BYTES)
     return CassandraStore(settings_of(address), max_rows, max_bytes)
 
 
 def settings_of(address: Address) -> CassandraSettings:
-    """How to reach a cluster, by an address. Takes all of its options.
-
-    Options: `datacenter`, `consistency`, `serial_consistency`, `username`, `password_file` or
-    `password_env` (a file or an environment variable of this process that holds the password), `ca_file`,
-    `cert_file`, `key_file`, `check_hostname` (TLS; the files must exist on each machine that runs tasks),
-    `timeout_s`, `connect_timeout_s`, `protocol_version`, `batch_statements`.
+    """How to reach a cluster, by an address. Its options are described in docs/stores.md; all of them are taken.
 
     Raises:
         ConfigurationError: no keyspace, a level below quorum, unknown options, a secret that cannot be read.

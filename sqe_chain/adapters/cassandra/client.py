@@ -78,25 +78,20 @@ _ROUND: Final = 64
 _RECONNECT_S: Final = 0.5
 _LOST_S: Final = 10.0
 
-# The driver logs each lost connection as a warning. Whoever wants to see that sets up logging; without, the
-# protocol's own notices are enough.
+# The driver logs each lost connection as a warning. An operator who wants to see that sets up logging.
 logging.getLogger("cassandra").addHandler(logging.NullHandler())
 
 
 class CassandraClient:
     """The connections that the threads of one process share.
 
-    Every call raises `Unavailable` where there is no answer, or there are too few nodes, and `ConfigurationError` for login, rights,
-    or a table that is not there.
+    Every call raises `Unavailable` where there is no answer, or too few nodes. It raises `ConfigurationError` for login, rights,
+    certificate, data centre, kind of server, or a table that is not there.
 
     Attributes:
         settings: how to reach the cluster.
         version: of the tables, set by the store once it has read it; 0 before that.
         limits: largest sizes that the nodes accept, set by the store; None before that.
-
-    Raises:
-        Unavailable: no node answers.
-        ConfigurationError: login, certificate, data centre, or the kind of server.
     """
 
     def __init__(self, settings: CassandraSettings) -> None:
@@ -176,11 +171,8 @@ class CassandraClient:
         """Write without conditions, many batches at a time, in any order. When it returns all of them stay.
 
         Args:
-            batches: statements that go together, to one partition each; up to a mebibyte.
-
-        Raises:
-            Unavailable: no answer: some may be done, not done, or done later.
-            ConfigurationError: login, rights, no such table, or a write that is too large for the server.
+            batches: statements that go together, to one partition each; up to a mebibyte. After `Unavailable` some may be
+                done, not done, or done later.
         """
         most = self.settings.batch_statements
         waiting = (batch[at : at + most] for batch in batches for at in range(0, len(batch), most))
@@ -191,18 +183,12 @@ class CassandraClient:
                 execute_concurrent(self._session, calls, concurrency=_IN_FLIGHT, raise_on_first_error=True)
 
     def compare_and_set(self, statements: Sequence[Statement]) -> bool:
-        """One conditional write to one partition: all statements or none.
+        """One conditional write to one partition: all statements or none; at least one has a condition.
 
-        Args:
-            statements: at least one has a condition.
+        After `Unavailable` it may be done, not done, or done later. A serial read of the partition settles it.
 
         Returns:
             Whether the conditions held, so that everything was written.
-
-        Raises:
-            Unavailable: no answer, or an unknown outcome: it may be done, not done, or done later. A serial read of the
-                partition settles it.
-            ConfigurationError: login, rights, no such table, or a write that is too large for the server.
         """
         if len(statements) > self.settings.batch_statements:
             raise ConfigurationError(
@@ -233,19 +219,16 @@ class CassandraClient:
     def change_schema(self, text: str) -> None:
         """Run a statement of data definition, and wait until the nodes agree on the schema.
 
-        Raises:
-            Unavailable: no answer. Statements with IF NOT EXISTS may be sent again.
-            ConfigurationError: rights, or a wrong statement.
+        After `Unavailable` a statement with IF NOT EXISTS may be sent again.
         """
         with self._mapped():
             self._session.execute(SimpleStatement(text))
 
     def of_each_node(self, text: str) -> list[tuple[str, list[Row] | ChainError]]:
-        """Rows of a virtual table, which differ from node to node, of each node of the data centre.
+        """Rows of a virtual table of each node of the data centre.
 
         Returns:
-            (address, rows) of each node; instead of rows Unavailable where it did not answer, and
-            ConfigurationError where it may not be asked.
+            (address, rows) of each node; instead of rows the error, where it did not answer or may not be asked.
         """
         answers: list[tuple[str, list[Row] | ChainError]] = []
         for host in self._cluster.metadata.all_hosts():
@@ -338,7 +321,7 @@ _locks: list[threading.Lock] = [threading.Lock()]
 
 
 def _unlock() -> None:
-    """A thread that held the lock does not exist in the child."""
+    # A thread that held the lock does not exist in the child.
     _locks[0] = threading.Lock()
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.errors import ChainError, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sqe_chain.adapters.cassandra.client import CassandraClient
 
 _SETTING: Final = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'"
 _ACCEPT: Final = "--allow-weak-durability accepts that"
@@ -17,9 +14,8 @@ _SYNCED: Final = ("batch", "group")
 """Values of `commitlog_sync` with which a write is on disk before it is acknowledged."""
 
 _DENIED, _AWAY = "(cannot be read)", "(no answer)"
-
 _ENOUGH: Final = 3
-"""With so many replicas, one may lose its latest writes: the two others have them."""
+"""With this number of replicas, one may lose its latest writes: the two others have them."""
 
 
 def weaknesses(client: CassandraClient, kept: str = "states") -> list[str]:
@@ -49,20 +45,20 @@ def weaknesses(client: CassandraClient, kept: str = "states") -> list[str]:
 def remarks(client: CassandraClient, kept: str = "states") -> list[str]:
     """Settings that are accepted but worth knowing; see `StateStore.remarks`."""
     _, replicas = _keyspace(client)
-    found = []
+    sentences = []
     least = _least(client, replicas)
     for value, nodes in _doubtful(client).items():
         if value != _DENIED and least >= _ENOUGH:
-            found.append(
+            sentences.append(
                 f"{nodes}: {_sync_text(value)}: each of {least} replicas may lose its latest writes when it "
                 f"crashes; if a majority crashes together, acknowledged {kept} may be lost. batch prevents that"
             )
     if len(replicas) > 1 and client.settings.serial_consistency == "LOCAL_SERIAL":
-        found.append(
+        sentences.append(
             f"{client.settings}: {kept} are kept in the data centres {', '.join(sorted(replicas))}, but LOCAL_SERIAL "
             "compares within one: run all services of a flow in the same one, or use serial_consistency=SERIAL"
         )
-    return found
+    return sentences
 
 
 def _keyspace(client: CassandraClient) -> tuple[bool, dict[str, int]]:
@@ -80,12 +76,12 @@ def _replicas(replication: Mapping[str, Any]) -> dict[str, int]:
     >>> _replicas({"class": "another database's own", "replication_factor": "3", "tablets": "true"})
     {'': 3}
     """
-    found = {}
+    replicas = {}
     for name, text in replication.items():
         full, _, transient = str(text).partition("/")
         if full.isdecimal():
-            found["" if name == "replication_factor" else name] = int(full) - int(transient or 0)
-    return found
+            replicas["" if name == "replication_factor" else name] = int(full) - int(transient or 0)
+    return replicas
 
 
 def _least(client: CassandraClient, replicas: Mapping[str, int]) -> int:
@@ -95,7 +91,7 @@ def _least(client: CassandraClient, replicas: Mapping[str, int]) -> int:
 
 def _doubtful(client: CassandraClient) -> dict[str, str]:
     """Value of `commitlog_sync` that does not wait for the disk, `_DENIED` or `_AWAY` -> the nodes with it."""
-    found: dict[str, list[str]] = {}
+    doubtful: dict[str, list[str]] = {}
     for node, answer in client.of_each_node(_SETTING):
         if isinstance(answer, Unavailable):
             value = _AWAY
@@ -104,8 +100,8 @@ def _doubtful(client: CassandraClient) -> dict[str, str]:
         else:
             value = answer[0][0]
         if value not in _SYNCED:
-            found.setdefault(value, []).append(node)
-    return {value: ", ".join(nodes) for value, nodes in found.items()}
+            doubtful.setdefault(value, []).append(node)
+    return {value: ", ".join(nodes) for value, nodes in doubtful.items()}
 
 
 def _sync_text(value: str) -> str:

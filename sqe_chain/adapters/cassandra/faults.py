@@ -53,7 +53,7 @@ RAISED: Final = (
 
 _TOO_LARGE: Final = ("too large", "exceeds allowed maximum")
 _ALTERED: Final = ("does not exist", "Undefined column name")
-"""How the server says that a keyspace, a table or a column is not there."""
+"""Parts of the server's text where a keyspace, a table or a column is not there."""
 
 
 def meaning_of(error: BaseException) -> Meaning:

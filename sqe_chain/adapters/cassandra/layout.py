@@ -6,9 +6,9 @@ operation affects one partition only.
 
 An absent header has no value in any of its columns (`IF epoch = null`). An absent cursor has no value, an empty one
 has an empty value. In addition to its states, each cell has a row with the empty key, the anchor. It is written with
-the header, and has no state unless the empty key has one. A header without any row has lost its states. Static columns are read with the first live row; without
-the anchor, each such read would have to skip all deleted rows before it. Plans are ordered by descending number for
-the same reason.
+the header, and has no state unless the empty key has one. A header without any row has lost its states. Static columns are
+read with the first live row; without the anchor, each such read would have to skip all deleted rows before it. Plans are
+ordered by descending number for the same reason.
 """
 
 from __future__ import annotations
@@ -107,10 +107,7 @@ def home_of(rows: Sequence[tuple[Any, ...]], flow: str) -> tuple[Home | None, in
 
 
 def header_of(rows: Sequence[tuple[Any, ...]], cell: Cell) -> Header | None:
-    """Decode a header from the rows of `read_header`.
-
-    The row that comes with it is the witness of the states: while a cell has a header it has a row, the anchor, if no other.
-    """
+    """Decode a header from the rows of `read_header`. A cell with a header has a row, at least the anchor: else states are lost."""
     if not rows:
         return None
     *values, key = rows[0]
@@ -137,10 +134,6 @@ def limits(client: CassandraClient) -> SizeLimits:
 
     Each write is one mutation, which has to fit into half a segment of the commit log (`max_mutation_size`), and into one
     request. Paxos stores it again, as a value in a mutation of its own, so the usable size is a little less.
-
-    Raises:
-        Unavailable: no answer.
-        ConfigurationError: the login is wrong.
     """
     largest = []
     for _, answer in client.of_each_node(_ASKED):

@@ -1,8 +1,8 @@
 """The tables, created and changed by numbered migrations; a table of its own records the version.
 
-A migration is claimed by a conditional write before its statements run, so that two programs never change the
-schema at once (Cassandra itself does not prevent that, and may end up with two tables of one name). The claim of a
-program that dies expires after a minute. Statements can be sent again: IF NOT EXISTS.
+A conditional write claims a migration before its statements run. So two programs never change the schema at once, which
+Cassandra would not prevent: it may end up with two tables of one name. The claim of a program that dies expires after a
+minute. Statements can be sent again: IF NOT EXISTS.
 """
 
 # ruff: noqa: S608 - the keyspace is checked where the address is read; everything else is bound
@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.errors import ConfigurationError, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sqe_chain.adapters.cassandra.client import CassandraClient
 
 _CLAIM_S: Final = 60
 _WAIT_S: Final = 90
@@ -110,20 +107,14 @@ MIGRATIONS: Final = (
 
 
 def version(client: CassandraClient) -> int | None:
-    """The version of the schema; 0 while the tables are being created, None when there are none.
-
-    Raises:
-        Unavailable: no answer.
-        ConfigurationError: login or rights.
-    """
+    """The version of the schema; 0 while the tables are being created, None when there are none."""
     keyspace = client.settings.keyspace
     known = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?"
     if not client.rows((known, (keyspace, "sqe_schema"))):
         return None
-    found = client.rows(
-        (f"SELECT version FROM {keyspace}.sqe_schema WHERE name = 'sqe-chain'", ()), serial=True
-    )
-    return int(found[0][0] or 0) if found else 0
+    select = f"SELECT version FROM {keyspace}.sqe_schema WHERE name = 'sqe-chain'"
+    rows = client.rows((select, ()), serial=True)
+    return int(rows[0][0] or 0) if rows else 0
 
 
 def check(client: CassandraClient, migrations: Sequence[Migration] = MIGRATIONS) -> int:
@@ -133,19 +124,18 @@ def check(client: CassandraClient, migrations: Sequence[Migration] = MIGRATIONS)
         Their version: the newest one, or an older one that is sufficient.
 
     Raises:
-        Unavailable: no answer.
-        ConfigurationError: they are missing, too old or too new; the text says what to do.
+        ConfigurationError: they are missing, too old or too new.
     """
-    found, known = version(client), migrations[-1].number
-    needed = max(one.number for one in migrations if one.needed)
-    if found is not None and needed <= found <= known:
-        return found
+    current, newest = version(client), migrations[-1].number
+    needed = max(migration.number for migration in migrations if migration.needed)
+    if current is not None and needed <= current <= newest:
+        return current
     settings = client.settings
-    if found is not None and found > known:
+    if current is not None and current > newest:
         raise ConfigurationError(
-            f"{settings}: the tables have version {found}, this sqe-chain supports {known}: use a newer sqe-chain"
+            f"{settings}: the tables have version {current}, this sqe-chain supports {newest}: use a newer sqe-chain"
         )
-    what = f"the tables have version {found}, {needed} is needed" if found else "the tables are missing"
+    what = f"the tables have version {current}, {needed} is needed" if current else "the tables are missing"
     raise ConfigurationError(f"{settings}: {what}; run: sqe-chain store init {settings}")
 
 
@@ -163,8 +153,8 @@ def migrate(
         What was done, one line for each change; [] when there was nothing to do.
 
     Raises:
-        Unavailable: no answer, or another program holds the claim for too long. May be repeated.
-        ConfigurationError: rights, no replication for a new keyspace, or a newer schema.
+        Unavailable: another program holds the claim for too long.
+        ConfigurationError: no replication for a new keyspace, or a newer schema.
     """
     keyspace = client.settings.keyspace
     done = _make_keyspace(client, replication)
@@ -173,19 +163,21 @@ def migrate(
     client.compare_and_set(
         [(f"INSERT INTO {table} (name, version) VALUES ('sqe-chain', 0) IF NOT EXISTS", ())]
     )
-    mine = str(uuid.uuid4())  # tells this program's claim from one that has expired and was taken by another
+    mine = str(
+        uuid.uuid4()
+    )  # this program's claim differs from that of another, which took it when it had expired
     deadline = time.monotonic() + _WAIT_S
     while True:
-        found = version(client) or 0
-        missing = [one for one in migrations if one.number > found]
+        current = version(client) or 0
+        missing = [migration for migration in migrations if migration.number > current]
         if not missing:
             check(client, migrations)
             return done
-        if client.compare_and_set([(_claim(table), (mine, found))]):
+        if client.compare_and_set([(_claim(table), (mine, current))]):
             migration = missing[0]
             for statement in migration.statements:
                 client.change_schema(statement.format(keyspace=keyspace))
-            if client.compare_and_set([(_release(table), (migration.number, found, mine))]):
+            if client.compare_and_set([(_release(table), (migration.number, current, mine))]):
                 done.append(f"tables of keyspace {keyspace}: version {migration.number}")
         elif time.monotonic() > deadline:
             raise Unavailable(f"{client.settings}: another program is changing the tables; try again later")
@@ -217,7 +209,7 @@ def _make_keyspace(client: CassandraClient, replication: Mapping[str, int]) -> l
             f"{client.settings}: the keyspace does not exist; to create it, give its replicas: --replication 3, or "
             "--datacenter-replication NAME=3"
         )
-    # Cassandra's own name for it: so many replicas in each present data centre.
+    # Cassandra's own name for the number of replicas in each present data centre.
     each = {name or "replication_factor": count for name, count in sorted(replication.items())}
     options = ", ".join(f"'{_literal(name)}': {count}" for name, count in each.items())
     how = f"'class': 'NetworkTopologyStrategy', {options}"

@@ -1,9 +1,9 @@
 """The Cassandra store: each atomic operation is one conditional write to one partition.
 
-**Writing.** A conditional write is a batch whose first statement compares and sets the static columns (the home, the
-header), and whose others set rows of the same partition: a lightweight transaction, one mutation, done as a whole or
-not at all. A single state that is larger than `max_bytes` is one conditional UPDATE that sets row and static columns
-together. Unconditional writes never touch these tables, so Paxos alone decides the order.
+**Writing.** A conditional write is a batch for one partition. Its first statement compares and sets the static columns (the
+home, the header), the others set rows. It is a lightweight transaction, one mutation, done as a whole or not at all. A
+single state that is larger than `max_bytes` is one conditional UPDATE that sets row and static columns together.
+Unconditional writes never touch these tables, so Paxos alone decides the order.
 
 **Unknown outcomes** (a timeout, too few nodes, a lost connection): the partition is read at serial consistency. That
 read completes a write that a majority has accepted, and supersedes one that it has not, so its result is final. If it
@@ -12,11 +12,11 @@ request that arrives later still compares, and is refused.
 
 **Reading.** Homes and headers are read at serial consistency: each read sees what any earlier read saw.
 Rows are read at quorum, between two such reads of the header.
-They are not older than the first: what a serial read returns is committed at a quorum, rows included, because
-header and rows are one mutation; and any two quorums have a node in common. (Reading the header at quorum would
-not be enough: it may see one node's unfinished commit, and only the columns that are read are repaired.)
-They are not newer than the second: a row that is seen was committed on some node, so its write had been accepted by
-a majority, and a serial read that begins later returns that write or a later one.
+They are not older than the first. What a serial read returns is committed at a quorum, rows included, because header and
+rows are one mutation; and any two quorums have a node in common. (Reading the header at quorum would not be enough: it may
+see one node's unfinished commit, and only the columns that are read are repaired.)
+They are not newer than the second. A row that is seen was committed on some node, so a majority had accepted its write. A
+serial read that begins later returns that write or a later one.
 So if both headers are equal, the rows are exactly of that moment.
 """
 
@@ -140,7 +140,7 @@ class CassandraStore(CheckedStore, WithSchema):
             home, beat = self.home(flow)
             if home is None or not run_id or (home.epoch, home.run_id) != (epoch, run_id):
                 return False
-            # The column has no value before the first beat, and `beat = 0` would not hold.
+            # The column has no value before the first heartbeat, and `beat = 0` would not hold.
             values = (beat + 1, flow, epoch, run_id, beat or None)
             if self._client.compare_and_set([(self._cql.beat, values)]):
                 return True
@@ -185,7 +185,7 @@ class CassandraStore(CheckedStore, WithSchema):
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        # The module's docstring says why equal headers mean one moment.
+        # Why equal headers mean one moment: see above, at the top of the module.
         cell = cell_of(flow, stage, part)
         self._limits.check_keys(self, keys)
         first = self._header(cell)

@@ -1,7 +1,7 @@
 """Kafka, through confluent-kafka (librdkafka). No other package imports the driver.
 
-`_settings` lists the properties that exactness depends on, `_reader` has the hot loop of reading, `_writer` that of publishing,
-`_admin` asks about topics and offsets, `_group` commits, `_clients` maps error codes.
+`_settings` lists the properties that exactness depends on. `_reader` has the hot loop of reading, `_writer` that of
+publishing. `_admin` asks about topics and offsets, `_group` commits, `_clients` maps error codes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["KafkaLog", "load_config"]
 class KafkaLog(Log):
     """A Kafka cluster; see `sqe_chain.ports.Log` for what its methods guarantee.
 
-    It is only an address: it can be pickled (the pickle contains the configuration with its secrets; `repr`
-    and errors never do), compares by its settings, and opens clients on first use, once per process.
+    It is only an address: it can be pickled, compares by its settings, and opens clients on first use, once per process.
+    The pickle contains the configuration with its secrets; `repr` and errors never do.
 
     Args:
         bootstrap: `host:port` of one or more brokers, separated by commas.

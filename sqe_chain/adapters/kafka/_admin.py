@@ -51,7 +51,7 @@ class _StaleMetadata(ConfigurationError):
 
 
 class _Config(NamedTuple):
-    """Settings of a topic, when they were read and of which topic."""
+    """Settings of a topic, its id, and when they were read."""
 
     read_s: float
     topic_id: bytes
@@ -309,7 +309,7 @@ def topic_info(
         name: its name.
         topic_id: its UUID.
         replicas: how many replicas each partition has.
-        config: its settings; what is missing, None or empty was not told.
+        config: its settings; the broker has not given those that are missing, None or empty.
 
     Raises:
         ConfigurationError: a setting that should be a number is none.
@@ -323,7 +323,7 @@ def topic_info(
             return int(text)
         except ValueError:
             raise ConfigurationError(
-                f"Topic {name}: the broker says {setting}={text}. Expected a whole number."
+                f"Topic {name}: the broker gives {setting}={text}. Expected a whole number."
             ) from None
 
     # Brokers before 3.6 have one limit for both directions; 3.x uses it where the newer one is not set.

@@ -19,10 +19,9 @@ logger = logging.getLogger("sqe_chain.adapters.kafka")
 
 
 class _DropNoise(logging.Filter):
-    """Drops useless lines of librdkafka's own log.
+    """Drops useless lines of librdkafka's own log: warnings about settings that are intended.
 
-    These are warnings about settings that are intended (experimental, or for another kind of client); and,
-    unless debugging, failed connections, ten lines per second: errors raised here contain the latest one.
+    Unless debugging, also failed connections, ten lines per second: errors raised here contain the latest one.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -137,7 +136,7 @@ class Faults:
             self._latest = self._settings.scrub(error.str())
 
     def raise_refusal(self) -> None:
-        """Raise ConfigurationError if a broker refused the login since the last call; Unavailable, if that is for want of a token."""
+        """Raise ConfigurationError if a broker has refused the login since the last call; Unavailable, if there was no token."""
         refused, self._refused = self._refused, None
         if refused is not None:
             if self.tokens is not None and self.tokens.failed:
@@ -214,10 +213,9 @@ _Client = TypeVar("_Client", bound=Closable)
 
 
 class Pool(Generic[_Client]):
-    """Idle clients of this process by key.
+    """Idle clients of this process by key. One thread uses a client at a time.
 
-    One thread uses a client at a time, so two concurrent readers need two clients. Clients of a parent
-    process stay in the pool, unused: destroying one in a forked child would hang.
+    Clients of a parent process stay in the pool, unused: destroying one in a forked child would hang.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Commits for a group without members, through a consumer that never joins.
 
-Not through the admin client: if one of its group requests times out while the coordinator is looked up,
-librdkafka 2.16 aborts the whole process with a failed assertion when the late answer arrives.
+Not through the admin client: one of its group requests may time out while the coordinator is looked up. Then librdkafka
+2.16 aborts the whole process with a failed assertion when the late answer arrives.
 """
 
 from __future__ import annotations

@@ -301,35 +301,35 @@ def _complete(consumer: Any, wanted: dict[TopicPartition, Range]) -> dict[Range,
     complete: dict[Range, Sequence[Message]] = {}
     deadline = time.monotonic() + _PATIENCE_S
     while open_ranges and time.monotonic() < deadline:
-        missing = sum(one.stop - one.start - len(records[tp]) for tp, one in open_ranges.items())
+        missing = sum(left.stop - left.start - len(records[tp]) for tp, left in open_ranges.items())
         # In dense logs these are all that is missing, so the call does not wait.
         block = consumer.consume(max(1, min(BLOCK, missing)), CONSUME_S)
         if block:
             deadline = time.monotonic() + _PATIENCE_S
         for message in block:
             tp = message.topic(), message.partition()
-            one = open_ranges.get(tp)
-            if one is None:
+            left = open_ranges.get(tp)
+            if left is None:
                 continue
             error, offset = message.error(), message.offset()
-            if error is None and offset < one.stop:
+            if error is None and offset < left.stop:
                 records[tp].append(message)
                 offset += 1
             elif error is not None and error.name() != "_PARTITION_EOF":
                 del open_ranges[tp]
                 continue
-            if offset >= one.stop:
+            if offset >= left.stop:
                 del open_ranges[tp]
-                if _follows(one, records[tp]):
-                    complete[one] = records[tp]
+                if _follows(left, records[tp]):
+                    complete[left] = records[tp]
     return complete
 
 
 def _follows(wanted: Range, records: Sequence[Message]) -> bool:
-    """Whether these records clearly follow those before the range.
+    """Whether these records clearly follow those before the range: the first has the leader epoch of the last one before.
 
-    A record of the leader epoch of the last record before it does: an epoch has one leader, so whoever has this record has the
-    same log before it. For any other the broker must be asked where that epoch ended.
+    An epoch has one leader, so a broker with this record has the same log before it. Of any other epoch the broker must be
+    asked where it ended.
     """
     if records and (records[0].offset() or 0) < wanted.start:
         return False

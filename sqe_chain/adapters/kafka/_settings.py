@@ -6,15 +6,12 @@ import importlib
 import os
 import re
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqe_chain.errors import ConfigurationError, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 OAUTH_CB = "oauth_cb"
 """The property that names the function, as module:function."""
@@ -26,8 +23,8 @@ _RETRY_S = 10.0
 class Tokens:
     """What a client calls for a token, when it begins and whenever one expires.
 
-    The function is asked before the client is made, for what it raises may not pass through the driver. If it fails later, the
-    driver gets the last token once more, and asks again soon: the token server may be away for a while.
+    The function is asked before the client is made, for its exceptions may not pass through the driver. If it fails later, the
+    driver gets the last token again, and asks again soon: the token server may be away for a while.
 
     Args:
         place: the function, as module:function: ``configuration -> (token, when it expires in seconds since 1970, …)``; more
@@ -66,12 +63,14 @@ class Tokens:
             # Its text may hold what nobody should read.
             self.failed = f"Kafka property {OAUTH_CB}={self._place}: {type(error).__name__} was raised."
             return
-        if not (isinstance(given, tuple) and [type(one) for one in given[:2]] in _SHAPES):
-            found = (
-                [type(one).__name__ for one in given] if isinstance(given, tuple) else type(given).__name__
+        if not (isinstance(given, tuple) and [type(value) for value in given[:2]] in _SHAPES):
+            kinds = (
+                [type(value).__name__ for value in given]
+                if isinstance(given, tuple)
+                else type(given).__name__
             )
             raise ConfigurationError(
-                f"Kafka property {OAUTH_CB}={self._place}: returned {found}. Expected (token, when it expires in seconds since 1970)."
+                f"Kafka property {OAUTH_CB}={self._place}: returned {kinds}. Expected (token, when it expires in seconds since 1970)."
             )
         self._latest, self.failed = given, ""
 
@@ -82,16 +81,16 @@ _SHAPES = [[str, int], [str, float]]
 def _imported(place: str) -> Callable[[str], Any]:
     module, _, name = place.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), name)
+        function: Any = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(
             f"Kafka property {OAUTH_CB}={place}: {error}. Expected module:function, with the module on Python's path of every process."
         ) from None
-    if not callable(found):
+    if not callable(function):
         raise ConfigurationError(
             f"Kafka property {OAUTH_CB}={place}: not a function. Expected module:function."
         )
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 REFUSED = {
@@ -228,20 +227,16 @@ _NAME = re.compile(r"\$\{(\w+)\}")
 
 
 def load_config(path: str | Path) -> dict[str, str]:
-    """Read librdkafka properties from a file.
+    """Read librdkafka properties from a file, for `KafkaLog`.
 
-    One `name=value` per line; empty lines and lines that begin with `#` are skipped; `${NAME}` in a
-    value is replaced by the environment variable of that name, so that secrets can stay out of the file.
+    Each line is `name=value`; empty lines and lines that begin with `#` are skipped. `${NAME}` in a value is replaced by the
+    environment variable of that name, so that secrets can stay out of the file.
 
     Args:
         path: the file, UTF-8.
 
-    Returns:
-        The properties, ready for `KafkaLog`.
-
     Raises:
-        ConfigurationError: the file cannot be read, or a line is not of that form; the text contains the
-            line number, never the value.
+        ConfigurationError: the file cannot be read, or a line is not of that form. The text has the line number, never the value.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -253,10 +248,10 @@ def load_config(path: str | Path) -> dict[str, str]:
         if not text or text.startswith("#"):
             continue
         where = f"Kafka configuration {path}, line {number}"
-        found = _LINE.fullmatch(text)
-        if found is None:
+        match = _LINE.fullmatch(text)
+        if match is None:
             raise ConfigurationError(f"{where}: expected name=value.")
-        name, value = found.groups()
+        name, value = match.groups()
         if name in config:
             raise ConfigurationError(f"{where}: {name} is set twice.")
         if not value:

@@ -42,8 +42,8 @@ class Sender(KafkaClient):
         self.largest = largest
         self._failed: ChainError | None = None
         self._weight = 0
-        # With this limit produce() refuses a record larger than its topic accepts before anything is sent, and
-        # batches stay below the topic's limit: librdkafka does not split a batch that was refused.
+        # With this limit produce() refuses a record larger than its topic accepts before anything is sent. Batches stay
+        # below the topic's limit: librdkafka does not split a batch that was refused.
         fixed = {**WRITER, "message.max.bytes": str(largest)}
         reports = {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
         super().__init__(settings, Producer, {**settings.client(fixed, WRITER_TUNING), **reports})
@@ -78,7 +78,7 @@ class Sender(KafkaClient):
         self._raise()
 
     def explain(self, error: KafkaException) -> ChainError:
-        """Why the producer failed durably, as it does when a record is refused: later delivery reports say it."""
+        """Why the producer failed durably, as it does when a record is refused: later delivery reports name the reason."""
         with suppress(KafkaException):
             self.driver.purge()
         deadline = time.monotonic() + _LAST_REPORTS_S
@@ -159,7 +159,7 @@ class KafkaWriter(Writer):
                 produce, earliest, latest = ready.get(topic) or ready.setdefault(topic, self._ready(topic))
             # A timestamp of 0 means the time of sending.
             stamp = timestamp_ms if earliest <= timestamp_ms <= latest else 0
-            try:  # positional, because that is faster: callback and on_delivery stand before the time
+            try:  # positional, because that is faster: callback and on_delivery come before the time
                 produce(topic, value, key, partition, None, None, stamp, headers)
             except BufferError:
                 self._wait_for_room((topic, value, key, partition, None, None, stamp, headers))

@@ -133,8 +133,8 @@ class MemoryLog(Log):
     def set_clock(self, now_ms: Callable[[], int]) -> None:
         """Set the broker's clock: milliseconds since 1970. The default is the system's.
 
-        It is called only for topics that limit or set the timestamps of records, and for records that services write
-        without a time: these get the time of sending, as at Kafka.
+        It is called for topics that limit or set the timestamps of records, and for records that services write without a
+        time: these get the time of sending, as at Kafka.
         """
         CLOCKS[self.name] = now_ms
 
@@ -360,7 +360,7 @@ class MemoryLog(Log):
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[MemoryMessage]]:
         # Here one range after another
-        return [[message for block in self.read(one) for message in block] for one in ranges]
+        return [[message for block in self.read(wanted) for message in block] for wanted in ranges]
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         commits = self._up().commits

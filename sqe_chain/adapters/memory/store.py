@@ -97,8 +97,8 @@ class MemoryStore(CheckedStore):
     """A `StateStore` in memory, shared by everything in this process that uses the same name.
 
     A pickled copy finds the same data in the same process, and an empty store in another one.
-    In addition to the port, it can be made to go back in time: `copy_part`, `copy_home` and `copy_all` copy its
-    current content, and the `restore_…` methods restore a copy.
+    It can be made to go back in time: `copy_part`, `copy_home` and `copy_all` copy its content, and the `restore_…` methods
+    restore a copy.
 
     Args:
         name: name of the data.

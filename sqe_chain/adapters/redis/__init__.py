@@ -16,11 +16,7 @@ _SENTINEL_PORT: Final = 26379
 def open_address(address: Address) -> RedisStore:
     """The store at ``redis://…``, ``redis+cluster://…``, ``redis+sentinel://…``, or one of them with ``rediss``.
 
-    Options: `username`, `password_file` or `password_env` (a file or an environment variable of this
-    process that holds the password), `sentinel_username`, `sentinel_password_file` or
-    `sentinel_password_env`, `ca_file`, `cert_file`, `key_file` (TLS; the files must exist on each machine
-    that runs tasks), `protocol` (2 or 3), `timeout_s`, `connect_timeout_s`, `wait_replicas` or
-    `wait_aof_replicas`, `wait_ms`, `max_rows`, `max_bytes`.
+    Its options are described in docs/stores.md.
 
     Raises:
         ConfigurationError: a path that this kind of address does not have, unknown or contradictory options, a
@@ -71,9 +67,7 @@ def _path(address: Address, kind: str) -> tuple[str, int]:
     if not ((db or "0").isascii() and (db or "0").isdigit()):
         raise ConfigurationError(f"{address.scheme}://: the path must end with a database number, as in /0")
     if kind == "cluster" and int(db or "0"):
-        raise ConfigurationError(
-            f"{address.scheme}://: a cluster has only the database 0; leave out the path"
-        )
+        raise ConfigurationError(f"{address.scheme}://: a cluster has only the database 0; write no path")
     return service, int(db or "0")
 
 

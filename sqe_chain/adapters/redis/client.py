@@ -69,12 +69,11 @@ class RedisClient:
             script: the script.
             keys: its keys.
             arguments: its other arguments.
-            lasting: wait for the replicas that the settings ask for, even if the script changed nothing:
-                it may have found the result of its own earlier attempt, which the replicas may not have yet.
+            lasting: wait for the replicas that the settings ask for, even if the script changed nothing: replicas may lack
+                what an earlier attempt has changed.
 
         Raises:
             Unavailable: no answer, an unknown outcome, or too few replicas. Sending again is safe.
-            ConfigurationError: login, rights, or the kind of server.
         """
         wait = _wait(self._settings) if lasting else []
         with self._mapped():
@@ -96,11 +95,7 @@ class RedisClient:
         """All fields of a hash, in pages of about `page_bytes`; a field may come twice.
 
         A cursor means nothing to another server, nor to the same one after a restart: fields would be
-        missed. So all pages come over one connection, and if that is lost the scan ends with an error.
-
-        Raises:
-            Unavailable: no answer, or another server has the key now; begin again.
-            ConfigurationError: login, rights, or the kind of server.
+        missed. So all pages come over one connection. `Unavailable`: it is lost, or another server has the key now; begin again.
         """
         with self._mapped(), self._servers.pinned(key) as ask:
             cursor, count = 0, 100
@@ -150,12 +145,7 @@ class RedisClient:
             return self._servers.failover()
 
     def ping(self) -> None:
-        """Check that every server answers, and supports the kind of waiting that the settings ask for.
-
-        Raises:
-            Unavailable: there is none.
-            ConfigurationError: the login is wrong, or a server is too old for the settings.
-        """
+        """Check that every server answers, and supports the kind of waiting that the settings ask for."""
         with self._mapped():
             for answer in self._servers.each(("PING",)).values():
                 checked(answer)

@@ -1,8 +1,7 @@
 """A Redis Cluster: which server owns a slot, and what to do when a slot has moved.
 
-The order of reads matters (a header, states, the header again), so a read that was redirected in part is
-repeated as a whole, one command after the other: while a slot moves, each key is on one server, but not
-all keys of the slot are on the same one.
+The order of reads matters: a header, states, the header again. So a read that was redirected in part is repeated as a
+whole, one command after the other. While a slot moves, its keys are not all on the same server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Connections to single servers: commands are sent together, raw replies come back in order.
 
-redis-py's connections and pools are used, but not its clients and pipelines: a pipeline of its cluster
-client cannot run scripts, and repeats redirected commands out of order. Both of its pipelines put the
-commands, and so the states, into error texts.
+redis-py's connections and pools are used, but not its clients and pipelines. A pipeline of its cluster client cannot run
+scripts, and repeats redirected commands out of order. Both of its pipelines put the commands, and so the states, into
+error texts.
 """
 
 from __future__ import annotations

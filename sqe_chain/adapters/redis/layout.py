@@ -16,7 +16,7 @@ from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Header, Home, Locations
 
 WITNESS: Final = "states"
-"""Field of a header: how many states there were when it was written, and the run that wrote it, as an older version leaves it alone."""
+"""Field of a header: the number of states when it was written, and the run that wrote it; older versions do not write it."""
 HOMES: Final = "sqe:{*}:home"
 """Pattern of the keys of homes."""
 _HOME: Final = re.compile(rb"sqe:\{([A-Za-z0-9._-]+)\}:home")

@@ -3,10 +3,10 @@
 A record is passed as one argument for each of its fields: ``=`` and the value, or an empty string where the field is
 absent. A record is absent when all its fields are.
 
-Redis does not roll back a script when one of its commands fails. So each script provokes every possible failure before
-its first write, or makes it the first write that fails: a key of another type (the record is read first, rows are
-written before it), memory (Redis checks it at a script's first write only), and rights, which are checked explicitly
-(from Redis 7.0; before that, a user who may HSET but not HDEL could leave half an operation behind).
+Redis does not roll back a script when one of its commands fails. So every failure comes before the first write, or is
+that of the first write. A key of another type: the record is read first, and rows are written before it. Memory: Redis
+checks it at a script's first write only. Rights: they are checked explicitly, from Redis 7.0. Before that, a user who may
+HSET but not HDEL could leave half an operation behind.
 """
 
 from __future__ import annotations
@@ -97,28 +97,18 @@ return read_record(KEYS[1])
 )
 """Compare and set a home, with a plan. Takes longer the more plans are kept: 0.2 to 0.4 ms for 1,000."""
 
-FORGET_HOME: Final = Script(
-    _record(HOME_FIELDS)
-    + """
--- KEYS: home, beat, plans. ARGV: 1-5 the home before.
+_FORGET: Final = """
+-- KEYS: of the record, and of what is deleted with it. ARGV: the record before.
 local current = read_record(KEYS[1])
 if not equals(current, 1) then return current end
 redis.call('DEL', unpack(KEYS))
 return read_record(KEYS[1])
 """
-)
+
+FORGET_HOME: Final = Script(_record(HOME_FIELDS) + _FORGET)
 """Compare and delete a home, with its heartbeat and plans."""
 
-FORGET_PART: Final = Script(
-    _record(HEADER_FIELDS)
-    + """
--- KEYS: header, states, json. ARGV: 1-6 the header before.
-local current = read_record(KEYS[1])
-if not equals(current, 1) then return current end
-redis.call('DEL', unpack(KEYS))
-return read_record(KEYS[1])
-"""
-)
+FORGET_PART: Final = Script(_record(HEADER_FIELDS) + _FORGET)
 """Compare and delete a header, with the states that are left and their JSON."""
 
 _ALL_FIELDS: Final = """

@@ -248,7 +248,7 @@ class RedisStore(CheckedStore):
 
 
 def _header_command(cell: Cell) -> Sequence[Argument]:
-    """Asks for a header, and the witness of its states at the end."""
+    """Asks for a header, and at the end for the number of its states."""
     return ("HMGET", cell_key(cell, "header"), *HEADER_FIELDS, layout.WITNESS)
 
 

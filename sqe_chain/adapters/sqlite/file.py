@@ -7,14 +7,13 @@ import os
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sqe_chain.adapters.driver_errors import Meaning, error_of, raised_as_ours
 from sqe_chain.adapters.store_rules import SizeLimits
-from sqe_chain.errors import START_OVER, ChainError, ConfigurationError, StoreInconsistent, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from sqe_chain.errors import START_OVER, ChainError, ConfigurationError, StoreInconsistent
 
 _ROW_OVERHEAD: Final = 10_000
 """Flow, stage and the lengths of a row's columns."""
@@ -89,30 +88,33 @@ def absolute(path: str) -> str:
     Raises:
         ConfigurationError: the directory is missing, or the path is a directory.
     """
-    found = Path(os.path.normpath(Path.cwd() / path.replace("//", "/")))
-    if not found.parent.is_dir():
+    file = Path(os.path.normpath(Path.cwd() / path.replace("//", "/")))
+    if not file.parent.is_dir():
         raise ConfigurationError(
-            f"sqlite://{found}: the directory {found.parent} does not exist; create it first"
+            f"sqlite://{file}: the directory {file.parent} does not exist; create it first"
         )
-    if found.is_dir():
-        raise ConfigurationError(f"sqlite://{found} is a directory; a file is needed")
-    return str(found)
+    if file.is_dir():
+        raise ConfigurationError(f"sqlite://{file} is a directory; a file is needed")
+    return str(file)
 
 
-def mapped(error: sqlite3.Error, path: str) -> ChainError | None:
+def mapped(error: BaseException, path: str) -> ChainError | None:
     """Our error for an error of the driver; None for programming errors, which must crash."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return None
-    text = f"sqlite://{path}: {error} ({error.sqlite_errorname})"
+    text = f"sqlite://{path}: {error} ({getattr(error, 'sqlite_errorname', '')})"
     primary = code & 0xFF
-    if primary in _TRY_AGAIN:
-        return Unavailable(text)
-    if primary in _SETTINGS:
-        return ConfigurationError(text)
     if primary == sqlite3.SQLITE_CORRUPT:
         return StoreInconsistent(f"{text}; the file is damaged: restore it, or {START_OVER}")
-    return None
+    return error_of(
+        Meaning.TRY_AGAIN
+        if primary in _TRY_AGAIN
+        else Meaning.SETTINGS
+        if primary in _SETTINGS
+        else Meaning.PROGRAM,
+        text,
+    )
 
 
 class SqliteFile:
@@ -139,9 +141,9 @@ class SqliteFile:
     @classmethod
     def forget(cls, path: str, timeout_s: float) -> None:
         """Close the process's connection to this file, if there is one."""
-        found = _files.pop((os.getpid(), path, timeout_s), None)
-        if found is not None:
-            found.close()
+        file = _files.pop((os.getpid(), path, timeout_s), None)
+        if file is not None:
+            file.close()
 
     @property
     def limits(self) -> SizeLimits:
@@ -168,23 +170,17 @@ class SqliteFile:
             ConfigurationError: not our database, or no right to use it.
             StoreInconsistent: damaged, or replaced by another file.
         """
-        with self._lock:
+        with self._lock, raised_as_ours((sqlite3.Error,), mapped, self._path):
+            connection = self._opened(create=write)
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
-                connection = self._opened(create=write)
-                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                try:
-                    yield connection
-                    connection.execute("COMMIT")
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                    if connection is not self._connection:
-                        connection.close()
-            except sqlite3.Error as error:
-                known = mapped(error, self._path)
-                if known is None:
-                    raise
-                raise known from error
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                if connection is not self._connection:
+                    connection.close()
 
     def close(self) -> None:
         """Close the connection; waits for a transaction of another thread."""
@@ -270,7 +266,7 @@ def _journal_mode_wal(connection: sqlite3.Connection, timeout_s: float) -> str:
     """Set write-ahead logging.
 
     SQLite upgrades a read lock to the write lock here. It does not wait if another process has the write lock, because
-    two processes that do so would wait for each other forever. So wait here, where no lock is held.
+    two processes that do so would wait for each other without end. So wait here, where no lock is held.
 
     Returns:
         The journal mode that the file has now.
@@ -288,9 +284,9 @@ def _journal_mode_wal(connection: sqlite3.Connection, timeout_s: float) -> str:
 def _look(connection: sqlite3.Connection) -> tuple[int, int, int]:
     """Read all three in one snapshot: another process may be creating the tables."""
     connection.execute("BEGIN")
-    found = _versions(connection)
+    versions = _versions(connection)
     connection.execute("COMMIT")
-    return found
+    return versions
 
 
 def _versions(connection: sqlite3.Connection) -> tuple[int, int, int]:

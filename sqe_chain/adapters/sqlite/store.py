@@ -1,7 +1,7 @@
 """A store in one SQLite file: the embedded default, for one machine and any number of processes on it.
 
-Each write is one transaction: ``BEGIN IMMEDIATE`` takes the write lock before anything is compared, and
-with ``journal_mode=WAL`` and ``synchronous=FULL`` a committed transaction survives a power failure.
+Each write is one transaction: ``BEGIN IMMEDIATE`` takes the write lock before anything is compared. With
+``journal_mode=WAL`` and ``synchronous=FULL`` a committed transaction survives a power failure.
 The schema is documented in docs/stores.md.
 """
 
@@ -108,7 +108,7 @@ class SqliteStore(CheckedStore):
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
         with self._file.transaction(write=True) as connection:
-            # An empty run id means that the claim was released: nobody may beat, not even an equal one.
+            # An empty run id means that the claim was released: no run holds it, not even one with an empty id.
             done = connection.execute(
                 "UPDATE homes SET beat = beat + 1 WHERE flow = ? AND epoch = ? AND run_id = ? AND run_id <> ''",
                 (check_name(flow), epoch, run_id),
