@@ -1,6 +1,6 @@
 """Values as Arrow arrays, and arrays as values: each is the same afterwards, or refused.
 
-Arrow checks nearly all of that itself. It rounds floats of fewer bits, and cuts times of Python off, where these are not what it holds: so
+Arrow checks nearly all of that itself. But it rounds floats of fewer bits, and cuts off times of Python, without a word. So
 values become arrays of what Python has, and those are cast.
 """
 
@@ -21,7 +21,7 @@ DataType = Any
 
 
 def array_of(values: Sequence[Any], arrow: DataType) -> Array:
-    """An array of values of Python's own types.
+    """An array of scalars of Python's own types.
 
     Raises:
         pyarrow.ArrowException, ValueError, TypeError, OverflowError: it would not hold one of them unchanged.
@@ -32,13 +32,13 @@ def array_of(values: Sequence[Any], arrow: DataType) -> Array:
 
 
 def values_of(array: Array) -> list[Any]:
-    """The values of an array, without lists in it.
+    """The values of an array of scalars.
 
     Raises:
         pyarrow.ArrowException, ValueError, OverflowError: Python has no such value: a time of nanoseconds, one beyond the year 9999.
     """
-    found: list[Any] = cast(array, _in_python(array.type)).to_pylist()
-    return found
+    values: list[Any] = cast(array, _in_python(array.type)).to_pylist()
+    return values
 
 
 def cast(array: Array, arrow: DataType) -> Array:
@@ -50,31 +50,19 @@ def cast(array: Array, arrow: DataType) -> Array:
     if array.type == arrow:
         return array
     made = array.cast(arrow)
-    of, into = _leaf(array.type), _leaf(arrow)
-    if types.is_floating(of) and types.is_floating(into) and into.bit_width < of.bit_width:
-        _check_floats(array, made)
+    floating = types.is_floating(array.type) and types.is_floating(arrow)
+    if floating and arrow.bit_width < array.type.bit_width:
+        was, now = array.cast(pa.float64()), made.cast(pa.float64())
+        differs = pc.and_(pc.not_equal(was, now), pc.invert(pc.is_nan(was)))
+        if pc.any(differs).as_py():
+            raise pa.ArrowInvalid(
+                f"{was.filter(differs)[0].as_py()!r} would be rounded. Expected what {arrow} holds. Round it yourself, or declare float64."
+            )
     return made
-
-
-def _check_floats(array: Array, made: Array) -> None:
-    was, now = (
-        (one.flatten() if types.is_list(one.type) else one).cast(pa.float64()) for one in (array, made)
-    )
-    differs = pc.and_(pc.not_equal(was, now), pc.invert(pc.is_nan(was)))
-    if pc.any(differs).as_py():
-        raise pa.ArrowInvalid(
-            f"{was.filter(differs)[0].as_py()!r} would be rounded. Expected what {_leaf(made.type)} holds. Round it yourself, or declare float64."
-        )
-
-
-def _leaf(arrow: DataType) -> DataType:
-    return arrow.value_type if types.is_list(arrow) else arrow
 
 
 def _in_python(arrow: DataType) -> DataType:
     """The type that holds what Python holds: floats of 64 bits, times in microseconds, dates in days."""
-    if types.is_list(arrow):
-        return pa.list_(arrow.value_field.with_type(_in_python(arrow.value_type)))
     if types.is_floating(arrow):
         return pa.float64()
     if types.is_timestamp(arrow):

@@ -39,8 +39,8 @@ class Field:
 class Codec(ABC, Generic[Value]):
     """Encodes and decodes the values of one Python type.
 
-    A codec of your own is a subclass with a `name`, `encode` and `decode`, registered with `register` or by an entry
-    point of the group ``sqe_chain.codecs``. It is created as ``CodecClass(python_type)``, and must be picklable.
+    A codec of your own is a subclass with a `name`, `encode` and `decode`. Register it with `register`, or by an entry point of
+    the group ``sqe_chain.codecs``. It is created as ``CodecClass(python_type)``, and must be picklable.
 
     Attributes:
         name: of the codec, lower case letters, digits, "-" and "_"; permanent, it is written into envelopes.
@@ -49,7 +49,7 @@ class Codec(ABC, Generic[Value]):
             is processed again must give the same bytes.
         self_checking: whether the type accepts only values that survive encoding, as protobuf messages do. States of
             other codecs are decoded again to check them.
-        reads_back: whether each value that it has decoded is encoded and decoded to the same: then one that nobody else has
+        reads_back: whether each value that it has decoded is encoded and decoded to the same. Then a value that has one owner
             need not pass the codec again.
         settle: makes of a state what decoding makes of it, after each fold: ints in fields of floats become floats. None: there is
             nothing to do.
@@ -122,11 +122,11 @@ class Codec(ABC, Generic[Value]):
 
         Args:
             state: the state, settled.
-            seen: identities of the objects in all states that are alive, to which those of this one are added: two states that
-                share an object would be read back as two that do not. None: those of this state alone.
+            seen: identities of the objects in all states that are alive; those of this one are added. Two states that share an
+                object would be read back as two that do not. None: those of this state alone.
 
         Raises:
-            ValueError: they would decode to something else; says what.
+            ValueError: they would decode to something else; the text names it.
         """
         del seen
         data = self.encode(state)

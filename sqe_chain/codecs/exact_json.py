@@ -39,8 +39,8 @@ def reader_of(
 ) -> Callable[[bytes], Any]:
     """The function that reads JSON as a type.
 
-    It raises `msgspec.ValidationError`, with the path, where a value would not be what is written: for a time finer than
-    microseconds, and for text in a decimal that JSON would not call a number.
+    It raises `msgspec.ValidationError`, with the path, where a value would not be what is written. That is so for a time finer
+    than microseconds, and for text in a decimal that is no number in JSON.
 
     Args:
         python_type: the type.

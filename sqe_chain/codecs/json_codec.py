@@ -105,7 +105,10 @@ class Json(Codec[Value]):
 
     def decode_all(self, payloads: Sequence[bytes]) -> list[Value]:
         shallow = max(map(len, payloads), default=0) <= SHALLOW
-        return list(map(self.decode_own if shallow else self.decode, payloads))
+        values = list(map(self.decode_own if shallow else self.decode, payloads))
+        if len(values) < len(payloads):
+            raise RuntimeError("decoding raised StopIteration, at which map() ends")
+        return values
 
     def new(self) -> Value:
         """The initial state of a key."""
@@ -115,7 +118,7 @@ class Json(Codec[Value]):
         return state
 
     def encode_state(self, state: Value, seen: set[int] | None = None) -> bytes:
-        """The bytes of a state whose types are exactly those that are read back, and of which each object is in one place.
+        """The bytes of a state whose types are exactly those that are read back. Each object in it is in one place.
 
         Raises:
             TypeError: see `encode`.

@@ -23,6 +23,9 @@ from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.codecs.json_codec import Json
 from sqe_chain.codecs.json_shape import LENGTH_LIMIT
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.testing import Rehearsal
 
 
 class Part(msgspec.Struct):
@@ -330,3 +333,27 @@ def test_fields_for_tables() -> None:
     assert fields["note"] == ("text", None)
     assert codec_for(dict).fields() == ()
     assert codec_for(Order).to_json(order)["parts"] == [{"name": "a", "weight": 1.5}]
+
+
+class Odd(msgspec.Struct):
+    """Its constructor refuses one number in the way that ends an iteration."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n == 2:
+            raise StopIteration
+
+
+def test_a_constructor_that_ends_an_iteration_loses_no_other_value() -> None:
+    codec = Json(Odd)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        codec.decode_all([b'{"n":1}', b'{"n":2}', b'{"n":3}'])
+    assert [value.n for value in codec.decode_all([b'{"n":1}', b'{"n":3}'])] == [1, 3]
+    flow = Flow("odd", poison="skip")
+    flow.source("in", Odd, raw=True).to("out", key=lambda odd: b"k", partitions=1)
+    service = Rehearsal(flow, settings=Settings(max_excluded_share=1.0))
+    for n in (1, 2, 3):
+        service.feed("in", b'{"n":%d}' % n)
+    service.run_until_caught_up()
+    assert [message.payload_as(Odd).n for message in service.published("out")] == [1, 3]
