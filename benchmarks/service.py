@@ -14,6 +14,7 @@ from sqe_chain.adapters import open_store
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.engines.spark import SparkEngine
+from sqe_chain.features.every import service_of
 from sqe_chain.flow import Flow
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.aggregation import Aggregation
@@ -150,7 +151,7 @@ class Service:
             lambda: uuid.uuid4().hex,
             Settings(max_records=self.max_records, max_bytes=1 << 29, in_place=self.in_place),
         )
-        self.protocol = Aggregation(env) if self.flow.compile().stages else Republisher(env)
+        self.protocol = service_of(env)
         self.protocol.start()
 
     def work_off(self) -> Run:

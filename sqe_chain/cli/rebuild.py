@@ -20,6 +20,7 @@ from sqe_chain.cli.options import (
 )
 from sqe_chain.cli.values import target as target_of
 from sqe_chain.errors import ConfigurationError, NotCaughtUp
+from sqe_chain.features.every import features_of
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.operations.announcement import Announcement, stages_to_announce
 from sqe_chain.operations.rebuild import Rebuild
@@ -130,7 +131,7 @@ def _fold_again(found: Prepared, to: To, *, republish: bool = False, resume: boo
 
 
 def _move(found: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
-    service = Republisher(found.env)
+    service = Republisher(found.env, features_of(found.env))
     service.start()
     offsets = service.rewind(to)
     service.check_moved()

@@ -1,30 +1,148 @@
-"""Closing all windows at the end of a finite input (`--once --close-windows`): whether it can be done, and with what.
+"""Closing all windows at the end of a finite input (`--once --close-windows`).
 
-It is a plan that reads nothing. What it does follows from the states before it and the latest event time read, so a redo
-repeats it. Plans list all closings (`sqe_chain.features.closes`), so that a rebuild repeats them, too.
+It is a batch that reads nothing. What it does follows from the states before it and from one number, the latest event time
+read, so a redo repeats it. Each plan lists all closings: a flow that is folded again reads as far as it had read then, and closes
+its windows there again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.errors import START_OVER, ConfigurationError, NotCaughtUp, ServiceStopped
-from sqe_chain.features.closes import MAX_CLOSES, Closes
-from sqe_chain.features.event_times import CaughtUp, EventTime, KnownTimes, progress_of
+from sqe_chain.features.event_times import CaughtUp, EventTime, KnownTimes, Taken, progress_of
+from sqe_chain.features.idle import IdleWriters
 from sqe_chain.features.rebuilding import Rebuilding, silent_limits
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.protocol.cutting import Part
-from sqe_chain.protocol.feature import Feature
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.events import WindowsClosed
+from sqe_chain.protocol.feature import Feature, Look, Offsets, Part
+from sqe_chain.protocol.layout import by_name, by_partition
+from sqe_chain.protocol.plan import Plan, Section, left_by
+from sqe_chain.protocol.results import BatchResult
 from sqe_chain.task.closing import Closing
 from sqe_chain.task.frontier import PartitionProgress
-from sqe_chain.task.results import Report, Sections
+from sqe_chain.task.results import Report
+
+MAX_CLOSES: Final = 1_000
+"""How many times a flow's windows may be closed: each plan lists all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closes(Section):
+    """Each time that all windows of a flow were closed, in their order.
+
+    Attributes:
+        times_ms: the latest event time read before each.
+        stops: how far each partition was read before each; of a partition that entered later, before the last ones.
+        done: how many of them the states have seen; what is more lies before the flow again, after a rebuild to an earlier
+            point.
+        published: how many of them receivers have heard, so that they are done again in silence.
+    """
+
+    name: ClassVar[str] = "closes"
+    times_ms: tuple[int, ...] = ()
+    stops: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    done: int = 0
+    published: int = 0
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.times_ms)
+
+    @property
+    def pending(self) -> bool:
+        """Whether one of them has to be done again."""
+        return self.done < len(self)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the next one that has to be done again is not published."""
+        return self.done < self.published
+
+    @property
+    def full(self) -> bool:
+        """Whether there may be no more of them."""
+        return len(self) >= MAX_CLOSES
+
+    def stops_at(self, index: int) -> dict[TopicPartition, int]:
+        """How far each partition was read before one of them; 0 where it had not entered yet."""
+        return {
+            tp: own[at] if (at := index - len(self) + len(own)) >= 0 else 0 for tp, own in self.stops.items()
+        }
+
+    def due(self) -> dict[TopicPartition, int] | None:
+        """How far each partition has to be read before the next one is done again; None: none has to be."""
+        return self.stops_at(self.done) if self.pending else None
+
+    def again(self) -> Closing:
+        """The next one that has to be done again."""
+        return Closing(self.done + 1, self.times_ms[self.done])
+
+    def last(self) -> Closing:
+        """The last one that is done."""
+        return Closing(self.done, self.times_ms[self.done - 1])
+
+    def known(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Whether nothing has been read since the last one."""
+        return bool(self.done) and self.stops_at(self.done - 1) == dict(offsets)
+
+    def with_done(self) -> Closes:
+        """With the next one done again."""
+        return replace(self, done=self.done + 1, published=max(self.published, self.done + 1))
+
+    def with_new(self, event_ms: int, offsets: Mapping[TopicPartition, int]) -> Closes:
+        """With one more; none has to be done again.
+
+        Args:
+            event_ms: the latest event time read.
+            offsets: how far each partition has been read.
+        """
+        stops = {
+            tp: (*self.stops.get(tp, ()), offsets.get(tp, self.stops.get(tp, (0,))[-1]))
+            for tp in sorted({*self.stops, *offsets})
+        }
+        count = len(self) + 1
+        return Closes((*self.times_ms, event_ms), stops, count, count)
+
+    def carried(self, last: Plan, plan: Plan) -> Closes:
+        """All of them, without partitions that another topic has now: what was read of the old one is gone."""
+        return self.without(left_by(plan, last))
+
+    def without(self, tps: Iterable[TopicPartition]) -> Closes:
+        """Without partitions whose topic was created again: what was read of the old one is gone."""
+        gone = set(tps)
+        if not gone & self.stops.keys():
+            return self
+        return replace(self, stops={tp: own for tp, own in self.stops.items() if tp not in gone})
+
+    def within(self, until: Mapping[TopicPartition, int]) -> int:
+        """How many of them, from the first on, come before offsets."""
+        for index in range(len(self)):
+            if any(stop > until.get(tp, 0) for tp, stop in self.stops_at(index).items()):
+                return index
+        return len(self)
+
+    def to_json(self) -> list[Any]:
+        """For json.dumps."""
+        return [self.times_ms, by_name(self.stops), self.done, self.published] if self else []
+
+    @classmethod
+    def from_json(cls, raw: list[Any]) -> Self:
+        """What `to_json` gave."""
+        times_ms, stops, done, published = raw
+        return cls(
+            tuple(times_ms),
+            {tp: tuple(own) for tp, own in by_partition(stops).items()},
+            done,
+            published,
+        )
 
 
 class ClosingWindows(Feature):
-    """Windows that were closed at the end of finite input, in the steps of a run."""
+    """Windows that are closed at the end of finite input, in the steps of a run."""
 
     name = Closes.name
 
@@ -33,9 +151,46 @@ class ClosingWindows(Feature):
         """The flow has windows."""
         return any(stage.traits.windowed for stage in self.env.flow.stages)
 
-    def after(self, last: Plan, part: Part, report: Report) -> Closes | None:  # noqa: ARG002 - no task says anything of it
+    def limits(self, last: Plan) -> Offsets | None:
+        """Up to where they were closed before."""
+        due = self._due(last)
+        return (
+            None if due is None else {tp: max(at, due.get(tp, 0)) for tp, at in last.next_offsets().items()}
+        )
+
+    def cut(self, last: Plan, part: Part, look: Look) -> Part | None:
+        """They are closed at the end of the input, and again where that was done before."""
+        if look.final:
+            return self._closing(last, part, look)
+        limits, offsets = self.limits(last), last.next_offsets()
+        if limits is None or limits != offsets:
+            return part
+        closes = Closes.of(last)
+        return replace(part, silent=closes.silent, due=True).noting(closes.again())
+
+    def _due(self, last: Plan) -> dict[TopicPartition, int] | None:
+        """See `Closes.due`; None while the flow is folded again, unless receivers have heard of the next one."""
+        closes = Closes.of(last)
+        return closes.due() if self.env.role.refold is None or closes.silent else None
+
+    def _closing(self, last: Plan, part: Part, look: Look) -> Part | None:
+        offsets, known = last.next_offsets(), KnownTimes.after(last)
+        # Looked at anew: what was passed on some time ago proves nothing of what republishers have to read now.
+        idle = IdleWriters(self.env).find(
+            known, offsets, look.bounds, part.clock_ms, EventTime.of(last).seen, at_end=True
+        )
+        return closing_part(self.env.flow, last, part, look.bounds, idle)
+
+    def cut_again(self, plan: Plan, before: Plan, part: Part) -> Part:
+        closes = Closes.of(plan)
+        return part.noting(closes.last()) if closes.done > Closes.of(before).done else part
+
+    def begin(self, before: Plan, part: Part) -> Closing | None:  # noqa: ARG002 - see `Feature`
+        return part.notes.find(Closing)
+
+    def after(self, last: Plan, part: Part, report: Report) -> Closes | None:  # noqa: ARG002 - see `Feature`
         """Each time that all windows were closed."""
-        closing, before = part.sections.find(Closing), Closes.of(last)
+        closing, before = part.notes.find(Closing), Closes.of(last)
         if closing is None:
             return None
         return before.with_done() if before.pending else before.with_new(closing.event_ms, part.stops)
@@ -44,6 +199,11 @@ class ClosingWindows(Feature):
         """How many times: a rebuild that has lost the plans cannot know where."""
         closes = Closes.of(plan)
         return {"closes": len(closes)} if closes else {}
+
+    def committed(self, plan: Plan, part: Part, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `Feature`
+        closing = part.notes.find(Closing)
+        if closing is not None:
+            self.env.emit(WindowsClosed(plan.number, result.outputs, closing.event_ms))
 
 
 def check_closes(flow: CompiledFlow) -> None:
@@ -64,7 +224,6 @@ def closing_part(
     part: Part,
     bounds: Mapping[TopicPartition, Bounds],
     caught_up: CaughtUp,
-    clock_ms: int,
 ) -> Part | None:
     """The part of a batch that closes all windows; None when nothing has been read since they were closed last, or ever.
 
@@ -74,7 +233,6 @@ def closing_part(
         part: what the next batch would read.
         bounds: of the input partitions.
         caught_up: where everything is read, and who is not waited for at the end of the input.
-        clock_ms: the batch's clock.
 
     Raises:
         NotCaughtUp: more is expected: from a republisher that is behind, because new records have come, or after a rebuild.
@@ -86,9 +244,9 @@ def closing_part(
             f"flow {flow.name!r}: its windows cannot be closed, because after a rebuild not all is read again that it had read "
             "before; nothing was closed. Start it until it has caught up"
         )
-    found = progress_of(KnownTimes.after(last).all_at(offsets, caught_up, clock_ms, for_good=True))
+    found = progress_of(KnownTimes.after(last).all_at(offsets, caught_up, part.clock_ms, for_good=True))
     expected = next((one for one in found if one.waited_for), None)
-    if expected is not None or not part.empty or EventTime.of(last).waiting:
+    if expected is not None or part.reads or EventTime.of(last).waiting:
         raise NotCaughtUp(
             f"flow {flow.name!r}: its windows cannot be closed, because {_why(expected, offsets, bounds)}; nothing was closed. Start it "
             "again when all is there"
@@ -103,20 +261,12 @@ def closing_part(
             f"heartbeats; or {START_OVER}"
         )
     ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
-    closing = Closing(closes.done + 1, max(times_ms))
-    return Part(
-        ranges,
-        offsets,
-        frontier=EventTime.of(last).frontier,
-        caught_up=caught_up,
-        sections=Sections.of(closing),
-    )
+    part = replace(part, ranges=ranges, due=True)
+    return part.noting(Closing(closes.done + 1, max(times_ms)), Taken(EventTime.of(last).frontier, caught_up))
 
 
 def _why(
-    expected: PartitionProgress | None,
-    offsets: Mapping[TopicPartition, int],
-    bounds: Mapping[TopicPartition, Bounds],
+    expected: PartitionProgress | None, offsets: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
 ) -> str:
     """Why more is expected."""
     for tp, offset in sorted(offsets.items()):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from sqe_chain.errors import ChainError
-from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.feature import Feature, Infos
+from sqe_chain.protocol.plan import Plan
 
 RENEW_MS: Final = 3_600_000
 """How often the commits are made again: Kafka forgets each of them a week after it was made (`offsets.retention.minutes`)."""
@@ -22,34 +21,30 @@ def replay_group(flow: str) -> str:
     return f"{flow}.dead-letters-replay"
 
 
-@dataclass(slots=True)
-class DeadLetterCommits:
-    """Makes the commits of dead-letter replays again, as long as the flow's service runs.
+class DeadLetterCommits(Feature):
+    """Makes the commits of dead-letter replays again, as long as the flow's service runs."""
 
-    Args:
-        env: the flow and its ports.
-    """
+    name: ClassVar[str] = "dead-letters"
 
-    env: Environment
-    _renewed_ms: int = field(init=False)
+    def __init__(self, env: Environment) -> None:
+        super().__init__(env)
+        self._renewed_ms = env.clock.now_ms()
 
-    def __post_init__(self) -> None:
-        self._renewed_ms = self.env.clock.now_ms()
+    @property
+    def declared(self) -> bool:
+        """The flow has dead letters, and is not folded again."""
+        return self.env.flow.dead_letters and self.env.role.refold is None
 
-    def renew(self, infos: Mapping[str, TopicInfo]) -> None:
-        """Make them again, if the last time is `RENEW_MS` ago. A broker that does not answer or forbids it is not waited for.
-
-        Args:
-            infos: the flow's topics.
-        """
+    def looked(self, last: Plan | None, infos: Infos) -> None:  # noqa: ARG002 - see `Feature`
+        """Make them again, if the last time is `RENEW_MS` ago. A broker that does not answer or forbids it is not waited for."""
         env, now_ms = self.env, self.env.clock.now_ms()
-        if not env.flow.dead_letters or abs(now_ms - self._renewed_ms) <= RENEW_MS:
+        if abs(now_ms - self._renewed_ms) <= RENEW_MS:
             return
         self._renewed_ms = now_ms
         group = replay_group(env.flow.declared_name)
         with suppress(ChainError):
-            found = env.ports.log.committed(group, inputs.partitions_of([infos[env.flow.dead_letter_topic]]))
+            known = env.ports.log.committed(group, inputs.partitions_of([infos[env.flow.dead_letter_topic]]))
             # A command that is at work commits by itself, and must not be set back.
-            still = {tp: one for tp, one in found.items() if not parse_metadata(one).get("sending")}
-            if still:
-                env.ports.log.commit(group, still)
+            idle = {tp: commit for tp, commit in known.items() if not parse_metadata(commit).get("sending")}
+            if idle:
+                env.ports.log.commit(group, idle)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from sqe_chain.flow.stage_kind import MATCHED, UNMATCHED
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Notice
+from sqe_chain.protocol.events import Filtered, Notice
+from sqe_chain.protocol.feature import Feature, Part
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.results import BatchResult
+from sqe_chain.task.results import Report
 
 
 @dataclass(slots=True)
@@ -51,26 +55,38 @@ LOSSES: Final[Mapping[str, str]] = {
 """Reasons for which data are lost, unlike those of what was counted before; and what to do."""
 
 
-@dataclass(slots=True)
-class Dropping:
-    """Counts what is dropped.
+class Dropping(Feature):
+    """Counts what stages drop, and what joins find."""
 
-    Args:
-        env: the flow and its ports.
-    """
+    name: ClassVar[str] = "dropping"
 
-    env: Environment
-    _counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _next_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    def __init__(self, env: Environment) -> None:
+        super().__init__(env)
+        self._matches = Matches()
+        self._counts = Counter[tuple[str, str]]()
+        self._next_ms: dict[tuple[str, str], int] = {}
 
-    def add(self, dropped: Mapping[tuple[str, str], int]) -> None:
-        """Add what a batch has dropped, and say what is due; an empty batch, too, for what is still to be said.
+    @property
+    def declared(self) -> bool:
+        """Only stages drop anything."""
+        return bool(self.env.flow.stages)
 
-        Args:
-            dropped: (stage, reason) -> how many records.
-        """
-        now_ms = self.env.clock.now_ms()
+    def committed(self, plan: Plan, part: Part, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `Feature`
+        """Tell what the batch has dropped."""
+        dropped = report.dropped
+        self.env.say(self._matches.take(dropped))
         self._counts.update({at: count for at, count in dropped.items() if at[1] in LOSSES})
+        self._notice()
+        if dropped:
+            counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(dropped.items())}
+            self.env.emit(Filtered(plan.number, counts))
+
+    def idle(self, last: Plan) -> None:  # noqa: ARG002 - see `Feature`
+        """Tell what is still to be told."""
+        self._notice()
+
+    def _notice(self) -> None:
+        now_ms = self.env.clock.now_ms()
         for at, count in sorted(self._counts.items()):
             if count and now_ms >= self._next_ms.get(at, 0):
                 stage, reason = at

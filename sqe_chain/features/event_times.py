@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicPartition
+from sqe_chain.protocol.feature import Part
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, Section, left_by
 from sqe_chain.task.event_times import EventTimes, Stated, TimesRecord
@@ -91,7 +92,33 @@ def needed_offsets(plan: Plan) -> dict[TopicPartition, int]:
     """The first offset of each partition that is still to be read after a plan, for the first time or again."""
     times = EventTime.of(plan).times
     waiting = {tp: one.waiting.offset for tp, one in times.items() if one.waiting is not None}
-    return {tp: waiting.get(tp, stop) for tp, stop in plan.next_offsets().items()}
+    return plan.next_offsets() | waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How far a batch takes inputs, and why.
+
+    Attributes:
+        frontier: see `EventTime.frontier`.
+        caught_up: where everything is read that was there as it begins; a redo need not know.
+        times: event time in each partition as it begins.
+    """
+
+    frontier: Frontier | None = None
+    caught_up: CaughtUp = field(default_factory=dict)
+    times: Mapping[TopicPartition, EventTimes] = field(default_factory=dict)
+
+
+def frontier_after(last: Plan, part: Part) -> Frontier | None:
+    """Up to where inputs are taken after a batch.
+
+    Args:
+        last: the plan before.
+        part: what the batch reads.
+    """
+    taken = part.notes.find(Taken)
+    return EventTime.of(last).frontier if taken is None else taken.frontier
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Files as inputs: which of them enter, which are read to their ends, and how much is still to come. Pure.
+"""Files as inputs: which of them enter, which are read to their ends, and how much is still to come.
 
 A file is a topic with one partition and its content's hash for an id. Plans list only the files that are being read: a few at a time
 enter, in the order of their paths, and those that are read to their ends leave. What remains of them is their hash, by which a plan
@@ -13,15 +13,22 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
-from sqe_chain.errors import ConfigurationError, PoisonError
+from sqe_chain.errors import (
+    ChainError,
+    ConfigurationError,
+    PlanMismatch,
+    PoisonError,
+    RecreatedTopic,
+    TruncatedInput,
+)
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicInfo
-from sqe_chain.ports.files import HASH_DIGITS
-from sqe_chain.protocol.cutting import Part
+from sqe_chain.ports.files import HASH_DIGITS, gone
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import FilesSeen
-from sqe_chain.protocol.feature import Feature, Infos
+from sqe_chain.protocol.feature import Feature, Infos, Look, News, Part
 from sqe_chain.protocol.plan import Plan, Section
+from sqe_chain.protocol.results import BatchResult
 from sqe_chain.protocol.settings import Settings
 
 _ALL = "files"
@@ -80,8 +87,64 @@ class FileInputs(Feature):
         """Files of which nothing was read, or all, and those of which the rest is not to be read."""
         return unneeded_files(last) | abandoned_files(last, self.env.settings.abandon)
 
-    def looked(self, last: Plan, infos: Infos) -> None:
+    def news(self, last: Plan, infos: Infos) -> News:
+        """Some enter at a time, and those that are read to their ends leave; so do those that are abandoned, or gone before the first row."""
+        flow, settings = self.env.flow, self.env.settings
+        if not flow.file_sources:
+            return News()
+        abandoned = abandoned_files(last, settings.abandon) - read_files(last)
+        missed, entering = gone_files(last, infos), entering_files(flow, last, infos, settings)
+        left = leaving_files(flow, last) | abandoned | missed
+        texts = (_abandonment_text(last, abandoned),) if abandoned else ()
+        return News(entering, left, bool(entering or abandoned or missed), texts)
+
+    def entered(self, plan: Plan, infos: Iterable[TopicInfo]) -> Files | None:
+        """Their paths and numbers of rows."""
+        found, files = files_in(infos), Files.of(plan)
+        return replace(files, entered={**files.entered, **found}) if found else None
+
+    def ended(self, last: Plan) -> frozenset[str]:
+        return read_files(last)
+
+    def cut(self, last: Plan, part: Part, look: Look) -> Part:  # noqa: ARG002 - see `Feature`
+        """Without those that are read to their ends."""
+        left = leaving_files(self.env.flow, last)
+        return (
+            replace(part, ranges=tuple(planned for planned in part.ranges if planned.topic not in left))
+            if left
+            else part
+        )
+
+    def explain(self, last: Plan, error: ChainError) -> ChainError:
+        """By the path of the file, and the row's number."""
+        topic = error.topic or ""
+        known = Files.of(last).entered.get(topic)
+        if known is None:
+            return error
+        path, rows = known
+        if isinstance(error, RecreatedTopic):
+            stop = last.next_offsets().get((topic, 0), 0)
+            return gone(topic, f"{path}, of which {stop:,} of {rows:,} rows are read").at(topic, 0, stop)
+        if isinstance(error, TruncatedInput):
+            return PlanMismatch(
+                f"{path}: row {error.offset} is read as something else than before, though the file's content is the same: how files "
+                "are read was declared otherwise (csv=..., file_format=...), so row numbers mean other rows. Declare it as it was, until the "
+                "file is read to its end"
+            ).at(topic, error.partition, error.offset)
+        if isinstance(error, PoisonError) and error.offset is not None:
+            named = type(error)(f"{path}, row {error.offset}: {error}")
+            return named.at(topic, error.partition, error.offset)
+        return error
+
+    def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:
+        """With the lag of all files of a source as one number."""
+        lags = with_files(self.env.flow, result.lag_by_partition, new_files(self.env.flow, plan, infos))
+        return replace(result, lag_by_partition=lags)
+
+    def looked(self, last: Plan | None, infos: Infos) -> None:
         """Tell which files there are, when that has changed."""
+        if last is None:
+            return
         seen = seen_files(self.env.flow, last, infos)
         told = self._seen
         if told is None or (seen.files, seen.files_left, seen.rows) != (
@@ -112,14 +175,9 @@ def finished_topics(finished: Mapping[str, str]) -> frozenset[str]:
     return frozenset(f"{name}.{digits}" for name, text in finished.items() for digits in _hashes(text))
 
 
-def entered_files(plan: Plan) -> Mapping[str, tuple[str, int]]:
-    """The files among the ranges of a plan; see `Files.entered`."""
-    return Files.of(plan).entered if Files.name in plan.sections else {}
-
-
 def read_files(plan: Plan) -> frozenset[str]:
     """Topics of the files among the ranges that are read to their ends."""
-    entered = entered_files(plan)
+    entered = Files.of(plan).entered
     return frozenset(
         planned.topic
         for planned in plan.ranges
@@ -180,43 +238,6 @@ def entering_files(flow: CompiledFlow, last: Plan, infos: Infos, settings: Setti
     return found[: most - begun] if begun <= most // 2 else []
 
 
-@dataclass(frozen=True, slots=True)
-class FileNews:
-    """What becomes of files with the next empty plan.
-
-    Attributes:
-        read: topics of those among the ranges that are read to their ends.
-        left: topics of those that leave, whatever the reason.
-        abandoned: topics of those of which the rest is not to be read.
-        changed: some leave or enter with that plan.
-        entering: those that enter.
-    """
-
-    read: frozenset[str] = frozenset()
-    left: frozenset[str] = frozenset()
-    abandoned: frozenset[str] = frozenset()
-    changed: bool = False
-    entering: Sequence[TopicInfo] = ()
-
-
-def file_news(flow: CompiledFlow, last: Plan, infos: Infos, settings: Settings) -> FileNews:
-    """What becomes of files after a plan.
-
-    Args:
-        flow: the flow.
-        last: the last plan.
-        infos: the flow's topics.
-        settings: how many files are read at the same time, and which are not read at all.
-    """
-    if not flow.file_sources:
-        return FileNews()
-    read = read_files(last)
-    abandoned, missed = abandoned_files(last, settings.abandon) - read, gone_files(last, infos)
-    entering = entering_files(flow, last, infos, settings)
-    left = leaving_files(flow, last) | abandoned | missed
-    return FileNews(read, left, abandoned, bool(entering or abandoned or missed), entering)
-
-
 def leaving_files(flow: CompiledFlow, last: Plan) -> frozenset[str]:
     """The files that plans after this one do not list any more: topics."""
     return frozenset() if flow.by_time else read_files(last)
@@ -253,7 +274,7 @@ def abandoned_files(last: Plan, abandon: Sequence[str]) -> frozenset[str]:
     )
 
 
-def abandonment_text(last: Plan, topics: Iterable[str]) -> str:
+def _abandonment_text(last: Plan, topics: Iterable[str]) -> str:
     """The text of the notice that files are abandoned."""
     stops = {planned.topic: planned.stop for planned in last.ranges}
     found = [
@@ -274,26 +295,6 @@ def check_no_files(flow: CompiledFlow) -> None:
             f"flow {flow.name!r} reads files, and plans keep of those that are done nothing but their hashes: it cannot be folded again, "
             "or rewound. Load the files with a flow of another name (its states begin empty, and its readers count all that it publishes as new)"
         )
-
-
-def named_by_file(error: PoisonError, last: Plan) -> PoisonError:
-    """An error about a row, with the path of its file and the row's number; any other one as it is."""
-    known = Files.of(last).entered.get(error.topic or "")
-    if known is None or error.offset is None:
-        return error
-    named = type(error)(f"{known[0]}, row {error.offset}: {error}")
-    return named.at(error.topic, error.partition, error.offset)
-
-
-def without_files(part: Part, topics: frozenset[str]) -> Part:
-    """A batch without files that are read to their ends."""
-    if not topics:
-        return part
-    return replace(
-        part,
-        ranges=tuple(planned for planned in part.ranges if planned.topic not in topics),
-        stops={tp: stop for tp, stop in part.stops.items() if tp[0] not in topics},
-    )
 
 
 def with_files(flow: CompiledFlow, lags: Mapping[str, int], waiting: Iterable[TopicInfo]) -> dict[str, int]:

@@ -18,12 +18,17 @@ It never goes back: the store replaces it only for a later run, or for a later p
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from sqe_chain.errors import Superseded
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Location, Locations
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.feature import Feature
 from sqe_chain.protocol.layout import Layout, TypeLayout
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.retrying import RetryingStore
+from sqe_chain.task.states import Claim
 
 
 def locations_of(flow: CompiledFlow, layout: Layout, epoch: int, number: int) -> Locations:
@@ -96,10 +101,25 @@ def repair_locations(env: Environment, layout: Layout, epoch: int, number: int) 
             return
 
 
-def location_epochs(env: Environment) -> list[int]:
-    """Epochs of the runs that have written locations: a store that has lost its homes may still know them."""
-    found = [store.locations(env.flow.name) for store in _stores(env)]
-    return [one.epoch for one in found if one is not None]
+class WritingLocations(Feature):
+    """Where states are, in the steps of a run."""
+
+    name: ClassVar[str] = "locations"
+
+    @property
+    def declared(self) -> bool:
+        """There are states."""
+        return bool(self.env.flow.stages)
+
+    def epochs(self) -> list[int]:
+        """Those of the runs that have written locations: a store that has lost its homes may still know them."""
+        found = [store.locations(self.env.flow.name) for store in _stores(self.env)]
+        return [one.epoch for one in found if one is not None]
+
+    def started(self, claim: Claim, last: Plan) -> None:
+        """Unless nobody should read these states yet."""
+        if self.env.role.refold is None:
+            write_locations(self.env, locations_of(self.env.flow, last.layout, claim.epoch, last.number))
 
 
 def _stores(env: Environment) -> list[RetryingStore]:

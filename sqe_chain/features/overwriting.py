@@ -13,25 +13,80 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Literal, Self
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsistent
 from sqe_chain.features.file_inputs import Files, entering_files, finished_topics, with_finished
-from sqe_chain.features.overwrite import Mode, Overwrite
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Replacement, Rows, Sink, TopicInfo, TopicPartition, replacing
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import TableReplaced
-from sqe_chain.protocol.feature import Entered, Feature, Headers, Infos, Told
+from sqe_chain.protocol.feature import Entered, Feature, HeaderRows, Headers, Infos, Part
 from sqe_chain.protocol.layout import by_name, by_partition
-from sqe_chain.protocol.plan import Plan, PlannedRange, plain_ranges
+from sqe_chain.protocol.plan import Plan, PlannedRange, Section, plain_ranges
 from sqe_chain.protocol.planning import layout_plan
 from sqe_chain.task.flushing import FLUSHED, STAGED, Staging, staged_key
 from sqe_chain.task.states import Claim
+
+Mode = Literal["table", "partitions"]
+"""What is replaced: all rows, or those whose partition keys are in the files."""
+Step = Literal["none", "begun", "staged", "decided", "given_up", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite(Section):
+    """Where a plan stands in an overwrite.
+
+    Attributes:
+        mode: what is replaced.
+        since: number of the plan that has begun it.
+        step: what the plan does: `none`, there is no overwrite; `begun`, from here on rows are staged, which nobody sees; `staged`, its rows are; `decided`, the tables
+            change, by one commit each; `given_up`, what was staged is forgotten; `done`, nothing was read since it was decided.
+        before: while it is under way, how far files were read before it, for `overwriting`.
+        contents: when it is decided, source of files -> hashes of the contents that it has read, of 32 digits, one after the other.
+    """
+
+    name: ClassVar[str] = "overwrite"
+    mode: Mode = "table"
+    since: int = -1
+    step: Step = "none"
+    before: Mapping[str, Any] = field(default_factory=dict)
+    contents: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether rows that are read after the plan are staged."""
+        return self.step in ("begun", "staged")
+
+    @property
+    def changes_tables(self) -> bool:
+        """Whether the plan does something to what is staged, beside adding to it."""
+        return self.step in ("begun", "decided", "given_up")
+
+    def carried(self, last: Plan, plan: Plan) -> Overwrite:  # noqa: ARG002 - it is known from this one
+        """What the next plan says of it, if it decides nothing."""
+        if self.under_way:
+            return Overwrite(self.mode, self.since, "staged", before=self.before)
+        if self.step in ("none", "given_up") or any(one.start < one.stop for one in plan.ranges):
+            return Overwrite()
+        return Overwrite(self.mode, self.since, "done", contents=self.contents)
+
+    def to_json(self) -> dict[str, Any]:
+        """For json.dumps."""
+        if self.step == "none":
+            return {}
+        found = {"mode": self.mode, "since": self.since, "step": self.step}
+        rest = {"before": dict(self.before), "contents": dict(self.contents)}
+        return found | {name: one for name, one in rest.items() if one}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """What `to_json` gave."""
+        return cls(**raw)
 
 
 class Overwriting(Feature):
@@ -139,12 +194,12 @@ class Overwriting(Feature):
         decided = Overwrite(running.mode, running.since, "decided", contents=contents)
         return plan.with_sections(decided).with_id()
 
-    def begin(self, before: Plan) -> Staging | None:
+    def begin(self, before: Plan, part: Part) -> Staging | None:  # noqa: ARG002 - see `Feature`
         """Rows are staged while one is under way."""
         running = _under_way(before)
         return None if running is None else Staging(running.since)
 
-    def persist(self, claim: Claim, plan: Plan, level: int, headers: Headers) -> Told:
+    def persist(self, claim: Claim, plan: Plan, level: int, headers: Headers) -> HeaderRows:
         """Replace the rows of tables, if the plan has decided that, and forget what was staged."""
         env, found = self.env, dict[tuple[int, int], Rows]()
         if not Overwrite.of(plan).changes_tables:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self
 
 from sqe_chain.errors import ConfigurationError, PartitionsMismatch, ReadersOverlap, StoreInconsistent
 from sqe_chain.flow.compiled import CompiledFlow
@@ -24,6 +24,7 @@ from sqe_chain.ports.readers import ALL, Partitions, readers_of, scope_of, union
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
+from sqe_chain.protocol.feature import Feature, Infos
 
 _FORMAT: Final = 1
 Sets = Mapping[Partitions, str]
@@ -165,7 +166,37 @@ def write_record(
     return ReadersClaim(wanted, readers) if stored == wanted else None
 
 
-def enter(env: Environment, infos: Mapping[str, TopicInfo]) -> CompiledFlow:
+class SideBySide(Feature):
+    """Several readers of one flow, in the steps of a run."""
+
+    name: ClassVar[str] = "readers"
+
+    @property
+    def declared(self) -> bool:
+        """The flow could have several, or this run is one of them."""
+        return self.env.flow.may_run_apart or self.env.flow.partitions is not None
+
+    def enter_flow(self, infos: Infos) -> CompiledFlow | None:
+        """Under the name of its reader."""
+        flow = self.env.flow
+        if flow.may_run_apart:
+            return None if self.env.role.only_recovers else _enter(self.env, infos)
+        if flow.partitions is not None:
+            check_exist(flow, flow.partitions, infos)
+        return None
+
+    def claimed(self) -> None:
+        """The partitions are still this reader's."""
+        if self.env.flow.may_run_apart and not self.env.role.only_recovers:
+            _check_entered(self.env)
+
+    def changed(self, infos: Infos) -> None:
+        """Say which partitions no reader has, when this reader starts, or a topic has grown."""
+        if self.env.flow.partitions is not None and self.env.flow.may_run_apart:
+            _notice_unread(self.env, infos)
+
+
+def _enter(env: Environment, infos: Infos) -> CompiledFlow:
     """Enter this reader's partitions into the record, if they are not there, and find the name under which it works.
 
     Args:
@@ -181,8 +212,6 @@ def enter(env: Environment, infos: Mapping[str, TopicInfo]) -> CompiledFlow:
         PartitionsMismatch: the readers have another number of state partitions.
     """
     flow, home = env.flow, env.home
-    if not flow.may_run_apart:
-        return flow
     wanted = flow.partitions or ALL
     if flow.partitions is not None:
         check_exist(flow, wanted, infos)
@@ -215,15 +244,13 @@ def enter(env: Environment, infos: Mapping[str, TopicInfo]) -> CompiledFlow:
         return flow.reader(wanted, scope=scope)
 
 
-def check_entered(env: Environment) -> None:
+def _check_entered(env: Environment) -> None:
     """Check, after the claim and before anything is done, that the partitions are still this reader's.
 
     Raises:
         ReadersOverlap: they are not.
     """
     flow = env.flow
-    if not flow.may_run_apart or env.role.changes_readers:
-        return
     known, wanted = read_record(env.home, flow.declared_name).readers, flow.partitions or ALL
     if known is None or known.unused:
         if flow.partitions is not None:
@@ -246,10 +273,7 @@ def unread(flow: CompiledFlow, known: Readers, infos: Mapping[str, TopicInfo]) -
     return [f"{topic}[{number}]" for topic, number in every if number not in covered]
 
 
-def notice_unread(env: Environment, infos: Mapping[str, TopicInfo]) -> None:
-    """Say which partitions no reader has, when this reader starts, or a topic has grown."""
-    if env.flow.partitions is None or not env.flow.may_run_apart:
-        return
+def _notice_unread(env: Environment, infos: Infos) -> None:
     known = read_record(env.home, env.flow.declared_name).readers
     found = unread(env.flow, known, infos) if known is not None else []
     if found:

@@ -1,4 +1,4 @@
-"""What plans say after a flow was folded again, or rewound: what its receivers have already. Pure.
+"""Flows that were folded again, or rewound: what their receivers have already, and what the next batches read because of it.
 
 A batch publishes all of its outputs or none. So as long as any partition has inputs whose outputs were published before, only such
 inputs are read, silently (`Rebuilding.silent_until`). A batch that was published in part is then repeated exactly as it was sealed
@@ -7,17 +7,22 @@ inputs are read, silently (`Rebuilding.silent_until`). A batch that was publishe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
-from sqe_chain.features.event_times import plain_times, times_from
-from sqe_chain.ports import TopicPartition
+from sqe_chain.features.event_times import EventTime, Taken, frontier_after, plain_times, times_from
+from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
+from sqe_chain.protocol import inputs, same_inputs
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.feature import Feature, Look, Part
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section, left_by, plain_exclusions, plain_ranges
+from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier
+from sqe_chain.task.results import Behind, Report
 
 _Known = TypeVar("_Known")
 Offsets = dict[TopicPartition, int]
@@ -175,3 +180,152 @@ def silent_limits(
     """
     limits = {tp: max(offset, until.get(tp, 0)) for tp, offset in offsets.items()}
     return limits if limits != offsets else None
+
+
+def is_behind(last: Plan, frontier: Frontier | None) -> bool:
+    """Whether inputs that had been taken before a rebuild are not yet taken again.
+
+    Args:
+        last: a plan since the rebuild.
+        frontier: up to where inputs are taken.
+    """
+    known = Rebuilding.of(last).reached if Rebuilding.name in last.sections else None
+    reached = None if known is None else known.frontier
+    return reached is not None and (frontier is None or frontier < reached)
+
+
+def heard_after(last: Plan, part: Part) -> Mapping[TopicPartition, int]:
+    """Up to where receivers have outputs after a batch, where it has not passed that yet; see `Rebuilding.published_until`.
+
+    Args:
+        last: the plan before.
+        part: what the batch reads and takes.
+    """
+    before, stops = Rebuilding.of(last), part.stops
+    if before.takes_again and is_behind(
+        last, frontier_after(last, part)
+    ):  # read again, and not yet taken again
+        return before.published_until
+    return {tp: until for tp, until in before.published_until.items() if stops.get(tp, until) < until}
+
+
+def ends_silence(last: Plan, part: Part) -> bool:
+    """Whether the batches after a silent one may be published.
+
+    Args:
+        last: the plan before it.
+        part: what it reads and takes.
+    """
+    silent = part.silent and silent_limits(part.stops, Rebuilding.of(last).silent_until) is None
+    return silent and not is_behind(last, frontier_after(last, part))
+
+
+def _is_silent(last: Plan) -> bool:
+    """Whether the next batch reads only what was published before, and takes only what was taken before."""
+    until = Rebuilding.of(last).silent_until
+    unread = silent_limits(last.next_offsets(), until) is not None
+    return unread or (bool(until) and is_behind(last, EventTime.of(last).frontier))
+
+
+def _is_next(rest: Unfinished, offsets: Mapping[TopicPartition, int]) -> bool:
+    """Whether a batch that was sealed before can be repeated now: everything before it is read again."""
+    return all(offsets[planned.tp] >= planned.start for planned in rest.ranges)
+
+
+class Rebuilt(Feature):
+    """Flows that were folded again or rewound, in the steps of a run."""
+
+    name = Rebuilding.name
+    silences = True
+
+    @property
+    def declared(self) -> bool:
+        """It is folded again now."""
+        return self.env.role.refold is not None
+
+    def entered(self, plan: Plan, infos: Iterable[TopicInfo]) -> Rebuilding | None:  # noqa: ARG002 - see `Feature`
+        """An attempt at folding again seals it."""
+        refold = self.env.role.refold
+        return None if refold is None else replace(Rebuilding.of(plan), attempt=refold.number)
+
+    def holds(self, last: Plan, planned: PlannedRange) -> bool:
+        """An unfinished batch needs its inputs as they were, and so does a flow that reads again what it had published."""
+        behind = Rebuilding.of(last)
+        return behind.unfinished is not None or planned.stop < behind.silent_until.get(planned.tp, 0)
+
+    def limits(self, last: Plan) -> Offsets | None:
+        """As far as receivers have outputs, or up to the batch that was published in part."""
+        if self.env.role.refold is not None or Rebuilding.name not in last.sections:
+            return None
+        offsets, behind = last.next_offsets(), Rebuilding.of(last)
+        rest = behind.unfinished
+        if _is_silent(last):
+            # Up to there and no further: receivers have these outputs, and a batch publishes all of its outputs or none.
+            return silent_limits(offsets, behind.silent_until) or offsets
+        if rest is None:
+            # Not beyond what receivers have: until then they are told no states, which would be older than theirs.
+            heard = silent_limits(offsets, behind.published_until)
+            return heard or (offsets if behind.takes_again else None)
+        begins = {planned.tp: planned.start for planned in rest.ranges}
+        return None if _is_next(rest, offsets) else offsets | begins  # else: rewound with --republish
+
+    def cut(self, last: Plan, part: Part, look: Look) -> Part:
+        """In silence, or as it was sealed."""
+        if self.env.role.refold is not None:
+            return replace(part, silent=True)
+        rest = Rebuilding.of(last).unfinished
+        if Closing in part.notes:
+            again = rest is not None and rest.closing and not part.silent
+            return self._repeated(rest, part, look) if rest is not None and again else part
+        if _is_silent(last):
+            return replace(part, silent=True)
+        if rest is not None and _is_next(rest, last.next_offsets()):
+            return self._repeated(rest, part, look)
+        return part
+
+    def _repeated(self, rest: Unfinished, part: Part, look: Look) -> Part:
+        """A batch that was sealed before, exactly as it was."""
+        _verify(self.env, rest, look.bounds)
+        then = {planned.tp: planned for planned in rest.ranges}
+        ranges = tuple(
+            replace(planned, stop=then[planned.tp].stop, again=then[planned.tp].again)
+            if planned.tp in then
+            else replace(planned, stop=planned.start, again=-1)
+            for planned in part.ranges
+        )
+        part = replace(part, ranges=ranges, clock_ms=rest.clock_ms, sealed=rest.exclusions, due=True)
+        return part.noting(Taken(rest.frontier))
+
+    def begin(self, before: Plan, part: Part) -> Behind | None:  # noqa: ARG002 - see `Feature`
+        """Receivers may have newer states."""
+        return Behind() if Rebuilding.of(before).published_until else None
+
+    def after(self, last: Plan, part: Part, report: Report) -> Rebuilding:  # noqa: ARG002 - see `Feature`
+        """What is still to be done."""
+        before, refold, heard = Rebuilding.of(last), self.env.role.refold, heard_after(last, part)
+        return Rebuilding(
+            silent=part.silent,
+            silent_until=before.silent_until if part.silent else {},
+            unfinished=None if part.sealed is not None else before.unfinished,
+            attempt=refold.number if refold else -1,
+            published_until=heard,
+            reached=before.reached if part.silent or heard else None,
+        )
+
+    def publishes(self, plan: Plan) -> bool:
+        """Not what was published before."""
+        return not Rebuilding.of(plan).silent
+
+
+def _verify(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:
+    """Check that the inputs are still what a batch has read that is repeated after a rebuild.
+
+    Raises:
+        TruncatedInput: they are not.
+    """
+    infos = env.log.describe({planned.topic for planned in rest.ranges})
+    for planned in rest.ranges:
+        inputs.check_bounds(planned.tp, planned.stop, bounds[planned.tp])
+    compacted = inputs.compacted_topics(infos)
+    kept = [planned for planned in rest.ranges if planned.topic not in compacted]
+    same_inputs.check_last_records(env.log, kept, bounds)

@@ -1,4 +1,4 @@
-"""Step 1 for sinks: a run claims them after it has stamped all headers, and before it reads anything."""
+"""Stages that write their rows into sinks. A run claims these after it has stamped all headers, and before it reads anything."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sqe_chain.errors import ConfigurationError, Superseded
-from sqe_chain.features.overwrite import Overwrite
+from sqe_chain.features.overwriting import Overwrite
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import SinkClaim
@@ -19,41 +19,6 @@ from sqe_chain.task.flushing import FLUSHED
 from sqe_chain.task.states import Claim
 
 
-def claim_sinks(env: Environment, mine: Claim, last: Plan, fetch: Callable[[int], Plan | None]) -> None:
-    """Claim the sinks of all stages, also of those that the last plan does not know yet.
-
-    Args:
-        env: the flow and its ports.
-        mine: this run.
-        last: the last plan.
-        fetch: gives a plan by its number; None when it is not kept any more.
-
-    Raises:
-        ChainError: as `Sink.claim`.
-    """
-    stored_in = last.layout.stored_in()
-    for stage in env.flow.stages:
-        if env.ports.sink(stage) is not None:
-            flow = stored_in.get(stage.name, env.flow.name)
-            # Repeated as one: a claim that was made is made again.
-            env.retry.call("claim a table", partial(_claim, env, stage, flow, mine, fetch))
-
-
-def sink_epochs(env: Environment) -> list[int]:
-    """The largest epochs that sinks know: a store that was restored must not give one out again.
-
-    Raises:
-        ChainError: as `Sink.look`.
-    """
-    found = []
-    for stage in env.flow.stages:
-        sink = env.ports.sink(stage)
-        if sink is not None:
-            look = partial(sink.look, env.flow.name, stage.name, env.flow.cells[stage.index])
-            found.append(env.retry.call("look at a table", look).epoch)
-    return found
-
-
 class Tables(Feature):
     """Stages that write their rows into sinks, in the steps of a run."""
 
@@ -63,6 +28,25 @@ class Tables(Feature):
     def declared(self) -> bool:
         """A stage writes its rows into a sink."""
         return any(stage.stage_kind.sink is not None for stage in self.env.flow.stages)
+
+    def epochs(self) -> list[int]:
+        """The largest that sinks know: a store that was restored must not give one out again."""
+        env, found = self.env, []
+        for stage in env.flow.stages:
+            sink = env.ports.sink(stage)
+            if sink is not None:
+                look = partial(sink.look, env.flow.name, stage.name, env.flow.cells[stage.index])
+                found.append(env.retry.call("look at a table", look).epoch)
+        return found
+
+    def stamped(self, claim: Claim, last: Plan, fetch: Callable[[int], Plan | None]) -> None:
+        """Claim the sinks of all stages, also of those that the last plan does not know yet."""
+        env, stored_in = self.env, last.layout.stored_in()
+        for stage in env.flow.stages:
+            if env.ports.sink(stage) is not None:
+                flow = stored_in.get(stage.name, env.flow.name)
+                # Repeated as one: a claim that was made is made again.
+                env.retry.call("claim a table", partial(_claim, env, stage, flow, claim, fetch))
 
     def recovered(self, last: Plan) -> None:
         """Tell that the rows of the last plan are in the sinks."""

@@ -1,13 +1,14 @@
-"""Timers of the batch's clock: up to where they fire in a batch, and whether one is due. Pure."""
+"""Timers of the batch's clock: up to where they fire in a batch, and whether one is due."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
-from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.features.rebuilding import Rebuilding, ends_silence
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.protocol.feature import Feature, Look, Part
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, Section
 from sqe_chain.task.results import Report
@@ -55,9 +56,35 @@ class Timers(Section):
         return cls(ticked_ms, by_partition(due))
 
 
-def ticks_of(
-    flow: CompiledFlow, before: Plan, clock_ms: int, *, silent: bool, last_silent: bool
-) -> Ticks | None:
+class Ticking(Feature):
+    """Timers of the batch's clock, in the steps of a run."""
+
+    name = Timers.name
+
+    @property
+    def declared(self) -> bool:
+        """A stage has them."""
+        return bool(self.env.flow.ticking)
+
+    def cut(self, last: Plan, part: Part, look: Look) -> Part:  # noqa: ARG002 - see `Feature`
+        """They fire up to the batch's clock. One that is due is enough for a batch."""
+        ticks = ticks_of(self.env.flow, last, part)
+        due = part.due or (not part.silent and is_timer_due(self.env.flow, last, part.clock_ms))
+        return replace(part, due=due).noting(ticks)
+
+    def cut_again(self, plan: Plan, before: Plan, part: Part) -> Part:
+        ticked_ms, timers = Timers.of(plan).ticked_ms, Timers.of(before)
+        return part.noting(Ticks(ticked_ms, timers.due) if ticked_ms > timers.ticked_ms else None)
+
+    def begin(self, before: Plan, part: Part) -> Ticks | None:  # noqa: ARG002 - see `Feature`
+        return part.notes.find(Ticks)
+
+    def after(self, last: Plan, part: Part, report: Report) -> Timers:
+        """Up to where they have fired, and which are due next."""
+        return Timers.of(last).after(part.notes.find(Ticks), report)
+
+
+def ticks_of(flow: CompiledFlow, before: Plan, part: Part) -> Ticks | None:
     """Up to where timers of the batch's clock fire in a batch; None: none do.
 
     It rises with each batch, even if the clock goes back, for it is the position of what they give. After a batch none is left
@@ -67,18 +94,17 @@ def ticks_of(
     Args:
         flow: the flow.
         before: the plan before.
-        clock_ms: the batch's clock.
-        silent: whether the batch is silent.
-        last_silent: whether the batches after it are not.
+        part: what the batch reads and takes.
     """
     if not flow.ticking:
         return None
     timers = Timers.of(before)
-    if silent:
+    if part.silent:
         reached = Rebuilding.of(before).reached
         reached_ms = 0 if reached is None else reached.ticked_ms
-        return Ticks(reached_ms, timers.due) if last_silent and reached_ms > timers.ticked_ms else None
-    return Ticks(max(clock_ms, timers.ticked_ms + 1), timers.due)
+        fire = reached_ms > timers.ticked_ms and ends_silence(before, part)
+        return Ticks(reached_ms, timers.due) if fire else None
+    return Ticks(max(part.clock_ms, timers.ticked_ms + 1), timers.due)
 
 
 def is_timer_due(flow: CompiledFlow, last: Plan, clock_ms: int) -> bool:

@@ -14,7 +14,8 @@ from functools import partial
 
 from sqe_chain.errors import ChainError, ConfigurationError, NotCaughtUp, ServiceStopped, Superseded
 from sqe_chain.features.announcing import Announcer, Announcing, announcement_plan, origin_of
-from sqe_chain.features.closes import Closes
+from sqe_chain.features.closing import Closes
+from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.rebuilding import Rebuilding, silent_limits
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, StageNode
@@ -120,7 +121,7 @@ class Announcement:
         """
         env = self.env
         stages = stages_to_announce(env.flow, self.stages)
-        self._service = service = Aggregation(env)
+        self._service = service = aggregation_of(env)
         try:
             service.start()
             last, mine = service.last, service.claimed

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from sqe_chain.errors import ConfigurationError, NotCaughtUp, ReadersOverlap, StoreInconsistent, Superseded
 from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.readers import Readers, ReadersClaim, Sets, check_exist, read_record, write_record
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
@@ -186,13 +187,13 @@ class ChangeReaders:
                 f"flow {env.flow.name!r}: asked to stop while its readers are changed; run it again"
             )
         home, _ = env.home.home(name)
-        role = replace(env.role, changes_readers=True)
+        role = replace(env.role, only_recovers=True)
         own = replace(env, flow=env.flow.reader(partitions, scope=name), role=role)
         own.engine = env.engine
         if home is None or home.number < 0:
             self._fence(own, home)
             return None
-        self._service = service = Aggregation(own)
+        self._service = service = aggregation_of(own)
         try:
             service.start()
             own.commits.settle()

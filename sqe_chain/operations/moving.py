@@ -18,8 +18,9 @@ from typing import Any
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
-from sqe_chain.features.closes import Closes
+from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.every import features_of
 from sqe_chain.features.file_inputs import Files
 from sqe_chain.features.locations import locations_of, write_locations
 from sqe_chain.features.ticking import Timers
@@ -55,7 +56,7 @@ def export_states(env: Environment) -> Iterator[str]:
         ServiceStopped: a plan is unfinished; the next run of the service finishes it.
     """
     check_has_run(env, {})
-    mine, home = claim(env, dict)
+    mine, home = claim(env, features_of(env), dict)
     try:
         data = env.home.plan(env.flow.name, home.number)
         if data is None:
@@ -121,7 +122,7 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
     infos = inputs.describe(env.flow, env.log)
     commits = inputs.group_commits(env.flow, env.log, infos)
     check_commits(env.flow, plan, commits)
-    mine, home = claim(env, lambda: commits, lost=True)
+    mine, home = claim(env, features_of(env), lambda: commits, lost=True)
     try:
         if home.number >= 0:
             raise ConfigurationError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.errors import START_OVER, StoreInconsistent
-from sqe_chain.features.closes import Closes
+from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers

@@ -24,7 +24,8 @@ from sqe_chain.errors import (
     StoreInconsistent,
     Superseded,
 )
-from sqe_chain.features.closes import Closes
+from sqe_chain.features.closing import Closes
+from sqe_chain.features.every import aggregation_of, features_of
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.locations import locations_of, repair_locations, write_locations
 from sqe_chain.features.rebuilding import Rebuilding
@@ -34,14 +35,13 @@ from sqe_chain.operations.attempts import Attempt, Attempts, cells_of, name_of
 from sqe_chain.operations.progress import Progress, find_progress, read_plan, recreated_since
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.claim import check_has_run, check_not_superseded, claim, release
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Rebuilt
 from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import RebuildSpec
+from sqe_chain.protocol.settings import Refold
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.task.states import Claim
 
@@ -93,7 +93,8 @@ class Rebuild:
         infos = inputs.describe(env.flow, env.log)
         check_has_run(env, inputs.group_commits(env.flow, env.log, infos))
         with env.step(CLAIM):
-            mine, home = claim(env, partial(inputs.group_commits, env.flow, env.log, infos), lost=True)
+            commits = partial(inputs.group_commits, env.flow, env.log, infos)
+            mine, home = claim(env, features_of(env), commits, lost=True)
         self.claimed = mine
         try:
             infos = inputs.describe(env.flow, env.log)  # again: until the claim another run may have read on
@@ -137,9 +138,7 @@ class Rebuild:
 
     # ------------------------------------------------------------------ what to fold
 
-    def _spec(
-        self, progress: Progress, infos: Mapping[str, TopicInfo]
-    ) -> tuple[RebuildSpec, Rebuilding, Closes]:
+    def _spec(self, progress: Progress, infos: Mapping[str, TopicInfo]) -> tuple[Refold, Rebuilding, Closes]:
         flow = self.env.flow
         self._check_recreated(progress.recreated)
         tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics)
@@ -172,7 +171,7 @@ class Rebuild:
             published_until=heard,
             reached=event_time,
         )
-        spec = RebuildSpec(rebuilding.attempt, progress.starts, until, (rebuilding, closes))
+        spec = Refold(rebuilding.attempt, progress.starts, until, (rebuilding, closes))
         return spec, rebuilding, closes
 
     def _recreated(self, infos: Mapping[str, TopicInfo]) -> list[str]:
@@ -221,11 +220,11 @@ class Rebuild:
 
     # ------------------------------------------------------------------ the second flow
 
-    def _second_environment(self, name: str, spec: RebuildSpec) -> Environment:
+    def _second_environment(self, name: str, spec: Refold) -> Environment:
         """The environment of the second flow."""
         env = self.env
         flow = env.flow.renamed(name)
-        role = replace(env.role, rebuild=spec)
+        role = replace(env.role, refold=spec)
         settings = replace(env.settings, takeover=True, accept_rollback=False)
         return replace(env, flow=flow, engine=self.engine(flow), settings=settings, role=role)
 
@@ -284,8 +283,8 @@ class Rebuild:
         self.claimed = replace(mine, epoch=epoch)
         return self.claimed, after
 
-    def _fold(self, second: Environment, spec: RebuildSpec) -> None:
-        service = Aggregation(second)
+    def _fold(self, second: Environment, spec: Refold) -> None:
+        service = aggregation_of(second)
         service.start()
         ends = service.last.ends() if service.last else {}
         for tp, planned in ends.items():
@@ -304,7 +303,7 @@ class Rebuild:
         finally:
             service.leave()
 
-    def _last_plan(self, second: Environment, spec: RebuildSpec, infos: Mapping[str, TopicInfo]) -> Plan:
+    def _last_plan(self, second: Environment, spec: Refold, infos: Mapping[str, TopicInfo]) -> Plan:
         home, _ = second.home.home(second.flow.name)
         plan = read_plan(second, second.flow.name, home.number) if home else None
         if plan is None:
@@ -328,7 +327,7 @@ class Rebuild:
             # under the old name, which the next rebuild deletes.
             self._set_home(home, after, plan)
         with env.step(RECOVER):
-            Applier(env, mine).commit(plan)
+            Applier(env, mine, features_of(env)).commit(plan)
         env.emit(Rebuilt(plan.number, plan.layout.stored_in()))
 
     def _set_home(self, before: Home, after: Home, plan: Plan | None = None) -> None:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TypeVar
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
-from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Commit, Header, Rows
 from sqe_chain.protocol import inputs
@@ -138,9 +137,9 @@ class Applier:
     def commit(self, plan: Plan) -> None:
         """Step 7: for lag monitors, and as a witness for recovery. Where the flow is, the plan says, not the commit."""
         env = self.env
-        if env.role.rebuild is not None:  # a rebuild has no group; the flow commits after the switch
+        if env.role.refold is not None:  # it has no group; the flow commits when it goes on from there
             return
-        needed = needed_offsets(plan)
+        needed = self.features.needed(plan)
         commits = {
             planned.tp: Commit(needed[planned.tp], self._metadata(plan, planned)) for planned in plan.ranges
         }

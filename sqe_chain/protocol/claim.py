@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
-from sqe_chain.features.locations import location_epochs
-from sqe_chain.features.readers import check_entered
-from sqe_chain.features.sinks import sink_epochs
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Claimed, Standby
+from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.recover import WAYS_OUT
 from sqe_chain.task.states import Claim, check_whole
@@ -20,7 +18,9 @@ from sqe_chain.task.states import Claim, check_whole
 Commits = Mapping[TopicPartition, Commit]
 
 
-def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool = False) -> tuple[Claim, Home]:
+def claim(
+    env: Environment, features: Features, read_commits: Callable[[], Commits], *, lost: bool = False
+) -> tuple[Claim, Home]:
     """Become the run that owns the flow, as soon as no other run is alive.
 
     The new epoch is greater than every epoch in the store and in the group's commits, so that a store that went back
@@ -28,6 +28,7 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
 
     Args:
         env: the flow and its ports.
+        features: of the run.
         read_commits: reads the group's commits from Kafka.
         lost: the store may have lost everything: an empty one is accepted.
 
@@ -35,7 +36,7 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
         The claim, and the home record with it.
 
     Raises:
-        ReadersOverlap: its partitions are not this reader's any more.
+        ReadersOverlap: its input partitions were given to another run.
         StoreEmpty: Kafka holds commits of plans, the store holds no plan.
         ServiceStopped: the service was asked to stop while it waited as a standby.
     """
@@ -55,15 +56,15 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
         # the store would take this run and the one that had it before for the same.
         epochs = [home.epoch if home else 0]
         epochs += [header.epoch for header in _headers(env, _stored_in(env, home)).values() if header]
-        epochs += location_epochs(env)
-        epochs += sink_epochs(env)
+        epochs += [epoch for feature in features.declared for epoch in feature.epochs()]
         epochs += [int(str(parse_metadata(commit).get("epoch", 0))) for commit in commits.values()]
         mine = Claim(max(epochs) + 1, env.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")
         wanted = Home(mine.epoch, mine.run_id, env.role.owner, number, plan_id)
         # Of two runs that got here with the same home record one wins; the other begins again, and waits as a standby.
         if env.home.set_home(name, home, wanted) == wanted:
-            check_entered(env)
+            for feature in features.declared:
+                feature.claimed()
             env.emit(Claimed(mine.epoch, mine.run_id, number))
             return mine, wanted
 

@@ -19,7 +19,6 @@ from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.commit_metadata import decode_marks, moved_by, parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
-from sqe_chain.task.event_times import EventTimes
 
 Infos = Mapping[str, TopicInfo]
 Recreated = dict[tuple[str, str], dict[TopicPartition, int]]
@@ -35,8 +34,6 @@ class InputProgress:
         topic_id: of the topic.
         epoch: leader epoch plus one of the last record read; 0 unknown.
         marks: what was seen so far, or since a run had to enter the partition in the middle of its lanes.
-        times: event time, as far as this run has read; None: it has read nothing. Nobody keeps it: until a new run knows it
-            again, outputs promise nothing.
         moved_by: see `moved_by`, of the commit that this run has begun with.
     """
 
@@ -44,7 +41,6 @@ class InputProgress:
     topic_id: bytes
     epoch: int
     marks: PartitionMarks
-    times: EventTimes | None = None
     moved_by: str = ""
 
 

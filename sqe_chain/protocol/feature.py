@@ -2,21 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from sqe_chain.ports import Header, Rows, TopicInfo
-from sqe_chain.protocol.cutting import Part
+from sqe_chain.errors import ChainError
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.ports import Bounds, Header, Rows, TopicInfo, TopicPartition
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan, Section
-from sqe_chain.task.results import Report
+from sqe_chain.protocol.plan import Plan, PlannedRange, Section
+from sqe_chain.protocol.results import BatchResult
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.results import WAKING, Report, Sections
 from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
 Headers = Mapping[tuple[int, int], Header]
-Told = Mapping[tuple[int, int], Rows]
+Offsets = Mapping[TopicPartition, int]
+HeaderRows = Mapping[tuple[int, int], Rows]
 """(stage index, cell) -> rows that are written with its header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a batch is cut from.
+
+    Attributes:
+        bounds: of the input partitions, as far as they may be read.
+        limit: records of a batch, over all partitions.
+        at_end: no more input is expected.
+        final: the input is finite, and all of it is read: features close what is open.
+    """
+
+    bounds: Mapping[TopicPartition, Bounds]
+    limit: int
+    at_end: bool = False
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a batch reads and does.
+
+    Attributes:
+        ranges: of every known partition; where nothing is new, all are empty.
+        clock_ms: the batch's clock.
+        silent: its outputs are not published.
+        sealed: inputs left out when it was sealed before, with these ranges; None: it is new.
+        due: it is done although it reads nothing.
+        at_end: partitions that it reads to their end; a redo need not know.
+        times: what tasks begin with in each partition, where the flow goes by event time.
+        notes: what features have decided of it, by class.
+    """
+
+    ranges: tuple[PlannedRange, ...]
+    clock_ms: int = 0
+    silent: bool = False
+    sealed: tuple[Exclusion, ...] | None = None
+    due: bool = False
+    at_end: frozenset[TopicPartition] = frozenset()
+    times: Mapping[TopicPartition, EventTimes] = field(default_factory=dict)
+    notes: Sections = field(default_factory=Sections)
+
+    @property
+    def stops(self) -> dict[TopicPartition, int]:
+        """Where the ranges end."""
+        return {planned.tp: planned.stop for planned in self.ranges}
+
+    @property
+    def reads(self) -> bool:
+        """Whether it reads anything."""
+        return any(planned.reads for planned in self.ranges)
+
+    @property
+    def wakes(self) -> bool:
+        """Whether stages may have something to do in all state partitions, though they get nothing."""
+        return not WAKING.isdisjoint(self.notes)
+
+    def with_stops(self, stops: Offsets) -> Part:
+        """The same, with ranges that end elsewhere."""
+        ranges = tuple(replace(planned, stop=stops.get(planned.tp, planned.stop)) for planned in self.ranges)
+        return replace(self, ranges=ranges)
+
+    def noting(self, *notes: object) -> Part:
+        """The same, with notes instead of those of their classes; None is none."""
+        return replace(self, notes=Sections.of(*({**self.notes, **Sections.of(*notes)}).values()))
+
+    def without(self, note: type[object]) -> Part:
+        """The same, without the note of this class."""
+        return replace(
+            self, notes=Sections({kind: own for kind, own in self.notes.items() if kind is not note})
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +101,31 @@ class Entered:
     """What a feature does when a run starts, after recovery.
 
     Attributes:
-        plan: to be sealed; None: none.
-        text: to be told; empty: nothing.
+        plan: the plan to seal; None: none.
+        text: the notice to emit; empty: none.
         ends: the run has nothing else to do.
     """
 
     plan: Plan | None = None
     text: str = ""
     ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Inputs that a feature lets enter and leave with the next empty plan.
+
+    Attributes:
+        entering: inputs that enter, each with one partition, from its first record on.
+        leaving: topics that plans do not list any more.
+        needed: a plan of its own is sealed for it; else it waits for the next one.
+        texts: the notices to emit.
+    """
+
+    entering: Sequence[TopicInfo] = ()
+    leaving: frozenset[str] = frozenset()
+    needed: bool = False
+    texts: tuple[str, ...] = ()
 
 
 class Feature:
@@ -42,9 +136,13 @@ class Feature:
 
     Attributes:
         name: of what it keeps in plans, if it keeps anything.
+        silences: it is what a plan needs to say that it is not published.
     """
 
+    # ruff: noqa: ARG002 - hooks name what they are given
+
     name: ClassVar[str]
+    silences: ClassVar[bool] = False
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -54,6 +152,8 @@ class Feature:
         """Whether the flow needs it, or the run was asked for it, whatever plans say."""
         return False
 
+    # ------------------------------------------------------------------ start
+
     def check_start(self) -> None:
         """Before anything is done: check that it can be done.
 
@@ -61,25 +161,110 @@ class Feature:
             ConfigurationError: it cannot.
         """
 
-    def unneeded(self, last: Plan, infos: Infos) -> Collection[str]:  # noqa: ARG002 - for those that need it
-        """At a start: topics of which nothing is needed any more, though they were read."""
+    def enter_flow(self, infos: Infos) -> CompiledFlow | None:
+        """Before step 1: the flow under the name under which the run works; None: its own."""
+        return None
+
+    def epochs(self) -> Iterable[int]:
+        """Step 1: epochs that were given out, as far as it knows."""
+        return ()
+
+    def claimed(self) -> None:
+        """Step 1: the run has claimed the flow, and has done nothing yet."""
+
+    def stamped(self, claim: Claim, last: Plan, fetch: Callable[[int], Plan | None]) -> None:
+        """Step 1: all headers have the claim."""
+
+    def unneeded(self, last: Plan, infos: Infos) -> Collection[str]:
+        """Step 2: topics of which nothing is needed any more, though they were read."""
         return ()
 
     def recovered(self, last: Plan) -> None:
         """Step 2: all plans are finished."""
 
-    def enter(self, claim: Claim, last: Plan, infos: Infos) -> Entered:  # noqa: ARG002
+    def enter(self, claim: Claim, last: Plan, infos: Infos) -> Entered:
         """After step 2: what it begins, goes on with, or ends."""
         return Entered()
 
-    def looked(self, last: Plan, infos: Infos) -> None:
+    def started(self, claim: Claim, last: Plan) -> None:
+        """The layout is up to date, and the first batch comes next."""
+
+    # ------------------------------------------------------------------ inputs
+
+    def looked(self, last: Plan | None, infos: Infos) -> None:
         """Before step 3: the topics were looked at."""
 
-    def begin(self, before: Plan) -> object | None:  # noqa: ARG002
+    def news(self, last: Plan, infos: Infos) -> News:
+        """Before step 3: what enters and leaves. Pure."""
+        return News()
+
+    def entered(self, plan: Plan, infos: Iterable[TopicInfo]) -> Section | None:
+        """What the plan keeps by which inputs enter; None: what `Section.carried` says. Pure.
+
+        Args:
+            plan: still without this section.
+            infos: of the inputs that enter.
+        """
+        return None
+
+    def changed(self, infos: Infos) -> None:
+        """The run has started, or a plan is about to be sealed by which partitions enter."""
+
+    def ended(self, last: Plan) -> frozenset[str]:
+        """Topics that are read to their end, to which nothing comes, and which may be gone."""
+        return frozenset()
+
+    def holds(self, last: Plan, planned: PlannedRange) -> bool:
+        """Whether a topic that was created again is needed as it was."""
+        return False
+
+    def lost(self, last: Plan, planned: PlannedRange) -> str:
+        """What was not taken yet of a topic that was created again, as a notice; empty: nothing."""
+        return ""
+
+    def needed(self, last: Plan) -> Offsets:
+        """Partitions of which inputs before the next offset are still to be read again -> the first of them."""
+        return {}
+
+    # ------------------------------------------------------------------ steps of a batch
+
+    def limits(self, last: Plan) -> Offsets | None:
+        """Step 3: how far the next batch may read; None: as far as there is anything. Pure."""
+        return None
+
+    def cut(self, last: Plan, part: Part, look: Look) -> Part | None:
+        """Step 3: what the next batch reads and does, as far as the feature changes it; None: there is none. It may ask the broker."""
+        return part
+
+    def cut_again(self, plan: Plan, before: Plan, part: Part) -> Part:
+        """Step 2: the same of a sealed plan, for its redo. Pure."""
+        return part
+
+    def begin(self, before: Plan, part: Part) -> object | None:
         """Step 3: what tasks get (`Job.sections`) in the batch after a plan, the same in a redo. Pure."""
         return None
 
-    def after(self, last: Plan, part: Part, report: Report) -> Section | None:  # noqa: ARG002
+    def begin_unplanned(
+        self, offsets: Offsets, stops: Offsets, look: Look, clock_ms: int
+    ) -> tuple[Mapping[TopicPartition, EventTimes], object | None]:
+        """The same of a flow without plans: what tasks begin with in each partition, and what they all get.
+
+        Args:
+            offsets: where the batch begins.
+            stops: where it ends.
+            look: what it is cut from.
+            clock_ms: its clock.
+        """
+        return {}, None
+
+    def done_unplanned(self, stops: Offsets, report: Report, clock_ms: int) -> None:
+        """The batch of a flow without plans is published."""
+
+    def explain(self, last: Plan, error: ChainError) -> ChainError:
+        """An error about an input, as the feature's user knows the input."""
+        return error
+
+    def after(self, last: Plan, part: Part, report: Report) -> Section | None:
         """Step 3: what the plan of a batch keeps; None: what `Section.carried` says. Pure.
 
         Args:
@@ -89,26 +274,36 @@ class Feature:
         """
         return None
 
-    def publishes(self, plan: Plan) -> bool:  # noqa: ARG002
+    def publishes(self, plan: Plan) -> bool:
         """Step 5: whether the outputs of a plan are published."""
         return True
 
-    def publish(self, claim: Claim, plan: Plan) -> Iterator[Callable[[], int]]:  # noqa: ARG002
+    def publish(self, claim: Claim, plan: Plan) -> Iterator[Callable[[], int]]:
         """Step 5: what is published beside outputs. Each is safe to repeat, and gives the number of records."""
         yield from ()
 
-    def persist(self, claim: Claim, plan: Plan, level: int, headers: Headers) -> Told:  # noqa: ARG002
+    def persist(self, claim: Claim, plan: Plan, level: int, headers: Headers) -> HeaderRows:
         """Step 6 of a level: what is done before headers are written that the engine does not write, and what goes with them."""
         return {}
 
     def persisted(self, plan: Plan, level: int) -> None:
         """Step 6 of a level is done."""
 
-    def commit(self, plan: Plan) -> Mapping[str, object]:  # noqa: ARG002
+    def commit(self, plan: Plan) -> Mapping[str, object]:
         """Step 7: what metadata of the commit say, for a rebuild that has lost the store."""
         return {}
 
-    def complete(self, claim: Claim, last: Plan) -> Plan | None:  # noqa: ARG002
+    def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:
+        """After step 7: the result of a batch, with what the feature knows of it."""
+        return result
+
+    def committed(self, plan: Plan, part: Part, report: Report, result: BatchResult) -> None:
+        """After step 7: the commit is acknowledged."""
+
+    def idle(self, last: Plan) -> None:
+        """There was nothing to do."""
+
+    def complete(self, claim: Claim, last: Plan) -> Plan | None:
         """At the end of finite inputs, when all is read: the plan that completes what it has begun; None: nothing."""
         return None
 
@@ -118,18 +313,48 @@ class Features:
     """The features of a run.
 
     Args:
-        known: all that there are.
+        known: all that there are, in the order in which they are asked.
     """
 
     known: Sequence[Feature] = ()
     declared: tuple[Feature, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.declared = tuple(one for one in self.known if one.declared)
+        self.declared = tuple(feature for feature in self.known if feature.declared)
 
-    def of(self, plan: Plan, names: Collection[str] = ()) -> list[Feature]:
-        """Those that the flow needs, or this plan; and those with these names."""
+    def needed(self, plan: Plan) -> dict[TopicPartition, int]:
+        """The first offset of each partition that is still to be read after a plan, for the first time or again."""
+        needed = plan.next_offsets()
+        for feature in self.of(plan):
+            needed |= feature.needed(plan)
+        return needed
+
+    def ended(self, plan: Plan) -> frozenset[str]:
+        """See `Feature.ended`."""
+        return frozenset[str]().union(*(feature.ended(plan) for feature in self.of(plan)))
+
+    def unneeded(self, last: Plan, infos: Infos) -> set[str]:
+        """See `Feature.unneeded`."""
+        return {topic for feature in self.of(last) for topic in feature.unneeded(last, infos)}
+
+    def explain(self, last: Plan, error: ChainError) -> ChainError:
+        """See `Feature.explain`."""
+        for feature in self.of(last):
+            error = feature.explain(last, error)
+        return error
+
+    def of(self, plan: Plan, *, silent: bool = False) -> Sequence[Feature]:
+        """Those that the flow needs, or this plan.
+
+        Args:
+            plan: the plan.
+            silent: also those that say of the plan after it that it is not published.
+        """
         sections = plan.sections
+        if not sections and not silent:
+            return self.declared
         return [
-            one for one in self.known if one in self.declared or one.name in sections or one.name in names
+            feature
+            for feature in self.known
+            if feature in self.declared or feature.name in sections or (silent and feature.silences)
         ]

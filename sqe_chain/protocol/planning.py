@@ -1,4 +1,4 @@
-"""How plans are made: the birth plan, the plan of a batch, and the plan that brings in a new layout. Pure."""
+"""How plans are made: the birth plan, the plan of a batch, and the plan that brings in a new layout; and what a batch reads."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ from types import MappingProxyType
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
-from sqe_chain.features.file_inputs import Files, files_in
-from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.commit_metadata import parse_metadata
-from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.declared import check_types, types_of
-from sqe_chain.protocol.feature import Feature
+from sqe_chain.protocol.feature import Feature, Look, Part
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import FILES, Plan, PlannedRange, as_range
-from sqe_chain.protocol.settings import RebuildSpec
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.protocol.settings import Refold
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.results import WAKING, PartitionEnd, Portion, Report
+from sqe_chain.task.results import PartitionEnd, Portion, Report
 from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
@@ -62,10 +58,10 @@ def birth_plan(
     clock_ms: int,
     infos: Infos,
     starts: Mapping[TopicPartition, tuple[int, bool]],
-    spec: RebuildSpec | None = None,
+    refold: Refold | None = None,
     known: Mapping[TopicPartition, PartitionMarks] = NO_MARKS,
 ) -> Plan:
-    """The birth plan: the layout, and where each partition begins. Number 0, except for a rebuild.
+    """The birth plan: the layout, and where each partition begins. Number 0, unless the flow is folded again.
 
     Args:
         flow: the flow.
@@ -73,7 +69,7 @@ def birth_plan(
         clock_ms: now.
         infos: its topics.
         starts: of each input partition: first offset, and whether it lies in the middle of the log.
-        spec: what is rebuilt: the plan continues another flow's numbers.
+        refold: what is folded again: the plan continues the flow's numbers.
         known: marks of partitions of which something was read.
     """
     ranges, marks = [], dict[TopicPartition, PartitionMarks]()
@@ -82,10 +78,10 @@ def birth_plan(
         ranges.append(PlannedRange(topic, info.topic_id.hex(), partition, offset, offset))
         fresh = inputs.new_marks(info, partition, entered_in_middle=middle)
         marks[topic, partition] = known.get((topic, partition), fresh)
-    number = spec.number if spec else 0
+    number = refold.number if refold else 0
     layout = _with_starts(layout_of(flow, infos, number), starts)
     plan = Plan(number, "", "", claim, clock_ms, layout, tuple(ranges), marks)
-    return (plan.with_sections(*spec.sections) if spec else plan).with_id()
+    return (plan.with_sections(*refold.sections) if refold else plan).with_id()
 
 
 def _with_starts(layout: Layout, starts: Mapping[TopicPartition, tuple[int, bool]]) -> Layout:
@@ -102,7 +98,7 @@ def layout_plan(
     layout: Layout,
     infos: Infos,
     starts: Mapping[TopicPartition, tuple[int, bool]],
-    spec: RebuildSpec | None = None,
+    features: Iterable[Feature] = (),
 ) -> Plan:
     """An empty plan by which new partitions, sources, stages and outputs enter.
 
@@ -114,33 +110,21 @@ def layout_plan(
         layout: the new layout.
         infos: the flow's topics.
         starts: of each entering partition: first offset, and whether it lies in the middle of the log.
-        spec: what is rebuilt; None: the flow goes on.
+        features: that the flow needs, or the last plan.
     """
     entering = [
         PlannedRange(topic, infos[topic].topic_id.hex(), partition, offset, offset)
         for (topic, partition), (offset, _) in starts.items()
     ]
     ranges = [replace(planned, start=planned.stop, again=-1) for planned in kept] + entering
-    files = Files.of(last)
-    # What was read of a topic that was created again cannot be read again: a rebuild has to know.
-    gone = (
-        {planned.topic for planned in last.ranges}
-        - {planned.topic for planned in kept}
-        - files.entered.keys()
-    )
-    layout = replace(layout, gone=tuple(sorted({*layout.gone, *gone})))
     marks = dict(last.marks)
     for (topic, partition), (_, middle) in starts.items():
         marks[topic, partition] = inputs.new_marks(infos[topic], partition, entered_in_middle=middle)
     in_order = tuple(sorted(ranges, key=lambda planned: planned.tp))
     plan = plan_after(last, claim, clock_ms, _with_starts(layout, starts), in_order, marks)
-    if spec is not None:
-        plan = plan.with_sections(replace(Rebuilding.of(plan), attempt=spec.number))
-    found = files_in(infos[topic] for topic, _ in starts)
-    if found:
-        files = Files.of(plan)
-        plan = plan.with_sections(replace(files, entered={**files.entered, **found}))
-    return plan.with_id(last)
+    news = [infos[topic] for topic, _ in starts]
+    sections = [feature.entered(plan, news) for feature in features]
+    return plan.with_sections(*(one for one in sections if one is not None)).with_id(last)
 
 
 def plan_after(
@@ -177,35 +161,71 @@ def batch_plan(
     ends = {(end.topic, end.partition): end for end in report.ends}
     ranges = tuple(_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges)
     plan = plan_after(last, claim, part.clock_ms, last.layout, ranges, marks_after(last, report))
-    plan = replace(plan, exclusions=exclusions, wakes=part.wakes)
+    plan = replace(plan, exclusions=exclusions, wakes=part.wakes and not part.reads)
     found = [feature.after(last, part, report) for feature in features]
     return plan.with_sections(*(one for one in found if one is not None)).with_id(last)
 
 
-def portions_of(
-    part: Part, before: Plan, exclusions: Sequence[Exclusion], times: Mapping[TopicPartition, EventTimes]
-) -> list[Portion]:
+def next_part(last: Plan, look: Look, clock_ms: int, features: Sequence[Feature]) -> Part | None:
+    """The next batch after a plan; None: there is nothing to do. Changes nothing, but features may ask the broker.
+
+    Args:
+        last: the plan.
+        look: what the batch is cut from.
+        clock_ms: now.
+        features: that the flow needs, or the plan.
+
+    Raises:
+        ServiceStopped: going on would not be exact.
+        Unavailable: asked to stop while waiting for the broker.
+    """
+    offsets, bounds = last.next_offsets(), look.bounds
+    for feature in features:
+        limits = feature.limits(last)
+        bounds = bounds if limits is None else inputs.limit_bounds(bounds, limits)
+    stops = inputs.cut(offsets, bounds, max(len(last.ranges), look.limit))
+    ranges = (replace(one, start=one.stop, stop=stops[one.tp], again=-1) for one in last.ranges)
+    part: Part | None = Part(tuple(ranges), clock_ms)
+    for feature in features:
+        part = part and feature.cut(last, part, look)
+    if part is None or not (part.reads or part.due):
+        return None
+    at_end = frozenset(tp for tp, stop in part.stops.items() if stop >= look.bounds[tp].stable_end)
+    return replace(part, at_end=at_end)
+
+
+def part_again(plan: Plan, before: Plan, features: Iterable[Feature]) -> Part:
+    """What a sealed batch reads and does, for its redo. Pure.
+
+    Args:
+        plan: of the batch.
+        before: the plan before it.
+        features: that the flow needs, or the plan.
+    """
+    part = Part(plan.ranges, plan.clock_ms, sealed=plan.exclusions)
+    for feature in features:
+        part = feature.cut_again(plan, before, part)
+    return part
+
+
+def portions_of(part: Part, before: Plan, exclusions: Sequence[Exclusion]) -> list[Portion]:
     """What the tasks read, with marks, witnesses and exclusions.
 
     Args:
         part: what the batch reads and does.
         before: the plan before.
         exclusions: inputs that are left out.
-        times: event time in each partition as the batch begins; empty if the flow does not ask for it.
     """
-    known, wakes = before.ends(), not WAKING.isdisjoint(part.sections)
-    found: list[Portion] = []
+    known, portions = before.ends(), list[Portion]()
     for planned in part.ranges:
-        if not (planned.reads or wakes):
+        if not (planned.reads or part.wakes):
             continue
         tp = planned.tp
-        begun = times.get(tp)
-        if begun is not None and planned.again >= 0:
-            begun = replace(begun, waiting=None, lanes={})
         own = tuple(one for one in exclusions if (one.topic, one.partition) == tp)
         read = as_range(planned, known[tp].last_epoch)
-        found.append(Portion(read, before.marks[tp], own, begun, planned.start, tp in part.at_end))
-    return found
+        times = part.times.get(tp)
+        portions.append(Portion(read, before.marks[tp], own, times, planned.start, tp in part.at_end))
+    return portions
 
 
 def marks_after(before: Plan, report: Report) -> dict[TopicPartition, PartitionMarks]:

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import PoisonError
-from sqe_chain.features.event_times import EventTime, KnownTimes, progress_of, watermarks_of
-from sqe_chain.features.file_inputs import entered_files, unneeded_files
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
-from sqe_chain.protocol.feature import Features
+from sqe_chain.protocol.feature import Features, Part
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import portions_of
 from sqe_chain.task.brake import Brake
@@ -50,7 +47,6 @@ class Batch:
         before: the plan before.
         infos: input topic -> what the broker says of it.
         top_level: the last level whose stages are wanted.
-        sealed: its plan is sealed: it publishes what it published then, so what its topics accept now is not asked.
     """
 
     transition: Transition
@@ -58,7 +54,6 @@ class Batch:
     before: Plan
     infos: Mapping[str, TopicInfo]
     top_level: int
-    sealed: bool = False
 
 
 class Suspects:
@@ -132,14 +127,13 @@ class Processor:
             TooManyExcluded: the poison policy would leave out more than it may.
             TooManyForOnePlan: make the batch smaller.
             RecreatedTopic: an input was created again while it was read.
-            ChangedFile: a file was changed while it was read.
         """
         env, suspects = self._env, Suspects(can_try=self._can_try)
         attempt = 1
         # Bounded by the inputs of the batch: each attempt but the last finds one more that fails, or acquits one for good.
         while True:
             left_out = tuple(suspects.known.values())
-            report = self.attempt(batch, batch.part.left_out, suspects=left_out)
+            report = self.attempt(batch, batch.part.sealed or (), suspects=left_out)
             if suspects.judge(report.failed):
                 break
             if report.failed:
@@ -156,14 +150,14 @@ class Processor:
         self._brake = self._brake.after(len(exclusions), read)
         self._careful_batches = CAREFUL_BATCHES if suspects.known else max(0, self._careful_batches - 1)
         # Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
-        unneeded, files = unneeded_files(batch.before), entered_files(batch.before)
+        unneeded = self._features.unneeded(batch.before, batch.infos)
         ranges = [one for one in batch.part.ranges if one.reads or one.topic not in unneeded]
         now = env.log.topic_ids({planned.topic for planned in ranges})
         for planned in ranges:
-            same_inputs.check_same_id(planned, now.get(planned.topic), files)
+            same_inputs.check_same_id(planned, now.get(planned.topic))
         for text in report.notices:
             env.emit(Notice(text))
-        return report, (*batch.part.left_out, *exclusions)
+        return report, (*(batch.part.sealed or ()), *exclusions)
 
     def attempt(
         self, batch: Batch, exclusions: Sequence[Exclusion], *, suspects: Sequence[Exclusion] = ()
@@ -178,29 +172,23 @@ class Processor:
             exclusions: what is left out.
             suspects: inputs on trial: each is processed and taken back.
         """
-        env, infos = self._env, batch.infos
-        every = (*exclusions, *suspects)
-        before, known = batch.before, [planned.tp for planned in batch.part.ranges] if env.flow.timed else []
-        part = batch.part
-        times = KnownTimes.after(before).all_at(known, part.caught_up, part.clock_ms)
-        portions = portions_of(part, before, every, times)
-        frontier = EventTime.of(before).frontier
-        taking = Taking(watermarks_of(env.flow, progress_of(times), frontier), part.frontier, frontier)
-        begun = [feature.begin(before) for feature in self._features.of(before)]
+        env, infos, part, before = self._env, batch.infos, batch.part, batch.before
+        portions = portions_of(part, before, (*exclusions, *suspects))
+        sections = Sections.of(*(feature.begin(before, part) for feature in self._features.of(before)))
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
         careful = self._always_careful or bool(suspects) or self._careful_batches > 0
         in_place = self._in_place and self._fits_in_place(infos)
         while True:  # at most three times: with care, and not in place
             job = Job(
                 batch.transition,
-                batch.part.clock_ms,
+                part.clock_ms,
                 in_place,
                 batch.top_level,
-                {} if batch.sealed else infos,
+                {} if part.sealed is not None else infos,  # it publishes what it published then
                 inputs.compacted_topics(infos),
                 tried,
                 careful,
-                Sections.of(taking, *begun, *part.sections.values()),
+                sections,
             )
             try:
                 # Repeated as one: its tasks read records and states with many calls, and write nothing.

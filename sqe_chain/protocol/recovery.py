@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqe_chain.features.announcing import Announcing
 from sqe_chain.ports import Header
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.cutting import of_plan
 from sqe_chain.protocol.declared import check_same_code
 from sqe_chain.protocol.events import Notice, Recovered
 from sqe_chain.protocol.owned_flow import Headers, OwnedFlow
+from sqe_chain.protocol.planning import part_again
 from sqe_chain.protocol.processing import Batch, Processor
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.results import StartResult
@@ -43,7 +42,9 @@ class Recovery:
         owned, env, last = self.owned, self.owned.env, self.owned.last
         level_of = {stage.index: env.flow.depths[stage.index] for stage in env.flow.stages}
         numbers = to_redo(last, headers, level_of, owned.fetch)
-        if numbers and (Announcing.name in last.sections or not last.empty):
+        features = owned.features.of(last)
+        publishing = (action for feature in features for action in feature.publish(owned.claim, last))
+        if numbers and (not last.empty or any(publishing)):
             check_same_code(env.flow, last)
         needs_inputs = bool(numbers) and not (last.empty and numbers == [last.number])
         verify_records(env, last, owned.features, unfinished=needs_inputs)
@@ -61,7 +62,7 @@ class Recovery:
             )
         result = StartResult(len(last.ranges), last.number, tuple(numbers))
         env.emit(Recovered.of(result))
-        for feature in owned.features.of(last):
+        for feature in features:
             feature.recovered(last)
         if not numbers and (last.number > 0 or env.settings.accept_rollback):
             owned.applier.commit(last)
@@ -72,9 +73,9 @@ class Recovery:
         infos = inputs.describe(env.flow, env.log)
         report = Report()
         if not plan.empty:  # an empty one brings in a layout, or announces states
-            part = of_plan(plan, redo.before)
+            part = part_again(plan, redo.before, owned.features.of(plan))
             transition = owned.transition_after(redo.before)
-            batch = Batch(transition, part, redo.before, infos, redo.top_level, sealed=True)
+            batch = Batch(transition, part, redo.before, infos, redo.top_level)
             report = self.processor.attempt(batch, plan.exclusions)
             check_redone(redo, report)
         owned.finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)

@@ -15,10 +15,6 @@ from functools import partial
 from sqe_chain.chain import MAX_EPOCH
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped, TooManyLanes, Unavailable
-from sqe_chain.features.dead_letter_commits import DeadLetterCommits
-from sqe_chain.features.event_times import KnownTimes, Seen, progress_of, seen_after, watermarks_of
-from sqe_chain.features.idle import IdleWriters
-from sqe_chain.features.readers import check_exist
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, encode_marks, moved_by
@@ -26,10 +22,11 @@ from sqe_chain.protocol.committed import InputProgress, Recreated, enter, tell_e
 from sqe_chain.protocol.described import DescribedTopics
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
+from sqe_chain.protocol.feature import Features, Look
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.task.brake import Brake
-from sqe_chain.task.frontier import Taking
+from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.results import Job, Portion, Report, Sections
 from sqe_chain.task.states import Claim, Transition
 
@@ -44,24 +41,19 @@ class Republisher:
 
     Args:
         env: the flow and its ports; its stores are not used.
+        features: what hangs on the steps.
     """
 
     env: Environment
+    features: Features
     _inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _renewed_ms: int = 0
     _topics: DescribedTopics = field(init=False)
     _brake: Brake = field(init=False)
-    _idle: IdleWriters = field(init=False)
-    _letters: DeadLetterCommits = field(init=False)
-    _started_ms: int = field(init=False)
-    _seen: Seen = ()
 
     def __post_init__(self) -> None:
-        self._idle = IdleWriters(self.env)
-        self._letters = DeadLetterCommits(self.env)
         self._topics = DescribedTopics(self.env)
-        self._started_ms = self.env.clock.now_ms()
         self._brake = Brake(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
 
     @property
@@ -81,8 +73,8 @@ class Republisher:
         with env.step(RECOVER):
             infos = inputs.describe(env.flow, env.log)
             weak = inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
-            if env.flow.partitions is not None:
-                check_exist(env.flow, env.flow.partitions, infos)
+            for feature in self.features.declared:
+                env.flow = feature.enter_flow(infos) or env.flow
             fresh = self._enter(infos)
             if len(fresh) == len(self._inputs):  # the flow begins
                 env.say(weak)
@@ -110,7 +102,8 @@ class Republisher:
         while True:  # not bounded: each further round means that an input was created again just now
             # Either it enters as a new root, or this stops the service.
             infos, offsets, bounds = self._look(anew=anew)
-            self._letters.renew(infos)
+            for feature in self.features.declared:
+                feature.looked(None, infos)
             try:
                 return self._batch(infos, offsets, bounds, began_ms, at_end=at_end)
             except RecreatedTopic:
@@ -142,29 +135,28 @@ class Republisher:
             env.emit(CaughtUp())
             return BatchResult(worked=False)
         started_ms = env.clock.now_ms()
-        times = {tp: one.times for tp, one in self._inputs.items() if one.times is not None}
-        known = KnownTimes(times, self._started_ms)
-        # Where the batch begins, not where it ends: what it reads belongs before what others have stated meanwhile.
-        idle = self._idle.find(known, offsets, bounds, started_ms, self._seen)
-        starting = known.all_at(stops, idle, started_ms)
+        times, sections = dict[TopicPartition, EventTimes](), list[object | None]()
+        for feature in self.features.declared:
+            begun, section = feature.begin_unplanned(offsets, stops, Look(bounds, limit), started_ms)
+            times |= begun
+            sections.append(section)
         portions = [
             Portion(
                 Range(tp[0], one.topic_id, tp[1], one.offset, stops[tp], one.epoch),
                 one.marks,
-                times=starting[tp],
+                times=times.get(tp),
                 at_end=stops[tp] >= bounds[tp].stable_end,
             )
             for tp, one in self._inputs.items()
             if stops[tp] > one.offset
         ]
         with env.step(PUBLISH):
-            watermarks = watermarks_of(env.flow, progress_of(starting), None)
-            report = self._publish(portions, started_ms, infos, watermarks)
+            report = self._publish(portions, started_ms, infos, Sections.of(self._brake, *sections))
             env.emit(Published(outputs=report.outputs))
         with env.step(COMMIT):
             self._advance(stops, report)
-            found = progress_of({tp: one.times for tp, one in self._inputs.items() if one.times is not None})
-            self._seen = seen_after(self._seen, started_ms, found, env.settings.idle_ms)
+            for feature in self.features.declared:
+                feature.done_unplanned(stops, report, started_ms)
             self._commit([(portion.read.topic, portion.read.partition) for portion in portions])
         result = BatchResult.of(
             report,
@@ -278,7 +270,7 @@ class Republisher:
         portions: list[Portion],
         clock_ms: int,
         infos: dict[str, TopicInfo],
-        watermarks: Mapping[str, int],
+        sections: Sections,
     ) -> Report:
         env = self.env
         transition = Transition(env.flow.name, Claim(0, ""), 0, "")
@@ -287,7 +279,7 @@ class Republisher:
             clock_ms,
             topics=infos,
             compacted=inputs.compacted_topics(infos),
-            sections=Sections.of(self._brake, Taking(watermarks)),
+            sections=sections,
         )
         # Repeated as one: its tasks read and write many times, and what was published before is a replay.
         report = env.retry.call("publish", partial(self._republish, job, portions))
@@ -310,7 +302,6 @@ class Republisher:
         for end in report.ends:
             progress = self._inputs[end.topic, end.partition]
             progress.marks = end.marks
-            progress.times = end.times and end.times.settled()
             progress.epoch = end.last_epoch or progress.epoch
         records = sum(end.records for end in report.ends)
         if records:

@@ -1,61 +1,46 @@
-"""Whether the inputs of a service are still those that it has read: ids of topics, contents of files, and the last records read."""
+"""Whether the inputs of a service are still those that it has read: ids of topics, and the last records read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 from sqe_chain.chain import stored_epoch
-from sqe_chain.errors import START_OVER, PartitionsMismatch, PlanMismatch, RecreatedTopic, TruncatedInput
+from sqe_chain.errors import START_OVER, PartitionsMismatch, RecreatedTopic, TruncatedInput
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Message, Range, TopicInfo, TopicPartition
-from sqe_chain.ports.files import gone
 from sqe_chain.protocol.plan import PlannedRange
 from sqe_chain.protocol.retrying import RetryingLog
 from sqe_chain.task.exclusion import record_crc
 
-Files = Mapping[str, tuple[str, int]]
-"""See `Files.entered`."""
-_NO_FILES: Files = MappingProxyType({})
 
-
-def check_same(known: PlannedRange, info: TopicInfo | None, files: Files = _NO_FILES) -> None:
+def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
     """Check that a topic is still the one that was read.
 
     Args:
         known: what was read.
         info: its topic now; None: it is gone.
-        files: see `Files.entered`.
 
     Raises:
         RecreatedTopic: it has another id, or is gone.
-        ChangedFile: it is a file, and no file has this content any more.
         PartitionsMismatch: it has fewer partitions.
     """
-    check_same_id(known, None if info is None else info.topic_id, files)
+    check_same_id(known, None if info is None else info.topic_id)
     if info is not None and info.partitions <= known.partition:
         raise PartitionsMismatch(
             f"input {known.topic!r} has {info.partitions} partitions, partition {known.partition} was read"
         ).at(known.topic, known.partition)
 
 
-def check_same_id(known: PlannedRange, topic_id: bytes | None, files: Files = _NO_FILES) -> None:
+def check_same_id(known: PlannedRange, topic_id: bytes | None) -> None:
     """Check that a topic still has the id of the one that was read; None: it is gone.
 
     Args:
         known: what was read.
         topic_id: the id now.
-        files: see `Files.entered`.
 
     Raises:
         RecreatedTopic: it has another id, or is gone.
-        ChangedFile: it is a file, and no file has this content any more.
     """
-    if topic_id is None and known.topic in files:
-        path, rows = files[known.topic]
-        raise gone(known.topic, f"{path}, of which {known.stop:,} of {rows:,} rows are read").at(
-            known.topic, 0, known.stop
-        )
     if topic_id is None or topic_id.hex() != known.topic_id:
         found = "no topic" if topic_id is None else topic_id.hex()
         raise RecreatedTopic(
@@ -120,7 +105,6 @@ def check_last_records(
     log: RetryingLog,
     ranges: Iterable[PlannedRange],
     bounds: Mapping[TopicPartition, Bounds],
-    files: Files = _NO_FILES,
 ) -> list[PlannedRange]:
     """Read the last record of each range again and compare it.
 
@@ -128,14 +112,12 @@ def check_last_records(
         log: Kafka.
         ranges: as planned.
         bounds: of their partitions.
-        files: see `Files.entered`.
 
     Returns:
         The ranges whose last record retention has deleted, so that nothing could be compared.
 
     Raises:
         TruncatedInput: there is another record now, or none.
-        PlanMismatch: it is a row of a file, which is read in another way now.
         Unavailable: asked to stop while waiting for the broker.
     """
     known = [planned for planned in ranges if planned.last_offset >= 0]
@@ -146,21 +128,8 @@ def check_last_records(
         for one in there
     ]
     for planned, found in zip(there, log.read_all(ends), strict=True):
-        if planned.topic in files:
-            _check_last_row(planned, found, files[planned.topic][0])
-        else:
-            _check_last_record(planned, found)
+        _check_last_record(planned, found)
     return aged_out
-
-
-def _check_last_row(known: PlannedRange, found: Sequence[Message], path: str) -> None:
-    """The same for a row: the content is the same, so what differs is how it is read."""
-    if not found or (known.last_crc >= 0 and record_crc(found[0].key(), found[0].value()) != known.last_crc):
-        raise PlanMismatch(
-            f"{path}: row {known.last_offset} is read as something else than before, though the file's content is the same: how files "
-            "are read was declared otherwise (csv=..., file_format=...), so row numbers mean other rows. Declare it as it was, until the "
-            "file is read to its end"
-        ).at(known.topic, known.partition, known.last_offset)
 
 
 def _check_last_record(known: PlannedRange, found: Sequence[Message]) -> None:

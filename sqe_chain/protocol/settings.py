@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.features.overwrite import Mode
 from sqe_chain.ports import TopicPartition
 from sqe_chain.ports.files import is_hash
 from sqe_chain.protocol.plan import Section
@@ -29,13 +28,13 @@ _LEAST_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class RebuildSpec:
-    """What a rebuild folds again, beside the flow's states. Nothing of it is published or committed.
+class Refold:
+    """What a run folds again, apart from the flow's states. It publishes and commits nothing.
 
     Attributes:
         number: of its birth plan: greater than that of every plan of the flow, whose history it continues.
         starts: first offset of each partition that the flow did not begin at 0.
-        until: offset of each partition at which the rebuild ends.
+        until: offset of each partition at which it ends.
         sections: what features keep in its birth plan.
     """
 
@@ -51,13 +50,13 @@ class Role:
 
     Attributes:
         owner: who this run is (JSON), for the claim.
-        rebuild: fold this again, silently, and then end; None: go on.
-        changes_readers: finish what is unfinished, and nothing else: the partitions are about to be given to other readers.
+        refold: fold this again, and then end; None: go on.
+        only_recovers: finish what is unfinished, and nothing else.
     """
 
     owner: str = "{}"
-    rebuild: RebuildSpec | None = None
-    changes_readers: bool = False
+    refold: Refold | None = None
+    only_recovers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class Settings:
     idle_ms: int = 5_000
     open_files: int = 16
     abandon: tuple[str, ...] = ()
-    overwrite: Mode | None = None
+    overwrite: Literal["table", "partitions"] | None = None
     again: bool = False
     drop_overwrite: bool = False
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped, WeakDurability
-from sqe_chain.features.event_times import needed_offsets
-from sqe_chain.features.file_inputs import entered_files
-from sqe_chain.features.rebuilding import Unfinished
-from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
@@ -110,10 +106,10 @@ def verify_records(env: Environment, last: Plan, features: Features, *, unfinish
         unfinished: the plan has to be redone, so all of its records are needed.
 
     Raises:
-        RecreatedTopic, TruncatedInput, LostOffsets, PartitionsMismatch, ChangedFile: they are not.
+        RecreatedTopic, TruncatedInput, LostOffsets, PartitionsMismatch: they are not.
     """
-    infos, files = env.log.describe({planned.topic for planned in last.ranges}), entered_files(last)
-    unneeded = {topic for feature in features.of(last) for topic in feature.unneeded(last, infos)}
+    infos = env.log.describe({planned.topic for planned in last.ranges})
+    unneeded = features.unneeded(last, infos)
     ranges = []
     for planned in last.ranges:
         if planned.topic in unneeded and not (unfinished and planned.reads):
@@ -122,36 +118,17 @@ def verify_records(env: Environment, last: Plan, features: Features, *, unfinish
             env.flow, planned.topic, planned.topic_id, infos.get(planned.topic)
         ):
             continue
-        same_inputs.check_same(planned, infos.get(planned.topic), files)
+        same_inputs.check_same(planned, infos.get(planned.topic))
         ranges.append(planned)
-    bounds, needed = env.log.bounds([planned.tp for planned in ranges]), needed_offsets(last)
+    bounds, needed = env.log.bounds([planned.tp for planned in ranges]), features.needed(last)
     for planned in ranges:
         first = planned.begin if unfinished else needed[planned.tp]
         inputs.check_bounds(planned.tp, first, bounds[planned.tp])
     compacted = inputs.compacted_topics(infos)
     kept = [planned for planned in ranges if planned.topic not in compacted]
-    for planned in same_inputs.check_last_records(env.log, kept, bounds, files):
+    for planned in same_inputs.check_last_records(env.log, kept, bounds):
         where = f"{planned.topic}[{planned.partition}]"
         env.emit(Notice(f"{where}: the last record read has aged out, it could not be compared"))
-
-
-def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:
-    """Check that the inputs are still what a batch has read that is repeated after a rebuild.
-
-    Args:
-        env: the flow and its ports.
-        rest: the batch.
-        bounds: of its partitions; they are known to begin at or before the batch.
-
-    Raises:
-        TruncatedInput: they are not.
-    """
-    infos = env.log.describe({planned.topic for planned in rest.ranges})
-    for planned in rest.ranges:
-        inputs.check_bounds(planned.tp, planned.stop, bounds[planned.tp])
-    compacted = inputs.compacted_topics(infos)
-    kept = [planned for planned in rest.ranges if planned.topic not in compacted]
-    same_inputs.check_last_records(env.log, kept, bounds)
 
 
 def check_redone(redo: Redo, report: Report) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from sqe_chain.errors import (
@@ -16,6 +17,7 @@ from sqe_chain.errors import (
     Superseded,
     Unavailable,
 )
+from sqe_chain.features.every import service_of
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice, Ready
@@ -101,7 +103,7 @@ class Service:
             ChainError: why the service had to stop.
         """
         stateful = self.env.flow.keeps_plans
-        service = Aggregation(self.env) if stateful else Republisher(self.env)
+        service = service_of(self.env)
         try:
             with (
                 Heartbeat(lambda: self._alive(service), self.stop, self._beat_failed),
@@ -136,7 +138,7 @@ class Service:
                 if stateful and self.env.flow.by_time:
                     service.batch(at_end=True)  # nothing more is expected that others would have to wait for
                 if self.close_windows and isinstance(service, Aggregation):
-                    self._at_end(service, service.close_windows)
+                    self._at_end(service, partial(service.batch, at_end=True, final=True))
                 if self.env.settings.overwrite is not None and isinstance(service, Aggregation):
                     self._at_end(service, service.complete)
                 self.stop.request("once")

@@ -18,6 +18,7 @@ from sqe_chain.envelope.message import Envelope, read, wrap_unchecked
 from sqe_chain.envelope.partitioner import key_bytes, partition_of
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.features.closing import check_closes
+from sqe_chain.features.every import service_of
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.holding import Waiting, waiting_in
 from sqe_chain.flow import Flow
@@ -246,7 +247,7 @@ class Rehearsal(Arming):
         """
         env = self._environment(settings)
         self.service = None
-        service = Aggregation(env) if self.flow.keeps_plans else Republisher(env)
+        service = service_of(env)
         service.start()
         self.service = service
         return service
@@ -292,7 +293,7 @@ class Rehearsal(Arming):
             ChainError: the service stopped for an error that a restart does not fix.
         """
         check_closes(self.flow)
-        self._end_with(Aggregation.close_windows)
+        self._end_with(partial(Aggregation.batch, at_end=True, final=True))
 
     def complete_overwrite(self) -> None:
         """Run until caught up, then let the tables change: what `sqe-chain load --overwrite` does, under a supervisor.

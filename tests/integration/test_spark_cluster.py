@@ -96,7 +96,7 @@ import uuid
 from user_flows.counting import flow
 from sqe_chain.engines.spark import SparkEngine, Tuning, open_session
 from sqe_chain.adapters.kafka import KafkaLog
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.features.every import service_of
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.interfaces import PUBLISH
 from sqe_chain.protocol.settings import Settings
@@ -127,7 +127,7 @@ session = open_session(master, "cluster-test", {
 })
 log, stores = KafkaLog(bootstrap), {"": open_store(url)}
 engine = SparkEngine(flow, log, stores, session, tuning=Tuning(inline_bytes=0, records_per_task=500, small_records=0))
-service = Aggregation(Environment(
+service = service_of(Environment(
     flow, Ports(log, stores), engine, Observer(), SteppingClock(), lambda: uuid.uuid4().hex,
     Settings(max_records=4000),
 ))

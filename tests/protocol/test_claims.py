@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from sqe_chain.errors import StoreInconsistent, Superseded
+from sqe_chain.features.every import features_of
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
 from sqe_chain.protocol.aggregation import Aggregation
@@ -31,7 +32,7 @@ def running() -> tuple[Rehearsal, Aggregation]:
 
 
 def claimed(env: Environment, commits: Mapping[TopicPartition, Commit]) -> Claim:
-    return claim(env, lambda: commits)[0]
+    return claim(env, features_of(env), lambda: commits)[0]
 
 
 @pytest.mark.parametrize("where", ["home", "header", "locations", "commit"])
@@ -70,7 +71,7 @@ def test_commits_are_read_before_the_home_record() -> None:
         found.batch()
         return found.commits()
 
-    mine, home = claim(env, another_run_begins)
+    mine, home = claim(env, features_of(env), another_run_begins)
     assert (mine.epoch, home.number) == (2, 1)
 
 
@@ -109,7 +110,8 @@ def test_epochs_of_headers_count_where_a_rebuild_has_left_them_too() -> None:
     (header,) = store.headers(again, "letters", [1])
     assert header is not None
     store.write(again, "letters", 1, header, replace(header, epoch=70), ())
-    mine, _ = claim(found._environment(None), dict)
+    env = found._environment(None)
+    mine, _ = claim(env, features_of(env), dict)
     assert mine.epoch == 71
 
 

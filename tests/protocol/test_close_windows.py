@@ -19,7 +19,7 @@ from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, NotCaughtUp, PlanMismatch, PoisonError, ServiceStopped
 from sqe_chain.features import closing
-from sqe_chain.features.closes import Closes
+from sqe_chain.features.closing import Closes
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.events import Filtered
@@ -337,7 +337,7 @@ def close_once(world: World) -> bool:
     service = world.service.service or world.service.start()
     assert isinstance(service, Aggregation)
     try:
-        service.close_windows()
+        service.batch(at_end=True, final=True)
     except Crash:
         world.service.service = None
         return True
@@ -435,7 +435,7 @@ def test_a_rebuild_to_between_two_closings_ends_at_the_first() -> None:
     service = world.service.start()
     assert isinstance(service, Aggregation)
     with pytest.raises(NotCaughtUp, match="after a rebuild"):
-        service.close_windows()
+        service.batch(at_end=True, final=True)
     with pytest.raises(NotCaughtUp, match=r"has to be read again|have to be closed again"):
         announced(world)
     world.service.run_until_caught_up()
@@ -556,10 +556,10 @@ def test_what_a_republisher_still_has_to_bring_is_waited_for() -> None:
     with pytest.raises(
         NotCaughtUp, match=r"republisher has not yet passed on all that it has to bring into in\[0\]"
     ):
-        service.close_windows()
+        service.batch(at_end=True, final=True)
     relaying.run_until_caught_up()
     with pytest.raises(NotCaughtUp, match=r"new records have come into in\[0\]"):
-        service.close_windows()
+        service.batch(at_end=True, final=True)
     assert not loads.published("out")
     loads.close_windows()
     (envelope,) = loads.published("out")
@@ -567,7 +567,7 @@ def test_what_a_republisher_still_has_to_bring_is_waited_for() -> None:
 
 
 def test_there_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqe_chain.features.closes.MAX_CLOSES", 2)
+    monkeypatch.setattr("sqe_chain.features.closing.MAX_CLOSES", 2)
     monkeypatch.setattr(closing, "MAX_CLOSES", 2)
     world = ready()
     world.service.close_windows()
@@ -614,7 +614,7 @@ def crashed(service: Rehearsal) -> None:
     found = service.service
     assert isinstance(found, Aggregation)
     with pytest.raises(Crash):
-        found.close_windows()
+        found.batch(at_end=True, final=True)
     service.service = None
 
 
@@ -623,10 +623,6 @@ def test_flows_without_windows_are_refused() -> None:
     flow.source("in", dict, raw=True).aggregate("sums", key=lambda _: "k", state=dict, fold=add)
     with pytest.raises(ConfigurationError, match="no stage of the flow has any"):
         Rehearsal(flow).close_windows()
-    service = Rehearsal(flow).start()
-    assert isinstance(service, Aggregation)
-    with pytest.raises(ConfigurationError, match="no stage of the flow has any"):
-        service.close_windows()
 
 
 def test_an_uneven_rebuild_releases_nothing_too_early() -> None:
@@ -691,7 +687,7 @@ def test_who_reads_the_results_still_knows_what_their_writer_has_to_read() -> No
     service = reader.service
     assert isinstance(service, Aggregation)
     with pytest.raises(NotCaughtUp, match="republisher has not yet passed on"):
-        service.close_windows()
+        service.batch(at_end=True, final=True)
     loads.service.close_windows()
     reader.close_windows()
     sums = [one.payload_as(WINDOW) for one in reader.published("sums")]

@@ -15,7 +15,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
-from sqe_chain.features.closes import Closes
+from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import Files
 from sqe_chain.features.ticking import Timers

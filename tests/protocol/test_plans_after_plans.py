@@ -15,20 +15,19 @@ import pytest
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.features.announcing import Announcing, announcement_plan
-from sqe_chain.features.closes import Closes
-from sqe_chain.features.closing import ClosingWindows
-from sqe_chain.features.event_times import EventTime, needed_offsets
-from sqe_chain.features.every import FEATURES, Rebuilt, Ticking, Timing
-from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
-from sqe_chain.features.ticking import Timers
+from sqe_chain.features.closing import Closes, ClosingWindows
+from sqe_chain.features.event_times import EventTime, Taken, needed_offsets
+from sqe_chain.features.every import FEATURES
+from sqe_chain.features.rebuilding import Reached, Rebuilding, Rebuilt, Unfinished, ends_silence
+from sqe_chain.features.ticking import Ticking, Timers
+from sqe_chain.features.timing import Timing
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
-from sqe_chain.protocol.cutting import Part, ends_silence, next_part, of_plan
-from sqe_chain.protocol.feature import Feature, Features
+from sqe_chain.protocol.feature import Feature, Features, Look, Part
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan, PlannedRange
-from sqe_chain.protocol.planning import batch_plan, birth_plan, layout_of, layout_plan
-from sqe_chain.protocol.settings import RebuildSpec, Role, Settings
+from sqe_chain.protocol.planning import batch_plan, birth_plan, layout_of, layout_plan, next_part, part_again
+from sqe_chain.protocol.settings import Refold, Role, Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import EventTimes
@@ -103,7 +102,7 @@ def last_plan(**changes: Any) -> Plan:
 
 LAST = last_plan()
 BEHIND = Rebuilding.of(LAST)
-SPEC = RebuildSpec(
+SPEC = Refold(
     5,
     {},
     {ONE: 4, TWO: 4},
@@ -120,17 +119,29 @@ SPEC = RebuildSpec(
 )
 
 
-def features(spec: RebuildSpec | None = None) -> list[Feature]:
-    env: Any = SimpleNamespace(flow=FLOW.compile(), settings=Settings(idle_ms=1), role=Role(rebuild=spec))
-    return [kind(env) for kind in (Timing, Ticking, ClosingWindows, Rebuilt)]
+def environment(spec: Refold | None = None) -> Any:
+    clock, settings = SimpleNamespace(now_ms=lambda: 0), Settings(idle_ms=1)
+    log = SimpleNamespace(describe=lambda _topics: {}, read_all=lambda _ranges: [])
+    return SimpleNamespace(
+        flow=FLOW.compile(), settings=settings, role=Role(refold=spec), clock=clock, log=log
+    )
+
+
+def features(spec: Refold | None = None) -> list[Feature]:
+    return [kind(environment(spec)) for kind in (ClosingWindows, Rebuilt, Timing, Ticking)]
+
+
+def batch_ranges(stops: Mapping[TopicPartition, int], last: Plan = LAST) -> tuple[PlannedRange, ...]:
+    return tuple(replace(one, start=one.stop, stop=stops[one.tp]) for one in last.ranges)
 
 
 def batch_after(
-    last: Plan, stops: Mapping[TopicPartition, int], spec: RebuildSpec | None = None, **part: Any
+    last: Plan, stops: Mapping[TopicPartition, int], spec: Refold | None = None, **part: Any
 ) -> Plan:
-    ranges = tuple(replace(one, start=one.stop, stop=stops[one.tp]) for one in last.ranges)
+    ranges = batch_ranges(stops, last)
     ends = [PartitionEnd(*one.tp, last.marks[one.tp]) for one in ranges if one.start < one.stop]
-    sealed = Part(ranges, dict(stops), **({"frontier": EventTime.of(last).frontier} | part))
+    taken = Taken(part.pop("frontier", EventTime.of(last).frontier))
+    sealed = Part(ranges, **part).noting(taken)
     plan = batch_plan(last, CLAIM, sealed, Report(ends), (), features(spec))
     return Plan.from_bytes(plan.to_bytes())
 
@@ -138,7 +149,7 @@ def batch_after(
 def test_a_plan_by_which_partitions_enter_keeps_all_that_is_still_to_do() -> None:
     infos = {"t": TopicInfo("t", TOPIC_ID, 3)}
     starts = {("t", 2): (0, False)}
-    plan = layout_plan(LAST, LAST.ranges, CLAIM, 2_000, LAST.layout, infos, starts, None)
+    plan = layout_plan(LAST, LAST.ranges, CLAIM, 2_000, LAST.layout, infos, starts, features())
     assert Plan.from_bytes(plan.to_bytes()) == plan
     for name in (
         "silent_until",
@@ -158,7 +169,7 @@ def test_a_plan_by_which_partitions_enter_keeps_all_that_is_still_to_do() -> Non
     assert [one.last_offset for one in plan.ranges] == [3, 1, -1], "the last records that were read"
     assert plan.empty
     assert Rebuilding.of(plan).attempt == -1, "the flow itself seals it"
-    again = layout_plan(LAST, LAST.ranges, CLAIM, 2_000, LAST.layout, infos, starts, SPEC)
+    again = layout_plan(LAST, LAST.ranges, CLAIM, 2_000, LAST.layout, infos, starts, features(SPEC))
     assert Rebuilding.of(again).attempt == 5
 
 
@@ -171,7 +182,6 @@ def test_what_was_read_of_a_topic_that_was_created_again_leaves_the_plan_and_wha
     marked[ONE].accept_raw(3)
     last = last_plan(marks=marked)
     plan = layout_plan(last, (), CLAIM, 2_000, last.layout, infos, {ONE: (0, False)})
-    assert plan.layout.gone == ("old", "t"), "a rebuild has to know; also of the topic before"
     assert len(plan.marks[ONE]) == 0
     assert plan.marks[ONE].topic_id == new_id
     assert EventTime.of(plan).times == {}
@@ -227,11 +237,10 @@ def test_the_last_silent_batch_goes_on_from_where_event_time_had_come_when_it_wa
 
 def test_a_silent_batch_says_so_though_the_plan_before_was_never_folded_again() -> None:
     last = changed(LAST).with_sections(Rebuilding()).with_id()
-    env: Any = SimpleNamespace(flow=FLOW.compile(), settings=Settings(), role=Role())
-    known = Features([kind(env) for kind in FEATURES])
-    part = Part(last.ranges, last.next_offsets(), silent=True)
-    assert [type(one) for one in known.of(last, part.needs) if one not in known.of(last)] == [Rebuilt]
-    plan = batch_plan(last, CLAIM, part, Report(), (), known.of(last, part.needs))
+    known = Features([kind(environment()) for kind in FEATURES])
+    part = Part(last.ranges, silent=True)
+    assert [type(one) for one in known.of(last, silent=True) if one not in known.of(last)] == [Rebuilt]
+    plan = batch_plan(last, CLAIM, part, Report(), (), known.of(last, silent=True))
     assert Rebuilding.of(plan).silent
     assert [one.publishes(plan) for one in known.of(plan)].count(False) == 1
 
@@ -248,7 +257,7 @@ def test_a_batch_that_is_published_ends_the_silence_and_keeps_the_batch_that_is_
 
 
 def test_the_batch_that_was_due_is_due_no_more() -> None:
-    assert what(batch_after(last_plan(silent_until={}), {ONE: 6, TWO: 7}, due=REST), "unfinished") is None
+    assert what(batch_after(last_plan(silent_until={}), {ONE: 6, TWO: 7}, sealed=()), "unfinished") is None
 
 
 @pytest.mark.parametrize(("stop", "known"), [(8, {TWO: 9}), (9, {}), (10, {})])
@@ -265,9 +274,7 @@ def test_an_idle_partition_keeps_its_last_record() -> None:
 def test_the_clock_of_timers_goes_on_only_where_they_fire() -> None:
     assert what(batch_after(LAST, {ONE: 4, TWO: 3}, silent=True), "ticked_ms") == 30
     assert (
-        what(
-            batch_after(LAST, {ONE: 4, TWO: 3}, silent=True, sections=Sections.of(Ticks(35, {}))), "ticked_ms"
-        )
+        what(batch_after(LAST, {ONE: 4, TWO: 3}, silent=True, notes=Sections.of(Ticks(35, {}))), "ticked_ms")
         == 35
     )
 
@@ -302,25 +309,37 @@ def test_the_id_of_a_plan_is_that_of_its_history_too() -> None:
 
 
 def closing_of(part: Part) -> Closing | None:
-    return part.sections.find(Closing)
+    return part.notes.find(Closing)
 
 
 # --- what the next batch reads --------------------------------------------------------------------------
 
+
+class AlwaysDue(Feature):
+    """Makes a batch of what reads nothing, too."""
+
+    def cut(self, last: Plan, part: Part, look: Look) -> Part:
+        return replace(part, due=True)
+
+
 THERE = {ONE: Bounds(0, 100), TWO: Bounds(0, 100)}
 
 
-def next_after(spec: RebuildSpec | None = None, limit: int = 1_000, **changes: Any) -> Part:
+def next_after(spec: Refold | None = None, limit: int = 1_000, **changes: Any) -> Part:
     known = {"closes": Closes(), "reached": None} | changes
-    return next_part(last_plan(**known), THERE, limit, spec=spec)
+    kinds = [kind(environment(spec)) for kind in (ClosingWindows, Rebuilt, AlwaysDue)]
+    part = next_part(last_plan(**known), Look(THERE, limit), 2_000, kinds)
+    assert part is not None
+    return part
 
 
 def test_as_long_as_any_partition_lags_behind_what_was_published_it_is_read_first_and_alone() -> None:
     part = next_after()
     assert part.silent
     assert part.stops == {ONE: 4, TWO: 4}, "one has nothing to read, the other no more than was published"
-    assert part.due is None
-    assert next_after(limit=1).stops == {ONE: 4, TWO: 3}
+    assert part.sealed is None
+    small = next_after(limit=1, silent_until={ONE: 4, TWO: 9})
+    assert small.stops == {ONE: 4, TWO: 4}, "a batch takes a record of each partition at least"
 
 
 def test_as_long_as_inputs_wait_that_had_been_taken_nothing_else_is_read() -> None:
@@ -338,8 +357,7 @@ def test_then_the_batch_that_was_begun_as_it_was_sealed() -> None:
     )
     assert not part.silent
     assert part.stops == {ONE: 6, TWO: 7}
-    assert part.due is not None
-    assert part.left_out == REST.exclusions
+    assert part.sealed == REST.exclusions
     assert (
         next_after(
             silent_until={}, limit=1, unfinished=replace(REST, ranges=(planned(0, 4, 6), planned(1, 2, 7)))
@@ -351,25 +369,25 @@ def test_then_the_batch_that_was_begun_as_it_was_sealed() -> None:
 def test_after_a_rewind_what_comes_before_it_is_published_and_no_more() -> None:
     """One partition is where the batch begins, and waits for the other."""
     part = next_after(silent_until={})
-    assert (part.stops, part.silent, part.due) == ({ONE: 4, TWO: 4}, False, None)
+    assert (part.stops, part.silent, part.sealed) == ({ONE: 4, TWO: 4}, False, None)
 
 
 def test_a_partition_that_has_entered_since_waits_until_that_batch_is_done() -> None:
     """What it brings would change states before the batch that has to be as it was."""
     part = next_after(silent_until={}, unfinished=replace(REST, ranges=(planned(0, 6, 8),)))
-    assert (part.stops, part.due) == ({ONE: 6, TWO: 2}, None)
+    assert (part.stops, part.sealed) == ({ONE: 6, TWO: 2}, None)
 
 
 def test_while_receivers_are_ahead_batches_end_where_they_are() -> None:
     """Until then they are told no states, which would be older than theirs."""
     part = next_after(silent_until={}, unfinished=None)
-    assert (part.stops, part.silent, part.due) == ({ONE: 4, TWO: 9}, False, None)
-    assert next_after(silent_until={}, unfinished=None, limit=1).stops == {ONE: 4, TWO: 3}
+    assert (part.stops, part.silent, part.sealed) == ({ONE: 4, TWO: 9}, False, None)
+    assert next_after(silent_until={}, unfinished=None, limit=1).stops == {ONE: 4, TWO: 4}
 
 
 def test_then_whatever_is_there() -> None:
     part = next_after(silent_until={}, unfinished=None, published_until={})
-    assert (part.stops, part.silent, part.due, part.left_out) == ({ONE: 100, TWO: 100}, False, None, ())
+    assert (part.stops, part.silent, part.sealed) == ({ONE: 100, TWO: 100}, False, None)
 
 
 def test_a_rebuild_reads_whatever_is_there_in_silence() -> None:
@@ -401,10 +419,10 @@ def test_batches_end_where_windows_were_closed_and_then_they_are_closed_again() 
 def test_the_silence_ends_when_all_partitions_have_passed_what_was_published(
     stops: dict[TopicPartition, int], *, ends: bool
 ) -> None:
-    silent = Part((), dict(stops), silent=True, frontier=REACHED)
+    silent = Part(batch_ranges(stops), silent=True).noting(Taken(REACHED))
     assert ends_silence(LAST, silent) == ends
     assert not ends_silence(LAST, replace(silent, silent=False))
-    assert not ends_silence(LAST, replace(silent, frontier=FRONTIER)), "not all that was taken is taken again"
+    assert not ends_silence(LAST, silent.noting(Taken(FRONTIER))), "not all that was taken is taken again"
 
 
 def test_a_plan_keeps_what_its_redo_needs_to_know() -> None:
@@ -412,15 +430,16 @@ def test_a_plan_keeps_what_its_redo_needs_to_know() -> None:
     last = last_plan(silent=False, silent_until={})
     ranges = tuple(replace(one, start=one.stop, again=2) for one in last.ranges)
     left_out = (Exclusion("t", 0, 3, "skip", "E", "in a stage"), Exclusion("t", 1, 1, "skip", "E", "before"))
-    part = Part(ranges, {ONE: 4, TWO: 2}, frontier=REACHED, clock_ms=77)
+    part = Part(ranges, 77).noting(Taken(REACHED))
     report = Report(excluded=[left_out[1]])
     plan = batch_plan(last, CLAIM, part, report, left_out, features())
     assert Plan.from_bytes(plan.to_bytes()) == plan
     assert (EventTime.of(plan).frontier, plan.clock_ms) == (REACHED, 77)
     assert [one.begin for one in plan.ranges] == [2, 2]
     assert plan.exclusions == left_out
-    again = of_plan(plan, last)
-    assert (again.ranges, again.frontier, again.clock_ms) == (plan.ranges, REACHED, 77)
+    again = part_again(plan, last, features())
+    assert (again.ranges, again.clock_ms, again.sealed) == (plan.ranges, 77, left_out)
+    assert again.notes.find(Taken) == Taken(REACHED, times=again.times)
 
 
 def test_what_waits_is_needed_from_its_first_input_on() -> None:

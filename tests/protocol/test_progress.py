@@ -15,7 +15,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import StoreInconsistent
-from sqe_chain.features.closes import Closes
+from sqe_chain.features.closing import Closes
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow import Flow
 from sqe_chain.operations.progress import Progress, find_progress

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from sqe_chain.errors import ServiceStopped, StoreEmpty, Superseded
+from sqe_chain.features.every import aggregation_of
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Home
 from sqe_chain.protocol.aggregation import Aggregation
@@ -144,5 +145,5 @@ def test_a_standby_takes_over_when_it_learns_that_the_owner_is_dead() -> None:
     dead = list[str]()
     found.clock = Acting({3: lambda: dead.append("")})
     env = replace(found._environment(WAITS), is_dead=lambda _: bool(dead))
-    Aggregation(env).start()
+    aggregation_of(env).start()
     assert found.clock.waits == 3

@@ -16,16 +16,15 @@ from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import is_enveloped, read, wrap
 from sqe_chain.envelope.partitioner import partition_of
+from sqe_chain.features.every import service_of
 from sqe_chain.flow import Flow, count, last, max_, mean, sum_
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Output, Range, StateStore
-from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import Engine
-from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.clock import SteppingClock
@@ -261,7 +260,7 @@ class Run:
             lambda: uuid.uuid4().hex,
             Settings(allow_weak_durability=True),
         )
-        self.service = Aggregation(env) if flow.compile().stages else Republisher(env)
+        self.service = service_of(env)
         for node in flow.compile().outputs:
             log.create_topic(node.topic, node.partitions)
         if flow.compile().dead_letters:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqe_chain.errors import ChainError
+from sqe_chain.features.every import service_of
 from sqe_chain.operations.moving import export_states, import_states
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.protocol.aggregation import Aggregation
@@ -28,7 +29,7 @@ class Service:
         """See `Program.step`; a service rests between batches."""
         if state is None:
             env = outside.env
-            state = Aggregation(env) if env.flow.keeps_plans else Republisher(env)
+            state = service_of(env)
             with _leaving(state):
                 state.start()
             return state

@@ -26,6 +26,7 @@ from functools import partial, partialmethod
 from typing import Any, TypeVar
 
 from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.features.every import aggregation_of, features_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations import attempts, moving, rebuild
 from sqe_chain.ports import Header, Log
@@ -34,6 +35,7 @@ from sqe_chain.protocol import claim as claiming
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Event
+from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.retrying import Retry
@@ -211,7 +213,7 @@ class Replay:
         for module, name, function in before:
             way = self._claim if name == "claim" else self._call
             setattr(module, name, partial(way, name, function))
-        vars(rebuild)["Aggregation"] = partial(PartwiseAggregation, self)
+        vars(rebuild)["aggregation_of"] = partial(PartwiseAggregation, self)
         attempts._CELLS = _FEW_CELLS
         Retry.call = partialmethod(_noted, self)  # type: ignore[method-assign, assignment]
         try:
@@ -219,7 +221,7 @@ class Replay:
         finally:
             attempts._CELLS = _CELLS
             Retry.call = _RETRY  # type: ignore[method-assign]
-            vars(rebuild)["Aggregation"] = Aggregation
+            vars(rebuild)["aggregation_of"] = aggregation_of
             for module, name, function in before:
                 setattr(module, name, function)
 
@@ -228,7 +230,13 @@ class Replay:
         return result
 
     def _claim(
-        self, name: str, function: Callable[..., T], env: Environment, read: Callable[[], Any], **named: bool
+        self,
+        name: str,
+        function: Callable[..., T],
+        env: Environment,
+        features: Features,
+        read: Callable[[], Any],
+        **named: bool,
     ) -> T:
         """A claim begins again when another run was faster: then it knows no more than at its beginning."""
         began, rounds = self._position, itertools.count()
@@ -239,7 +247,7 @@ class Replay:
                 self._suspend()
             return read()
 
-        return self._call(name, function, env, read_again, **named)
+        return self._call(name, function, env, features, read_again, **named)
 
 
 def _noted(retry: Retry, replay: Replay, what: str, action: Callable[[], T]) -> T:
@@ -278,14 +286,15 @@ class PartwiseAggregation(Aggregation):
     __slots__ = ("_replay",)
 
     def __init__(self, replay: Replay, env: Environment) -> None:
-        super().__init__(env)
+        super().__init__(env, features_of(env))
         self._replay = replay
 
     def start(self) -> StartResult:
         return self._replay.part("start", super().start, self._restore, self._keep)
 
-    def batch(self, *, at_end: bool = False) -> BatchResult:
-        return self._replay.part("batch", partial(super().batch, at_end=at_end), self._restore, self._keep)
+    def batch(self, *, at_end: bool = False, final: bool = False) -> BatchResult:
+        batch = partial(super().batch, at_end=at_end, final=final)
+        return self._replay.part("batch", batch, self._restore, self._keep)
 
     def _keep(self, result: object) -> bytes:
         fields = {name: getattr(self, name) for name in Aggregation.__slots__ if name != "env"}

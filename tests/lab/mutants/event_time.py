@@ -39,13 +39,13 @@ MUTANTS: Final = (
     ),
     mutant(
         "a group commits what waits",
-        ("needed_offsets", replace("waiting.get(tp, stop)", "stop")),
+        ("needed_offsets", replace("plan.next_offsets() | waiting", "plan.next_offsets()")),
         killed_by="test_held::test_the_group_has_committed_no_more_than_what_was_taken",
     ),
     mutant(
         "a rebuild takes in silence what had not been taken",
         (
-            "NextBatch._taken",
+            "Timing._taken",
             replace(
                 "min(frontier, limit) if frontier and limit else EventTime.of(last).frontier",
                 "min(frontier, limit) if frontier and limit else frontier",
@@ -55,7 +55,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a plan does not say how far it took inputs",
-        ("Timing.after", replace("part.frontier", "before.frontier")),
+        ("Timing.after", replace("frontier_after(last, part)", "before.frontier")),
         killed_by="test_plans_after_plans::test_a_plan_keeps_what_its_redo_needs_to_know",
     ),
     mutant(

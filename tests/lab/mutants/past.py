@@ -159,8 +159,8 @@ MUTANTS: Final = (
         (
             "Processor.run",
             replace(
-                "self.attempt(batch, batch.part.left_out, suspects=left_out)",
-                "self.attempt(batch, (*batch.part.left_out, *left_out))",
+                "self.attempt(batch, batch.part.sealed or (), suspects=left_out)",
+                "self.attempt(batch, (*(batch.part.sealed or ()), *left_out))",
             ),
         ),
         killed_by="test_blame::test_a_bad_input_takes_no_good_one_with_it",

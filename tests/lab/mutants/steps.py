@@ -46,7 +46,7 @@ MUTANTS: Final = (
     mutant(
         "a batch is published before it is sealed",
         (
-            "Aggregation._batch",
+            "Aggregation.batch",
             before(
                 "with env.step(SEAL):",
                 "if report.outputs and (not part.silent):\n    env.retry.call('publish', env.engine.publish)",
