@@ -261,7 +261,7 @@ def closing_part(
             f"heartbeats; or {START_OVER}"
         )
     ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
-    part = replace(part, ranges=ranges, due=True)
+    part = replace(part, ranges=ranges, clock_ms=0, due=True)
     return part.noting(Closing(closes.done + 1, max(times_ms)), Taken(EventTime.of(last).frontier, caught_up))
 
 

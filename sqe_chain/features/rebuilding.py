@@ -273,15 +273,14 @@ class Rebuilt(Feature):
         """In silence, or as it was sealed."""
         if self.env.role.refold is not None:
             return replace(part, silent=True)
-        rest = Rebuilding.of(last).unfinished
-        if Closing in part.notes:
-            again = rest is not None and rest.closing and not part.silent
-            return self._repeated(rest, part, look) if rest is not None and again else part
-        if _is_silent(last):
+        rest, closing = Rebuilding.of(last).unfinished, Closing in part.notes
+        if part.silent or (not closing and _is_silent(last)):
             return replace(part, silent=True)
-        if rest is not None and _is_next(rest, last.next_offsets()):
-            return self._repeated(rest, part, look)
-        return part
+        if rest is None or not _is_next(rest, last.next_offsets()):
+            return part
+        # Nothing waited when windows were closed.
+        others_first = closing and (not rest.closing or EventTime.of(last).waiting)
+        return part if others_first else self._repeated(rest, part, look)
 
     def _repeated(self, rest: Unfinished, part: Part, look: Look) -> Part:
         """A batch that was sealed before, exactly as it was."""

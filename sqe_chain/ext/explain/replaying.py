@@ -11,7 +11,8 @@ from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.ext.explain.recording import Place, Recorder, RecordingKind
-from sqe_chain.features.closes import Closes
+from sqe_chain.features.closing import Closes
+from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
@@ -26,7 +27,7 @@ from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import RebuildSpec, Role
+from sqe_chain.protocol.settings import Refold, Role
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Job, Portion, Report
 
@@ -154,9 +155,9 @@ class Replay:
             clock=env.clock,
             new_run_id=env.new_run_id,
             settings=replace(env.settings, takeover=True, allow_weak_durability=True),
-            role=Role(rebuild=self._spec()),
+            role=Role(refold=self._spec()),
         )
-        self._service = service = Aggregation(second)
+        self._service = service = aggregation_of(second)
         service.start()
         wanted = sum(end.stop for end in self.plan.ends().values())
         while service.batch().worked:
@@ -192,7 +193,7 @@ class Replay:
         kind = RecordingKind(node.stage_kind, self.recorder, alone=node.name in self.alone)
         return replace(node, stage_kind=kind)
 
-    def _spec(self) -> RebuildSpec:
+    def _spec(self) -> Refold:
         """What to fold, from where the flow began or from the oldest records that are left."""
         plan, env = self.plan, self.env
         number = plan.number + 1
@@ -200,7 +201,7 @@ class Replay:
             topic, partition, offset = self.only
             starts = {tp: planned.stop for tp, planned in plan.ends().items()} | {(topic, partition): offset}
             until = starts | {(topic, partition): offset + 1}
-            return RebuildSpec(number, starts, until, (Rebuilding(attempt=number),))
+            return Refold(number, starts, until, (Rebuilding(attempt=number),))
         ends = {tp: planned.stop for tp, planned in plan.ends().items()}
         starts = {tp: at for tp, at in plan.layout.starts.items() if tp in ends}
         bounds = env.log.bounds(ends)
@@ -213,7 +214,7 @@ class Replay:
         self.missing = tuple(missing)
         closes = Closes.of(plan)
         until = {tp: max(end, starts.get(tp, 0)) for tp, end in ends.items()}
-        return RebuildSpec(number, starts, until, (Rebuilding(attempt=number), replace(closes, done=0)))
+        return Refold(number, starts, until, (Rebuilding(attempt=number), replace(closes, done=0)))
 
 
 def _without_output(flow: CompiledFlow) -> Any:  # noqa: ANN401 - a policy
