@@ -266,7 +266,9 @@ def closing_part(
 
 
 def _why(
-    expected: PartitionProgress | None, offsets: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
+    expected: PartitionProgress | None,
+    offsets: Mapping[TopicPartition, int],
+    bounds: Mapping[TopicPartition, Bounds],
 ) -> str:
     """Why more is expected."""
     for tp, offset in sorted(offsets.items()):

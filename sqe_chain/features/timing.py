@@ -42,10 +42,12 @@ from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.results import BatchResult
 from sqe_chain.task.closing import Closing
-from sqe_chain.task.event_times import EventTimes, Taking, furthest, guard_of
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.frontier import Taking, furthest
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Report
 from sqe_chain.task.source_times import SourceTimes
+from sqe_chain.task.wrong_clocks import guard_of
 
 _LOOK_BACK = 10
 """Offsets read to find a range's last record: the very last ones may be markers of transactions."""
@@ -136,9 +138,11 @@ class Timing(Feature):
 
     def _taken(self, last: Plan, part: Part, caught_up: CaughtUp, look: Look, *, for_good: bool) -> Part:
         flow = self.env.flow
-        times = KnownTimes.after(last).all_at(part.stops, caught_up, part.clock_ms, for_good=for_good)
-        look_ahead(self.env, part, times, look.bounds)
-        frontier = furthest(EventTime.of(last).frontier, frontier_at(flow, times))
+        frontier = EventTime.of(last).frontier
+        if flow.gated:
+            times = KnownTimes.after(last).all_at(part.stops, caught_up, part.clock_ms, for_good=for_good)
+            look_ahead(self.env, part, times, look.bounds)
+            frontier = furthest(frontier, frontier_at(flow, times))
         behind = Rebuilding.of(last)
         if (part.silent or behind.takes_again) and behind.reached is not None:
             # What had not been taken was not published.

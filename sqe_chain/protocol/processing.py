@@ -16,7 +16,6 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import portions_of
 from sqe_chain.task.brake import Brake
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.frontier import Taking
 from sqe_chain.task.results import Job, Report, Sections
 from sqe_chain.task.states import Transition
 
