@@ -61,6 +61,22 @@ class Mark:
             self._of = last_of(self.head.chain) if self.head.chain else 0
         return self._of
 
+    def to_json(self, lane: int) -> MarkRecord:
+        """The mark of a lane for json.dumps; without `excused`."""
+        position, path = self.position.hex(), f"{self.path:016x}"
+        return {
+            "lane": f"{lane:016x}",
+            "position": position,
+            "of": self.of,
+            "offset": self.offset,
+            "path": path,
+        }
+
+    @classmethod
+    def from_json(cls, record: MarkRecord) -> Mark:
+        """The mark that `to_json` wrote."""
+        return cls(bytes.fromhex(record["position"]), record["of"], record["offset"], int(record["path"], 16))
+
     def settled(self) -> Mark:
         """An independent copy that holds no envelope."""
         found = Mark(self.position, self.of, self.offset, self.path)

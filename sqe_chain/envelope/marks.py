@@ -227,16 +227,7 @@ class PartitionMarks:
             "partition": self.partition,
             "entered_in_middle": self.entered_in_middle,
             "undecodable_offset": self.undecodable_offset,
-            "lanes": [
-                {
-                    "lane": f"{lane:016x}",
-                    "position": mark.position.hex(),
-                    "of": mark.of,
-                    "offset": mark.offset,
-                    "path": f"{mark.path:016x}",
-                }
-                for lane, mark in sorted(self._marks.items())
-            ],
+            "lanes": [mark.to_json(lane) for lane, mark in sorted(self._marks.items())],
             "roots": [
                 (topic, partition, topic_id.hex())
                 for (topic, partition), topic_ids in sorted(self._roots.items())
@@ -271,9 +262,7 @@ class PartitionMarks:
             max_lanes=max_lanes,
             recreated=recreated,
         )
-        for lane in record["lanes"]:
-            mark = Mark(bytes.fromhex(lane["position"]), lane["of"], lane["offset"], int(lane["path"], 16))
-            marks._marks[int(lane["lane"], 16)] = mark
+        marks._marks = {int(lane["lane"], 16): Mark.from_json(lane) for lane in record["lanes"]}
         for known in record.get("excused", ()):
             marks._marks[int(known, 16)].excused = True
         for topic, partition, topic_id in record["roots"]:

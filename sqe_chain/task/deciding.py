@@ -33,6 +33,9 @@ WORTHWHILE_RUN = 50
 class Deciding:
     """Decides about the records of one input partition.
 
+    Attributes:
+        marks: of the partition; they move.
+
     Args:
         flow: the flow.
         node: the source.
@@ -54,7 +57,8 @@ class Deciding:
         *,
         on_trial: bool,
     ) -> None:
-        self._node, self._tp, self._marks = node, tp, marks
+        self._node, self._tp, self.marks = node, tp, marks
+        self._undecodable_offset = marks.undecodable_offset
         self._skipped, self._read_lane, self._trial = skipped, read_lane, on_trial
         # A republisher passes them on, and its readers notice; those of SQE's record keys cannot.
         self._drops_replays = bool(flow.stages) or flow.writes_sqe
@@ -83,6 +87,15 @@ class Deciding:
             return records.block.head(number)
         return find_head(message.value(), message.headers())
 
+    def has_taken(self, records: Records, number: int) -> bool:
+        """Whether a record, which is read again, was taken before, or left out unread."""
+        message = records.messages[number]
+        try:
+            head = None if self._node.raw else self.head_of(records, number)
+            return self.marks.has(head, message.offset(), stored_epoch(message.leader_epoch()))
+        except EnvelopeError:
+            return message.offset() <= self._undecodable_offset
+
     def decide(self, records: Records) -> int:
         """Decide about each record, in order: it is taken, or a replay, or left out.
 
@@ -109,10 +122,10 @@ class Deciding:
         if end - begin >= WORTHWHILE_RUN:
             from sqe_chain.envelope.runs import accept_run  # noqa: PLC0415 - needs numpy
 
-            if accept_run(self._marks, block, begin, end):
+            if accept_run(self.marks, block, begin, end):
                 self._take_run(records, block, begin, end)
                 return 0
-        marks, drop_replays, replays = self._marks, self._drops_replays, 0
+        marks, drop_replays, replays = self.marks, self._drops_replays, 0
         since = begin
         for number in range(begin, end):
             message, head = records.messages[number], block.head(number)
@@ -157,11 +170,11 @@ class Deciding:
                     f"{self._tp.topic}[{self._tp.partition}]@{offset}: an envelope, or a chain in headers, on a topic "
                     "that was declared raw: its chain would be lost; declare the source without raw=True"
                 )
-            fresh = self._marks.accept_raw(offset, epoch)
+            fresh = self.marks.accept_raw(offset, epoch)
         else:
             try:
                 head = find_head(value, headers)
-                fresh = self._marks.accept(head, offset, epoch)
+                fresh = self.marks.accept(head, offset, epoch)
             except EnvelopeError as error:
                 self._unreadable(records, number, epoch, error)
                 return 0
@@ -217,7 +230,7 @@ class Deciding:
     def _unreadable(self, records: Records, number: int, epoch: int, error: EnvelopeError) -> None:
         offset = records.messages[number].offset()
         # It may have been any lane's: a gap that the next message of one shows is excused by it.
-        self._marks.undecodable(offset)
+        self.marks.undecodable(offset)
         records.unreadable(number, epoch)
         records.failures[number] = self._skipped.get(offset, error)
 

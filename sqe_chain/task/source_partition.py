@@ -1,7 +1,7 @@
 """One input partition: which records are taken, what the operators before any stage make of them, and event time.
 
 A block of records goes through as a block. Whether a record is taken is decided for runs of ordinary records at once
-(`replays.runs`), for all others one by one, by the same rule; then payloads are decoded, the operators run over all of
+(`envelope.runs`), for all others one by one, by the same rule; then payloads are decoded, the operators run over all of
 them (`operator_text`), and what has failed is left out.
 """
 
@@ -13,10 +13,9 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from sqe_chain.chain import read_lane, root_position, stored_epoch
+from sqe_chain.chain import read_lane
 from sqe_chain.errors import (
     ChainError,
-    EnvelopeError,
     OutputTooLarge,
     PoisonError,
 )
@@ -27,6 +26,7 @@ from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.units import Unit, UnitRun
 from sqe_chain.ports import Message, Output
 from sqe_chain.task.brake import Brake
+from sqe_chain.task.by_time import taken_by_time
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
 from sqe_chain.task.deciding import Deciding
@@ -38,7 +38,7 @@ from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import dead_letter, exclusion_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
-from sqe_chain.task.source_times import SourceTimes
+from sqe_chain.task.source_times import SourceTimes, without_replays
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 from sqe_chain.task.wrong_clocks import guard_of
 
@@ -102,9 +102,8 @@ class SourcePartition:
             taking = job.sections.find(Taking)
             if taking is not None and self.node.topics[0] in flow.gated:
                 self._gate = Gate(read.topic, read.partition, taking.before, taking.frontier, guard)
-        self.marks = marks = (
-            portion.marks.copy()
-        )  # an attempt that fails must leave the plan's marks as they are
+        # An attempt that fails must leave the plan's marks as they are.
+        self.marks = marks = portion.marks.copy()
         marks.compacted, marks.max_lanes = read.topic in job.compacted, flow.max_lanes
         marks.recreated = flow.recreated
         self._deciding = Deciding(
@@ -118,73 +117,15 @@ class SourcePartition:
         Args:
             messages: all of the range, in the order of its offsets.
         """
-        blocks = filter(None, messages)
+        blocks = map(self._seen, filter(None, messages))
         if self._gate is None or self._times is None:
-            for block in blocks:
-                self._end.see(block)
-                yield self._deciding.records_of(block)
-            return
-        read = [self._deciding.records_of(block) for block in blocks]
-        facts = [self._times.facts(records, self._given_times(records)) for records in read]
-        facts = self._without_replays(read, facts)
-        for records, own in zip(read, facts, strict=True):
-            self._end.see(records.messages)
-            self._times.observe(own)
-        known, begin = self._known(read), 0
-        places = self._gate.take(TimeFacts.joined(facts), self._times.times, known)
-        for records in read:
-            end = begin + len(records.messages)
-            numbers = [number for number in range(end - begin) if begin + number in places]
-            if numbers:
-                if len(numbers) < end - begin:
-                    records = self._deciding.records_of([records.messages[number] for number in numbers])  # noqa: PLW2901
-                records.place({at: places[begin + number] for at, number in enumerate(numbers)})
-                yield records
-            begin = end
+            return blocks
+        since = self._portion.since or 0
+        return taken_by_time(list(blocks), self._times, self._gate, self._deciding, since, self._given_times)
 
-    def _known(self, read: Sequence[Records]) -> set[int]:
-        """Numbers of the messages that are read again, and were taken before or left out unread: of those that did not wait."""
-        since, known, number = self._portion.since or 0, set[int](), 0
-        for records in read:
-            for index, message in enumerate(records.messages):
-                offset = message.offset()
-                if offset >= since:
-                    return known
-                try:
-                    head = None if self.node.raw else self._deciding.head_of(records, index)
-                    taken = self.marks.has(head, offset, stored_epoch(message.leader_epoch()))
-                except EnvelopeError:
-                    taken = offset <= self._portion.marks.undecodable_offset
-                if taken:
-                    known.add(number + index)
-            number += len(records.messages)
-        return known
-
-    def _without_replays(self, read: Sequence[Records], facts: list[TimeFacts]) -> list[TimeFacts]:
-        """Without the times of replays, where these could show clocks to be wrong that were right.
-
-        They come late, so they say nothing of the order of a lane.
-        """
-        guard = None if self._times is None else self._times.guard
-        times_ms = [at_ms for own in facts for at_ms in own.times_ms if at_ms is not None]
-        if guard is None or not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
-            return facts
-        reached = {lane: mark.position for lane, mark in self.marks}
-        found = []
-        for records, own in zip(read, facts, strict=True):
-            kept: list[int | None] = list(own.times_ms)
-            for number, lane in enumerate(own.lanes):
-                if lane is None:
-                    continue
-                message, head = records.messages[number], self._deciding.head_of(records, number)
-                position = b"" if head is None else head.position
-                position = position or root_position(stored_epoch(message.leader_epoch()), message.offset())
-                if position <= reached.get(lane, b""):
-                    kept[number] = None
-                else:
-                    reached[lane] = position
-            found.append(own._replace(times_ms=kept))
-        return found
+    def _seen(self, block: Sequence[Message]) -> Records:
+        self._end.see(block)
+        return self._deciding.records_of(block)
 
     def _given_times(self, records: Records) -> dict[int, int] | None:
         """The times that the source's function gives, before it is known whether the gate lets these records pass.
@@ -220,7 +161,9 @@ class SourcePartition:
             units.clear()
         facts: list[TimeFacts] = []
         if self._times is not None and self._gate is None and self.node.timestamp is None:
-            facts = self._without_replays([records], [self._times.facts(records, None)])
+            facts = without_replays(
+                [records], [self._times.facts(records, None)], self._times.guard, self._deciding
+            )
         try:
             replays = self._deciding.decide(records)
         except ChainError:
@@ -285,7 +228,7 @@ class SourcePartition:
         if self.node.timestamp is not None:
             self._find_times(records, self.node.timestamp, values)
             if records.failures:
-                values = self._still(records, values)
+                values = self._drop_failed(records, values)
         self._run(records.inputs, values, records.keys, records.paths, failed)
         self._gather(records)
         left_out: dict[int, Exception | Exclusion] = {**records.trial, **records.failures}
@@ -305,7 +248,7 @@ class SourcePartition:
         records.failures.setdefault(number, error)
         return self.flow.poison == "stop"
 
-    def _still(self, records: Records, values: Sequence[Any]) -> list[Any]:
+    def _drop_failed(self, records: Records, values: Sequence[Any]) -> list[Any]:
         """Forget the payloads of records that have failed; returns the values of the others."""
         kept = [
             value
@@ -341,7 +284,7 @@ class SourcePartition:
         if len(values) < len(records.inputs):  # nothing after it counts
             del records.inputs[len(values) :], records.payloads[len(values) :]
             del records.keys[len(values) :], records.paths[len(values) :]
-        return self._still(records, values) if records.failures else values
+        return self._drop_failed(records, values) if records.failures else values
 
     def _find_times(self, records: Records, function: DeclaredFunction, values: Sequence[Any]) -> None:
         """Find the event times of records by the source's function, from their values."""

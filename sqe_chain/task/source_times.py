@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sqe_chain.chain import root_position, stored_epoch
 from sqe_chain.envelope.carrier import find_head, is_chained
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.envelope.message import EnvelopeHead, parse_chain
@@ -12,6 +13,7 @@ from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.ports import Message
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.task.closing import is_closing
+from sqe_chain.task.deciding import Deciding
 from sqe_chain.task.event_times import ORIGIN, EventTimes
 from sqe_chain.task.gate import TimeFacts
 from sqe_chain.task.records import Records
@@ -143,3 +145,37 @@ def writer_of(head: EnvelopeHead) -> tuple[str, tuple[Hop, ...]]:
     # What is announced has a name of its own at the end of the output's; it is the same writer.
     name = "/".join(links[-1].output.split("/")[:2])
     return name, tuple((link.output.partition("/")[0], link.topic) for link in links)
+
+
+def without_replays(
+    read: Sequence[Records], facts: list[TimeFacts], guard: JumpGuard | None, deciding: Deciding
+) -> list[TimeFacts]:
+    """Without the times of replays, where these could show clocks to be wrong that were right.
+
+    They come late, so they say nothing of the order of a lane.
+
+    Args:
+        read: the records, block by block.
+        facts: what is known of them.
+        guard: see `guard_of`.
+        deciding: what decides about them.
+    """
+    times_ms = [at_ms for own in facts for at_ms in own.times_ms if at_ms is not None]
+    if guard is None or not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
+        return facts
+    reached = {lane: mark.position for lane, mark in deciding.marks}
+    kept: list[TimeFacts] = []
+    for records, own in zip(read, facts, strict=True):
+        kept_ms: list[int | None] = list(own.times_ms)
+        for number, lane in enumerate(own.lanes):
+            if lane is None:
+                continue
+            message, head = records.messages[number], deciding.head_of(records, number)
+            position = b"" if head is None else head.position
+            position = position or root_position(stored_epoch(message.leader_epoch()), message.offset())
+            if position <= reached.get(lane, b""):
+                kept_ms[number] = None
+            else:
+                reached[lane] = position
+        kept.append(own._replace(times_ms=kept_ms))
+    return kept
