@@ -17,7 +17,7 @@ from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.nodes import Node, StageNode
+from sqe_chain.flow.nodes import ChangesNode, Node, StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.operations.progress import read_plan
 from sqe_chain.ports import Log
@@ -70,11 +70,11 @@ class RecordingEngine(InProcessEngine):
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Records that a replay needs and a topic no longer has.
+    """Records that a replay needs and the brokers no longer have.
 
     Attributes:
         topic: the topic.
-        partition: the partition.
+        partition: the partition; -1: all records of a topic that was deleted and created again.
         begin: first missing offset.
         end: one past the last.
     """
@@ -85,6 +85,8 @@ class Missing:
     end: int
 
     def __str__(self) -> str:
+        if self.partition < 0:
+            return f"the topic that was called {self.topic!r} before"
         return f"{self.topic}[{self.partition}] offsets {self.begin} to {self.end - 1}"
 
 
@@ -139,7 +141,7 @@ class Replay:
         check_no_files(flow)
         check_no_sinks(flow, "to replay")
         name = f"{flow.name}.replay"
-        nodes = tuple(change(self._recording(node)) for node in flow.nodes)
+        nodes = tuple(change(self._recording(node)) for node in nodes_to_replay(flow))
         self._flow = traced = replace(flow, nodes=nodes, poison=_without_output(flow)).renamed(name)
         log = cast("Log", ReadOnlyLog(env.ports.log))
         unique = token_hex(8)
@@ -179,7 +181,7 @@ class Replay:
         store = self._stores[stage.store or ""]
         states = [
             state
-            for cell in self._flow.cells[stage.index]
+            for cell in range(self._flow.state_partitions * stage.buckets)
             for row, content in store.scan(self._flow.name, stage.name, cell)
             for state in stage.stage_kind.states_in(row, content)
         ]
@@ -205,7 +207,7 @@ class Replay:
         ends = {tp: planned.stop for tp, planned in plan.ends().items()}
         starts = {tp: at for tp, at in plan.layout.starts.items() if tp in ends}
         bounds = env.log.bounds(ends)
-        missing = []
+        missing = [Missing(topic, -1, 0, 0) for topic in plan.layout.gone]
         for tp, end in ends.items():
             begin = starts.get(tp, 0)
             if bounds[tp].begin > begin and end > begin:
@@ -215,6 +217,28 @@ class Replay:
         closes = Closes.of(plan)
         until = {tp: max(end, starts.get(tp, 0)) for tp, end in ends.items()}
         return Refold(number, starts, until, (Rebuilding(attempt=number), replace(closes, done=0)))
+
+
+def nodes_to_replay(flow: CompiledFlow) -> list[Node]:
+    """The nodes without those that only publish what `changes()` gives.
+
+    All others stay, for an input that fails anywhere counts nowhere. What `changes()` gives depends on how records were
+    divided into batches, and a failure there skips no input.
+    """
+    to_stage: set[int] = set()
+    for node in reversed(flow.nodes):  # parents come before children
+        if isinstance(node, StageNode) or node.index in to_stage:
+            to_stage |= {node.index, *node.parents}
+    dropped: set[int] = set()
+    for node in flow.nodes:
+        if node.index not in to_stage and (isinstance(node, ChangesNode) or dropped & {*node.parents}):
+            dropped.add(node.index)
+    kept = [node for node in flow.nodes if node.index not in dropped]
+    places = {node.index: place for place, node in enumerate(kept)}
+    return [
+        replace(node, index=places[node.index], parents=tuple(places[parent] for parent in node.parents))
+        for node in kept
+    ]
 
 
 def _without_output(flow: CompiledFlow) -> Any:  # noqa: ANN401 - a policy

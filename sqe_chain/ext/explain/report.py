@@ -28,7 +28,13 @@ def verdict_of(result: Trace, key: bytes) -> str:
         gaps = "; ".join(map(str, result.missing))
         return f"not checked: retention has deleted {gaps}, so the records before are unknown"
     if key in result.different:
-        return f"different: {result.first_difference(key)}"
+        lanes = len({unit.lane for unit in result.contributions if unit.key == key})
+        order = (
+            f". Its records come from {lanes} lanes; a fold that depends on their order cannot be compared"
+            if lanes > 1
+            else ""
+        )
+        return f"different: {result.first_difference(key)}{order}"
     counted = sum(1 for unit in result.contributions if unit.key == key and not unit.refused)
     return f"equal: the stored state is what {counted} records give, as of plan {result.stored.plan.number}"
 
