@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.explain.audit import audited_stages
 from sqe_chain.ext.explain.trace import trace
 from sqe_chain.flow.stored import StoredState
@@ -46,10 +46,8 @@ def test_every_key_is_explained(seed: int) -> None:
                 )
                 for state in stage.stage_kind.states_in(row, content)
             }
-            try:
-                result = trace(env, stage, sorted(stored), with_records=False)
-            except ChainError as error:
-                assert "replay" in str(error) or "gone" in str(error), error
-                continue
+            if env.flow.file_sources or any(node.stage_kind.sink for node in env.flow.stages):
+                continue  # refused
+            result = trace(env, stage, sorted(stored), with_records=False)
             if not result.missing:
                 assert words_of(result.stored.states) == words_of(result.replayed)
