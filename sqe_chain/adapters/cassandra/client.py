@@ -28,7 +28,7 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement, Simple
 
 from sqe_chain.adapters.address import HostPort, ServerSettings, host_port_text
 from sqe_chain.adapters.cassandra.faults import RAISED, mapped
-from sqe_chain.adapters.driver_errors import raised_as_ours
+from sqe_chain.adapters.store_rules import raised_as_ours
 from sqe_chain.errors import ChainError, ConfigurationError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Final
 import cassandra
 from cassandra import cluster, connection, protocol
 
-from sqe_chain.adapters.driver_errors import CERTIFICATE, Meaning, error_of, meaning_in
+from sqe_chain.adapters.store_rules import CERTIFICATE, Meaning, error_of, meaning_in
 from sqe_chain.errors import ChainError, ConfigurationError
 
 MEANINGS: Final[dict[type[BaseException], Meaning]] = {kind: meaning for meaning, kinds in (

@@ -9,7 +9,6 @@ from typing import cast
 
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
 
-from sqe_chain.adapters.driver_errors import raised_as_ours
 from sqe_chain.adapters.redis.cluster import RedisCluster
 from sqe_chain.adapters.redis.connections import (
     Answer,
@@ -20,10 +19,10 @@ from sqe_chain.adapters.redis.connections import (
     Reply,
     SingleRedisServer,
     checked,
+    mapped,
 )
-from sqe_chain.adapters.redis.faults import mapped
 from sqe_chain.adapters.redis.scripts import Script
-from sqe_chain.adapters.store_rules import SizeLimits
+from sqe_chain.adapters.store_rules import SizeLimits, raised_as_ours
 from sqe_chain.errors import ConfigurationError, Unavailable
 
 

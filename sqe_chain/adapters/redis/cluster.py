@@ -24,7 +24,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from sqe_chain.adapters.address import HostPort, host_port_text
-from sqe_chain.adapters.driver_errors import Meaning
 from sqe_chain.adapters.redis.connections import (
     Answer,
     Command,
@@ -33,8 +32,9 @@ from sqe_chain.adapters.redis.connections import (
     Reply,
     SingleRedisServer,
     checked,
+    meaning_of,
 )
-from sqe_chain.adapters.redis.faults import meaning_of
+from sqe_chain.adapters.store_rules import Meaning
 
 _REDIRECTIONS: Final = 5
 """More of them in a row mean that nodes disagree. That may pass, and the protocol retries."""

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from sqe_chain.adapters.driver_errors import Meaning, error_of, raised_as_ours
-from sqe_chain.adapters.store_rules import SizeLimits
+from sqe_chain.adapters.store_rules import Meaning, SizeLimits, error_of, raised_as_ours
 from sqe_chain.errors import START_OVER, ChainError, ConfigurationError, StoreInconsistent
 
 _ROW_OVERHEAD: Final = 10_000

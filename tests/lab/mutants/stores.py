@@ -11,18 +11,20 @@ MUTANTS: Final = (
     mutant(
         "memory compares epochs alone when a home record is set",
         (
-            "MemoryStore.set_home",
-            replace("found.home == before", "(found.home and found.home.epoch) == (before and before.epoch)"),
+            "MemoryStore._set_home",
+            replace(
+                "stored.home == before", "(stored.home and stored.home.epoch) == (before and before.epoch)"
+            ),
         ),
         killed_by="test_state_store::test_a_home_that_differs_in_any_field_is_not_replaced[memory-run_id]",
     ),
     mutant(
         "memory compares no run ids of headers",
         (
-            "MemoryStore.write",
+            "MemoryStore._write",
             replace(
-                "found.header == before",
-                "found.header == before or (found.header and before and (found.header.plan_id == before.plan_id) and (found.header.cursor == before.cursor))",
+                "stored.header != before",
+                "stored.header != before and (not stored.header or not before or stored.header.plan_id != before.plan_id or (stored.header.cursor != before.cursor))",
             ),
         ),
         killed_by="test_state_store::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
@@ -31,10 +33,10 @@ MUTANTS: Final = (
     mutant(
         "memory writes rows before it compares",
         (
-            "MemoryStore.write",
+            "MemoryStore._write",
             before(
-                "if found.header == before:",
-                "if found.header != before:\n    found.states.update(((key, state) for key, state in rows if state is not None))",
+                "if stored.header != before:",
+                "if stored.header != before:\n    stored.states.update(((key, state) for key, state in rows if state is not None))",
             ),
         ),
         killed_by="test_state_store::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
@@ -42,13 +44,13 @@ MUTANTS: Final = (
     ),
     mutant(
         "memory drops the oldest plan that is to be kept",
-        ("MemoryStore.set_home", replace("number < drop_below", "number <= drop_below")),
+        ("MemoryStore._set_home", replace("number < drop_below", "number <= drop_below")),
         killed_by="test_state_store::test_plans_are_dropped_by_number_and_not_by_text[memory]",
         schedules=200,
     ),
     mutant(
         "memory replaces locations by equally old ones",
-        ("MemoryStore.set_locations", replace("current.age < after.age", "current.age <= after.age")),
+        ("MemoryStore._set_locations", replace("current.age < after.age", "current.age <= after.age")),
         killed_by="test_state_store::test_locations_never_go_back[memory]",
     ),
     mutant(
@@ -73,7 +75,7 @@ MUTANTS: Final = (
     mutant(
         "SQLite writes states of a header that has changed",
         (
-            "SqliteStore.write",
+            "SqliteStore._write",
             replace(
                 "current != before",
                 "current != before and (current is None or before is None or current.epoch != before.epoch)",
@@ -83,17 +85,14 @@ MUTANTS: Final = (
     ),
     mutant(
         "SQLite drops the oldest plan that is to be kept",
-        ("SqliteStore.set_home", text("AND number <", "AND number <=")),
+        ("SqliteStore._set_home", text("AND number <", "AND number <=")),
         killed_by="test_state_store::test_plans_are_dropped_by_number_and_not_by_text[sqlite]",
     ),
     mutant(
         "SQLite sets the heartbeat back with the home record",
         (
-            "SqliteStore.set_home",
-            replace(
-                "(flow, after.epoch, after.run_id, after.owner, after.number, after.plan_id, beat)",
-                "(flow, after.epoch, after.run_id, after.owner, after.number, after.plan_id, 0)",
-            ),
+            "SqliteStore._set_home",
+            replace("(flow, beat, *home_values(after))", "(flow, 0, *home_values(after))"),
         ),
         killed_by="test_state_store::test_a_new_claim_keeps_the_heartbeat_counter[sqlite]",
     ),
@@ -102,8 +101,8 @@ MUTANTS: Final = (
         (
             "RedisStore.read",
             replace(
-                "(told if before == after else before, states, told)",
-                "(told if before == after else before, states, before)",
+                "(with_losses if before == after else before, states, with_losses)",
+                "(with_losses if before == after else before, states, before)",
             ),
         ),
         killed_by="test_redis_store::test_a_write_between_two_round_trips_of_a_read_is_seen",
@@ -147,21 +146,21 @@ MUTANTS: Final = (
     ),
     mutant(
         "Cassandra believes that a write without an answer was done",
-        ("CassandraStore._done", replace("current = read()", "return after")),
-        ("CassandraStore._done", drop("if current == before != after:", "return current")),
+        ("CassandraStore._replace", replace("current = read()", "return after")),
+        ("CassandraStore._replace", drop("if current == before != after:", "return current")),
         killed_by="test_cassandra_store::test_a_lost_request_was_not_done_and_may_be_sent_again",
         servers=True,
     ),
     mutant(
         "Cassandra takes a write without an answer for one that was not done",
-        ("CassandraStore._done", replace("current = read()", "raise")),
-        ("CassandraStore._done", drop("if current == before != after:", "return current")),
+        ("CassandraStore._replace", replace("current = read()", "raise")),
+        ("CassandraStore._replace", drop("if current == before != after:", "return current")),
         killed_by="test_cassandra_store::test_a_lost_answer_is_resolved_by_a_serial_read",
         servers=True,
     ),
     mutant(
         "Cassandra reads headers at quorum",
-        ("CassandraStore.headers", argument("serial", "")),
+        ("CassandraStore._headers", argument("serial", "")),
         killed_by="test_cassandra_store::test_what_decides_is_read_and_written_at_serial_consistency",
         servers=True,
     ),
@@ -170,8 +169,8 @@ MUTANTS: Final = (
         (
             "CassandraStore.read",
             replace(
-                "(first, [found.get(key) for key in keys], self._header(flow, stage, part))",
-                "(first, [found.get(key) for key in keys], first)",
+                "(first, [states.get(key) for key in keys], self._header(cell))",
+                "(first, [states.get(key) for key in keys], first)",
             ),
         ),
         killed_by="test_cassandra_store::test_a_write_between_the_reads_of_a_header_is_seen",

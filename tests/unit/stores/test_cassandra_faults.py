@@ -10,7 +10,7 @@ import pytest
 from cassandra import cluster, connection, protocol
 
 from sqe_chain.adapters.cassandra.faults import MEANINGS, mapped, meaning_of
-from sqe_chain.adapters.driver_errors import Meaning
+from sqe_chain.adapters.store_rules import Meaning
 from sqe_chain.errors import ConfigurationError, Unavailable
 
 CLASSES = {

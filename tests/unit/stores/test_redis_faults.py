@@ -7,8 +7,8 @@ import inspect
 import pytest
 from redis import exceptions
 
-from sqe_chain.adapters.driver_errors import Meaning
-from sqe_chain.adapters.redis.faults import MEANINGS, mapped, meaning_of
+from sqe_chain.adapters.redis.connections import MEANINGS, mapped, meaning_of
+from sqe_chain.adapters.store_rules import Meaning
 from sqe_chain.errors import ConfigurationError, Unavailable
 
 CLASSES = [
