@@ -166,6 +166,7 @@ class ListColumn(ArrowColumn):
 
     @property
     def arrow(self) -> DataType:
+        """Its type."""
         return pa.list_(pa.field(self.name, self.item.arrow))
 
     def array(self, values: Sequence[Any]) -> Array:
@@ -205,6 +206,7 @@ class MapColumn(ArrowColumn):
 
     @property
     def arrow(self) -> DataType:
+        """Its type."""
         return pa.map_(self.key.arrow, self.item.arrow)
 
     def array(self, values: Sequence[Any]) -> Array:
@@ -265,6 +267,7 @@ class RowColumns(ArrowColumn):
 
     @property
     def arrow(self) -> DataType:
+        """Its type."""
         return pa.struct(self.fields)
 
     @property
