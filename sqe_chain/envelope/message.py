@@ -72,19 +72,19 @@ class Envelope:
     """The content of one enveloped message.
 
     Attributes:
-        event_id: 16 bytes; random for a message wrapped at the origin, derived from lane and position
-            (so the same in every replay) for a republished one.
+        event_id: 16 bytes; random for a message wrapped at the origin. That of a republished message is derived from lane
+            and position, so it is the same in every replay.
         timestamp_ms: event time of the root, milliseconds since 1970.
         key: None and b"" are two different keys.
         type: full protobuf name of the payloads; of other codecs ``codec:Name``, such as ``json:Order``.
-        payloads: one, or the parts of a collection; None says "deleted".
+        payloads: one, or the parts of a collection; None means "deleted".
         lane: as its writer stated it, without the partition it is read from; 0 when the chain is empty.
         position: the place on the lane; b"" when the chain is empty.
         previous: the highest position written before on this lane and output partition in the same
             batch; b"" for the first.
         chain_bytes: the chain, serialized.
-        watermark_ms: the writer's promise: whatever it writes later under this output's name has this time or a later one,
-            milliseconds since 1970; 0 without a promise.
+        watermark_ms: the writer's promise, milliseconds since 1970: all that it writes later under this output's name has this
+            time or a later one. 0: no promise.
     """
 
     event_id: bytes
@@ -119,14 +119,14 @@ class Envelope:
             message = f"the envelope holds a collection of {len(payloads)} payloads: use payloads_as"
             raise WrongPayloadType(message)
         if self.payloads[0] is None:
-            message = f"the payload ({self.type}) says 'deleted': use payloads_as, which gives None for it"
+            message = f"the payload ({self.type}) is deleted: use payloads_as, which gives None for it"
             raise WrongPayloadType(message)
         return cast("Payload", payloads[0])
 
     def payloads_as(
         self, cls: builtins.type[Payload], codec: Codec[Payload] | str | None = None
     ) -> tuple[Payload | None, ...]:
-        """All payloads, decoded; None for one that says "deleted".
+        """All payloads, decoded; None for one that is deleted.
 
         Args:
             cls: their type; see `payload_as`.
@@ -159,12 +159,12 @@ def wrap(
 ) -> bytes:
     """The value to produce for a message at its origin: its chain is empty.
 
-    Produce it with `enable.idempotence`: if a retry of Kafka's producer stored the value twice, the two records
-    would be two events, since each is its own root.
+    Produce it with `enable.idempotence`. If a retry of Kafka's producer stored the value twice, that would be two events,
+    since each record is its own root.
 
     Args:
-        payload: a protobuf message, a struct, a dataclass, a dict, text, a number or bytes; a list or another
-            sequence of them is a collection of payloads of one type (so a JSON list is wrapped as ``[the_list]``).
+        payload: a protobuf message, a struct, a dataclass, a dict, text, a number or bytes. A sequence of them is a
+            collection of payloads of one type, so a JSON list is wrapped as ``[the_list]``.
         key: the record's key; str as UTF-8.
         timestamp_ms: milliseconds since 1970.
         event_id: 16 bytes; by default random and ordered by time (UUID version 7).
@@ -240,7 +240,7 @@ def payloads_of(head: EnvelopeHead) -> list[bytes | None]:
 
 
 def read(value: bytes | None, *, headers: Headers | None = None, strict: bool = False) -> Envelope:
-    """What an envelope says.
+    """The content of an envelope.
 
     Args:
         value: a record's value.

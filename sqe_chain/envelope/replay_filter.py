@@ -58,7 +58,7 @@ class ReceivedMessage(Protocol):
 
 
 class ReplayFilter:
-    """Tells new messages from replays, for any number of topics and partitions.
+    """Distinguishes new messages from replays, for any number of topics and partitions.
 
     A topic may hold envelopes (in values, or with the chain in headers) or raw messages, not both. For one
     consumer in one thread.
@@ -110,7 +110,7 @@ class ReplayFilter:
         Raises:
             EnvelopeError: the value is not an envelope. No mark has moved; call `undecodable` to go on
                 after it.
-            ServiceStopped: going on could count something twice or never; the text says why. Also when
+            ServiceStopped: going on could count something twice or never; the text has the reason. Also when
                 a topic declared as raw holds an envelope.
             ConfigurationError: `topic_ids` has no id of the topic.
             ValueError: the message is an event of the client; check `message.error()` first.

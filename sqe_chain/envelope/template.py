@@ -248,8 +248,8 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
         shard: the state partition that publishes; None for a stateless service.
         ordinal: which of the envelopes made from this input this is, from 0.
         of: how many envelopes are made from this input by this output and shard.
-        previous: highest position written before on the same lane and output partition in the same
-            batch (see `Envelope.previous`); with b"" readers cannot notice a missing message.
+        previous: highest position written before on the same lane and output partition in the same batch, see
+            `Envelope.previous`. With b"" readers cannot notice a missing message.
         watermark_ms: see `Envelope.watermark_ms`.
         timestamp_ms: by default the input's; required for a raw input.
         codec: as for `wrap`.

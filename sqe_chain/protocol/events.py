@@ -30,7 +30,7 @@ class Event:
     name: ClassVar[str] = ""
 
     def fields(self) -> dict[str, object]:
-        """What a line says beside the name, in this order; sequences as lists."""
+        """What a line shows beside the name, in this order; sequences as lists."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -238,15 +238,15 @@ class Persisted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TableFlushed(Event):
-    """Step 6 for a table: all rows of what was read so far are in it, and stay. Said once more when a service starts.
+    """Step 6 for a table: all rows of what was read so far are durable in it. A service repeats the last one when it starts.
 
-    So it is heard at least once, unless a later one comes; whoever keeps the offsets may take the larger ones.
+    So each arrives at least once, unless a later one replaces it; a program that keeps the offsets may keep the larger ones.
 
     Attributes:
         plan: number of the plan.
         table: name of the stage.
-        offsets: "topic/partition" -> offset up to which every row is in the table, of the inputs that reach it: where a run that
-            crashes begins again, at the latest.
+        offsets: "topic/partition" -> offset up to which every row is in the table, of the inputs that reach it. A run after a
+            crash begins there or later.
     """
 
     name: ClassVar[str] = "flushed"

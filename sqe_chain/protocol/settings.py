@@ -65,15 +65,15 @@ class Settings:
 
     Attributes:
         interval_ms: how often a batch is made, hence how often a state is written at most.
-        start: where a new flow begins: `earliest` with what its inputs still hold, `latest` with what comes from now
-            on; None: at offset 0, and it stops if a log no longer holds that.
+        start: where a new flow begins: `earliest` with what its inputs still hold, `latest` with what comes from now on.
+            None: at offset 0; the flow stops if a log no longer holds that.
         takeover: claim although another run seems alive.
         max_records: records of one batch, over all partitions.
         max_bytes: bytes of values of one batch, over all partitions (kept by the average so far).
-        keep_plans: sealed plans that the home store keeps; at least 2.
-        max_excluded: inputs that one batch may exclude, whatever their share. A batch that would exclude more than
-            this, and more than `max_excluded_share` of what it read, stops before anything is sealed.
-        max_excluded_share: share of its records, 0 to 1, that one batch may exclude, however many they are.
+        keep_plans: sealed plans that the metadata store keeps; at least 2.
+        max_excluded: inputs that one batch may skip, whatever their share. The service stops before it seals a batch that
+            would skip more than this, and more than `max_excluded_share` of its records.
+        max_excluded_share: share of its records, 0 to 1, that one batch may skip, however many they are.
         accept_rollback: go on although the store went back as a whole.
         allow_weak_durability: accept stores that may lose acknowledged writes.
         drop_stages: stored stages that the flow no longer has and that may be forgotten.
@@ -82,9 +82,9 @@ class Settings:
         back_off_ms: longest wait between two attempts to reach a broker or store.
         idle_ms: how long an input partition must have been silent before stages that go by event time no longer wait for it.
         open_files: files of a flow that are read at the same time; those that go by event time read all.
-        abandon: contents of files, or the beginnings of their hashes, of which the rest is not to be read.
-        overwrite: load files so that they replace what tables hold: `table`, all rows; `partitions`, those with the partition keys of the
-            files; None: add to it.
+        abandon: hashes of files, or their beginnings, whose remaining rows are not read.
+        overwrite: what the rows of files replace in tables: `table`, all rows; `partitions`, those with the partition keys of
+            the files. None: nothing; they are added.
         again: overwrite although the last load was an overwrite with the same contents.
         drop_overwrite: give up the overwrite that is under way, and end.
     """

@@ -75,7 +75,7 @@ class Deployment:
     Attributes:
         kafka: brokers, ``host:port``; None: the flow reads files, and publishes nothing.
         kafka_config: file of librdkafka properties, or the properties.
-        stores: store name -> address; "" is the default and home store.
+        stores: store name -> address; "" is the default and metadata store.
         engine: what runs the tasks.
         create_topics: create missing topics, inputs with this number of partitions; None: do not.
         once: end when all messages that are there have been processed.
@@ -175,7 +175,7 @@ def open_stores(
 
     Args:
         flow: the flow.
-        urls: store name -> address; "" is the default and home store.
+        urls: store name -> address; "" is the default and metadata store.
         by_workers: whether other processes use them too.
 
     Raises:

@@ -27,7 +27,7 @@ from sqe_chain.runtime.observers import FlushListener, OnFlush
 from sqe_chain.runtime.states import States
 
 Stores = str | Mapping[str, str] | None
-"""Address of the flow's store; or store name -> address, "" being the home store; None for flows without stages."""
+"""Address of the flow's store; or store name -> address, "" being the metadata store; None for flows without stages."""
 
 _LOOK_S = 0.5
 """How often the committed offsets are read although no event has come."""
@@ -70,16 +70,16 @@ def run(  # noqa: PLR0913 - each is an option
         kafka_config: properties of librdkafka, or a file of them.
         spark: properties of Spark, such as ``spark.master``.
         files: source of files -> paths or patterns instead of those that are declared.
-        partitions: input partitions of this reader, such as ``0-3`` or ``8-`` (8 and all above), where several readers run the flow
-            side by side, each with a claim and plans of its own; None: the flow is run as one (docs/readers.md).
-        on_flush: called with each `sqe_chain.TableFlushed`, in the service's thread, when the rows of a batch are in a table for
-            good, before anything else goes on; and once when it starts. An error that it raises ends the service, as a crash would.
+        partitions: input partitions of this one of several readers, such as ``0-3`` or ``8-`` (8 and all above); None: the flow
+            runs as one (docs/readers.md).
+        on_flush: called with each `sqe_chain.TableFlushed` when the rows of a batch are durable in a table, and once at the start.
+            It runs in the service's thread, before the service continues. An error that it raises ends the service.
         log: write a line for each event to standard error, as text or JSON; None: nothing.
         settings: further fields of `sqe_chain.Settings`, such as `start`, `max_records` or `takeover`.
 
     Raises:
         ConfigurationError: something is missing, or wrong.
-        ServiceStopped: continuing would not be exact; the text says what to do.
+        ServiceStopped: continuing would not be exact; the text has what to do.
         PoisonError: an input cannot be processed.
         ChainError: any other reason to end.
     """
@@ -165,7 +165,7 @@ class RunningService:
             )
 
     def flushed(self, table: str) -> dict[str, int]:
-        """Up to where all rows are in a table for good: "topic/partition" -> offset; empty before the service has recovered.
+        """Up to where all rows are durable in a table: "topic/partition" -> offset; empty before the service has recovered.
 
         Args:
             table: name of the stage that `ingest` declared.

@@ -132,7 +132,7 @@ class States(Mapping[Key, Any]):
     Args:
         flow: the flow; it need not run.
         stage: name of the stage.
-        stores: store name -> store; "" is the flow's home store.
+        stores: store name -> store; "" is the flow's metadata store.
 
     Raises:
         ConfigurationError: there is no such stage, or it is a filter.
@@ -228,7 +228,7 @@ def states(flow: Flow | CompiledFlow, stage: str, store: str | Mapping[str, str]
     Args:
         flow: the flow, as it is declared.
         stage: name of the stage.
-        store: address of the flow's store; or store name -> address, "" being the home store.
+        store: address of the flow's store; or store name -> address, "" being the metadata store.
 
     Raises:
         ConfigurationError: an address is wrong, or the store does not have this flow or stage.
@@ -312,14 +312,14 @@ def get(
             values, and protobuf messages only if their generated module was imported.
         stage: name of an aggregate.
         key: the key; text is UTF-8.
-        store: address of the flow's store; or store name -> address, "" being the home store.
+        store: address of the flow's store; or store name -> address, "" being the metadata store.
 
     Returns:
         The state; None: this key has none.
 
     Raises:
-        ConfigurationError: an address is wrong; the store does not have this flow or stage; the stage has windows or
-            is a filter; or the flow itself is needed to decode its states.
+        ConfigurationError: an address is wrong, or the store does not have this flow or stage. Also if the stage has windows
+            or is a filter, or if only the flow itself can decode its states.
         StoreInconsistent: the stored state cannot be decoded.
         Unavailable: the store does not answer.
     """

@@ -47,7 +47,7 @@ Stage = TypeVar("Stage", bound=RecordStage)
 
 
 class Given(NamedTuple):
-    """An output of a stage whose traits say `gives_outputs`.
+    """An output of a stage whose traits have `gives_outputs`.
 
     Attributes:
         key: its key.

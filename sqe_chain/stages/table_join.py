@@ -54,7 +54,7 @@ class Version:
 
 
 class TableJoin(Join):
-    """Join each value of the first stream with what a table said at its time.
+    """Join each value of the first stream with a table's value at its time.
 
     Guarantees, for one state partition:
 

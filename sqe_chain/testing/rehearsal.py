@@ -78,7 +78,7 @@ class Rehearsal(Arming):
         flow: the flow; several rehearsals may share one.
         partitions: input topic -> partitions, 1 where absent.
         log: a broker shared with other rehearsals (a chain of services); by default a new one.
-        store: the store, or one for each name that the stages use ("" is the default and home store).
+        store: the store, or one for each name that the stages use ("" is the default and metadata store).
         settings: how the service runs.
         block_records: records that a reader gets at a time; by default the broker's 1,000.
         max_rows_per_write: rows that one write to the store takes; larger writes are split.
@@ -158,8 +158,8 @@ class Rehearsal(Arming):
 
         Args:
             topic: input topic.
-            payload: is wrapped as at the origin, or for a raw source encoded as the source declares; bytes (an
-                envelope with its own chain, or anything else) and None are appended unchanged.
+            payload: is wrapped as at the origin, or for a raw source encoded as the source declares. Bytes and None are
+                appended unchanged.
             key: record key.
             partition: by default murmur2 of the key; 0 without a key.
             offset: at or after the log's end; by default the end.
@@ -272,8 +272,8 @@ class Rehearsal(Arming):
     def run_until_caught_up(self, most_batches: int = 1_000) -> None:
         """Run batches until there is no new input, and nothing waits for event time, as under a supervisor.
 
-        A new run is started after a crash, and after a run ended because another one superseded it or because broker
-        or store was unavailable for too long.
+        A new run starts after a crash. It also starts after another one superseded the run, or after broker or store was
+        unavailable for too long.
 
         Raises:
             ConfigurationError: not caught up after `most_batches`.
@@ -298,7 +298,7 @@ class Rehearsal(Arming):
     def complete_overwrite(self) -> None:
         """Run until caught up, then let the tables change: what `sqe-chain load --overwrite` does, under a supervisor.
 
-        Its settings say ``overwrite="table"`` or ``"partitions"``.
+        Its settings have ``overwrite="table"`` or ``"partitions"``.
 
         Raises:
             ChainError: the service stopped for an error that a restart does not fix.
@@ -363,7 +363,7 @@ class Rehearsal(Arming):
         Rebuild(env, partial(self._engine, env), to, republish, resume).run()
 
     def announce(self, *stages: str) -> AnnouncementResult:
-        """Publish the newest state of each key of these stages, by default of all, once more. Ends the present run."""
+        """Publish the newest state of each key of these stages, by default of all, again. Ends the present run."""
         self.service = None
         return Announcement(self._environment(None), stages).run()
 

@@ -35,16 +35,16 @@ def prove(  # noqa: PLR0913 - limits of a proof, by their names
 ) -> Proof:
     """Run a flow through every single fault, and compare with the undisturbed run.
 
-    Faults are crashes, calls without an answer, and runs that take over while the one before goes on as a zombie: at each call
-    of broker, store and table, before it has had its effect, and after it, when its reply is lost. Then everything is published
-    again by a service upstream, which crashes and is rewound; then come pairs of faults, and schedules drawn from the seed.
-    After each write the invariants of the protocol are looked at; in the end states, outputs as a reader sees them, tables and
-    dead letters.
+    Faults are crashes, calls without an answer, and runs that take over while the one before goes on as a zombie. They come at
+    each call of broker, store and table, before it has its effect, and after it, when its reply is lost. Then a service
+    upstream crashes and is rewound, and so publishes everything again. Then come pairs of faults, and schedules drawn from the
+    seed. Each write is followed by a check of the protocol's invariants. In the end states, outputs as a reader sees them,
+    tables and dead-letter records are compared.
 
-    The flow's functions are watched meanwhile: each is called twice with copies of the same arguments, the second time a year
-    later, and must give the same, in every run, and in other processes with other hashes.
+    Each function of the flow is called twice with copies of the same arguments, the second time a year later. It must give the
+    same in every run, and in other processes with other hashes.
 
-    Everything is in memory, or in a temporary directory: tables are not written where the flow says. Files are read where they are.
+    Everything is in memory, or in a temporary directory, tables included. Files are read where they are.
 
     Args:
         flow: the flow; it is not changed, and nothing of it is run elsewhere.

@@ -111,7 +111,7 @@ class Schedule:
             no stages and nothing is upstream).
         upstream: whether a service upstream republishes the inputs.
         carrier: how that one carries chains.
-        batch: records of one batch at most; 0: as the settings say.
+        batch: records of one batch at most; 0: as in the settings.
         block: records that a reader gets at a time.
         rows: rows that one write to a store takes.
         in_place: whether stages run in the tasks that read, where the settings and partitions allow it.
