@@ -15,7 +15,7 @@ from sqe_chain.envelope.replays import ReplayFilter
 from sqe_chain.flow import Flow
 
 if TYPE_CHECKING:
-    from sqe_chain.protocol.events import TableFlushed
+    from sqe_chain.features.events import TableFlushed
     from sqe_chain.protocol.settings import Settings
     from sqe_chain.runtime.running import RunningService, run, running
     from sqe_chain.runtime.states import States, get, states
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _LATER = {
-    "TableFlushed": "sqe_chain.protocol.events",
+    "TableFlushed": "sqe_chain.features.events",
     "get": "sqe_chain.runtime.states",
     "RunningService": "sqe_chain.runtime.running",
     "run": "sqe_chain.runtime.running",

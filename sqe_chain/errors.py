@@ -47,6 +47,8 @@ START_OVER: Final = (
     "it publishes as new, even what was published before)"
 )
 """What can be done as a last resort, and what it costs; the end of many error texts."""
+RESTORE_OR_REBUILD: Final = "restore the store as a whole, or fold the states again with sqe-chain rebuild"
+"""What can be done when a store has lost what it had acknowledged."""
 
 
 ErrorRecord = tuple[str, str, str | None, int | None, int | None]

@@ -10,8 +10,7 @@ from typing import Protocol, TypeVar
 from sqe_chain.cli.console import ERR
 from sqe_chain.cli.options import Operation, Servers
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.events import Notice, Observer
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice
 from sqe_chain.runtime.launching import Prepared, prepare

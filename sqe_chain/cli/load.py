@@ -22,9 +22,9 @@ from sqe_chain.cli.listening import show_cursor
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import Batches, FlowArgument, JsonOption, Option, command, settings_in
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.features.events import FilesSeen, TableReplaced
 from sqe_chain.features.overwriting import Mode
-from sqe_chain.protocol.events import Committed, Event, FilesSeen, TableReplaced
-from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.events import Committed, Event, Observer
 from sqe_chain.runtime.launching import launch
 from sqe_chain.runtime.lines import WARNINGS, Lines
 from sqe_chain.safe_text import shown

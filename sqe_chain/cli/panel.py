@@ -10,8 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from sqe_chain.protocol.events import Event
-from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.events import Event, Observer
 from sqe_chain.runtime.lines import WARNINGS
 from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.safe_text import shown

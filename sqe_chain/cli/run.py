@@ -12,7 +12,7 @@ from sqe_chain.cli.listening import monitored, show_cursor, show_events
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import DEFAULTS, Batches, FlowArgument, Option, StartOption, command, settings_in
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.events import Observer
 from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import launch

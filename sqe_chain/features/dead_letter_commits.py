@@ -7,9 +7,9 @@ from typing import ClassVar, Final
 
 from sqe_chain.errors import ChainError
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.feature import Feature, Infos
+from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
 
 RENEW_MS: Final = 3_600_000

@@ -19,12 +19,12 @@ from typing import Any, ClassVar, Literal, Self
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsistent
+from sqe_chain.features.events import TableReplaced
 from sqe_chain.features.file_inputs import Files, entering_files, finished_topics, with_finished
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Replacement, Rows, Sink, TopicInfo, TopicPartition, replacing
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import TableReplaced
 from sqe_chain.protocol.feature import Entered, Feature, HeaderRows, Headers, Infos, Part
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section, plain_ranges

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sqe_chain.errors import ConfigurationError, Superseded
+from sqe_chain.features.events import TableFlushed
 from sqe_chain.features.overwriting import Overwrite
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import SinkClaim
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import TableFlushed
 from sqe_chain.protocol.feature import Feature
 from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.plan import Plan

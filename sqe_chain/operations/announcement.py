@@ -15,6 +15,7 @@ from functools import partial
 from sqe_chain.errors import ChainError, ConfigurationError, NotCaughtUp, ServiceStopped, Superseded
 from sqe_chain.features.announcing import Announcer, Announcing, announcement_plan, origin_of
 from sqe_chain.features.closing import Closes
+from sqe_chain.features.events import Announced, AnnouncementResult
 from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.rebuilding import Rebuilding, silent_limits
 from sqe_chain.flow.compiled import CompiledFlow
@@ -23,9 +24,7 @@ from sqe_chain.operations.progress import read_plan
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Announced
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.results import AnnouncementResult
 from sqe_chain.task.states import Claim
 
 Digests = dict[str, tuple[str, ...]]

@@ -27,7 +27,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.operations.dead_letters import DeadLetter, parse_dead_letter
 from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicInfo
-from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, parse_metadata
+from sqe_chain.protocol.inputs import METADATA_LENGTH, parse_metadata
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 
 CHUNK = 500

@@ -27,12 +27,19 @@ from sqe_chain.features.ticking import Timers
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.claim import check_claim, check_has_run, claim, never_run, release
+from sqe_chain.protocol.claim import (
+    check_claim,
+    check_commits,
+    check_has_run,
+    check_stores,
+    claim,
+    never_run,
+    release,
+)
+from sqe_chain.protocol.declared import check_layout
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout, by_partition
 from sqe_chain.protocol.plan import Plan, PlannedRange
-from sqe_chain.protocol.planning import check_commits, check_layout
-from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.task.states import Claim, check_whole, chunk_size
 from sqe_chain.task.views import view_of
 

@@ -25,6 +25,7 @@ from sqe_chain.errors import (
     Superseded,
 )
 from sqe_chain.features.closing import Closes
+from sqe_chain.features.events import Rebuilt
 from sqe_chain.features.every import aggregation_of, features_of
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.locations import locations_of, repair_locations, write_locations
@@ -35,14 +36,12 @@ from sqe_chain.operations.attempts import Attempt, Attempts, cells_of, name_of
 from sqe_chain.operations.progress import Progress, find_progress, read_plan, recreated_since
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.applying import Applier
-from sqe_chain.protocol.claim import check_has_run, check_not_superseded, claim, release
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Rebuilt
-from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
+from sqe_chain.protocol.claim import check_has_run, check_not_superseded, check_stores, claim, release
+from sqe_chain.protocol.environment import Environment, Refold
+from sqe_chain.protocol.events import CLAIM, RECOVER, SEAL
+from sqe_chain.protocol.interfaces import Engine
+from sqe_chain.protocol.owned_flow import Applier
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Refold
-from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.task.states import Claim
 
 Offsets = Mapping[TopicPartition, int]

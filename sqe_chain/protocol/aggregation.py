@@ -16,20 +16,28 @@ from functools import partial
 from sqe_chain.errors import ChainError, PoisonError, RecreatedTopic, ServiceStopped, Superseded
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.claim import check_not_superseded, claim, release, stamp
-from sqe_chain.protocol.described import DescribedTopics
+from sqe_chain.protocol.claim import check_commits, check_not_superseded, check_stores, claim, release, stamp
+from sqe_chain.protocol.declared import check_layout
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import CaughtUp, Committed, Notice
+from sqe_chain.protocol.events import (
+    CLAIM,
+    PROCESS,
+    RECOVER,
+    SEAL,
+    BatchResult,
+    CaughtUp,
+    Committed,
+    Notice,
+    StartResult,
+)
 from sqe_chain.protocol.feature import Features, Look, Part
-from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
 from sqe_chain.protocol.owned_flow import OwnedFlow, PlanLog
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.planning import batch_plan, check_commits, check_layout, layout_plan, next_part
+from sqe_chain.protocol.planning import batch_plan, layout_plan, next_part
 from sqe_chain.protocol.processing import Batch, Processor, TooManyForOnePlan
 from sqe_chain.protocol.recovery import Recovery
-from sqe_chain.protocol.results import BatchResult, StartResult
-from sqe_chain.protocol.verifying import check_stores
+from sqe_chain.protocol.same_inputs import DescribedTopics
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim

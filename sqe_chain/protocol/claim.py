@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
+from sqe_chain.errors import (
+    RESTORE_OR_REBUILD,
+    ConfigurationError,
+    ServiceStopped,
+    StoreEmpty,
+    StoreInconsistent,
+    Superseded,
+    WeakDurability,
+)
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
-from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Claimed, Standby
 from sqe_chain.protocol.feature import Features
+from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.recover import WAYS_OUT
 from sqe_chain.task.states import Claim, check_whole
 
 Commits = Mapping[TopicPartition, Commit]
@@ -126,7 +134,7 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
             if header is None and birth != last.number:
                 raise StoreInconsistent(
                     f"{where}: the store has no header, though the stage was created with plan {birth} and the last one is "
-                    f"{last.number}: this state partition was lost; {WAYS_OUT}"
+                    f"{last.number}: this state partition was lost; {RESTORE_OR_REBUILD}"
                 )
             if header is not None and header.epoch >= mine.epoch and header.run_id != mine.run_id:
                 raise Superseded(
@@ -247,3 +255,62 @@ def _stand_by(env: Environment, home: Home) -> Home | None:
         if (now, beat) != (home, last_beat):  # it lives
             home, last_beat, waited = now, beat, 0
     return home
+
+
+def check_stores(env: Environment) -> list[str]:
+    """Check that all stores and tables of the flow keep what they acknowledge, and that stores can write the views of their stages.
+
+    Returns:
+        What is weak and accepted, and what is worth knowing: said once, when the flow begins.
+
+    Raises:
+        WeakDurability: one may lose acknowledged writes, and that is not accepted.
+        ConfigurationError: a stage names a store that is not there, or one that cannot write its view.
+    """
+    for stage in env.flow.stages:
+        if stage.view is not None and stage.view not in env.store(stage).views:
+            known = " and ".join(sorted(env.store(stage).views))
+            raise ConfigurationError(
+                f"{stage.declared_at}: stage {stage.name!r} wants a view as {stage.view!r}; {env.store(stage)!r} writes {known}"
+            )
+    stores = {stage.store or "": env.store(stage) for stage in env.flow.stages} | {"": env.home}
+    said = []
+    for name, store in sorted(stores.items()):
+        said += _checked(env, f"store {name or 'default'!r}", store.check(), store.remarks())
+    for stage in env.flow.stages:
+        sink = env.ports.sink(stage)
+        if sink is not None:
+            weak = env.retry.call("check a table", sink.check)
+            remarks = env.retry.call("check a table", sink.remarks)
+            said += _checked(env, f"the table of stage {stage.name!r}", weak, remarks)
+    return said
+
+
+def _checked(env: Environment, what: str, weak: Sequence[str], remarks: Sequence[str]) -> list[str]:
+    """What is known of the durability of a store or table; what is weak is refused, unless that is accepted."""
+    if weak and not env.settings.allow_weak_durability:
+        raise WeakDurability(
+            f"{what} may lose acknowledged writes: {'; '.join(weak)}. Change that, or accept it with --allow-weak-durability"
+        )
+    return [*(f"weak durability accepted: {text}" for text in weak), *remarks]
+
+
+def check_commits(flow: CompiledFlow, last: Plan, commits: Mapping[TopicPartition, Commit]) -> None:
+    """Check that no commit names a later plan than the home store's last: a plan is committed after it was sealed.
+
+    Raises:
+        StoreInconsistent: a commit names a later plan, or another one.
+    """
+    for commit in commits.values():
+        meta = parse_metadata(commit)
+        if "plan" not in meta:
+            continue
+        number = int(str(meta["plan"]))
+        other = number == last.number and meta.get("id") != last.plan_id
+        if number > last.number or other:
+            raise StoreInconsistent(
+                f"flow {flow.name!r}: the home store's last plan is {last.number} ({last.plan_id}), but Kafka "
+                f"has a commit of plan {meta['plan']} ({meta.get('id')}): the store went back as a whole. Its values are "
+                "exact for an earlier moment; --accept-rollback goes on from there, but what was published since may "
+                "differ from what is published now"
+            )

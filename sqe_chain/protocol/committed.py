@@ -16,9 +16,9 @@ from sqe_chain.errors import ConfigurationError, EnvelopeError, NoCommittedOffse
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Commit, Message, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.commit_metadata import decode_marks, moved_by, parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
+from sqe_chain.protocol.inputs import decode_marks, moved_by, parse_metadata
 
 Infos = Mapping[str, TopicInfo]
 Recreated = dict[tuple[str, str], dict[TopicPartition, int]]

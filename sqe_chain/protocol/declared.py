@@ -8,15 +8,22 @@ Two checks, at each start:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
-from sqe_chain.errors import ChangedType, PlanMismatch
+from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.errors import ChangedType, PartitionsMismatch, PlanMismatch, ServiceStopped
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import SourceNode, StageNode
-from sqe_chain.ports import TopicInfo
-from sqe_chain.protocol.layout import Layout, TypeLayout
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.ports import TopicInfo, TopicPartition
+from sqe_chain.protocol import inputs
+from sqe_chain.protocol.environment import Refold
+from sqe_chain.protocol.layout import Layout, StageLayout, TypeLayout
+from sqe_chain.protocol.plan import FILES, Plan, PlannedRange
 from sqe_chain.protocol.same_inputs import is_new_root, recreation_text
+from sqe_chain.task.states import Claim
+
+Infos = Mapping[str, TopicInfo]
 
 
 def types_of(flow: CompiledFlow, known: Layout | None = None) -> dict[str, TypeLayout]:
@@ -129,3 +136,111 @@ def news_of(flow: CompiledFlow, last: Plan, plan: Plan, infos: Mapping[str, Topi
             yield f"plan {plan.number}: {recreation_text(topic, known_id, infos[topic], read)}"
     if news := plan.layout.changes_since(last.layout):
         yield f"plan {plan.number} brings in {', '.join(news)}"
+
+
+NO_MARKS: Mapping[TopicPartition, PartitionMarks] = MappingProxyType({})
+
+
+def layout_of(flow: CompiledFlow, infos: Infos, number: int, known: Layout | None = None) -> Layout:
+    """The layout of a flow, by its declaration and by its topics as they are now.
+
+    Args:
+        flow: the flow.
+        infos: its topics.
+        number: of the plan that brings the layout in.
+        known: the layout so far; None: there is none.
+    """
+    known = known or Layout(flow.state_partitions)
+    return Layout(
+        flow.state_partitions,
+        {
+            stage.name: known.stages.get(stage.name, StageLayout(number, stage.buckets, flow.name))
+            for stage in flow.stages
+        },
+        # Names of outputs are permanent, so those that are no longer declared stay known.
+        known.outputs | {node.name: (node.topic, node.partitions) for node in flow.outputs},
+        {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics}
+        | {one.name: (FILES, 0) for one in flow.file_sources},
+        known.starts,
+        known.gone,
+        flow.paths,
+        types_of(flow, known),
+    )
+
+
+def birth_plan(
+    flow: CompiledFlow,
+    claim: Claim,
+    clock_ms: int,
+    infos: Infos,
+    starts: Mapping[TopicPartition, tuple[int, bool]],
+    refold: Refold | None = None,
+    known: Mapping[TopicPartition, PartitionMarks] = NO_MARKS,
+) -> Plan:
+    """The birth plan: the layout, and where each partition begins. Number 0, unless the flow is folded again.
+
+    Args:
+        flow: the flow.
+        claim: the run.
+        clock_ms: now.
+        infos: its topics.
+        starts: of each input partition: first offset, and whether it lies in the middle of the log.
+        refold: what is folded again: the plan continues the flow's numbers.
+        known: marks of partitions of which something was read.
+    """
+    ranges, marks = [], dict[TopicPartition, PartitionMarks]()
+    for (topic, partition), (offset, middle) in sorted(starts.items()):
+        info = infos[topic]
+        ranges.append(PlannedRange(topic, info.topic_id.hex(), partition, offset, offset))
+        fresh = inputs.new_marks(info, partition, entered_in_middle=middle)
+        marks[topic, partition] = known.get((topic, partition), fresh)
+    number = refold.number if refold else 0
+    layout = layout_of(flow, infos, number).with_starts(starts)
+    plan = Plan(number, "", "", claim, clock_ms, layout, tuple(ranges), marks)
+    return (plan.with_sections(*refold.sections) if refold else plan).with_id()
+
+
+def check_layout(flow: CompiledFlow, known: Layout, drop_stages: Sequence[str]) -> None:
+    """Check that what is permanent of a flow's declaration has not changed.
+
+    Args:
+        flow: the flow.
+        known: the layout of its last plan.
+        drop_stages: stored stages that may be forgotten.
+
+    Raises:
+        PartitionsMismatch: another number of state partitions, or of an output's partitions.
+        ServiceStopped: a stage or a source is no longer declared.
+        ChangedType: what is stored, or was read, would be read wrongly with the declared type.
+    """
+    if known.state_partitions != flow.state_partitions:
+        raise PartitionsMismatch(
+            f"flow {flow.name!r} was created with {known.state_partitions} state partitions, declared are now "
+            f"{flow.state_partitions}; the number is permanent"
+        )
+    for node in flow.outputs:
+        topic, partitions = known.outputs.get(node.name, (node.topic, node.partitions))
+        if (topic, partitions) != (node.topic, node.partitions):
+            raise PartitionsMismatch(
+                f"{node.declared_at}: output {node.name!r} was created with {partitions} partitions of {topic!r}, declared are "
+                f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
+            ).at(topic)
+    declared = {stage.name: stage for stage in flow.stages}
+    for name, stored in known.stages.items():
+        if name in declared and declared[name].buckets != stored.buckets:
+            raise PartitionsMismatch(
+                f"{declared[name].declared_at}: stage {name!r} was created with {stored.buckets} buckets, declared are now "
+                f"{declared[name].buckets}; the number is permanent"
+            )
+        if name not in declared and name not in drop_stages:
+            raise ServiceStopped(
+                f"flow {flow.name!r}: the store holds stage {name!r}, which the flow no longer has; a renamed stage "
+                f"would begin empty. Declare it again, or forget it with --drop {name}"
+            )
+    topics = set(flow.input_names)
+    for topic in known.sources:
+        if topic not in topics:
+            raise ServiceStopped(
+                f"flow {flow.name!r}: has read {topic!r} so far, which it no longer declares; declare it again"
+            )
+    check_types(flow, known)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sqe_chain.errors import ServiceStopped
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.committed import enter, tell_entered
-from sqe_chain.protocol.declared import news_of
+from sqe_chain.protocol.declared import birth_plan, layout_of, news_of
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.owned_flow import OwnedFlow
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.planning import birth_plan, layout_of, layout_plan
-from sqe_chain.protocol.verifying import check_new_stages
+from sqe_chain.protocol.planning import layout_plan
 from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
@@ -108,3 +108,20 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     texts += [feature.lost(last, planned) for feature in features for planned in gone]
     texts += [text for one in news for text in one.texts]
     owned.apply_empty(plan, filter(None, texts))
+
+
+def check_new_stages(env: Environment, last: Plan) -> None:
+    """Check that no new stage has the name of one that was dropped: its states have missed what came since.
+
+    Raises:
+        ServiceStopped: one has.
+    """
+    for stage in env.flow.stages:
+        if stage.name in last.layout.stages:
+            continue
+        cells = env.flow.cells[stage.index]
+        if any(env.store(stage).headers(env.flow.name, stage.name, cells)):
+            raise ServiceStopped(
+                f"{stage.declared_at}: the store holds states of a stage {stage.name!r} that was dropped; it has missed what "
+                "came since: give the new stage another name"
+            )

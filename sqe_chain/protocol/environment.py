@@ -1,4 +1,4 @@
-"""The environment of a run: its flow, ports, engine, observer, clock and settings."""
+"""The environment of a run: its flow, ports, engine, observer, clock and settings, and what the run is there for."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Log, Sink, StateStore
-from sqe_chain.protocol.events import Event, Notice
-from sqe_chain.protocol.interfaces import Clock, Engine, Observer
+from sqe_chain.ports import Log, Sink, StateStore, TopicPartition
+from sqe_chain.protocol.events import Event, Notice, Observer
+from sqe_chain.protocol.interfaces import Clock, Engine
+from sqe_chain.protocol.plan import Section
 from sqe_chain.protocol.retrying import Committing, Retry, RetryingLog, RetryingStore
-from sqe_chain.protocol.settings import Role, Settings
+from sqe_chain.protocol.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,38 @@ class Ports:
         """Where a stage writes its rows, if not into its store."""
         found = stage.stage_kind.sink
         return None if found is None else self.wrap_sink(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Refold:
+    """What a run folds again, apart from the flow's states. It publishes and commits nothing.
+
+    Attributes:
+        number: of its birth plan: greater than that of every plan of the flow, whose history it continues.
+        starts: first offset of each partition that the flow did not begin at 0.
+        until: offset of each partition at which it ends.
+        sections: what features keep in its birth plan.
+    """
+
+    number: int
+    starts: Mapping[TopicPartition, int]
+    until: Mapping[TopicPartition, int]
+    sections: tuple[Section, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a run is there for; no user sets it.
+
+    Attributes:
+        owner: who this run is (JSON), for the claim.
+        refold: fold this again, and then end; None: go on.
+        only_recovers: finish what is unfinished, and nothing else.
+    """
+
+    owner: str = "{}"
+    refold: Refold | None = None
+    only_recovers: bool = False
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The events of a service, one class for each kind.
+"""The events of a service, one class for each kind, what it returns, and who hears it.
 
 `Event.name` and `Event.fields` are the name and the fields of the lines that a service writes, which users parse. A field
 that is None is left out of its line. Numbers of messages, offsets and rows are counts; times have their unit in the name.
@@ -7,11 +7,12 @@ that is None is left out of its line. Numbers of messages, offsets and rows are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, Literal, Protocol
 
-from sqe_chain.protocol.results import BatchResult, StartResult
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.results import Report
 
 SAMPLE = 5
 """Inputs left out that `Committed` describes one by one, and errors of which it gives the number."""
@@ -37,6 +38,23 @@ class Event:
             for name, value in found.items()
             if value is not None
         }
+
+
+CLAIM, RECOVER, PROCESS, SEAL, PUBLISH, PERSIST, COMMIT = range(1, 8)
+"""The numbered steps."""
+
+When = Literal["before", "after"]
+
+
+class Observer(Protocol):
+    """Hears what a service does. An error raised here ends the service as a crash would."""
+
+    def step(self, number: int, when: When) -> None:  # noqa: ARG002 - for those that do not ignore it
+        """A numbered step begins or has ended. Most observers ignore it."""
+        return
+
+    def event(self, event: Event) -> None:
+        """Something worth a line has happened."""
 
 
 # ---------------------------------------------------------------------- once a run
@@ -107,38 +125,6 @@ class Ready(Event):
     name: ClassVar[str] = "ready"
 
     waited_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rebuilt(Event):
-    """A flow was folded again, and goes on from the new states.
-
-    Attributes:
-        plan: number of its last plan.
-        stored_in: stage -> name of the flow under which its states are stored now.
-    """
-
-    name: ClassVar[str] = "rebuilt"
-
-    plan: int
-    stored_in: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Announced(Event):
-    """The newest state of each key was published once more.
-
-    Attributes:
-        plan: number of the last plan.
-        outputs: stage -> messages published now.
-        known: stages that were announced before, and nothing has changed since.
-    """
-
-    name: ClassVar[str] = "announced"
-
-    plan: int
-    outputs: Mapping[str, int]
-    known: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,45 +222,6 @@ class Persisted(Event):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class TableFlushed(Event):
-    """Step 6 for a table: all rows of what was read so far are durable in it. A service repeats the last one when it starts.
-
-    So each arrives at least once, unless a later one replaces it; a program that keeps the offsets may keep the larger ones.
-
-    Attributes:
-        plan: number of the plan.
-        table: name of the stage.
-        offsets: "topic/partition" -> offset up to which every row is in the table, of the inputs that reach it. A run after a
-            crash begins there or later.
-    """
-
-    name: ClassVar[str] = "flushed"
-
-    plan: int
-    table: str
-    offsets: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class TableReplaced(Event):
-    """Step 6 of an overwrite: readers of a table see the rows of the files, and no longer those that were replaced.
-
-    Attributes:
-        plan: number of the plan that has decided it.
-        table: name of the stage.
-        mode: what was replaced: `table`, all rows; `partitions`, those whose partition keys are in the files.
-        files: how many contents it has read.
-    """
-
-    name: ClassVar[str] = "replaced"
-
-    plan: int
-    table: str
-    mode: str
-    files: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(Event):
     """Step 7: the batch is done.
@@ -345,57 +292,6 @@ class Committed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class FilesSeen(Event):
-    """Which files there are: at the start, and when some have come, or are read to their ends.
-
-    Attributes:
-        files: how many with rows; those with the same content are one.
-        files_left: of these, not read to their ends.
-        rows: in all of them.
-        rows_left: of these, not read.
-    """
-
-    name: ClassVar[str] = "files"
-
-    files: int
-    files_left: int
-    rows: int
-    rows_left: int
-
-
-@dataclass(frozen=True, slots=True)
-class Filtered(Event):
-    """What filters have dropped in a batch, or noticed.
-
-    Attributes:
-        plan: number of its plan.
-        counts: "stage/reason" -> messages.
-    """
-
-    name: ClassVar[str] = "filtered"
-
-    plan: int
-    counts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class WindowsClosed(Event):
-    """All windows were closed at the end of a finite input (`--close-windows`), or again where that had been done.
-
-    Attributes:
-        plan: number of its plan.
-        outputs: messages published.
-        event_ms: the latest event time read before, which the results bear, milliseconds since 1970.
-    """
-
-    name: ClassVar[str] = "windows_closed"
-
-    plan: int
-    outputs: int
-    event_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class CaughtUp(Event):
     """There is nothing new in the inputs.
 
@@ -441,3 +337,89 @@ class Notice(Event):
 
     text: str
     logger: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartResult:
+    """The result of a start: the service is ready for its first batch.
+
+    Attributes:
+        partitions: input partitions that it reads.
+        plan: number of the last plan; None for a flow without stages, which has none.
+        redone: numbers of the plans that had to be finished first, oldest first; None for a flow without stages.
+    """
+
+    partitions: int
+    plan: int | None = None
+    redone: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """The result of a batch: it is published, persisted and committed.
+
+    Attributes:
+        worked: whether there was anything new; if not, nothing was done, and all numbers are 0.
+        plan: number of the last plan; None for a flow without stages.
+        inputs: messages read.
+        replays: of these, replays.
+        exclusions: of these, those that the poison policy left out.
+        outputs: messages published.
+        lag_by_partition: "topic/partition" -> offsets that were there when the batch began, and are not in it.
+        held: records that wait for event time after the batch; None where no stage goes by it.
+        holder: "topic/partition" that holds them back; None when nothing waits.
+        watermark_ms: up to where event time is known there, milliseconds since 1970; None when nothing waits, or nothing is known.
+        event_time_ms: newest timestamp among the last records read of each partition, milliseconds since 1970; -1 none.
+        batch_ms: how long the batch took, milliseconds.
+    """
+
+    worked: bool
+    plan: int | None = None
+    inputs: int = 0
+    replays: int = 0
+    exclusions: tuple[Exclusion, ...] = ()
+    outputs: int = 0
+    lag_by_partition: Mapping[str, int] = field(default_factory=dict)
+    held: int | None = None
+    holder: str | None = None
+    watermark_ms: int | None = None
+    event_time_ms: int = -1
+    batch_ms: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        report: Report,
+        exclusions: Sequence[Exclusion],
+        *,
+        plan: int | None,
+        outputs: int,
+        lag_by_partition: Mapping[str, int],
+        batch_ms: int,
+    ) -> BatchResult:
+        """The result of a batch that has read something.
+
+        Args:
+            report: what its tasks have reported.
+            exclusions: inputs left out.
+            plan: number of its plan.
+            outputs: messages published: fewer than the tasks have made, where a batch publishes nothing.
+            lag_by_partition: what was there and is not in it.
+            batch_ms: how long it took.
+        """
+        return cls(
+            worked=True,
+            plan=plan,
+            inputs=sum(end.records for end in report.ends),
+            replays=sum(end.replays for end in report.ends),
+            exclusions=tuple(exclusions),
+            outputs=outputs,
+            lag_by_partition=lag_by_partition,
+            event_time_ms=max((end.last_timestamp_ms for end in report.ends), default=-1),
+            batch_ms=batch_ms,
+        )
+
+    @property
+    def lag(self) -> int:
+        """Offsets, over all partitions, that were there when the batch began, and are not in it."""
+        return sum(self.lag_by_partition.values())

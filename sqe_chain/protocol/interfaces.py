@@ -1,18 +1,12 @@
-"""What a run needs beside log and stores: an engine for its tasks, a clock, and an observer; and the numbered steps."""
+"""What a run needs beside log and stores: an engine for its tasks, and a clock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from sqe_chain.ports import Header
-from sqe_chain.protocol.events import Event
 from sqe_chain.task.results import Job, Portion, Report
-
-When = Literal["before", "after"]
-
-CLAIM, RECOVER, PROCESS, SEAL, PUBLISH, PERSIST, COMMIT = range(1, 8)
-"""The numbered steps."""
 
 
 class Engine(Protocol):
@@ -59,17 +53,6 @@ class Engine(Protocol):
 
     def release(self) -> None:
         """Forget what was kept."""
-
-
-class Observer(Protocol):
-    """Hears what a service does. An error raised here ends the service as a crash would."""
-
-    def step(self, number: int, when: When) -> None:  # noqa: ARG002 - for those that do not ignore it
-        """A numbered step begins or has ended. Most observers ignore it."""
-        return
-
-    def event(self, event: Event) -> None:
-        """Something worth a line has happened."""
 
 
 class Clock(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from sqe_chain.ports import TopicPartition
@@ -106,6 +106,15 @@ class Layout:
             raw["ways"],
             {holder: TypeLayout(**known) for holder, known in raw["types"].items()},
         )
+
+    def with_starts(self, starts: Mapping[TopicPartition, tuple[int, bool]]) -> Layout:
+        """The layout, with the offsets at which partitions begin.
+
+        Args:
+            starts: of partitions: first offset, and whether it lies in the middle of the log.
+        """
+        begun = {tp: offset for tp, (offset, _) in starts.items() if offset > 0}
+        return replace(self, starts=self.starts | begun) if begun else self
 
     def stored_in(self) -> dict[str, str]:
         """Stage name -> name of the flow under which the store keeps its states."""

@@ -12,11 +12,10 @@ from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
 from sqe_chain.protocol.feature import Features, Part
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.planning import portions_of
+from sqe_chain.protocol.plan import Plan, as_range
 from sqe_chain.task.brake import Brake
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.results import Job, Report, Sections
+from sqe_chain.task.results import Job, Portion, Report, Sections
 from sqe_chain.task.states import Transition
 
 MAX_EXCLUSIONS = 2_000
@@ -217,3 +216,23 @@ class Processor:
         if not flow.fits_in_place or (flow.file_sources and flow.state_partitions != 1):
             return False
         return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics)
+
+
+def portions_of(part: Part, before: Plan, exclusions: Sequence[Exclusion]) -> list[Portion]:
+    """What the tasks read, with marks, witnesses and exclusions.
+
+    Args:
+        part: what the batch reads and does.
+        before: the plan before.
+        exclusions: inputs that are left out.
+    """
+    known, portions = before.ends(), list[Portion]()
+    for planned in part.ranges:
+        if not (planned.reads or part.wakes):
+            continue
+        tp = planned.tp
+        own = tuple(one for one in exclusions if (one.topic, one.partition) == tp)
+        read = as_range(planned, known[tp].last_epoch)
+        times = part.times.get(tp)
+        portions.append(Portion(read, before.marks[tp], own, times, planned.start, tp in part.at_end))
+    return portions

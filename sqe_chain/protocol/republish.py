@@ -17,14 +17,23 @@ from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped, TooManyLanes, Unavailable
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, encode_marks, moved_by
 from sqe_chain.protocol.committed import InputProgress, Recreated, enter, tell_entered
-from sqe_chain.protocol.described import DescribedTopics
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
+from sqe_chain.protocol.events import (
+    COMMIT,
+    PUBLISH,
+    RECOVER,
+    BatchResult,
+    CaughtUp,
+    Committed,
+    Notice,
+    Published,
+    Recovered,
+    StartResult,
+)
 from sqe_chain.protocol.feature import Features, Look
-from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
-from sqe_chain.protocol.results import BatchResult, StartResult
+from sqe_chain.protocol.inputs import METADATA_LENGTH, encode_marks, moved_by
+from sqe_chain.protocol.same_inputs import DescribedTopics
 from sqe_chain.task.brake import Brake
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.results import Job, Portion, Report, Sections

@@ -35,8 +35,8 @@ from sqe_chain.ports import (
     ViewKind,
     Views,
 )
-from sqe_chain.protocol.events import Waiting
-from sqe_chain.protocol.interfaces import Clock, Observer
+from sqe_chain.protocol.events import Observer, Waiting
+from sqe_chain.protocol.interfaces import Clock
 
 T = TypeVar("T")
 

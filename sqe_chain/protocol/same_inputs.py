@@ -1,13 +1,18 @@
-"""Whether the inputs of a service are still those that it has read: ids of topics, and the last records read."""
+"""The topics of a service as they were a moment ago, and whether they are still those that it has read: by ids, and last records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
 from sqe_chain.chain import stored_epoch
 from sqe_chain.errors import START_OVER, PartitionsMismatch, RecreatedTopic, TruncatedInput
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Message, Range, TopicInfo, TopicPartition
+from sqe_chain.protocol import inputs
+from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import PlannedRange
 from sqe_chain.protocol.retrying import RetryingLog
 from sqe_chain.task.exclusion import record_crc
@@ -149,3 +154,45 @@ def _check_last_record(known: PlannedRange, found: Sequence[Message]) -> None:
             f"{where}: key or value are not those that were read, though leader epoch and time are: the log was truncated "
             f"and written again. Restore it, or {START_OVER}"
         ).at(known.topic, known.partition, known.last_offset)
+
+
+DESCRIBE_MS: Final = 5_000
+"""How old the description of a topic may be: new partitions enter that late, and changed limits hold from then on. It is looked
+for new records up to hundreds of times a second, and the driver loses some memory with each description."""
+
+
+@dataclass(slots=True)
+class DescribedTopics:
+    """Describes topics, at most every `DESCRIBE_MS`.
+
+    Their ids need not be asked for before records are read: a topic that still has its id afterwards had it all the time.
+
+    Args:
+        env: the flow and its ports.
+    """
+
+    env: Environment
+    _infos: dict[str, TopicInfo] = field(default_factory=dict)
+    _described_ms: int = 0
+
+    def look(self, *, anew: bool) -> dict[str, TopicInfo]:
+        """The topics as they are now, or were at most `DESCRIBE_MS` ago.
+
+        Args:
+            anew: as they are now. Files always are: there may be new ones at any time.
+
+        Raises:
+            Unavailable: asked to stop while one of them is gone, or the broker does not answer.
+        """
+        env = self.env
+        old = abs(env.clock.now_ms() - self._described_ms) > DESCRIBE_MS  # clocks may be set back
+        if anew or old or not self._infos or env.flow.file_sources:
+            look = partial(inputs.describe, env.flow, env.ports.log, running=True)
+            self._infos = env.retry.call("look at the topics", look)
+            self._described_ms = env.clock.now_ms()
+        return self._infos
+
+    def recreated(self) -> bool:
+        """Whether an input was created again since the last look."""
+        look = partial(inputs.is_recreated_since, self.env.flow, self.env.ports.log, self._infos)
+        return self.env.retry.call("look at the topics", look)

@@ -1,15 +1,12 @@
-"""How a service runs, and what a rebuild folds again."""
+"""How a service runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.ports import TopicPartition
 from sqe_chain.ports.files import is_hash
-from sqe_chain.protocol.plan import Section
 
 _LEAST = {
     "interval_ms": 0,
@@ -25,38 +22,6 @@ _LEAST = {
 """Settings that are whole numbers, and the least that each may be."""
 _MOST = 10**15
 _LEAST_DIGITS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Refold:
-    """What a run folds again, apart from the flow's states. It publishes and commits nothing.
-
-    Attributes:
-        number: of its birth plan: greater than that of every plan of the flow, whose history it continues.
-        starts: first offset of each partition that the flow did not begin at 0.
-        until: offset of each partition at which it ends.
-        sections: what features keep in its birth plan.
-    """
-
-    number: int
-    starts: Mapping[TopicPartition, int]
-    until: Mapping[TopicPartition, int]
-    sections: tuple[Section, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """What a run is there for; no user sets it.
-
-    Attributes:
-        owner: who this run is (JSON), for the claim.
-        refold: fold this again, and then end; None: go on.
-        only_recovers: finish what is unfinished, and nothing else.
-    """
-
-    owner: str = "{}"
-    refold: Refold | None = None
-    only_recovers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

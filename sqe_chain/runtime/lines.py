@@ -8,8 +8,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from sqe_chain.protocol.events import Event, Waiting
-from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.events import Event, Observer, Waiting
 from sqe_chain.safe_text import json_line, shown, without_secrets
 
 WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})

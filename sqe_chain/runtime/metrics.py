@@ -15,21 +15,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.features.events import Filtered, TableFlushed
 from sqe_chain.protocol.events import (
-    CaughtUp,
-    Claimed,
-    Committed,
-    Event,
-    Filtered,
-    Persisted,
-    Recovered,
-    Sealed,
-    Standby,
-    Stopped,
-    TableFlushed,
-    Waiting,
-)
-from sqe_chain.protocol.interfaces import (
     CLAIM,
     COMMIT,
     PERSIST,
@@ -37,7 +24,17 @@ from sqe_chain.protocol.interfaces import (
     PUBLISH,
     RECOVER,
     SEAL,
+    CaughtUp,
+    Claimed,
+    Committed,
+    Event,
     Observer,
+    Persisted,
+    Recovered,
+    Sealed,
+    Standby,
+    Stopped,
+    Waiting,
     When,
 )
 

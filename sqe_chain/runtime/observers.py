@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sqe_chain.protocol.events import CaughtUp, Event, Notice, TableFlushed
-from sqe_chain.protocol.interfaces import Observer, When
+from sqe_chain.features.events import TableFlushed
+from sqe_chain.protocol.events import CaughtUp, Event, Notice, Observer, When
 
 
 class Observers:

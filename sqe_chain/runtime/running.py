@@ -11,13 +11,13 @@ from time import monotonic
 from typing import Any, Literal
 
 from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.features.events import TableFlushed
 from sqe_chain.features.file_inputs import Files, new_files, read_files
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.events import CaughtUp, Committed, Event, Recovered, TableFlushed
-from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.events import CaughtUp, Committed, Event, Observer, Recovered
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_inputs, open_stores

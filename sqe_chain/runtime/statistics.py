@@ -7,6 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sqe_chain.protocol.events import (
+    CLAIM,
+    COMMIT,
+    PERSIST,
+    PROCESS,
+    PUBLISH,
+    RECOVER,
+    SEAL,
     CaughtUp,
     Claimed,
     Committed,
@@ -17,8 +24,8 @@ from sqe_chain.protocol.events import (
     Sealed,
     Standby,
     Waiting,
+    When,
 )
-from sqe_chain.protocol.interfaces import CLAIM, COMMIT, PERSIST, PROCESS, PUBLISH, RECOVER, SEAL, When
 
 RATE_WINDOW_S = 10.0
 """The input rate is the mean over this time."""

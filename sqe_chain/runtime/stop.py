@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 
-from sqe_chain.protocol.events import Event, Waiting
-from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH, SEAL, Clock, When
+from sqe_chain.protocol.events import COMMIT, PERSIST, PUBLISH, SEAL, Event, Waiting, When
+from sqe_chain.protocol.interfaces import Clock
 from sqe_chain.protocol.retrying import FIRST_WAIT_MS
 
 SLICE_S = 0.5

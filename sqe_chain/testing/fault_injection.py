@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sqe_chain.errors import Unavailable
-from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.events import When
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 
 

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sqe_chain.protocol.events import Event
-from sqe_chain.protocol.interfaces import Observer, When
+from sqe_chain.protocol.events import Event, Observer, When
 
 Port = Literal["broker", "store", "table"]
 """What a service calls."""

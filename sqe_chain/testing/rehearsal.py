@@ -18,6 +18,7 @@ from sqe_chain.envelope.message import Envelope, read, wrap_unchecked
 from sqe_chain.envelope.partitioner import key_bytes, partition_of
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.features.closing import check_closes
+from sqe_chain.features.events import AnnouncementResult
 from sqe_chain.features.every import service_of
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.holding import Waiting, waiting_in
@@ -34,7 +35,6 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.republish import Republisher
-from sqe_chain.protocol.results import AnnouncementResult
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages.contents import Remembered, remembered
 from sqe_chain.stages.window_rows import Result, results_in

@@ -28,12 +28,12 @@ from sqe_chain.errors import (
 )
 from sqe_chain.features import announcing as announcer
 from sqe_chain.features.announcing import Announcing
+from sqe_chain.features.events import AnnouncementResult
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow import Flow
 from sqe_chain.operations.announcement import Announcement
 from sqe_chain.ports import Output
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.results import AnnouncementResult
 from sqe_chain.testing import Crash, Rehearsal, Settings
 from sqe_chain.testing.faulty_ports import FaultyWriter
 from tests.support.memory_pipeline import totals_pipeline

@@ -16,7 +16,7 @@ from sqe_chain import Flow, read
 from sqe_chain.errors import OutputTooLarge, PoisonError, ServiceStopped
 from sqe_chain.flow.nodes import Carrier
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
-from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.events import When
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 

@@ -17,7 +17,7 @@ from google.protobuf.wrappers_pb2 import DoubleValue, Int64Value, UInt64Value
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ChangedType, PartitionsMismatch, PlanMismatch, ServiceStopped
 from sqe_chain.flow import Flow, Stage, Stream
-from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.events import When
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling

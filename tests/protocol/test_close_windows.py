@@ -20,9 +20,9 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, NotCaughtUp, PlanMismatch, PoisonError, ServiceStopped
 from sqe_chain.features import closing
 from sqe_chain.features.closing import Closes
+from sqe_chain.features.events import Filtered
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.events import Filtered
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Hopping, Sessions, Tumbling, Window

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from sqe_chain.protocol import applying, recover
-from sqe_chain.protocol.applying import Applier
+from sqe_chain.protocol import owned_flow, recovery
+from sqe_chain.protocol.owned_flow import Applier
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.states import CellStates
 from tests.lab.explorer.configurations import CONFIGURATIONS, Configuration
@@ -89,7 +89,7 @@ def test_another_configuration_is_not_mixed_in(tmp_path: Path) -> None:
 
 
 def persist_the_first_stage_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(applying, "range", lambda start, stop, _: range(stop + 1, start + 1), raising=False)
+    patch.setattr(owned_flow, "range", lambda start, stop, _: range(stop + 1, start + 1), raising=False)
 
 
 def commit_before_states_are_written(patch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def commit_before_states_are_written(patch: pytest.MonkeyPatch) -> None:
 def publish_nothing_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         "sqe_chain.protocol.recovery.redo_of",
-        lambda *args: replace(recover.redo_of(*args), publish=False),
+        lambda *args: replace(recovery.redo_of(*args), publish=False),
     )
 
 

@@ -28,7 +28,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.ports import TopicInfo
-from sqe_chain.protocol.described import DESCRIBE_MS
+from sqe_chain.protocol.same_inputs import DESCRIBE_MS
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word

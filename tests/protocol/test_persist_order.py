@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sqe_chain.errors import StoreInconsistent
-from sqe_chain.protocol import applying, recover
+from sqe_chain.protocol import owned_flow, recovery
 from tests.support.memory_pipeline import TotalsPipeline, totals_pipeline
 
 
@@ -34,7 +34,7 @@ def turn_round(patch: pytest.MonkeyPatch) -> None:
     def turned(*bounds: int) -> Any:
         return reversed(range(*bounds)) if bounds[2:] == (-1,) else range(*bounds)
 
-    patch.setattr(applying, "range", turned, raising=False)
+    patch.setattr(owned_flow, "range", turned, raising=False)
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -49,7 +49,7 @@ def test_the_first_stage_first_loses(in_place: bool, monkeypatch: pytest.MonkeyP
     """What stage 1 emitted in that batch is never emitted again: stage 2 has lost it for good."""
     found = totals_pipeline(2, in_place)
     turn_round(monkeypatch)
-    monkeypatch.setattr(recover, "_check_order", lambda *_: None)
+    monkeypatch.setattr(recovery, "_check_order", lambda *_: None)
     schedule(found)
     robots, lines = (found.totals.states(stage) for stage in ("per-robot", "per-line"))
     fed = sum(events["events"] for events in found.expected.lines.values())

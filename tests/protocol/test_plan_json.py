@@ -19,7 +19,7 @@ from sqe_chain.features.overwriting import Overwrite
 from sqe_chain.features.rebuilding import Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
 from sqe_chain.ports import Commit
-from sqe_chain.protocol.commit_metadata import decode_marks, parse_metadata
+from sqe_chain.protocol.inputs import decode_marks, parse_metadata
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section
 from sqe_chain.task.event_times import EventTimes

@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.errors import Superseded
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.events import When
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.file_flows import expected, published_once, rows_flow, rows_of, totals_flow, write

@@ -8,12 +8,12 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.errors import Unavailable
+from sqe_chain.features import events as told
 from sqe_chain.flow import Flow
 from sqe_chain.protocol import events
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.events import Event, Recovered
+from sqe_chain.protocol.events import BatchResult, Event, Recovered, StartResult
 from sqe_chain.protocol.republish import Republisher
-from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_letter
@@ -66,8 +66,8 @@ EVENTS: list[Event] = [
     Recovered.of(StartResult(3)),
     Recovered.of(StartResult(3, 7, ())),
     events.Ready(1200),
-    events.Rebuilt(7, {"stage": "flow.again-2"}),
-    events.Announced(7, {"stage": 3}, ("other",)),
+    told.Rebuilt(7, {"stage": "flow.again-2"}),
+    told.Announced(7, {"stage": 3}, ("other",)),
     events.Stopped("once"),
     events.Failed(1, 2, "t[0]@7"),
     events.Shuffled(("stage",), 3),
@@ -77,11 +77,11 @@ EVENTS: list[Event] = [
     events.Persisted(8, 1, 0),
     events.Committed.of(BatchResult(worked=True)),
     events.Committed.of(WHOLE),
-    events.Filtered(8, {"stage/replay": 1}),
-    events.TableFlushed(plan=3, table="readings", offsets={"t/0": 7}),
-    events.TableReplaced(plan=3, table="readings", mode="table", files=2),
-    events.FilesSeen(files=3, files_left=1, rows=20, rows_left=5),
-    events.WindowsClosed(8, 3, 5),
+    told.Filtered(8, {"stage/replay": 1}),
+    told.TableFlushed(plan=3, table="readings", offsets={"t/0": 7}),
+    told.TableReplaced(plan=3, table="readings", mode="table", files=2),
+    told.FilesSeen(files=3, files_left=1, rows=20, rows_left=5),
+    told.WindowsClosed(8, 3, 5),
     events.CaughtUp(),
     events.CaughtUp(8),
     events.Waiting("commit", "no broker", 100),

@@ -14,7 +14,7 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory._broker import Broker
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.ports import Header, Home
-from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.events import When
 from sqe_chain.testing import Crash
 from sqe_chain.testing.faults import FaultScript
 

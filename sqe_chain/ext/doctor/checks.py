@@ -9,8 +9,8 @@ from typing import Literal
 from sqe_chain.errors import ChainError
 from sqe_chain.ext.doctor.facts import Facts
 from sqe_chain.ports import TopicInfo
-from sqe_chain.protocol.commit_metadata import parse_metadata
-from sqe_chain.protocol.planning import check_layout
+from sqe_chain.protocol.declared import check_layout
+from sqe_chain.protocol.inputs import parse_metadata
 
 Severity = Literal["error", "warning", "note"]
 """error: the service cannot run, or is not exact. warning: it is exact until something happens. note: worth knowing."""

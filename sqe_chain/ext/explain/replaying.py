@@ -23,11 +23,9 @@ from sqe_chain.operations.progress import read_plan
 from sqe_chain.ports import Log
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.claim import never_run
-from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.events import Event
-from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.environment import Environment, Ports, Refold, Role
+from sqe_chain.protocol.events import Event, Observer
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Refold, Role
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Job, Portion, Report
 

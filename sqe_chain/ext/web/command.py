@@ -23,8 +23,7 @@ from sqe_chain.ext.web.site import Json, Site
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.events import Event
-from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.events import Event, Observer
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import open_addresses, open_log
 from sqe_chain.runtime.stop import ServiceClock, Stop, signals

@@ -16,7 +16,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.dead_letters import FIRST_REASON
 from sqe_chain.ports import Commit, Header, Home, Output, StateStore, TopicPartition
-from sqe_chain.protocol.commit_metadata import parse_metadata
+from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.proving.contents import shown

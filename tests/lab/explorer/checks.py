@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from sqe_chain.protocol.commit_metadata import parse_metadata
+from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.invariants import Violation
 from tests.lab.explorer.words import LETTERS, SAID, Books, Expected, said_in

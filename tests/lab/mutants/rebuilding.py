@@ -31,7 +31,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "ranges are read without comparing leader epochs",
-        ("planning:portions_of", replace("known[tp].last_epoch", "0")),
+        ("processing:portions_of", replace("known[tp].last_epoch", "0")),
         killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_anew_stops",
         schedules=200,
     ),

@@ -15,7 +15,7 @@ from sqe_chain.envelope.message import read
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, Header, Home, Output, TopicPartition
-from sqe_chain.protocol.commit_metadata import parse_metadata
+from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
 from tests.lab.simulator.expected import ExpectedStates
 from tests.lab.simulator.facts import CHANGED, ids_of, parsed, unit_of

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from sqe_chain.cli import load
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.protocol.events import Committed, FilesSeen, Notice, TableReplaced
+from sqe_chain.features.events import FilesSeen, TableReplaced
+from sqe_chain.protocol.events import Committed, Notice
 from sqe_chain.protocol.settings import Settings
 
 

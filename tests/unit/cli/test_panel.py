@@ -21,21 +21,22 @@ from sqe_chain.cli.panel import LivePanel, panel
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.dev.process import wait_until
 from sqe_chain.protocol.events import (
+    PUBLISH,
     CaughtUp,
     Claimed,
     Committed,
     Event,
     Notice,
+    Observer,
     Persisted,
     Published,
     Recovered,
     Sealed,
     Standby,
+    StartResult,
     Stopped,
     Waiting,
 )
-from sqe_chain.protocol.interfaces import PUBLISH, Observer
-from sqe_chain.protocol.results import StartResult
 from sqe_chain.runtime import metrics as metrics_module
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.metrics import MOST, STUCK_MS, Health, Metrics, serve

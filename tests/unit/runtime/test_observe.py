@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sqe_chain.protocol.interfaces import COMMIT
+from sqe_chain.protocol.events import COMMIT
 from sqe_chain.runtime.metrics import STEPS, Metrics
 
 OBSERVE = Path(__file__).parents[3] / "docker" / "observe"

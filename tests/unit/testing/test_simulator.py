@@ -12,8 +12,8 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.engines.task import publish
 from sqe_chain.envelope.marks import PartitionMarks
-from sqe_chain.protocol import applying
-from sqe_chain.protocol.applying import Applier
+from sqe_chain.protocol import owned_flow
+from sqe_chain.protocol.owned_flow import Applier
 from tests.lab.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
 from tests.lab.simulator.__main__ import main
 from tests.lab.simulator.campaign import Campaign
@@ -207,7 +207,7 @@ def first_stage_first(patch: Patch) -> None:
     def turned(*bounds: int) -> Any:
         return reversed(range(*bounds)) if bounds[2:] == (-1,) else range(*bounds)
 
-    patch.setattr(applying, "range", turned, raising=False)
+    patch.setattr(owned_flow, "range", turned, raising=False)
 
 
 def publish_after_persist(patch: Patch) -> None:
