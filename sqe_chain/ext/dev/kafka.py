@@ -51,7 +51,7 @@ _DEFAULTS = {
 class KafkaServer(Server):
     """A real Kafka broker in a process of its own.
 
-    Topics are not created by mistake, records are kept for ever, groups start without delay; all this and
+    Topics are not created by mistake, records never expire, groups start without delay; all this and
     everything else can be changed by `properties`. It acknowledges what is in the page cache, as Kafka
     does: a killed broker keeps it, a machine without power may not.
 

@@ -44,7 +44,7 @@ def fetch(report: Report = _log.info, kinds: Collection[str] = KINDS) -> None:
     """Download everything that the servers need, so that they start without a network. May be repeated.
 
     Raises:
-        ConfigurationError: Java, pyspark or redis-server are missing and cannot be downloaded; the text says how to install them.
+        ConfigurationError: Java, pyspark or redis-server are missing and cannot be downloaded; the error names the commands to install them.
         Unavailable: a download failed; a retry continues where it ended.
     """
     report(f"Java: {java()}")
@@ -79,7 +79,7 @@ def fetch_redis(report: Report = _log.info) -> RedisProgram:
     Nothing is installed and no service is started: packages are only unpacked.
 
     Raises:
-        ConfigurationError: there is none, and downloading failed; the text says what to install.
+        ConfigurationError: there is none, and downloading failed; the error names what to install.
     """
     installed = shutil.which("redis-server")
     if installed:

@@ -31,7 +31,7 @@ class RedisServer(Server):
         detached: leave it running when this process ends.
 
     Raises:
-        ConfigurationError: there is no redis-server, and downloading failed; the text says what to install.
+        ConfigurationError: there is no redis-server, and downloading failed; the error names what to install.
     """
 
     kind: ClassVar[str] = "redis"

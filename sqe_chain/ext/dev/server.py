@@ -45,8 +45,8 @@ def port_is_free(port: int) -> bool:
 def free_port() -> int:
     """A free port outside the range from which the kernel gives ports to clients.
 
-    Inside that range, a client that reconnects to a dead server's port may get the same port as its own and
-    connect to itself; then the server cannot start there again.
+    Inside that range, a client that reconnects to a dead server's port may get the same port and connect to itself. Then the
+    server cannot start there again.
 
     Raises:
         Unavailable: no free port was found.

@@ -27,7 +27,7 @@ def matching(pattern: str) -> Iterator[str]:
             parts that do.
 
     Raises:
-        UnreadableFile: a folder cannot be listed. What lies there is missing, whatever may be left out: nobody knows what it is.
+        UnreadableFile: a folder cannot be listed. Its files are missing, so they cannot be skipped.
     """
     below = pattern.lstrip("/")
     return _below(pattern[: len(pattern) - len(below)], below.split("/"))
@@ -86,7 +86,7 @@ class Catalog:
 
     Args:
         source: which files, and how they are read.
-        skip_bad: files that cannot be read are left out with a warning; else they stop the service.
+        skip_bad: skip files that cannot be read, with a warning; else they stop the service.
         looked: called with the bytes of each file that was looked at.
     """
 
@@ -103,7 +103,7 @@ class Catalog:
 
         Raises:
             UnreadableFile, ChangedFile: one cannot be read.
-            ConfigurationError: a name does not say its format.
+            ConfigurationError: the suffix of a name has no known format.
         """
         found: dict[bytes, FileRows] = {}
         paths = list(self.paths())
@@ -172,7 +172,7 @@ class Catalog:
         return rows
 
     def _leave_out(self, path: str, error: UnreadableFile | ChangedFile) -> None:
-        """Raise the error, or, where files may be left out, say it once."""
+        """Raise the error, or, where files may be skipped, log it once."""
         if not self._skip_bad:
             raise error
         text = str(error)

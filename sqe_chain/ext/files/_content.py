@@ -1,4 +1,4 @@
-"""The content of a file, fixed when it is first looked at: a hash, and a checksum of each block to compare what is read later."""
+"""The content of a file at the first look: a hash, and a checksum of each block for later reads."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ class FirstLook(_OpenFile):
 
 
 class FixedFile(_OpenFile):
-    """Reads a file of which the content is known: each block is compared before anything of it is given.
+    """Reads a file and verifies the checksum of each block before it returns the block.
 
-    So what is read is what was hashed, whatever the file system says about times. It can be opened by several readers.
+    So a read gives what was hashed, whatever times the file system has. Several readers can open it.
 
     Attributes:
         failure: why it could not be read, once it could not; what reads through a library of another language asks for it.
@@ -128,7 +128,7 @@ class FixedFile(_OpenFile):
         self.check()
 
     def check(self) -> None:
-        """Compare what the file system says about the file now with what it said first. Raises ChangedFile: something differs."""
+        """Compare size and time of the file with those of the first look. Raises ChangedFile: something differs."""
         now, first = stamp_of(os.fstat(self._file)), self._content.stamp
         if now[2:] != first[2:]:
             raise self._changed(

@@ -54,7 +54,7 @@ class NoLog(Log):
         return {}
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        """There is nobody to tell."""
+        """There is no log to commit to."""
 
     def writer(self) -> Writer:
         raise _needed("what is to be published")
@@ -123,14 +123,14 @@ class FilesLog(Log):
     """Files beside another log; see `sqe_chain.ports.Log`.
 
     The name of a source stands for the topics of its files in `describe`: these are given, in the order of their paths. Their
-    positions are committed nowhere: the plan in the store says where a flow is.
+    positions are committed nowhere: the plan in the store has them.
 
     A pickled one looks at the files again where it is read, so they must be found there under the same paths.
 
     Args:
         sources: name -> which files.
         base: the log of all other topics.
-        skip_bad: files that cannot be read are left out with a warning; else they stop the service.
+        skip_bad: skip files that cannot be read, with a warning; else they stop the service.
         looked: called with the bytes of each file that was looked at.
     """
 
@@ -233,7 +233,7 @@ class FilesLog(Log):
         return self.base.committed(group, others) if others else {}
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        # Files are left out
+        # Files have no commits
         others = set(self._split_partitions(commits)[1])
         if others:
             self.base.commit(group, {tp: one for tp, one in commits.items() if tp in others})
@@ -252,7 +252,7 @@ class FilesLog(Log):
     def _split(self, topics: Iterable[str]) -> tuple[set[str], set[str]]:
         """Topics of files and names of sources, and the others."""
         names = set(topics)
-        own = {one for one in names if one in self.sources or self._source_of(one) is not None}
+        own = {name for name in names if name in self.sources or self._source_of(name) is not None}
         return own, names - own
 
     def _split_partitions(

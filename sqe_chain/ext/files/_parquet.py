@@ -116,8 +116,8 @@ _encode: Final = msgspec.json.Encoder().encode
 class ParquetRows:
     """The rows of a Parquet file, as JSON objects.
 
-    What JSON has no form for is text, as msgspec writes it: times in ISO 8601, with nine digits where there are nanoseconds, bytes in base64,
-    decimals as they are printed; NaN and infinity become null.
+    Values without a form in JSON become text, as msgspec writes it: times in ISO 8601, with nine digits where there are nanoseconds,
+    bytes in base64, decimals as digits. NaN and infinity become null.
 
     Args:
         path: of the file, for errors.
@@ -181,7 +181,7 @@ class ParquetRows:
             raise self._unreadable(f"damaged, at row {row:,} or after it", error) from error
 
     def _rows_in(self, part: Any) -> Iterator[bytes]:  # noqa: ANN401 - an Arrow record batch
-        """The rows of a batch. One that Python cannot hold becomes a text that says why, for the poison policy, and harms no other."""
+        """The rows of a batch. One that Python cannot hold becomes an error text for the poison policy, and harms no other."""
         try:
             rows = self._values(part)
         except _NOT_PYTHON as error:

@@ -1,7 +1,6 @@
 """Rows of text files: lines of JSON, and CSV. A row is the bytes of a JSON value; one that cannot be made so stays as it is.
 
-Both formats are read as lines of bytes, so that the place of each row in the file is known, and a row that is damaged harms no
-other one.
+Both formats are read as lines of bytes. So the place of each row in the file is known, and a damaged row harms no other one.
 """
 
 from __future__ import annotations
@@ -59,15 +58,15 @@ class JsonLines:
 class CsvRows:
     """CSV. Empty lines are no rows.
 
-    A row is a JSON object of texts; a list of texts, if it has another number of fields than there are columns; and what
-    cannot be decoded stays bytes.
+    A row is a JSON object of texts. With another number of fields than columns it is a list of texts. A row that cannot be
+    decoded stays bytes.
 
     Args:
         path: of the file, for errors.
         stream: its bytes, uncompressed, at the beginning of a row.
         how: how it is written.
         columns: names of the columns; empty: the first row has them.
-        position: where in the uncompressed bytes the stream stands.
+        position: position of the stream in the uncompressed bytes.
 
     Attributes:
         columns: names of the columns.

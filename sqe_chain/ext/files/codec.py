@@ -30,7 +30,7 @@ class Rows(Codec[Value]):
     """Reads rows as values of one type; writes values as the type's own codec does.
 
     A row of CSV is text in all columns, so numbers, booleans and times are read from text there, by `codecs.text`. An empty field
-    is an empty text where the type's field takes text, else null where it takes that, else as if the column were not there.
+    is an empty text where the type's field takes text. Else it is null where the field takes null, or a missing column.
 
     Args:
         codec: of the type.
@@ -76,7 +76,7 @@ class Rows(Codec[Value]):
         return self._codec.reads(type_name)
 
     def fields(self) -> tuple[Field, ...]:
-        """As the type's codec says."""
+        """The fields of the type's codec."""
         return self._codec.fields()
 
     def misread(self, was: str, shape: Shape) -> str:  # type: ignore[override] # a shape is a mapping
@@ -143,9 +143,9 @@ def _read_of(field: Any) -> tuple[Read, object] | None:  # noqa: ANN401 - msgspe
 def _first_of(reads: Sequence[Read], *, others: bool) -> Read:
     def read(text: str) -> Any:  # noqa: ANN401 - JSON
         failed = None
-        for one in reads:
+        for read in reads:
             try:
-                return one(text)
+                return read(text)
             except ValueError as error:
                 failed = failed or error
         if failed is not None and not others:
@@ -162,7 +162,7 @@ def _reads_of(kind: Any) -> tuple[Read, ...]:  # noqa: ANN401 - msgspec's descri
         if (isinstance(kind, mi.LiteralType | mi.EnumType))
         else ()
     )
-    if isinstance(kind, mi.IntType) or (values and all(type(one) is int for one in values)):
+    if isinstance(kind, mi.IntType) or (values and all(type(value) is int for value in values)):
         return (int_in,)
     if isinstance(kind, mi.FloatType):
         return (float_in,)

@@ -12,7 +12,7 @@ from sqe_chain.ports.files import is_hash
 
 
 class FileLoad:
-    """Which rows of which contents are counted. A row counts once, whatever its file is called and however often it is loaded.
+    """The rows that are counted, by content. A row counts once, under any file name and however often it is loaded.
 
     Keep what `to_json` gives together with what you have made of the rows, in one step: then a crash anywhere costs repeated work
     alone.

@@ -1,4 +1,4 @@
-"""One file as rows with offsets, its content fixed: a plain object, for whoever wants to read as sources of files do."""
+"""One file as rows with offsets, its content fixed: a plain object that reads as sources of files do."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Row:
 
     Attributes:
         offset: its number, from 0; the row with the names of CSV columns does not count, nor do empty lines.
-        value: the row as JSON: an object of its columns, or the line of JSON as it stands there. A row of which that cannot be
-            made is left as it is, so that decoding fails for this row alone.
+        value: the row as JSON: an object of its columns, or the line of JSON itself. A row without a JSON form is unchanged, so decoding fails
+            for this row alone.
     """
 
     offset: int
     value: bytes
 
     def decode(self) -> Any:  # noqa: ANN401 - any JSON
-        """What the JSON says.
+        """The value of the JSON.
 
         Raises:
             ValueError: it is no JSON: the row is damaged.
@@ -67,7 +67,7 @@ class FileRows:
 
     Args:
         path: of the file: Parquet, CSV or lines of JSON; text may be compressed by gzip or zstd.
-        file_format: its format; None: its suffix says it.
+        file_format: its format; None: by its suffix.
         csv: how CSV is written.
 
     Attributes:
@@ -77,9 +77,9 @@ class FileRows:
         size: bytes.
 
     Raises:
-        UnreadableFile: it is not there, cut off, damaged, or of another format; the text says where.
+        UnreadableFile: it is missing, cut off, damaged, or of another format.
         ChangedFile: it was written to meanwhile.
-        ConfigurationError: its name does not say its format, or a package is missing.
+        ConfigurationError: its suffix has no known format, or a package is missing.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "screws.csv")
@@ -116,7 +116,7 @@ class FileRows:
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Row]:
         """The rows from one offset to before another.
 
-        Whoever goes on where the last call has ended reads on from there, however the file is compressed.
+        A call that begins where the last one ended reads on from there, also in a compressed file.
 
         Args:
             start: first offset.

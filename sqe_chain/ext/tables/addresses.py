@@ -1,4 +1,4 @@
-"""What addresses of tables say without any driver."""
+"""Addresses of tables: where they lead. Needs no driver."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def text_of(address: object) -> str:
     '/warehouse'
 
     Raises:
-        ValueError: neither text nor path, empty, a URL as a path, or a path that Delta Lake cannot use; the text says what is wanted.
+        ValueError: neither text nor path, empty, a URL as a path, or a path that Delta Lake cannot use.
     """
     found = os.fspath(address) if isinstance(address, str | os.PathLike) else None
     if not isinstance(found, str) or not found:

@@ -19,7 +19,7 @@ ArrowTable = Any
 ArrowSchema = Any
 """A `pyarrow.Schema`."""
 SEQUENCE: Final = "_sqe_sequence"
-"""Of the rows with the same keys, the one with the largest number is the latest: number of the plan, then of the row in it."""
+"""The largest number marks the latest of the rows with the same keys: number of the plan, then of the row in it."""
 PARTITION: Final = "_sqe_partition"
 """The state partition; a partition column of the Delta table, so its files do not have it."""
 ROWS_OF_A_PLAN: Final = 1 << 31

@@ -1,11 +1,11 @@
 """Tables in Cassandra: the rows of `chunk_rows` as four tables of a keyspace, which `sqe-chain store init` creates.
 
-The heads are changed by conditional batches only, each on the partition of one state partition: the head is in static columns, and
-chunk sets are rows, so a commit is one mutation. They are read at serial consistency; their chunk sets at quorum, together with the
-static columns, so that `ChunkSnapshot` can tell whether both are of one moment. All other rows are written at quorum before a commit
-names them, never change, and are read at quorum.
+Only conditional batches change heads, each on the partition of one state partition. The head is in static columns and chunk sets
+are rows, so a commit is one mutation. Heads are read at serial consistency. Chunk sets are read at quorum together with the static
+columns, so that `ChunkSnapshot` sees whether both are of one moment. All other rows are written at quorum before a commit names
+them, never change, and are read at quorum.
 
-What is written again after a lost answer is the same, and nothing that was deleted is written again: so no clock decides.
+A write that is repeated after a lost answer is the same, and nothing that was deleted is written again. So no clock decides.
 """
 
 # ruff: noqa: S608 - keyspaces are checked where the address is read; everything else is bound
@@ -174,7 +174,7 @@ class CassandraRows(ChunkRows):
         write = (
             f"INSERT INTO {self._index} (name, version, part, {_INDEXED}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         )
-        sized = ((_insert(write, (*self._table, part), one), len(one.info) + len(one.blocks)) for one in rows)
+        sized = ((_insert(write, (*self._table, part), row), len(row.info) + len(row.blocks)) for row in rows)
         self._client.write(_batches(sized))
 
     def write_pieces(self, chunks: Iterable[Sequence[Piece]]) -> None:
@@ -183,7 +183,8 @@ class CassandraRows(ChunkRows):
         write = f"INSERT INTO {self._chunks} ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
         for_chunks = (
-            _batches((_insert(write, self._table, one), len(one.data)) for one in pieces) for pieces in chunks
+            _batches((_insert(write, self._table, piece), len(piece.data)) for piece in pieces)
+            for pieces in chunks
         )
         self._client.write(chain.from_iterable(for_chunks))
 
@@ -269,7 +270,7 @@ def _loaded(rows: Sequence[tuple[Any, ...]]) -> tuple[PartHead, list[ChunkSet]]:
 
 def _insert(write: str, table: Sequence[object], row: IndexRow | Piece) -> Statement:
     """The statement that writes a row, whose columns are in the order of its fields."""
-    return write, (*table, *(getattr(row, one.name) for one in fields(row)))
+    return write, (*table, *(getattr(row, field.name) for field in fields(row)))
 
 
 def _batches(sized: Iterable[tuple[Statement, int]]) -> Iterator[list[Statement]]:

@@ -15,7 +15,7 @@ Plain = str | int | float | bool | None
 
 
 def chunk_id(number: int, plan_id: str, part: int) -> str:
-    """The id of the chunks of one flush, so that whoever repeats the flush names them the same. Ids go in the order of flushes.
+    """The id of the chunks of one flush: a repeated flush gives the same one. Ids rise from flush to flush.
 
         >>> chunk_id(7, "9c1185a5c5e9fc54612808977ee8f548", 3)
         '000000000007-9c1185a5c5e9fc54-00003'
@@ -47,7 +47,7 @@ class ChunkName:
 
 @dataclass(frozen=True, slots=True)
 class ChunkInfo:
-    """What is known of a chunk without reading it.
+    """A description of a chunk, without its rows.
 
     Attributes:
         name: of the chunk.
@@ -56,7 +56,7 @@ class ChunkInfo:
         rows: how many rows it has.
         crc32: of its content.
         content_hash: of its content: BLAKE2b, 16 bytes, in hexadecimal.
-        minimum: column -> smallest value; without columns of which that is not known, and those that are null throughout.
+        minimum: column -> smallest value; columns without a known one, or with nulls only, are missing.
         maximum: column -> largest value.
         compacted: first and last id of the chunks that a compaction has merged into it; None: a flush has written it.
     """
@@ -160,8 +160,8 @@ class ChunkIndex:
             replaces: the rows are meant to replace what is there: nothing is skipped.
 
         Returns:
-            Whether one of the same id, keys, number of rows and content is there. Of an id that a compaction has merged
-            nothing is known any more, so it is not.
+            Whether one of the same id, keys, number of rows and content is there. An id that a
+            compaction has merged is not known any more.
         """
         at = chunk.name.table, chunk.name.version, chunk.name.partition_key
         ranges: Sequence[tuple[str, str]] = self._compacted.get(at, ())
@@ -172,7 +172,7 @@ class ChunkIndex:
 
     def to_plain(self) -> list[dict[str, object]]:
         """All chunks, as JSON holds them."""
-        return [one.to_plain() for at in sorted(self._chunks) for one in self._chunks[at].values()]
+        return [chunk.to_plain() for at in sorted(self._chunks) for chunk in self._chunks[at].values()]
 
     @classmethod
     def from_plain(cls, found: Iterable[Mapping[str, Any]]) -> ChunkIndex:

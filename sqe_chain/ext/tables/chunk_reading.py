@@ -1,4 +1,4 @@
-"""Reads a table of chunks: only chunks, and in them only blocks, that may hold what is wanted."""
+"""Reads a table of chunks: only the chunks, and their blocks, that may hold wanted rows."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class ChunkSnapshot(Snapshot):
         return None
 
     def _load(self, parts: Sequence[int]) -> None:
-        """Read chunk sets until they are those of a head that is known to stand."""
+        """Read chunk sets until they belong to the newest head."""
         for _ in range(_ROUNDS):
             missing = [part for part in parts if part not in self._loaded]
             if not missing:
@@ -137,7 +137,7 @@ class ChunkSnapshot(Snapshot):
 
 
 def _state(head: PartHead) -> tuple[int | None, int | None]:
-    """What changes with the chunk sets."""
+    """The part of a head that changes with the chunk sets."""
     return head.number, head.compactions
 
 
@@ -187,7 +187,7 @@ def read(snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -
 def indexed(
     snapshot: ChunkSnapshot, files: Sequence[StoredFile], partition_key: bytes | None
 ) -> list[IndexRow]:
-    """What is known of the chunks in chunk sets of a snapshot.
+    """The index of the chunks in chunk sets of a snapshot.
 
     Raises:
         Outdated: they are not all there any more.
@@ -212,10 +212,10 @@ def indexed(
 def may_matter(
     candidates: Iterable[Candidate], keys: Mapping[str, Bounds], others: Mapping[str, Bounds]
 ) -> list[Candidate]:
-    """The chunks that have to be read, by what is known of them.
+    """The chunks that have to be read, by the index.
 
-    A chunk without a wanted key is left out. So is one without a wanted value of another column, unless its rows may replace
-    rows of a chunk that is read, or be replaced by them: then a row could be found by an older version.
+    A chunk without a wanted key is skipped. So is one without a wanted value of another column, unless it may have other
+    versions of rows of a chunk that is read. Else an older version of a row could match.
     """
     by_key: dict[bytes, list[Candidate]] = defaultdict(list)
     for one in candidates:
@@ -236,7 +236,7 @@ def _meet(one: ChunkInfo, other: ChunkInfo) -> bool:
 
 
 def info_in(snapshot: ChunkSnapshot, row: IndexRow) -> ChunkInfo:
-    """What a row of the index says of its chunk. Raises TableAltered: another program has changed it."""
+    """The `ChunkInfo` in a row of the index. Raises TableAltered: another program has changed it."""
     with _of_the_index(snapshot, row):
         return ChunkInfo.from_plain(json.loads(row.info))
 
@@ -267,7 +267,7 @@ def _bounds_of(info: ChunkInfo) -> dict[str, tuple[Plain, Plain]]:
 
 
 def _as_plain(snapshot: ChunkSnapshot, wanted: Mapping[str, Bounds]) -> dict[str, Bounds]:
-    """Bounds as what is known of chunks has them; without those of columns whose plain values have another order."""
+    """Bounds as the index has them, without columns whose plain values have another order."""
     types = dict(snapshot.definition.columns)
     found = {}
     for name, bounds in wanted.items():
@@ -288,7 +288,7 @@ def _told(file: StoredFile) -> dict[str, Any]:
 def _fetched(
     snapshot: ChunkSnapshot, asked: Sequence[WantedBlobs], expected: Sequence[int]
 ) -> Iterator[tuple[WantedBlobs, int, list[Piece]]]:
-    """The pieces of chunks, read in rounds of bounded size; with how many rows they must have."""
+    """The pieces of chunks, read in rounds of bounded size, with the number of their rows."""
     waiting: list[tuple[WantedBlobs, int]] = []
     size = 0
     for one, rows in zip(asked, expected, strict=True):
@@ -309,13 +309,13 @@ def _round(
 
 
 def _batch(pieces: Sequence[Piece]) -> Any:  # noqa: ANN401 - an Arrow record batch, or None
-    """The rows of a chunk; None: pieces are missing, or are none of ours."""
+    """The rows of a chunk; None: pieces are missing, or another program has changed them."""
     blobs: dict[tuple[str, int], list[bytes]] = defaultdict(list)
-    for one in pieces:
-        own = blobs[one.column, one.block]
-        if one.piece != len(own):
+    for piece in pieces:
+        own = blobs[piece.column, piece.block]
+        if piece.piece != len(own):
             return None
-        own.append(one.data)
+        own.append(piece.data)
     columns: dict[str, list[Any]] = defaultdict(list)
     try:
         for (column, _), data in sorted(blobs.items()):
@@ -327,7 +327,7 @@ def _batch(pieces: Sequence[Piece]) -> Any:  # noqa: ANN401 - an Arrow record ba
 
 
 def _check_there(snapshot: ChunkSnapshot, files: Sequence[StoredFile], broken: str | None) -> None:
-    """Check that nothing that was read was deleted meanwhile."""
+    """Check that a vacuum has deleted nothing that was read."""
     first: dict[int, str] = {}
     for file in files:
         part, name = name_in(file.path)

@@ -1,7 +1,7 @@
-"""What a database must be able to do so that a table can live in it as chunks: rows of four kinds, and one comparison.
+"""What a database must do so that a table can live in it as chunks: rows of four kinds, and one comparison.
 
-The only atomic step is `compare_and_set`, on one state partition. All other rows are written before it, and are not named by
-anything until it has happened.
+The only atomic step is `compare_and_set`, on one state partition. All other rows are written before it, and have no name until
+then.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class WantedBlobs:
 
     partition_key: bytes  # of the chunk
     chunk_set: str  # of the chunk
-    columns: tuple[str, ...]  # of which columns
-    blocks: tuple[int, ...]  # of which blocks
+    columns: tuple[str, ...]  # names
+    blocks: tuple[int, ...]  # numbers
     average: int  # bytes of a piece, on an average
 
 
@@ -92,10 +92,10 @@ class ChunkRows(Protocol):
         """Where, without secrets."""
 
     def check(self) -> list[str]:
-        """What is weak about the durability of the database; see `Sink.check`."""
+        """Weaknesses of the durability of the database; see `Sink.check`."""
 
     def remarks(self) -> list[str]:
-        """What is durable enough but worth knowing; see `Sink.remarks`."""
+        """Remarks about the durability; see `Sink.remarks`."""
 
     def definition(self) -> Definition | None:
         """The table; None: there is none. Sees every `define` that was acknowledged."""
@@ -131,19 +131,19 @@ class ChunkRows(Protocol):
         """
 
     def index(self, part: int, partition_key: bytes | None = None) -> Iterator[IndexRow]:
-        """What is known of all chunks of a state partition, or of those of one partition key; also of those that nothing names."""
+        """The index of a state partition, or of one partition key in it; also of chunks without a name."""
 
     def index_of(self, part: int, chunk_set: str, partition_keys: Sequence[bytes]) -> list[IndexRow]:
-        """What is known of the chunks of a set."""
+        """The index of the chunks of a set."""
 
     def write_pieces(self, chunks: Iterable[Sequence[Piece]]) -> None:
-        """Write pieces, those of each chunk together. When it returns all of them stay."""
+        """Write pieces, those of each chunk together. They are durable when this returns."""
 
     def write_index(self, part: int, rows: Sequence[IndexRow]) -> None:
-        """Write what is known of chunks. When it returns it stays."""
+        """Write rows of the index. They are durable when this returns."""
 
     def pieces(self, asked: Sequence[WantedBlobs]) -> list[list[Piece]]:
-        """The pieces of chunks, in the order of column, block and piece; less where some are not there."""
+        """The pieces of chunks, in the order of column, block and piece; missing ones are skipped."""
 
     def drop(self, part: int, partition_keys: Sequence[bytes], below: str) -> None:
-        """Delete chunks of sets with smaller names: first their pieces, then what is known of them."""
+        """Delete chunks of sets with smaller names: first their pieces, then the index."""

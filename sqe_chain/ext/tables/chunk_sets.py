@@ -1,8 +1,8 @@
-"""Chunk sets: what one flush adds to a state partition where chunks are kept one by one, as bytes.
+"""Chunk sets: what one flush adds to a state partition in a database, as bytes.
 
-Each column of a chunk is a blob of its own, so that readers get only the columns that they want; a long chunk has several
-blocks of rows, so that they get only the rows that they may want. A blob is an Arrow IPC stream: it needs no footer, which would
-be larger than most blobs, it is written four times as fast as Parquet, and readers want Arrow anyway.
+Each column of a chunk is a blob, so that readers fetch only the columns that they want. A long chunk has several blocks of
+rows, so that they fetch only the rows that they may want. A blob is an Arrow IPC stream. It needs no footer, which would be
+larger than most blobs, and is written four times as fast as Parquet.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sqe_chain.ext.tables.files import ROWS_OF_A_FILE, TableFile, split, statist
 from sqe_chain.ext.tables.memtable import Flushed
 
 BLOCK_ROWS: Final = 65_536
-"""Rows that readers can leave out together."""
+"""Rows that readers can skip together."""
 _COMPRESSED_FROM: Final = 4_096
-"""Bytes of a column: smaller ones do not become smaller."""
+"""Bytes of a column from which compression pays."""
 _LONGEST: Final = 200
-"""Longer texts are left out of what is known of a chunk's columns."""
+"""Longer texts are no bounds in the index."""
 
 Blocks = list[tuple[int, dict[str, tuple[Plain, Plain]]]]
-"""Of each block of a chunk, in the order of their rows: how many rows, and the smallest and largest value of columns, unless it is the only one."""
+"""The blocks of a chunk: number of rows, and smallest and largest value of each column; a single block has no bounds."""
 
 
 class Blob(NamedTuple):

@@ -1,14 +1,12 @@
-"""A table of chunks in a database: rows of four kinds (`chunk_rows`), of which one head decides what is there.
+"""A table of chunks in a database: rows of four kinds (`chunk_rows`). The head of a state partition decides which count.
 
-For each state partition there are a head, the names of its *chunk sets* (what a flush or a compaction has added), an index with
-what is known of each chunk, and the chunks. A commit moves the head and names chunk sets in one comparison. So
+A state partition has a head, the names of its *chunk sets* (what a flush or a compaction has added), an index of its chunks,
+and the chunks. A commit moves the head and names chunk sets in one comparison. So:
 
-* before the commit the chunks are written, then the index: a crash between any two of these writes leaves rows that no name
-  leads to, and readers go by names;
-* whoever repeats the flush makes the same names, and skips the chunks that the index has;
-* names go up with each commit of a state partition: those of flushes begin with the number of the plan, those of a compaction
-  with that of the last plan in it. So all that is not named, and whose name is smaller than that of the first set after a
-  compaction, is garbage, whoever has written it.
+* The chunks are written before the commit, then the index. A crash in between leaves rows without a name, which nobody reads.
+* A repeated flush makes the same names, and skips the chunks that the index has.
+* Names rise with each commit of a state partition. Those of flushes begin with the number of the plan, those of a compaction
+  with the number of its last plan. So a set without a name that is smaller than the first set after a compaction is garbage.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from sqe_chain.ext.tables.storage import (
 )
 
 PIECE_BYTES: Final = 512 * 1024
-"""Of one row: databases take large ones badly."""
+"""Of one row: large ones are slow in a database."""
 _REMEMBERED: Final = 100
 """Compactions whose times are kept, for `vacuum`."""
 _MS: Final = 1_000
@@ -99,7 +97,7 @@ class ChunkTable(Storage):
     def written(self, path: str, file: TableFile) -> Written | None:
         # A chunk is in the index only after it was written
         part, name = name_in(path)
-        found = self.rows.index_of(part, name, [one.name.partition_key for one in file.chunks])
+        found = self.rows.index_of(part, name, [chunk.name.partition_key for chunk in file.chunks])
         chunks = [ChunkInfo.from_plain(json.loads(row.info)) for row in found]
         return Written(chunks, sum(row.size for row in found)) if found else None
 
@@ -179,7 +177,7 @@ class ChunkTable(Storage):
         if below is None:
             return []
         if head.vacuumed is None or head.vacuumed < below:
-            # First what says so: a reader that misses a chunk looks there, and takes a newer snapshot.
+            # First the mark: a reader that misses a chunk looks there, and takes a newer snapshot.
             expected = {"compactions": head.compactions, "vacuumed": head.vacuumed}
             kept = json.dumps([pair for pair in removed if pair[0] >= below])
             if not self.rows.compare_and_set(part, expected, {"vacuumed": below, "removed": kept}):
@@ -189,7 +187,7 @@ class ChunkTable(Storage):
         return [f"{part}/{name}" for name in sorted({row.chunk_set for row in old})]
 
     def _removed(self, head: PartHead) -> list[Any]:
-        """Chunk sets that compactions have replaced, and when."""
+        """Chunk sets that compactions have replaced, each with its time."""
         try:
             return list(json.loads(head.removed or "[]"))
         except (ValueError, TypeError) as error:
@@ -199,7 +197,7 @@ class ChunkTable(Storage):
 
 
 def _columns(columns: Any) -> tuple[tuple[str, str], ...]:  # noqa: ANN401 - Arrow fields
-    return tuple((one.name, type_name(one.type)) for one in columns if one.name not in OWN)
+    return tuple((column.name, type_name(column.type)) for column in columns if column.name not in OWN)
 
 
 def _markers(head: Head) -> dict[str, object]:
@@ -230,6 +228,6 @@ def _index_row(chunk: PackedChunk, name: str, pieces: int) -> IndexRow:
         name,
         json.dumps(chunk.info.to_plain(), separators=(",", ":")),
         json.dumps(chunk.blocks, separators=(",", ":")),
-        sum(len(one.data) for one in chunk.blobs),
+        sum(len(blob.data) for blob in chunk.blobs),
         pieces,
     )

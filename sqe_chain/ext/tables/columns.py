@@ -121,7 +121,7 @@ class Column:
 
     @property
     def may_be_key(self) -> bool:
-        """Whether rows can be told apart by it: its values have one order, and equal ones are the same."""
+        """Whether it may be part of a key: its values have one order, and equal values are the same."""
         return not self.type.startswith(_NO_KEYS)
 
 

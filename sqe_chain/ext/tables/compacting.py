@@ -28,7 +28,7 @@ from sqe_chain.ext.tables.storage import (
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What a compaction has done.
+    """The result of a compaction.
 
     Attributes:
         files_before: files of the table before it.
@@ -55,7 +55,7 @@ def _files(storage: Storage) -> list[StoredFile]:
 
 
 def _compact_part(storage: Storage, schema: TableSchema, part: int, least_files: int) -> int:
-    """Compact one state partition; returns how many rows were left out."""
+    """Compact one state partition. Returns the number of replaced rows that were skipped."""
     snapshot = storage.snapshot()
     files = [] if snapshot is None else snapshot.files(part)
     if snapshot is None or len(files) < max(2, least_files):
@@ -97,7 +97,7 @@ def put_merged(
     schema: TableSchema,
     part: int,
 ) -> list[StoredFile]:
-    """Write the merged rows; nobody sees them before the commit."""
+    """Write merged rows. Readers see them after the commit."""
     old = storage.chunks(snapshot, files)
     ids: dict[bytes, list[str]] = defaultdict(list)
     for chunk in old:
@@ -110,7 +110,7 @@ def put_merged(
         )
         for chunk in chunks_of(merged.data, schema, name.table, name.version)
     ]
-    # The name says what was merged: another compaction never finds its own name taken by other rows.
+    # The name has a digest of what was merged: no other compaction gets the same name for other rows.
     source = hashlib.blake2b("".join(one.path for one in files).encode(), digest_size=4).hexdigest()
     added = []
     for file in storage.files_of(Flushed(merged.data, chunks, 0)):

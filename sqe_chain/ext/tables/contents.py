@@ -1,4 +1,4 @@
-"""What is known of the chunks in sorted rows: where they begin and end, their keys, checksums, and the bounds of each column."""
+"""The chunks in sorted rows: where they begin and end, their keys, checksums, and the bounds of each column."""
 
 from __future__ import annotations
 
@@ -71,10 +71,7 @@ def _info(chunk: Any, schema: TableSchema, table: str, version: int) -> ChunkInf
 
 
 def _alone(chunk: Any) -> Any:  # noqa: ANN401 - an Arrow record batch
-    """The same rows, copied: a slice still says what lies beside it, in bits, in offsets of texts and in what fills up its buffers.
-
-    Else the same rows would have another hash beside others.
-    """
+    """A copy of the rows. A slice keeps bits, offsets and padding of the rows beside it, which would change the hash."""
     return pa.RecordBatch.from_arrays(
         [pa.concat_arrays([column]) for column in chunk.columns], schema=chunk.schema
     )

@@ -1,4 +1,4 @@
-"""What is read of a Delta table's log: one version of it, what is wrong with it, and handles that go on from what was read."""
+"""The log of a Delta table: one version of it, damage in it, and handles that continue from what was read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sqe_chain.ext.tables.parquet_storage import heads_of
 from sqe_chain.ext.tables.storage import Head, Snapshot, StoredFile
 
 _MOST: Final = 8
-"""Tables of one process of which handles are kept; a handle holds what the log says of each file."""
+"""Tables for which a process keeps handles. A handle holds the entry of each file in the log."""
 Key = tuple[object, ...]
 """Which table, and how it is reached."""
 _kept: OrderedDict[tuple[int, Key], Handle] = OrderedDict()
@@ -32,10 +32,9 @@ _lock = threading.Lock()
 class Handle:
     """A table of delta-rs at one version, with which this process has committed, so that it does not read the whole log for each commit.
 
-    Opening a table reads its newest checkpoint and up to a hundred commits after it; moving a handle on reads what came since. A
-    snapshot has to stay as it is: so a handle is taken only when nobody holds the snapshot that it was, and by one at a time. Who
-    takes it must check that the log still has the entry that the handle ends with: else the table was deleted, or restored, and
-    the handle would write on in a past that is gone.
+    Opening a table reads its newest checkpoint and up to a hundred commits after it. Moving a handle on reads the commits since
+    then. A snapshot must not change, so a handle is taken only when its snapshot is gone, and by one caller at a time. That caller
+    checks that the log still has the last entry of the handle. Otherwise the table was deleted or restored.
     """
 
     table: Any  # of delta-rs
@@ -45,7 +44,7 @@ class Handle:
 
 
 def keep_handle(key: Key, table: Any, version: int, entry: bytes, user: object) -> None:  # noqa: ANN401 - of delta-rs
-    """Keep a handle for whoever is next; as long as its user lives, nobody gets it."""
+    """Keep a handle for the next caller. Nobody gets it while its user lives."""
     own = os.getpid(), key  # delta-rs does not work on in a forked child
     with _lock:
         _kept[own] = Handle(table, version, entry, weakref.ref(user))
@@ -55,7 +54,7 @@ def keep_handle(key: Key, table: Any, version: int, entry: bytes, user: object) 
 
 
 def take_handle(key: Key) -> Handle | None:
-    """The handle that was kept, if nobody uses it; it is not kept any more."""
+    """Take the handle that was kept, if its user is gone."""
     with _lock:
         found = _kept.pop((os.getpid(), key), None)
     return found if found is not None and found._user() is None else None  # noqa: SLF001 - of this module
@@ -65,10 +64,7 @@ _DIGITS = 20
 
 
 def damage_in(table: Path) -> str | None:
-    """What is wrong with the log of a table in a local directory, where delta-rs only says that it cannot read it, and what to do.
-
-    None: nothing is found.
-    """
+    """What is damaged in the log of a table in a local directory, and what to do; None: nothing. Delta-rs names no cause."""
     log = table / "_delta_log"
     entries = {int(path.stem): path for path in log.glob("*.json") if _is_entry(path)}
     for number, path in sorted(entries.items()):
@@ -100,7 +96,7 @@ def _is_entry(path: Path) -> bool:
 
 
 def _actions(path: Path) -> Iterator[Any]:
-    """What an entry has: a line each, of which texts may hold what Python takes for ends of lines, too."""
+    """The actions of an entry, one on a line. A text may hold other line ends of Python."""
     return map(json.loads, path.read_text("utf-8").strip("\n").split("\n"))
 
 
@@ -123,7 +119,7 @@ def _has_infinity(path: Path) -> bool:
 MARK: Final = "sqe-chain"
 """In the commits of this library."""
 HARMLESS: Final = frozenset({"VACUUM START", "VACUUM END"})
-"""What other programs may do: it changes no rows."""
+"""Operations of other programs that change no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +129,7 @@ class DeltaSnapshot(Snapshot):
     Its log is read when it is asked, so it raises as `TableDirectory.snapshot` does.
 
     Attributes:
-        entry: what the log had at this version when it was looked at; None: a checkpoint alone has said it.
+        entry: the entry of this version in the log; None: only a checkpoint has it.
     """
 
     _table: Any
@@ -226,7 +222,7 @@ class DeltaSnapshot(Snapshot):
 
 
 def _restored_by(commit: Mapping[str, Any]) -> int:
-    """The version that a commit has restored; -1: it is none that restores one, or does not say which."""
+    """The version that a commit has restored; -1: it restores none, or does not name it."""
     if commit.get("operation") != "RESTORE":
         return -1
     return int((commit.get("operationParameters") or {}).get("version") or -1)

@@ -1,4 +1,4 @@
-"""What a table is, without reading its rows: from its log alone."""
+"""Describes a table from its log alone."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Description:
         commits: number of its newest commit, from 0.
         columns: name -> type.
         partition_key: columns by which rows lie together.
-        row_key: columns that tell them apart.
-        state_partitions: number -> its files; those without rows are left out.
+        row_key: columns of the row key.
+        state_partitions: number -> its files, where there are any.
     """
 
     flow: str

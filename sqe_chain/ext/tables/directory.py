@@ -1,8 +1,7 @@
 """Where a table lives: a Delta Lake table in a local directory, or at an address of an object store. The only user of delta-rs.
 
-What the rest relies on: a commit happens as a whole or not at all, it carries *markers* (Delta's application transactions: a
-name and a number, kept as long as the table), and it fails if another commit has set one of its markers since the snapshot was
-taken on which it was decided.
+A commit happens as a whole or not at all. It carries *markers*, Delta's application transactions: names with a number, kept as long
+as the table. It fails if another commit has set one of its markers since its snapshot.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _CLEANED_EVERY: Final = 100
 _ASKED_FOR: Final = 100
 """Files of an object store that a start asks for."""
 _PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
-"""Each look at a table lists its log, so an entry for each flush of the last 30 days, as by default, would slow down all of them."""
+"""Each look at a table lists its log. Entries of 30 days, the default, would slow that down."""
 
 
 class TableDirectory(ParquetStorage):
@@ -159,7 +158,7 @@ class TableDirectory(ParquetStorage):
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
         system, root = self._files()
         with self._mapped():
-            found = system.get_file_info([f"{root}{one.path}" for one in files])
+            found = system.get_file_info([f"{root}{file.path}" for file in files])
         return [one.path for one, info in zip(files, found, strict=True) if info.size != one.size]
 
     def lost(self, snapshot: DeltaSnapshot) -> list[str]:
@@ -179,9 +178,9 @@ class TableDirectory(ParquetStorage):
         what: str,
         same_rows: bool = True,
     ) -> None:
-        # The log refuses it where a marker was set since
-        now_ms = int(time.time() * 1_000)  # of the log alone: no reader goes by it
-        changed = not (removed and same_rows)  # else who follows the log need not look at it
+        # The log refuses it where a marker was set since.
+        now_ms = int(time.time() * 1_000)  # for the log; readers ignore it
+        changed = not (removed and same_rows)  # a compaction is no change for those who follow the log
         actions: list[Any] = [
             AddAction(one.path, one.size, {PARTITION: str(one.part)}, now_ms, changed, one.statistics)
             for one in added
@@ -245,7 +244,7 @@ class TableDirectory(ParquetStorage):
             return None
         try:
             kept.table.update_incremental()
-        except (DeltaError, OSError):  # opening it will say what is wrong
+        except (DeltaError, OSError):  # opening it raises the real error
             return None
         return kept.table
 
@@ -324,12 +323,12 @@ class TableDirectory(ParquetStorage):
                 raise self._not_permitted(str(error)) from error
             if local is not None and os.strerror(EACCES) in str(
                 error
-            ):  # told by delta-rs as an error of any kind
+            ):  # delta-rs raises any kind of error for it
                 raise self._not_permitted(os.strerror(EACCES)) from error
             damage = damage_in(local) if local is not None and isinstance(error, DeltaError) else None
             if damage is not None:  # which waiting does not repair
                 raise TableAltered(f"{self}: {damage}") from error
-            # Of what delta-rs says only the first line is for people.
+            # Only the first line of an error of delta-rs is for people.
             text = str(error).partition("\n")[0]
             raise Unavailable(f"{self}: {type(error).__name__}: {text}") from error
 

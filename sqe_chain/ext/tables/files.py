@@ -1,4 +1,4 @@
-"""The files of a table: Parquet, with what is known of their chunks in the footer, and named so that a redo finds them."""
+"""The files of a table: Parquet with their chunks in the footer, and names that a redo finds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.memtable import Flushed
 
 ROW_GROUP: Final = 128 * 1024
-"""Rows that readers can leave out together."""
+"""Rows that readers can skip together."""
 ROWS_OF_A_FILE: Final = 1_000_000
 _SAMPLE: Final = 4_096
 """Rows, spread evenly, by which it is decided how a column is encoded."""
@@ -56,7 +56,7 @@ class TableFile:
             {
                 "rows": self.rows,
                 "statistics": self.statistics,
-                "chunks": [one.to_plain() for one in self.chunks],
+                "chunks": [chunk.to_plain() for chunk in self.chunks],
             }
         ).encode()
         return b"".join((len(head).to_bytes(4, "big"), head, self.data))
@@ -72,7 +72,7 @@ class TableFile:
 
 def digest_of(chunks: Iterable[ChunkInfo]) -> str:
     """A digest over the contents of chunks: 16 digits."""
-    text = "".join(f"{one.name.partition_key.hex()}:{one.rows}:{one.content_hash};" for one in chunks)
+    text = "".join(f"{chunk.name.partition_key.hex()}:{chunk.rows}:{chunk.content_hash};" for chunk in chunks)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -104,7 +104,7 @@ def file_of(rows: Any, chunks: Sequence[ChunkInfo]) -> TableFile:  # noqa: ANN40
         chunks: the chunks in it.
     """
     out = pa.BufferOutputStream()
-    footer = {_CHUNKS: json.dumps([one.to_plain() for one in chunks], separators=(",", ":"))}
+    footer = {_CHUNKS: json.dumps([chunk.to_plain() for chunk in chunks], separators=(",", ":"))}
     pq.write_table(
         rows.replace_schema_metadata(footer),
         out,
@@ -144,11 +144,10 @@ def _path(field: Any) -> str:  # noqa: ANN401 - an Arrow field
 
 
 def statistics_of(rows: Any, **more: int) -> str:  # noqa: ANN401 - an Arrow table
-    """The statistics of a file, as Delta's log has them: readers leave out files by them.
+    """The statistics of a file, as Delta's log has them: readers skip files by them.
 
-    Either each column has bounds or none has: delta-rs compares a column without bounds beside others that have some with null, so that
-    a filter on it finds nothing. Bounds that JSON cannot say are those of columns with infinity or NaN, which some
-    readers order above all numbers and others nowhere.
+    Either each column has bounds or none has. Otherwise delta-rs takes missing bounds for null, and a filter finds nothing.
+    Infinity and NaN have no bounds: JSON has no form for them, and readers order NaN differently.
     """
     bounds = {name: _bounds(rows[name]) for name in rows.column_names if _is_bounded(rows[name])}
     told = {"numRecords": str(rows.num_rows)}
@@ -202,7 +201,7 @@ def _told(cell: object) -> str:
 
 def chunks_in(parquet: Any) -> list[ChunkInfo]:  # noqa: ANN401 - Parquet metadata
     """The chunks in a file, without chunk id, from its footer. Raises KeyError: it is not a file of ours."""
-    return [ChunkInfo.from_plain(one) for one in json.loads(parquet.metadata[_CHUNKS])]
+    return [ChunkInfo.from_plain(plain) for plain in json.loads(parquet.metadata[_CHUNKS])]
 
 
 def name_of(chunk_id: str, number: int, digest: str) -> str:

@@ -134,7 +134,7 @@ class MemoryStorage(ParquetStorage):
 
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
         stored = self._data.content.files
-        return [one.path for one in files if len(stored.get(one.path, (b"", 0.0))[0]) != one.size]
+        return [file.path for file in files if len(stored.get(file.path, (b"", 0.0))[0]) != file.size]
 
     def commit_markers(
         self,

@@ -62,7 +62,7 @@ class Memtable:
         schema: of the table.
         table: name of the table, for the names of chunks.
         version: of the table, from 0.
-        max_row_bytes: largest row, in bytes of its cells: those of a text, of bytes or of a list have 4 more than is in them, a null has 1 more.
+        max_row_bytes: largest row, in bytes of its cells. A text, bytes or a list takes 4 bytes more, a null 1 byte.
         max_key_bytes: longest keys of a row together, in bytes of texts and bytes; None: no limit of their own.
 
     Attributes:
@@ -141,7 +141,7 @@ class Memtable:
         """The rows, sorted, and their chunks. The memtable stays as it is; `clear` empties it.
 
         Args:
-            first_sequence: number of the first row, for the column by which readers tell which of several rows is the latest.
+            first_sequence: number of the first row, for the column that marks the latest of several rows.
         """
         rows = self.rows
         if rows >= ROWS_OF_A_PLAN:
@@ -210,8 +210,7 @@ class Memtable:
     def _sorted(self, first_sequence: int) -> ArrowTable:
         """All rows in the order of their keys, of the same keys in the order in which they came, and their sequence numbers.
 
-        Column after column: memory that was never touched costs as much as sorting, so what one column needs for a moment is
-        what the next one needs.
+        One column after the other: new memory costs as much as sorting, and each column reuses that of the one before.
         """
         everything = pa.Table.from_batches(self._blocks, self.schema.arrow)
         order = order_of(everything, self.schema.keys)
@@ -251,8 +250,8 @@ class Memtable:
 def order_of(rows: ArrowTable, keys: Sequence[str]) -> Array:
     """The order of rows by their keys, without nulls, as row numbers; rows with the same keys stay in their order.
 
-    Column after column, the last key first, each time a stable sort of one column: Arrow sorts one much faster than several
-    together, and numbers of a small range, as the ranks of texts are where they repeat, by counting.
+    One stable sort for each column, the last key first. Arrow sorts one column much faster than several together. It sorts numbers
+    of a small range, such as ranks of repeated texts, by counting.
     """
     order: Array = None
     for name in reversed(keys):

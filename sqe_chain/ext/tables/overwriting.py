@@ -89,7 +89,7 @@ class OverwritingSink(TableSink, ReplacingSink):
 
 @dataclass(frozen=True, slots=True)
 class StagedCount:
-    """How much of an overwrite is staged in a state partition: a witness that nothing of it is missed."""
+    """The staged part of an overwrite in a state partition: a consistency check that no file is missing."""
 
     since: int  # number of the plan that has begun it
     files: int = 0  # how many files
@@ -97,7 +97,7 @@ class StagedCount:
 
     @classmethod
     def of(cls, known: bytes | None, since: int) -> StagedCount:
-        """What the store knows of this overwrite; of an earlier one that was given up nothing counts."""
+        """The count that the store has for this overwrite; an abandoned earlier one does not count."""
         told = json.loads(known).get("staged") if known is not None else None
         return cls(*told) if told is not None and told[0] == since else cls(since)
 
@@ -112,14 +112,14 @@ class StagedCount:
 
 def told_of(files: Sequence[StoredFile]) -> bytes:
     """Files as the store keeps them."""
-    return json.dumps([[one.path, one.size, one.part, one.statistics] for one in files]).encode()
+    return json.dumps([[file.path, file.size, file.part, file.statistics] for file in files]).encode()
 
 
 def staged_files(replacement: Replacement, where: object) -> list[StoredFile]:
     """All files of an overwrite. Raises TableInconsistent: the store has lost some of them."""
     found: list[StoredFile] = []
     for part, told in replacement.staged.items():
-        own = [StoredFile(*one) for text in told for one in json.loads(text)]
+        own = [StoredFile(*values) for text in told for values in json.loads(text)]
         count = StagedCount.of(replacement.known[part], replacement.since).files
         if len(own) != count:
             raise TableInconsistent(
@@ -149,7 +149,7 @@ def change_of(
     for part in sorted({one.part for one in staged}):
         own = [one for one in staged if one.part == part]
         keys = {chunk.name.partition_key for chunk in storage.chunks(snapshot, own)}
-        old = [one for one in snapshot.files(part) if _holds(storage, snapshot, one, keys)]
+        old = [file for file in snapshot.files(part) if _holds(storage, snapshot, file, keys)]
         if not old:
             continue
         removed += old

@@ -1,4 +1,4 @@
-"""What tables of Parquet files have in common: names of files, reading, and heads as *markers*, names with numbers that a commit sets."""
+"""Tables of Parquet files: names of files, reading, and heads as *markers*, names with numbers that a commit sets."""
 
 from __future__ import annotations
 
@@ -163,19 +163,19 @@ class ParquetStorage(Storage):
         files: Sequence[StoredFile],
         partition_key: bytes | None = None,
     ) -> list[ChunkInfo]:
-        # The files' footers tell them, and their names the chunk ids of flushes
+        # Footers have the chunks, names of files the chunk ids of flushes
         del snapshot
         found: list[ChunkInfo] = []
         for file in files:
             own = chunk_id_in(file.path)
             with self._opened(file) as opened:
                 chunks = chunks_in(pq.read_metadata(opened))
-            found += [one if own is None else one.with_id(own) for one in chunks]
+            found += [chunk if own is None else chunk.with_id(own) for chunk in chunks]
         return [one for one in found if partition_key is None or one.name.partition_key == partition_key]
 
     @contextmanager
     def _opened(self, file: StoredFile) -> Iterator[Any]:
-        """A file that a snapshot names; one that is gone or damaged is told by its name."""
+        """A file that a snapshot names. Errors about a missing or damaged file name it."""
         path = file.path
         try:
             with self.open_file(path) as opened:
@@ -197,7 +197,7 @@ class ParquetStorage(Storage):
             raise TableAltered(f"{self}: {path} is cut off or damaged ({text}): {AFTER_A_LOSS}") from error
 
     def _check_readable(self, path: str) -> None:
-        """Check that the bytes of a file can be read, so that it is they that are wrong and not what reads them."""
+        """Check that the disk gives the bytes of a file, so that the bytes are wrong."""
         with suppress(FileNotFoundError), self.open_file(path) as opened, self._mapped():
             while opened.read(_BLOCK):
                 pass
@@ -209,9 +209,9 @@ class ParquetStorage(Storage):
 
 
 def is_awaited(snapshot: OwnSnapshot, path: str) -> bool:
-    """Whether a file that no version names may still be named by one: its plan is later than all that its state partition holds.
+    """Whether a commit may still name a file: its plan is later than all plans in its state partition.
 
-    So it was staged by an overwrite that is not decided, or by a flush that is under way. A vacuum must not delete it, however old it is.
+    An overwrite that is not decided has staged it, or a running flush. A vacuum must not delete it, however old it is.
     """
     try:
         chunk_id = chunk_id_in(path)
@@ -226,7 +226,7 @@ def is_awaited(snapshot: OwnSnapshot, path: str) -> bool:
 
 
 def _other_files(snapshot: OwnSnapshot, parts: Sequence[int]) -> dict[str, int]:
-    """Markers of their own for who replaces files: of two that replace the same files the second fails, instead of bringing them back."""
+    """Markers for a commit that replaces files: the second of two that replace the same files fails."""
     names = [f"sqe-chain/compaction/{part}" for part in parts]
     return {name: (snapshot.marker(name) or 0) + 1 for name in names}
 

@@ -1,4 +1,4 @@
-"""What a read can leave out: rows, row groups and files outside the bounds that are wanted."""
+"""What a read can skip: rows, row groups and files outside the wanted bounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Bounds = tuple[Any, Any]
 
 
 def cell_of(column: Column, given: object) -> Any:  # noqa: ANN401 - of the column's type
-    """What is wanted of a column as its cells are: the same value, whatever type says it, such as one of numpy or pandas.
+    """A wanted value in the type of a column's cells; it may be of numpy or pandas.
 
     Raises:
         ValueError: it is no value of the column, or would be rounded; or the column has lists, which have no order.

@@ -1,7 +1,7 @@
 """How far a reader has read and flushed, as a plain object: which records are new, and where a restart begins.
 
-Source: FiloDB's independent reader processes, which keep the offsets of the active and the flushing memtable, and rewind to the
-last flush (Exactly Once Ingestion and Error Recovery, "Kafka + Independent Reader Processes").
+Source: FiloDB's independent reader processes. They keep the offsets of the active and the flushing memtable, and rewind to the last
+flush (Exactly Once Ingestion and Error Recovery, "Kafka + Independent Reader Processes").
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Range = tuple[int, int]
 class ReaderOffsets:
     """The offsets of the active memtable, of the one that is being flushed, and of what is in the table, for each input partition.
 
-    Keep `to_json` durably after `begin_flush`, before anything is written, and after `end_flush`. Whoever loads it after a crash has empty
-    memtables. It reads again what was being flushed, exactly that, and flushes it under the same number, so that chunks have the same ids
-    and those that are there already can be skipped (`ChunkIndex`). What the active memtable held it reads after that.
+    Keep `to_json` durably after `begin_flush`, before anything is written, and after `end_flush`. After a crash, load it with empty
+    memtables. The reader then reads the interrupted flush again, exactly that, and flushes it under the same number. So chunks have
+    the same ids, and written ones can be skipped (`ChunkIndex`). The content of the active memtable comes after that.
 
         >>> reader = ReaderOffsets({"robot.readings/0": 10})
         >>> [reader.accept("robot.readings/0", offset) for offset in (10, 11, 11, 13)]

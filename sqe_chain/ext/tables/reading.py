@@ -38,14 +38,14 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a read found, and what it did not have to read.
+    """The result of a read, and what it skipped.
 
     Attributes:
         rows: an Arrow table.
         files: files that were opened.
-        files_left_out: files of which the table's log alone has said that nothing in them is wanted.
+        files_left_out: files that were skipped by the table's log.
         row_groups: parts of the opened files that were read.
-        row_groups_left_out: parts of the opened files of which their footer has said so.
+        row_groups_left_out: parts of the opened files that were skipped by their footers.
         rows_read: rows in what was read.
         rows_replaced: of them, those that are not the latest ones of their keys.
     """
@@ -106,12 +106,12 @@ class Table:
     ) -> Scan:
         """Read rows: of those with the same keys the latest one.
 
-        What cannot be wanted is not read: state partitions that do not hold the partition key, files by the bounds of their
-        columns in the table's log, row groups by those in the files' footers.
+        Skipped are state partitions without the partition key, files by the bounds of columns in the table's log, and row groups by
+        the bounds in footers.
 
         Args:
             partition_key: only its rows: one value, or a tuple where the partition key has several columns. Values here and in bounds are
-                those of the column, also as numpy and pandas have them; nothing is rounded, and a time has a time zone.
+                those of the column, also of numpy and pandas. Nothing is rounded, and a time has a time zone.
             row_key: smallest and largest row key wanted, both included; of its first column, if it has several.
             where: column -> smallest and largest value wanted, both included; None in a pair: no limit. A row whose latest
                 version lies outside is not found by an older one.
@@ -146,7 +146,7 @@ class Table:
         keys = {name: (cell, cell) for name, cell in zip(schema.partition_key, key_cells, strict=False)}
         if row_key is not None:
             keys[schema.row_key[0]] = self._bounds(schema, schema.row_key[0], row_key)
-        # Of columns that are no keys another version of a row may have other values: so files are left out by keys alone.
+        # Other versions of a row may have other values in columns that are no keys. So files are skipped by keys alone.
         needed = list(dict.fromkeys([*schema.keys, *where, *names]))
         wanted = Wanted(
             needed,
@@ -221,7 +221,7 @@ class Table:
         return retried(self._storage, attempt)
 
     def compact(self, *, least_files: int = 2) -> Compaction:
-        """Merge files and leave out replaced rows, one state partition after the other; readers and writers go on meanwhile.
+        """Merge files and drop replaced rows, one state partition after the other. Readers and writers go on meanwhile.
 
         Each state partition is one commit, so a crash leaves it as it was or compacted. What the old files hold stays for readers
         of older versions until `vacuum`.
@@ -268,7 +268,7 @@ class Table:
 
         Args:
             source: what to select from: a name, or an expression such as ``delta_scan('…')``.
-            quote: what stands around names of columns: a backtick for Spark.
+            quote: the quote around names of columns: a backtick for Spark.
         """
         schema = self.schema()
         names, keys = (
@@ -322,7 +322,7 @@ def _joined(pieces: Pieces, snapshot: Snapshot, needed: Sequence[str]) -> Any:  
 
 
 def _files_with(files: Sequence[StoredFile], wanted: Wanted, partitions: int) -> list[StoredFile]:
-    """The files that may hold what is wanted, by their state partition and what the table's log says of their keys."""
+    """The files that may hold wanted rows, by their state partition and the bounds of keys in the table's log."""
     part = None if wanted.partition_key is None else partition_of(wanted.partition_key, partitions)
     return [
         file

@@ -19,12 +19,12 @@ from sqe_chain.ext.tables.columns import Column, columns_of, reader_of
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What the rows of a table are, and how they are made of values. Rows are told apart by (partition key, row key).
+    """What the rows of a table are, and how they are made of values. (partition key, row key) names a row.
 
     Attributes:
         columns: all columns.
         partition_key: names of those by which rows are spread over state partitions, and gathered in chunks.
-        row_key: names of those that tell the rows of a partition key apart, and by which they are sorted.
+        row_key: names of those that name a row of a partition key, and sort its rows.
         payload: type of the values; None: any.
     """
 
@@ -146,7 +146,7 @@ class TableSchema:
     def _key_cell(
         self, column: Column, read: Callable[[Any], Any], exact: type | None, value: object
     ) -> object:
-        with suppress(Exception):  # the array says what is wrong
+        with suppress(Exception):  # the array raises the real error
             cell = read(value)
             if type(cell) is exact:
                 return cell
@@ -191,7 +191,7 @@ def _array(column: Column, read: Callable[[Any], Any], values: Sequence[Any]) ->
 
 
 def _key_text(cell: object) -> object:
-    """A cell as JSON can tell it from others; a moment is the same one in all time zones."""
+    """A cell as JSON, different for different cells; a moment is the same in all time zones."""
     if isinstance(cell, datetime):
         return str(cell.astimezone(UTC))
     return cell.hex() if isinstance(cell, bytes) else cell

@@ -1,12 +1,11 @@
-"""Writes flushes into a table, each exactly once: what makes the table's commit and the plan's persist one decision.
+"""Writes flushes into a table, each exactly once: the table's commit and the plan's persist are one decision.
 
-The sealed plan decides. A commit of the table carries, for its state partition, four markers, its `Head`: number and id of the
-plan, epoch and run of who writes. It is made only on a head that allows it, and the table refuses it if the head has moved
-since. So, whatever crashes and whoever is believed dead:
+The sealed plan decides. A commit of the table carries the `Head` of its state partition: number and id of the plan, epoch and
+run of the writer. It is made only on a head that allows it, and the table refuses it if the head has moved since. So:
 
-* a plan that is there is not added again (its number and id are there);
-* a run that was superseded adds nothing (a larger epoch is there);
-* a table or a store that went back in time is noticed (numbers do not follow each other).
+* no plan is added twice, because the head has its number and id;
+* a superseded run adds nothing, because the head has a larger epoch;
+* a table or a store that went back in time is noticed, because the numbers do not follow each other.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class TableSink(Sink):
     def _look(
         self, flush: Flush | Replacement, known: Mapping[int, bytes | None]
     ) -> tuple[Snapshot, dict[int, Head]]:
-        """The newest snapshot and its heads, after a check that this run may write."""
+        """The newest snapshot and its heads. This run is their owner, and no other program has written."""
         snapshot = self._opened(flush)
         heads = snapshot.heads(flush.flow, flush.stage, sorted(known))
         for part, head in heads.items():
@@ -126,7 +125,7 @@ class TableSink(Sink):
         return snapshot, heads
 
     def _put(self, flush: Flush, files: list[TableFile]) -> list[StoredFile]:
-        """Write the files, except what an earlier attempt at this flush has written of them."""
+        """Write the files, except the chunks that an earlier attempt at this flush has written."""
         own = chunk_id(flush.number, flush.plan_id, flush.part)
         found = []
         for number, file in enumerate(files):
@@ -160,9 +159,7 @@ class TableSink(Sink):
         self._check_writer(snapshot, claim.flow, claim.stage)
         missing = self._check_columns(snapshot)
         if missing:
-            with suppress(
-                Conflict
-            ):  # somebody else has done it, or has changed something: the next look says which
+            with suppress(Conflict):  # another writer has changed columns: the next look checks them
                 self.storage.add_columns(snapshot, missing)
             return self._table(claim)
         return snapshot
@@ -226,7 +223,7 @@ class TableSink(Sink):
     def _check_untouched(
         self, snapshot: Snapshot, flow: str, stage: str, *, everything: bool = False, since: int | None = None
     ) -> None:
-        """Check that nobody else has written to the table since this process, or the flow, has looked last."""
+        """Check that no other program has written to the table since the last check of this process, or of the flow."""
         at = self.storage.address, snapshot.table_id
         looked = _checked.get(at)
         if everything or looked is None:
@@ -247,7 +244,7 @@ class TableSink(Sink):
         _checked[at] = snapshot.version
 
     def _check_whole(self, snapshot: Snapshot) -> None:
-        """Check that what the table is made of is there."""
+        """Check that all files of the table exist."""
         lost = self.storage.lost(snapshot)
         if lost:
             raise TableAltered(
@@ -267,7 +264,7 @@ class TableSink(Sink):
             )
 
     def _check_same_plan(self, head: Head, flush: Flush | Replacement, part: int) -> None:
-        """Check that a plan that is there already is this one. Of later ones `claim` has checked that they are of this history."""
+        """Check that the plan in the table is this one. Later plans were checked by `claim`."""
         if head.number == flush.number and head.plan != word(flush.plan_id):
             raise TableInconsistent(
                 f"{self.storage}, state partition {part}: holds the rows of another plan {flush.number} than {flush.plan_id}: two "
@@ -275,7 +272,7 @@ class TableSink(Sink):
             )
 
     def _check_number(self, snapshot: Snapshot, part: int, head: Head, known: bytes | None) -> int | None:
-        """The number of the last plan whose rows the table holds, after a check that it holds what the store knows of."""
+        """The number of the last plan in the table, if the store does not know it. The table has all plans that the store knows."""
         told: dict[str, Any] = {"plan": None, "table": snapshot.table_id}
         if known is not None:
             told = json.loads(known)
@@ -294,7 +291,7 @@ class TableSink(Sink):
     def _check_history(
         self, snapshot: Snapshot, part: int, head: Head, known: bytes | None, plans: Mapping[int, str]
     ) -> None:
-        """Check that what the table holds, and the store does not know of, is of a plan of this history."""
+        """Check that a plan that only the table has is one of this history."""
         number = self._check_number(snapshot, part, head, known)
         if number is None:
             return
@@ -313,7 +310,9 @@ def _missing(
     if written is None:
         return list(file.chunks)
     index = ChunkIndex(one.with_id(minimum) for one in written.chunks)
-    return [one for one in file.chunks if not index.has(one.with_id(minimum), minimum, replaces=replaces)]
+    return [
+        chunk for chunk in file.chunks if not index.has(chunk.with_id(minimum), minimum, replaces=replaces)
+    ]
 
 
 def files_in(flush: Flush) -> list[TableFile]:
@@ -327,13 +326,13 @@ def head_of(flush: Flush | Replacement) -> Head:
 
 
 def known_of(snapshot: Snapshot, number: int | None, staged: list[int] | None = None) -> bytes:
-    """What the store keeps. The version is the one that was looked at, not the one of the commit: between them another program may have written."""
+    """What the store keeps. The version is that of the snapshot: another program may have written before the commit."""
     told: dict[str, Any] = {"plan": number, "table": snapshot.table_id, "version": snapshot.version}
     return json.dumps(told | ({} if staged is None else {"staged": staged})).encode()
 
 
 def version_of(known: Iterable[bytes | None]) -> int | None:
-    """The version of the table up to which the flow knows that nobody else has written."""
+    """The version up to which the flow knows that no other program has written."""
     told = [json.loads(one)["version"] for one in known if one is not None]
     return max(told, default=None)
 
@@ -347,7 +346,7 @@ def _not_alone(flow: str, stage: str) -> str:
 
 
 def _same_type(stored: Any, declared: Any) -> bool:  # noqa: ANN401 - Arrow types
-    """Whether Delta's type of a column is the declared one; it knows no names of list elements."""
+    """Whether Delta's type of a column is the declared one; Delta has no names for list elements."""
     if pa.types.is_list(stored) and pa.types.is_list(declared):
         return bool(stored.value_type == declared.value_type)
     return bool(stored == declared)

@@ -1,7 +1,7 @@
 """Ingest: the rows of a batch go into a table, all at once, at the end of the batch and only there.
 
-Source: FiloDB's ingestion, in which memtables are flushed exactly at the end of a microbatch, so that a replay fills the same
-memtables and writes the same chunks.
+Source: FiloDB's ingestion flushes memtables exactly at the end of a microbatch. So a replay fills the same memtables and writes
+the same chunks.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Ingest(StageWork):
     Args:
         task: what it is given.
         memtable: gathers the rows; empty.
-        trial: another one, for rows of inputs on trial.
+        trial: another one, for rows of inputs that are retried alone.
         files_of: how what a flush gives becomes bytes.
     """
 
@@ -101,7 +101,7 @@ class Ingest(StageWork):
         self._files_of = files_of
 
     def apply(self, units: Sequence[Unit]) -> None:
-        # A row that the table does not take leaves out its input, whole
+        # A row that the table does not take skips its whole input
         run = UnitRun.of(units, timed=False)
         suspects = self._task.suspects
         if suspects:

@@ -1,8 +1,8 @@
-"""What is needed of a place where a table lives: `sink`, `compacting` and `reading` know no more of it.
+"""What a table needs of the place where it lives; `sink`, `compacting` and `reading` know no more of it.
 
-There are three: Delta Lake (`directory`), Cassandra (`chunk_table`), and the memory of this process (`memory`). The rest relies on this: rows that are `put` are seen by
-nobody until a commit names them; a commit happens as a whole or not at all; it moves the *head* of a state partition, and fails
-if another one has moved it since it was looked at.
+There are three places: Delta Lake (`directory`), Cassandra (`chunk_table`), and the memory of this process (`memory`). The rest
+relies on three guarantees. Nobody sees rows that were `put` before a commit names them. A commit happens as a whole or not at
+all. It moves the *head* of a state partition, and fails if another commit has moved that head since the snapshot.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AFTER_A_LOSS: Final = (
     "another program or the disk has done that; restore it from a copy, or restore table and store as they were at the same time; or "
     "ingest into another table (version=), from where inputs still are"
 )
-"""The end of texts about rows that were acknowledged, and are not there."""
+"""The end of texts about acknowledged rows that are missing."""
 
 
 _ROUNDS: Final = 20
@@ -38,16 +38,16 @@ Result = TypeVar("Result")
 
 
 class Conflict(Exception):
-    """Another commit has moved the head, or has removed one of the files, since they were looked at. Nothing was done."""
+    """Another commit has moved the head, or has removed one of the files, since the snapshot. Nothing was done."""
 
 
 class Outdated(Conflict):
-    """What a snapshot names was deleted by a vacuum meanwhile: take a newer one."""
+    """A vacuum has deleted what a snapshot names: take a newer one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The markers of one state partition. Ids are digests (`word`), for some tables mark commits with numbers alone."""
+    """The markers of one state partition. Ids are digests (`word`), because Delta marks commits with numbers alone."""
 
     number: int | None = None  # of the last plan whose rows the table holds; None: there is none
     plan: int | None = None  # its id
@@ -62,7 +62,7 @@ def word(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of a table: rows that were added together. Where a table has no files, the set of chunks that stands for one."""
+    """A file of a table: rows that were added together. A table without files has a set of chunks for each."""
 
     path: str  # from the table's directory on
     size: int  # bytes
@@ -94,7 +94,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What of a file is there already."""
+    """The part of a file that is written already."""
 
     chunks: list[ChunkInfo]  # those that are whole, without chunk id
     size: int  # bytes of all of them
@@ -102,7 +102,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a reader wants. What is given may hold more; it has all of this.
+    """What a reader wants. A storage may give more rows, but gives all of these.
 
     Attributes:
         others: bounds of other columns, for the latest rows: an older version of a row may not be found by them.
@@ -116,7 +116,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Pieces:
-    """What was read, and counts of what was not.
+    """What was read, and counts of what was skipped.
 
     Attributes:
         tables: Arrow tables, each with the columns that it has of those wanted, and the sequence numbers.
@@ -124,11 +124,11 @@ class Pieces:
 
     tables: list[ArrowTable] = field(default_factory=list)
     row_groups: int = 0  # parts of files that were read
-    row_groups_left_out: int = 0  # parts of files of which it was known that nothing in them is wanted
+    row_groups_left_out: int = 0  # parts of files that have no wanted row
 
 
 class Snapshot(Protocol):
-    """A table as it was when it was looked at."""
+    """A table at one moment."""
 
     @property
     def version(self) -> int:
@@ -140,14 +140,14 @@ class Snapshot(Protocol):
 
     @property
     def description(self) -> str:
-        """What was given at its creation."""
+        """The text that was given at its creation."""
 
     @property
     def schema(self) -> ArrowSchema:
         """What readers see, as an Arrow schema."""
 
     def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
-        """The heads of state partitions; nothing that was acknowledged is missed."""
+        """The heads of state partitions, with every acknowledged commit."""
 
     def files(self, part: int | None = None) -> list[StoredFile]:
         """The files that make up the table, or a state partition, in the order of their paths."""
@@ -156,7 +156,7 @@ class Snapshot(Protocol):
         """A file that this library has not written; None: there is none."""
 
     def foreign_commit(self, since: int) -> str | None:
-        """A commit of another program after a version, in words; None: there is none that is known of."""
+        """A commit of another program after a version, in words; None: none is known."""
         del since
         return None
 
@@ -190,7 +190,7 @@ OwnSnapshot = Any
 
 
 class Storage(Protocol):
-    """Where one table lives. It holds settings only, and can be pickled; connections are opened where it is used.
+    """Where one table lives. It holds settings only and can be pickled; each process opens its own connections.
 
     Every call raises `Unavailable` where there is no answer, and may be repeated then.
     """
@@ -208,10 +208,10 @@ class Storage(Protocol):
         return False
 
     def check(self) -> list[str]:
-        """What is weak about its durability; see `Sink.check`."""
+        """Weaknesses of its durability; see `Sink.check`."""
 
     def remarks(self) -> list[str]:
-        """What is durable enough but worth knowing; see `Sink.remarks`."""
+        """Remarks about its durability; see `Sink.remarks`."""
         return []
 
     def snapshot(self) -> OwnSnapshot:
@@ -222,7 +222,7 @@ class Storage(Protocol):
         """
 
     def snapshot_again(self) -> OwnSnapshot:
-        """The same for who writes flush after flush: it may go on from what this process has read of the table's log before."""
+        """The same for a writer: it may continue from what this process has read of the table's log before."""
         return self.snapshot()
 
     def create(self, schema: ArrowSchema, name: str, description: str) -> None:
@@ -239,19 +239,19 @@ class Storage(Protocol):
         """The files of a flush; the same bytes for the same rows."""
 
     def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
-        """Where a file of a flush is put, so that whoever repeats the flush finds it."""
+        """Where a file of a flush is put, so that a repeated flush finds it."""
 
     def merged_path(self, snapshot: OwnSnapshot, part: int, digest: str) -> str:
         """Where a file of a compaction is put."""
 
     def written(self, path: str, file: TableFile) -> Written | None:
-        """What of a file is there already; None: nothing."""
+        """The part of a file that is written already; None: nothing."""
 
     def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo]) -> None:
-        """Write a file that no commit names yet, at least those of its chunks that are missing. What is there stays."""
+        """Write a file that no commit names yet, at least its missing chunks. Existing bytes stay."""
 
     def commit(self, snapshot: OwnSnapshot, change: TableChange) -> None:
-        """Make a change. When it returns it stays, whatever crashes.
+        """Make a change. When this returns, the change is durable.
 
         A change with files is one step, of one state partition; of several where there is `one_log`.
 
@@ -260,12 +260,12 @@ class Storage(Protocol):
         """
 
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
-        """Paths of those of these files that are not there as they were `put`, as far as that can be asked."""
+        """Paths of the files that are gone or changed since they were `put`, where the place can tell."""
         del files
         return []
 
     def lost(self, snapshot: OwnSnapshot) -> list[str]:
-        """Paths of files of a snapshot that are not there as they were `put`, as far as that is cheap to find out."""
+        """The same for files of a snapshot, as far as that is cheap."""
         return self.absent(snapshot.files())
 
     def read(self, snapshot: OwnSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
@@ -293,7 +293,7 @@ class Storage(Protocol):
         """The address of a file, for other programs. Raises ConfigurationError: there are no files that other programs could read."""
 
     def vacuum(self, retain_hours: int) -> list[str]:
-        """Delete what no reader has needed for so many hours, at least 1; returns what was deleted, in words or as paths."""
+        """Delete what no reader has needed for a number of hours, at least 1. Returns what was deleted, in words or as paths."""
 
 
 def retried(storage: Storage, attempt: Callable[[], Result]) -> Result:
@@ -339,7 +339,7 @@ def storage_at(address: str, options: Mapping[str, str] | None = None) -> Storag
 
 
 _OTHER_CONTENT: Final = (pa.ArrowException, ValueError, KeyError, TypeError)
-"""What reading something raises that nobody of us has written."""
+"""Errors of reading what this library has not written."""
 
 
 @contextmanager

@@ -54,8 +54,8 @@ class Files(Protocol):
             name: of the file.
             at: where; at most its size.
             data: what.
-            zeros: so many zero bytes after that, if the disk has room for them: what is written into them later is synced in half the
-                time, because the file need not grow.
+            zeros: number of zero bytes after that, if the disk has room. Later writes into them sync in half the time, because the
+                file does not grow.
         """
 
     def overwrite(self, name: str, at: int, data: bytes) -> None:
@@ -117,7 +117,7 @@ class LocalFiles(Files):
             os.close(lock)
             raise
         self._lock = lock
-        with suppress(OSError):  # only for the text above; on a full disk it is left out
+        with suppress(OSError):  # only for the text above; a full disk skips it
             os.ftruncate(lock, 0)
             os.pwrite(lock, b"%d\n" % os.getpid(), 0)
 
@@ -195,7 +195,7 @@ class LocalFiles(Files):
     @staticmethod
     def _write(descriptor: int, at: int, data: bytes | memoryview) -> None:
         written = os.pwrite(descriptor, data, at)
-        while written < len(data):  # a signal, or a disk that is nearly full: then the next call says so
+        while written < len(data):  # a signal, or a disk that is nearly full: then the next call raises
             written += os.pwrite(descriptor, memoryview(data)[written:], at + written)
 
 

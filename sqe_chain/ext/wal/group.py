@@ -17,7 +17,7 @@ WaitingFuture = asyncio.Future[None]
 
 
 class Receipt(NamedTuple):
-    """Says that a record is durable: it will be published, whatever happens to this process.
+    """Proof that a record is durable: it will be published, whatever happens to this process.
 
     Attributes:
         offset: its place in the log.
@@ -33,7 +33,7 @@ class Receipt(NamedTuple):
 
 
 class CommitGroup:
-    """Records that are written together. Who fills it and who ends it holds the lock of `GroupCommit`.
+    """Records that are written together. Filling and ending it needs the lock of `GroupCommit`.
 
     Attributes:
         parts: what was appended to it: where its records begin among all, and their frames.
@@ -69,7 +69,7 @@ class CommitGroup:
         return first + len(last.partitions)
 
     def add(self, framed: Frames, size: int) -> int:
-        """Add records that may take so many bytes in the log; returns the number of the first one among all."""
+        """Add records that take at most a number of bytes in the log. Returns the index of the first one."""
         first = self.count
         self.parts.append((first, framed))
         self.size += framed.size
@@ -95,7 +95,7 @@ class CommitGroup:
         return self._event
 
     def end(self, found: Appended | WriteAheadLogError) -> None:
-        """Say what became of it; only the first time counts."""
+        """End the group with its result; only the first result counts."""
         if not self.ended:
             if isinstance(found, Appended):
                 self._appended = found

@@ -1,12 +1,11 @@
 """Group commit: what many callers append is written and synced together.
 
-Nobody waits for others to come: whoever appends first writes at once, and what comes while the disk syncs is the next group.
-So groups are as large as the load makes them. One thread at a time writes: a caller that has to wait anyway does it itself if
-nobody does, which saves waking another thread; everything else is written by a thread of its own.
+The first caller writes at once. Records that arrive while the disk syncs are the next group, so groups grow with the load. One
+thread at a time writes: a waiting caller if no other thread does, which saves a wake-up, or else a thread of its own.
 
-In the main thread a signal may raise an exception after any call, while others wait for the group that it is writing. So a group stays
-the first one until it has ended; it is marked before it is written; and whoever finds a marked one ends it, by what the log says:
-appended, or not. Locks are taken by `with`, between which and its body no exception can come; not so with a `Condition`.
+In the main thread a signal may raise an exception after any call, while others wait for the group that is being written. So a
+group stays the first one until it has ended, and is marked before it is written. The next writer ends a marked group by what the
+log has: appended or not. Locks are taken by `with`: no exception comes between it and its body, unlike with a `Condition`.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ class GroupCommit:
             try:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(future, left)
-            finally:  # nothing is kept of who no longer waits
+            finally:  # a caller that no longer waits is forgotten
                 with self._lock:
                     self._room_futures.pop(future, None)
 
@@ -212,8 +211,7 @@ class GroupCommit:
     def _go_on(self) -> None:
         """Wake the thread if there is something to write.
 
-        Called after `_writing` was released, or could not be had: whoever holds it comes here afterwards, and sees what was
-        added before.
+        Called after `_writing` was released or was not free. Its holder calls this afterwards, and sees what was added before.
         """
         if self._groups:
             with self._lock:
@@ -258,7 +256,7 @@ class GroupCommit:
             return LogUnwritable(f"Writing the write-ahead log failed: {type(error).__name__}: {error}")
 
     def _found(self, group: CommitGroup) -> Appended | WriteAheadLogError:
-        """What became of a group whose writer was interrupted: it is the last one in the log, or not there."""
+        """The result of a group whose writer was interrupted: it is the last one in the log, or missing."""
         last = self._log.appended
         if last is not None and last is not group.before:
             return last
@@ -280,7 +278,7 @@ class GroupCommit:
                 self._groups.popleft()
 
     def room_freed(self) -> None:
-        """Something was deleted: whoever waits for room may look again."""
+        """Wake callers that wait for room after a deletion."""
         with self._lock:
             futures = self._take_room_futures()
         wake(futures)

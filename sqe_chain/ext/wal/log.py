@@ -13,10 +13,9 @@
     >>> again.position, again.end, [one.record.value for one in again.read(again.position)]
     (2, 3, [b'3 screws'])
 
-**Epoch.** Each record has the epoch of its segment. It is raised, to the time in milliseconds or by one, by whoever opens
-the log, and after a write or sync that failed: from then on numbers may be given that were given before to records that were
-not acknowledged, or, on disks that do not keep what they synced, that are lost. A greater epoch makes them new ones. A record
-keeps its epoch and its sequence number however often it is published, so the second time it is stale.
+**Epoch.** Each record has the epoch of its segment. Opening the log raises the epoch, to the time in milliseconds or by one. So
+does a failed write or sync: after it, numbers may repeat those of records that were not acknowledged or that a disk has lost.
+A greater epoch tells such records apart. A record keeps its epoch and sequence number however often it is published.
 """
 
 from __future__ import annotations
@@ -205,7 +204,7 @@ class WriteAheadLog:
         return self._tail.room()
 
     def full(self) -> LogFull:
-        """The error that says that there is no room."""
+        """The error for a log without room."""
         return LogFull(
             f"The write-ahead log in {self.files.where} is full: {self.used_bytes:,} of {self.limits.max_bytes:,} bytes, and "
             f"{self.end - self._published:,} records wait for Kafka. Try again later; is Kafka up, and does topic {self.topic} "

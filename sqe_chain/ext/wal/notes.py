@@ -1,9 +1,9 @@
-"""What is noted beside the segments: whose log a directory holds (`log.json`), and how far it was published (`position`).
+"""Notes beside the segments: the identity of a log (`log.json`), and how far it was published (`position`).
 
-`position` has two slots, of which the older one is overwritten. That needs no space, so a log on a full disk can still note what
-was published, and then delete segments. A slot holds `SQEPOS1` and a newline (8 bytes), a counter (8), the offset before which
-Kafka has acknowledged everything (8), the offset before which everything was synced (8), and the CRC-32 of these (4), all
-little-endian. The slot with the higher counter counts. The slots lie in blocks of their own, so a crash can damage one of them.
+`position` has two slots; a write replaces the older one. That needs no space, so a log on a full disk can still note progress and
+delete segments. The slot with the higher counter counts. Each slot is in a block of its own, so a crash damages one at most.
+Fields of a slot, little-endian: `SQEPOS1` and a newline (8 bytes), the counter (8), the offset up to which Kafka has acknowledged
+(8), the offset up to which records were synced (8), CRC-32 of these (4).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _BLOCK: Final = 4_096
 
 
 class Position(NamedTuple):
-    """What a slot says."""
+    """The content of a slot."""
 
     counter: int  # rises with each writing
     published: int  # everything before this offset was acknowledged by Kafka
@@ -107,7 +107,7 @@ def write_position(files: Files, before: Position, published: int, durable: int)
     """Overwrite the older slot.
 
     Raises:
-        OSError: the disk fails. What the newer slot says still counts, or what this one should have said.
+        OSError: the disk fails. The newer slot still counts, or the new content of this one.
     """
     position = Position(before.counter + 1, published, durable)
     files.overwrite(_POSITION, position.counter % 2 * _BLOCK, _bytes_of(position))
@@ -116,7 +116,7 @@ def write_position(files: Files, before: Position, published: int, durable: int)
 
 
 def read_position(files: Files) -> Position | None:
-    """What the newer slot says; None if there is no file. Raises LogDamaged: neither slot is sound."""
+    """The content of the newer slot; None: no file. Raises LogDamaged: neither slot is sound."""
     if _POSITION not in files.names():
         return None
     slots = [_slot(files.read(_POSITION, index * _BLOCK, _SLOT.size + _CRC.size)) for index in range(2)]

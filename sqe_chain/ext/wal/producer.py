@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a log stands.
+    """The state of a log.
 
     Attributes:
         log_id: id of the log, hexadecimal.
@@ -64,10 +64,9 @@ class Status:
 class DurableProducer:
     """Takes records, syncs them to a local log, and publishes them in the background: for threads and asyncio.
 
-    What `append` has returned is published, once as far as flows with `drop_stale` are concerned, whatever happens to
-    the process, the machine or Kafka, as long as the directory remains. Records of one key that are appended one after
-    the other stay in that order. A record for which `append` raised, or has not returned, may be published, too: nobody
-    can know it.
+    A record that `append` has returned is published, whatever happens to the process, the machine or Kafka, as long as the
+    directory remains. Flows with `drop_stale` count it once. Records of one key that are appended one after the other stay in
+    that order. A record may be published although `append` raised or has not returned.
 
     Args:
         directory: of the log; for one process at a time. Its disk must keep what it has synced.
@@ -76,7 +75,7 @@ class DurableProducer:
         kafka: `host:port` of brokers, or a log, such as `KafkaLog` with settings of its own.
         config: librdkafka properties, with an address only; see `KafkaLog`.
         limits: of the log, and of what is synced at once.
-        timeout_s: how long to wait for room, unless said otherwise.
+        timeout_s: how long to wait for room, by default.
         accept_loss: see `WriteAheadLog`.
 
     Raises:
@@ -189,7 +188,7 @@ class DurableProducer:
 
     @property
     def status(self) -> Status:
-        """How the log stands."""
+        """The state of the log."""
         log, published = self.log, self.log.position
         end = log.end
         return Status(

@@ -135,7 +135,7 @@ class Publisher:
     def publish(self) -> int:
         """Publish the next durable records, and return when Kafka has acknowledged them; 0 if there are none.
 
-        After an error the next call begins where Kafka's last acknowledgement ended. Nothing is left out.
+        After an error the next call begins after Kafka's last acknowledgement. No record is skipped.
 
         Raises:
             ConfigurationError: the topic does not exist.
@@ -166,7 +166,7 @@ class Publisher:
             writer.write(outputs)
             writer.flush()
         except OutputTooLarge:
-            # The writer does not say which. Those before it go on; the same call then says it of the record to blame.
+            # The writer does not name the record. Those before it are published; the same call then raises for the record itself.
             self._one_by_one(writer, [entry.offset for entry in entries], outputs)
         self._log.acknowledge(self._reader.offset)
         return len(entries)

@@ -1,9 +1,8 @@
 """One record of a write-ahead log, and its bytes.
 
-A record's frame, little-endian: its size (4 bytes, of the fields up to the checksum), partition (4), time in
-milliseconds (8), size of the key (4, -1 for a null key), size of the value (4, -1 for null), number of headers (2); then
-key, value, and each header (size of its name 2, of its content 4, -1 for null; name, content); then the CRC-32 of all
-that.
+A record's frame is little-endian. Its head: size of the fields up to the checksum (4 bytes), partition (4), time in milliseconds
+(8), size of the key (4, -1: null), size of the value (4, -1: null), number of headers (2). Then come key, value, and the headers.
+A header has the size of its name (2), the size of its content (4, -1: null), name and content. The CRC-32 of all that is last.
 
     >>> frame = encode(Record(b"3 screws", key=b"robot-7", timestamp_ms=5), partition=1)
     >>> decode(frame, 0)

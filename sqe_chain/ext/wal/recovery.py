@@ -1,4 +1,4 @@
-"""What a directory holds, found when a log is opened."""
+"""Recovery: reads what a directory holds when a log is opened."""
 
 from __future__ import annotations
 

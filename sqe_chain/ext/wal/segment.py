@@ -1,18 +1,16 @@
 """Segment files: a header, then groups of records, each group written and synced at once.
 
-All numbers are little-endian. The header of a segment: `SQEWAL1` and a newline (8 bytes), id of the log (8), epoch (8),
-offset of its first record (8), epoch and first offset of the segment before it (8 each, 0 and 0: there is none) and where
-that one's records end (8), number of partitions (4), the next sequence number of each partition (8 each), CRC-32 of all that
-(4).
+All numbers are little-endian. The header of a segment begins with `SQEWAL1` and a newline (8 bytes), id of the log (8), epoch (8),
+and the offset of its first record (8). Then come epoch, first offset and end of the segment before it (8 each, 0 and 0: none).
+The number of partitions (4), the next sequence number of each partition (8 each), and the CRC-32 of all that (4) are last.
 
-A group: `WALg` (4), size of its frames in bytes (4), number of records (4), offset of the first one (8), CRC-32 of these
-20 bytes (4); the frames (see `sqe_chain.ext.wal.record`); `gLAW` (4).
+The head of a group is `WALg` (4), size of its frames in bytes (4), number of records (4), offset of the first one (8), and the
+CRC-32 of these 20 bytes (4). The frames follow (see `sqe_chain.ext.wal.record`), then `gLAW` (4).
 
-A group is acknowledged after it was synced, and the next one is written after that. So what was never acknowledged can only
-be at the end: the last group is cut off, as by a crash, and after it there is nothing, or zeros, which some file systems show
-after a loss of power. Or a part in its middle is missing, for disks write sectors in any order: whole sectors that read as zeros.
-Everything else that is wrong was right once, and is damage. The mark at the end of a group, in which no byte is zero, tells the
-two apart.
+A group is acknowledged after it was synced, and the next one is written after that. So only the last group can be one that was
+never acknowledged. A crash cuts it off, and nothing follows but zeros, which some file systems show after a loss of power. Disks
+write sectors in any order, so whole sectors in its middle may read as zeros. Everything else that is wrong was right once, and is
+damage. The mark at the end of a group, in which no byte is zero, separates the two cases.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ class Segment:
 
     Attributes:
         previous_end: where that one's records end: at this one's base, unless records in between were given up.
-        end: offset after its last record. Records after that were never acknowledged: the segment after it says so.
+        end: offset after its last record, by the next segment. Records after that were never acknowledged.
     """
 
     name: str  # of the file
@@ -209,7 +207,7 @@ def _size_of(window: bytes) -> int:
 
 
 def is_partly_written(files: Files, segment: Segment, at: int) -> bool:
-    """Whether what remains of the last file can be one group of which some sectors were never written: they read as zeros."""
+    """Whether the rest of the last file can be one group with sectors that were never written: they read as zeros."""
     rest = files.read(segment.name, at, files.size(segment.name) - at).rstrip(b"\0")
     if len(rest) >= _GROUP_HEAD and _head_is_sound(rest, 0) and len(rest) > _size_of(rest):
         return False  # another group follows, so this one was acknowledged
@@ -222,7 +220,7 @@ def is_partly_written(files: Files, segment: Segment, at: int) -> bool:
 
 
 def _judge(files: Files, segment: Segment, at: int, until: int) -> None:
-    """Say what remains of a file where a group should begin: always raises."""
+    """Raise the error for the rest of a file where a group should begin."""
     rest = files.read(segment.name, at, until - at).rstrip(b"\0")
     if len(rest) < _GROUP_HEAD:
         # A complete head may end with zeros, too; then nothing but zeros follows it.
@@ -256,8 +254,8 @@ class Reader:
         """The next records, those of whole groups: at least one group, unless nothing more is durable.
 
         Args:
-            max_records: not one more group after so many records.
-            max_bytes: not one more group after so many bytes.
+            max_records: no further group after this number of records.
+            max_bytes: no further group after this number of bytes.
 
         Raises:
             LogDamaged: a record is not as it was written.

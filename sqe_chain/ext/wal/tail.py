@@ -158,7 +158,7 @@ class Tail:
         return max(0, self._limits.max_bytes - self.used - self._header - GROUP_OVERHEAD)
 
     def drop_first(self, size: int) -> None:
-        """Forget the first segment, after its file of so many bytes was deleted."""
+        """Forget the first segment, after its file was deleted; `size` in bytes."""
         with self.lock:
             del self.segments[0]
             self.used -= size
