@@ -90,6 +90,10 @@ test-fast: python  ## ruff, mypy, fast tests: no JVM, no network, less than a mi
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-ruff lint-mypy
 	@$(STAGE) "fast tests" $(PYTEST) $(UNIT) --suite fast $(ARGS)
 
+.PHONY: test-python
+test-python: system  ## unit and protocol tests and each engine with another Python: PYTHON=3.13; ARGS=--lowest for the lowest packages
+	nice -n 10 scripts/test-python "$(PYTHON)" $(ARGS)
+
 .PHONY: durations
 durations: setup servers  ## measure all tests again: tests/durations.json says which are fast
 	$(PYTEST) tests -n 1 --suite commit -p tests.support.durations
@@ -166,6 +170,11 @@ proto: python  ## generate the protobuf code from proto/ again
 lock: python  ## write requirements.lock again (ARGS=--upgrade takes the newest versions)
 	scripts/lock $(ARGS)
 
+.PHONY: release
+release: system docker  ## archives, images and a bill of materials, made twice, compared, and tried in empty environments
+	@scripts/system-packages python
+	$(PYTHON) -m scripts.release $(ARGS)
+
 .PHONY: clean
 clean:  ## remove what was made here (downloads stay in the cache)
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -201,8 +210,7 @@ python: .venv/.installed
 	@scripts/system-packages python
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	# setuptools warns about every editable installation.
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 .PHONY: servers

@@ -19,8 +19,11 @@ OBSERVING = {"prom/prometheus:v3.5.0", "grafana/grafana:12.1.0"}
 
 
 def images() -> set[str]:
-    base = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
-    return (set(re.findall(r"^ +image: (\S+)", COMPOSE, re.MULTILINE)) | set(base)) - {IMAGE}
+    stages = re.findall(
+        r"^FROM (\S+) AS (\S+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    bases = {base for base, _ in stages} - {name for _, name in stages}
+    return (set(re.findall(r"^ +image: (\S+)", COMPOSE, re.MULTILINE)) | bases) - {IMAGE}
 
 
 def test_every_public_image_has_a_stand_in_and_is_in_the_docs() -> None:
