@@ -1,4 +1,4 @@
-"""The content of a broker in memory, and the records that it refuses: the same ones as Kafka."""
+"""The content of a broker in memory, and the records and reads that it refuses: the same ones as Kafka."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from sqe_chain.errors import OutputRefused, OutputTooLarge
-from sqe_chain.ports import NO_LIMIT, Commit, Headers, Message, TopicInfo
+from sqe_chain.errors import (
+    LostOffsets,
+    OutputRefused,
+    OutputTooLarge,
+    RecreatedTopic,
+    ServiceStopped,
+    TruncatedInput,
+)
+from sqe_chain.ports import NO_LIMIT, Commit, Headers, Message, Range, TopicInfo
 
 Content = tuple[bytes | None, bytes | None, Headers | None]
 """Key, value and headers of a record."""
@@ -158,3 +165,36 @@ def accept(
 def system_ms() -> int:
     """The system's clock."""
     return time.time_ns() // 1_000_000
+
+
+def check_range(wanted: Range, topic: Topic | None) -> None:
+    """Check that a range can be read. As at Kafka, a topic that was created again is noticed only if it cannot."""
+    where = f"Reading {wanted.topic}[{wanted.partition}] from {wanted.start} to {wanted.stop}"
+    recreated = RecreatedTopic(f"{where}: the topic was deleted, or created again; its id differs.")
+    if topic is None or wanted.partition >= len(topic.partitions):
+        error: ServiceStopped | None = recreated
+    else:
+        error = _obstacle(wanted, topic.partitions[wanted.partition], where)
+        if error is not None and wanted.topic_id not in (b"", topic.info.topic_id):
+            error = recreated
+    if error is not None:
+        raise error.at(wanted.topic, wanted.partition, wanted.start)
+
+
+def _obstacle(wanted: Range, part: Partition, where: str) -> ServiceStopped | None:
+    """Why a range cannot be read; None: it can."""
+    if part.begin > wanted.start:
+        return LostOffsets(f"{where}: the log now begins at {part.begin}.")
+    if part.stable_end() < wanted.stop:
+        return TruncatedInput(f"{where}: the log is stable only up to {part.stable_end()}.")
+    if not wanted.leader_epoch:
+        return None
+    end = part.end_of(wanted.leader_epoch - 1)
+    if end is None:
+        return TruncatedInput(f"{where}: the log no longer has leader epoch {wanted.leader_epoch - 1}.")
+    # A later epoch may begin before `start` if none of its records there are visible: markers, aborted records.
+    if any(end <= record.offset() < wanted.start for record in part.visible()):
+        return TruncatedInput(
+            f"{where}: from offset {end} on, the log was written later, in another leader epoch."
+        )
+    return None

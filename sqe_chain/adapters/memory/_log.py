@@ -16,16 +16,10 @@ from sqe_chain.adapters.memory._broker import (
     Partition,
     Topic,
     accept,
+    check_range,
     system_ms,
 )
-from sqe_chain.errors import (
-    ConfigurationError,
-    LostOffsets,
-    RecreatedTopic,
-    ServiceStopped,
-    TruncatedInput,
-    Unavailable,
-)
+from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import (
     NO_LIMIT,
     Bounds,
@@ -131,11 +125,7 @@ class MemoryLog(Log):
     # Control of the broker, for tests.
 
     def set_clock(self, now_ms: Callable[[], int]) -> None:
-        """Set the broker's clock: milliseconds since 1970. The default is the system's.
-
-        It is called for topics that limit or set the timestamps of records, and for records that services write without a
-        time: these get the time of sending, as at Kafka.
-        """
+        """Set the broker's clock: milliseconds since 1970, by default the system's. Records without a time get the time of sending."""
         CLOCKS[self.name] = now_ms
 
     @property
@@ -161,11 +151,11 @@ class MemoryLog(Log):
         """Append one record.
 
         Args:
-            topic: topic name; must exist.
-            partition: partition number.
+            topic: its name; it must exist.
+            partition: its number.
             value: None is a tombstone.
-            key: key bytes.
-            headers: headers.
+            key: None is a null key.
+            headers: in order; names may repeat.
             timestamp_ms: milliseconds since 1970.
             leader_epoch: an epoch later than the partition's current one begins here; None: the current one.
             offset: at the end of the partition, or beyond it to leave a gap; None: the end.
@@ -174,9 +164,7 @@ class MemoryLog(Log):
             The record's offset.
 
         Raises:
-            OutputTooLarge: the record is larger than the topic accepts.
-            OutputRefused: the topic is compacted and the record has no key, or the topic does not accept its
-                time (see `configure`).
+            OutputTooLarge, OutputRefused: the topic does not accept it (see `configure`).
         """
         part = self._partition(topic, partition)
         info, where = self._broker.topics[topic].info, f"{topic}[{partition}]"
@@ -350,7 +338,7 @@ class MemoryLog(Log):
         self._up()
         if read_range.start >= read_range.stop:
             return
-        _check(read_range, self._broker.topics.get(read_range.topic))
+        check_range(read_range, self._broker.topics.get(read_range.topic))
         part = self._partition(read_range.topic, read_range.partition)
         wanted = [r for r in part.visible() if read_range.start <= r.offset() < read_range.stop]
         size = self._broker.block_records
@@ -410,36 +398,3 @@ class MemoryWriter(Writer):
 
     def close(self) -> None:
         """Nothing to release."""
-
-
-def _check(wanted: Range, topic: Topic | None) -> None:
-    """Check that a range can be read. As at Kafka, a topic that was created again is noticed only if it cannot."""
-    where = f"Reading {wanted.topic}[{wanted.partition}] from {wanted.start} to {wanted.stop}"
-    recreated = RecreatedTopic(f"{where}: the topic was deleted, or created again; its id differs.")
-    if topic is None or wanted.partition >= len(topic.partitions):
-        error: ServiceStopped | None = recreated
-    else:
-        error = _obstacle(wanted, topic.partitions[wanted.partition], where)
-        if error is not None and wanted.topic_id not in (b"", topic.info.topic_id):
-            error = recreated
-    if error is not None:
-        raise error.at(wanted.topic, wanted.partition, wanted.start)
-
-
-def _obstacle(wanted: Range, part: Partition, where: str) -> ServiceStopped | None:
-    """Why a range cannot be read; None: it can."""
-    if part.begin > wanted.start:
-        return LostOffsets(f"{where}: the log now begins at {part.begin}.")
-    if part.stable_end() < wanted.stop:
-        return TruncatedInput(f"{where}: the log is stable only up to {part.stable_end()}.")
-    if not wanted.leader_epoch:
-        return None
-    end = part.end_of(wanted.leader_epoch - 1)
-    if end is None:
-        return TruncatedInput(f"{where}: the log no longer has leader epoch {wanted.leader_epoch - 1}.")
-    # A later epoch may begin before `start` if none of its records there are visible: markers, aborted records.
-    if any(end <= record.offset() < wanted.start for record in part.visible()):
-        return TruncatedInput(
-            f"{where}: from offset {end} on, the log was written later, in another leader epoch."
-        )
-    return None
