@@ -160,7 +160,7 @@ class AggregateSteps(StreamPart[Value]):
             name: stage name; permanent, states are stored under it.
             state: type of the states: a protobuf message, a `msgspec.Struct`, a dataclass, dict or list. A new key
                 starts with ``state()``.
-            fold: ``(state, value) -> None | iterable of values``: changes the state in place, and may emit values to the
+            fold: ``(state, value) -> None | iterable of values``: changes the state, and may emit values to the
                 operators after the stage. A third argument takes the context; ``context.delete_state()`` deletes the state.
             key: ``value -> bytes | str``; by default the stream's key. With declared aggregates also the name of a field, or
                 a path such as ``"meta.robot"``.
@@ -173,8 +173,8 @@ class AggregateSteps(StreamPart[Value]):
             store: name of the store for this stage; by default the service's.
             buckets: the number of buckets of each state partition in the store, so that no partition of a Cassandra table
                 grows beyond some 100,000 keys. Permanent. Not with timers or expiry.
-            view: write each changed state also, in the same atomic operation, in a form for other programs: as "json", or as
-                a "hash" of its fields (Redis). Not with timers or expiry.
+            view: write each changed state in the same atomic operation also for other programs: as "json", or as a "hash" of
+                its fields (Redis). Not with timers or expiry.
             **aggregates: name -> `count`, `sum_`, `min_`, `max_`, `mean`, `first` or `last` of `sqe_chain.flow`, in place of
                 `state`, `fold`, `codec` and `on_timer`.
 
@@ -211,7 +211,7 @@ def _kind(parts: Folding, timed: Mapping[str, Any], placed: Mapping[str, object]
         return kind_named("aggregate")(fold=parts.fold, states=parts.states)
     if placed["buckets"] != 1 or placed["view"] is not None:
         raise FlowError(
-            f"{where}: buckets and view are for aggregates without timers and expiry; leave out buckets= and view=, or "
+            f"{where}: buckets and view are for aggregates without timers and expiry. Remove buckets= and view=, or "
             "on_timer= and expire_after_ms="
         )
     return kind_named("timers")(

@@ -41,7 +41,7 @@ class MapBatchesNode(Node):
         takes: type of the values that it takes, or a schema of Arrow.
         columns: the fields that become columns; None: all.
         gives: type of the values that it gives, or a schema of Arrow for dicts.
-        row_column: the column that says which row an output row comes from; empty: one row each.
+        row_column: the column with the number of the row that an output row comes from; empty: one row each.
     """
 
     word = "map_batches"
@@ -83,7 +83,7 @@ class MapBatchesNode(Node):
         """The columns of the values that it takes, and of those that it gives.
 
         Raises:
-            ConfigurationError: a type says no columns.
+            ConfigurationError: a type has no columns.
         """
         from sqe_chain.codecs.arrow_rows import rows_of  # noqa: PLC0415 - it needs pyarrow
 
@@ -125,27 +125,26 @@ class BatchSteps(StreamPart[Value]):
     ) -> Stream[Any]:
         """As `map`, but for many values at once, as columns of Arrow; with `index`, as `flat_map` and `filter`.
 
-        The function takes a `pyarrow.RecordBatch` with a column for each field of the values and a row for each value, and
-        returns one whose rows become values. Which values are in a batch depends on how the log is read, and is not the same
-        when a batch is done again: **a row of the result may depend on its own row alone**, not on the rows beside it, nor
-        on how many they are. Then each value keeps its chain, position and place in the order, as by `map`.
+        The function takes a `pyarrow.RecordBatch` with a column for each field and a row for each value. The rows that it returns become
+        values. How values are grouped depends on how the log is read, and a repeated batch may group them differently. So **a row of the
+        result may depend on its own row alone**, not on the rows beside it, nor on their number. Then each value keeps its chain,
+        position and order, as with `map`.
 
-        If the function fails, or does not give what it should, the batch is halved until the rows are found for which it
-        does so alone; their inputs are poison, and all others go on.
+        If the function fails, or its result is wrong, the batch is halved until the rows that cause it are alone. Their inputs are
+        poison, and all others go on.
 
         Args:
             function: ``pyarrow.RecordBatch -> pyarrow.RecordBatch``, or a `pyarrow.Table`; it must not change anything.
-            schema: what its rows become: a struct, a dataclass, a protobuf message, str, bytes, int, float or bool (one column,
-                ``value``); or a `pyarrow.Schema`, and they become dicts. Columns are known by their names; one may be absent if
-                its field has a default. Integers and floats of other widths, and other types of text, become those of the
-                schema if no value is lost.
-            columns: names of the fields that it takes, by default all; or the type of the values where the stream does not know
-                it, as after `map`; or a `pyarrow.Schema`, for dicts and all else. What a dict does not have is null.
-            index: the column that says for each row of the result, from which row of the batch it comes: integers from 0 on
-                that never fall. A row may give none, one or many. Without it there is one for each, in their order.
+            schema: what its rows become: a struct, a dataclass, a protobuf message, or a scalar type (one column, ``value``). With a
+                `pyarrow.Schema` they become dicts. Columns are known by their names. A field with a default may have none. Other widths
+                of numbers and other types of text are converted if no value is lost.
+            columns: names of the fields that it takes, by default all. Where the stream does not know the type of the values, as after
+                `map`: that type. For dicts and all else: a `pyarrow.Schema`. What a dict does not have is null.
+            index: the column with the number of the row of the batch from which a row of the result comes. Numbers begin at 0 and never
+                fall. A row may give none, one or many. Without it each gives one, in their order.
 
         Raises:
-            FlowError: pyarrow is missing, a type says no columns, there is no codec for what is given, or it follows a stage.
+            FlowError: pyarrow is missing, a type has no columns, a value has no codec, or it follows a stage.
 
         Source: `mapInArrow` of Spark, with rows that know where they come from.
         """
@@ -156,8 +155,8 @@ class BatchSteps(StreamPart[Value]):
             raise FlowError(f"{where}: index={index!r}; the name of a column")
         if self._after_stage():
             raise FlowError(
-                f"{where}: map_batches cannot follow a stage, which gives its results one by one: use map or flat_map, or "
-                "publish them and read them in another flow"
+                f"{where}: map_batches cannot follow a stage, whose results come one by one. Use map or flat_map, or publish "
+                "them, and read them in another flow"
             )
         if find_spec("pyarrow") is None:
             raise FlowError(needed(f"{where}: map_batches", "pyarrow", "arrow"))
@@ -174,36 +173,31 @@ class BatchSteps(StreamPart[Value]):
             )
         fields = {"function": function, "takes": takes, "columns": names, "gives": schema}
         node = self.flow.add(MapBatchesNode, where, self.node, **fields, row_column=index or "")
-        found: Stream[Any] = STREAMS["stream"](self.flow, node)
-        return found
+        stream: Stream[Any] = STREAMS["stream"](self.flow, node)
+        return stream
 
 
 def _taken(columns: object, known: type | None, where: str) -> tuple[Any, tuple[str, ...] | None]:
     """What columns are made of, and which of its fields; None: all.
 
-    Args:
-        columns: as the user gave it.
-        known: type of the values; None: it is not known.
-        where: file and line of the declaration.
-
     Raises:
-        FlowError: it is neither names, nor a type, nor a schema; or nothing says the types of columns.
+        FlowError: `columns` is neither names, nor a type, nor a schema; or the types of columns are not known.
     """
     if isinstance(columns, type) or _is_schema(columns):
         return columns, None
     names = None
     if columns is not None:
         names = tuple(columns) if isinstance(columns, Sequence) and not isinstance(columns, str) else ()
-        if not names or not all(isinstance(one, str) for one in names):
+        if not names or not all(isinstance(name, str) for name in names):
             raise FlowError(f"{where}: columns={columns!r}; names of fields, a type, or a pyarrow.Schema")
     if known is None:
         raise FlowError(
-            f"{where}: the type of the values is not known here: say columns=, a type or a pyarrow.Schema"
+            f"{where}: the type of the values is not known here: give columns=, a type or a pyarrow.Schema"
         )
     return known, names
 
 
-def _is_schema(found: object) -> bool:
+def _is_schema(given: object) -> bool:
     import pyarrow as pa  # noqa: PLC0415 - only needed for functions over batches
 
-    return isinstance(found, pa.Schema)
+    return isinstance(given, pa.Schema)

@@ -29,8 +29,8 @@ class ByTopic(dict[str, Found], Generic[Found]):
         self._find = find
 
     def __missing__(self, topic: str) -> Found:
-        found = self[topic] = self._find(topic)
-        return found
+        value = self[topic] = self._find(topic)
+        return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +58,11 @@ class CompiledFlow:
         input_names: all input topics and the names of all sources of files, sorted.
         source_of: topic -> the source that reads it, or the file whose topic it is; None: none does.
         declared_topic: topic -> the topic as it is declared: of a file the name of its source.
-        gated: the input topics, and the names of sources of files, whose inputs are taken in the order of their times: those that
-            reach a stage which compares times of several inputs. What a stage compares of one input partition alone has an
-            order already.
+        gated: the input topics, and the names of sources of files, whose inputs are taken in the order of their times. They reach
+            a stage that compares times of several inputs. One input partition alone has an order already.
         by_time: whether any stage takes its records in the order of their times.
         timed: whether event time is followed in the inputs: for such stages, or for those who read what the flow writes.
-        dead_letters: whether it publishes dead letters.
+        dead_letters: whether it publishes dead-letter records.
         writes_sqe: whether an output has SQE's record keys.
         keeps_plans: whether it needs a store: for states, or for how far its files are read.
         may_run_apart: whether it has stages, and several readers could run it; see `check_apart`.
@@ -112,22 +111,22 @@ class CompiledFlow:
     fits_in_place: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        found: dict[str, Any] = {"declared_name": self.declared_name or self.name}
-        found |= _connections(self.nodes)
-        found["sources"] = sources = tuple(node for node in self.nodes if isinstance(node, SourceNode))
-        found["stages"] = stages = tuple(node for node in self.nodes if isinstance(node, StageNode))
-        found["outputs"] = outputs = tuple(node for node in self.nodes if isinstance(node, OutputNode))
+        known: dict[str, Any] = {"declared_name": self.declared_name or self.name}
+        known |= _connections(self.nodes)
+        known["sources"] = sources = tuple(node for node in self.nodes if isinstance(node, SourceNode))
+        known["stages"] = stages = tuple(node for node in self.nodes if isinstance(node, StageNode))
+        known["outputs"] = outputs = tuple(node for node in self.nodes if isinstance(node, OutputNode))
         files = tuple(node.files for node in sources if node.files is not None)
         topics = sorted(topic for node in sources if node.files is None for topic in node.topics)
         cells = {stage.index: range(self.state_partitions * stage.buckets) for stage in stages}
         gated = frozenset[str]().union(
-            *(found["topics_before"][stage.index] for stage in stages if takes_times(stage))
+            *(known["topics_before"][stage.index] for stage in stages if takes_times(stage))
         )
-        depth = max((found["depths"][stage.index] for stage in stages), default=0)
+        depth = max((known["depths"][stage.index] for stage in stages), default=0)
         traits = [stage.traits for stage in stages]
-        found |= {
+        known |= {
             "levels": tuple(
-                tuple(stage for stage in stages if found["depths"][stage.index] == level)
+                tuple(stage for stage in stages if known["depths"][stage.index] == level)
                 for level in range(1, depth + 1)
             ),
             "paths": _paths(self.nodes),
@@ -135,10 +134,10 @@ class CompiledFlow:
             "all_cells": tuple((stage, cell) for stage in stages for cell in cells[stage.index]),
             "input_topics": tuple(topics),
             "file_sources": files,
-            "input_names": tuple(sorted([*topics, *(one.name for one in files)])),
-            "source_of": ByTopic(lambda topic: next((one for one in sources if one.reads(topic)), None)),
+            "input_names": tuple(sorted([*topics, *(source.name for source in files)])),
+            "source_of": ByTopic(lambda topic: next((node for node in sources if node.reads(topic)), None)),
             "declared_topic": ByTopic(
-                lambda topic: next((one.name for one in files if one.has(topic)), topic)
+                lambda topic: next((source.name for source in files if source.has(topic)), topic)
             ),
             "gated": gated,
             "by_time": bool(gated),
@@ -146,17 +145,16 @@ class CompiledFlow:
             "dead_letters": self.poison == "dead_letter",
             "writes_sqe": any(output.process_id is not None for output in outputs),
             "keeps_plans": bool(stages or files),
-            "may_run_apart": bool(stages) and not files and all(one.apart for one in traits),
+            "may_run_apart": bool(stages) and not files and all(trait.apart for trait in traits),
             "ticking": frozenset(stage.name for stage in stages if stage.traits.ticks),
-            "reversible": all(one.reversible for one in traits),
-            "fits_in_place": bool(stages) and not any(one.heartbeat for one in traits),
+            "reversible": all(trait.reversible for trait in traits),
+            "fits_in_place": bool(stages) and not any(trait.heartbeat for trait in traits),
         }
-        for name, value in found.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(known)
 
     def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
         """What is sent to workers: what was declared; they look up the rest again."""
-        return type(self), tuple(getattr(self, one.name) for one in fields(self) if one.init)
+        return type(self), tuple(getattr(self, declared.name) for declared in fields(self) if declared.init)
 
     def compile(self) -> Self:
         """Itself."""
@@ -195,7 +193,7 @@ class CompiledFlow:
         Nothing that one of them keeps may depend on what another one reads.
 
         Raises:
-            FlowError: it cannot; the text names what stands against it.
+            FlowError: it cannot; the text names the reason.
         """
         for source in self.sources:
             if source.files is not None:
@@ -207,7 +205,7 @@ class CompiledFlow:
             if not stage.traits.apart:
                 raise FlowError(
                     f"{stage.declared_at}: flow {self.declared_name!r} cannot be read by several readers: stage {stage.name!r} "
-                    f"({stage.traits.called}) keeps states that messages of any input partition may change, and readers know nothing "
+                    f"({stage.traits.called}) keeps states that messages of any input partition may change. Readers know nothing "
                     "of each other. Let readers write tables or publish, and keep states in another flow; or spread one service over "
                     "processes with --workers, or on Spark"
                 )
@@ -220,14 +218,14 @@ class CompiledFlow:
         """Check what can only be checked once the flow is complete.
 
         Raises:
-            FlowError: there is no source, a stream is not used, or the flow would read its own dead letters.
+            FlowError: there is no source, a stream is not used, or the flow would read its own dead-letter topic.
         """
         if not self.nodes:
             raise FlowError(f"flow {self.name!r} has no source")
         for source in self.sources:
             if self.dead_letters and self.dead_letter_topic in source.topics:
                 raise FlowError(
-                    f"{source.declared_at}: {self.dead_letter_topic!r} takes the dead letters of flow {self.name!r}: reading it "
+                    f"{source.declared_at}: {self.dead_letter_topic!r} is the dead-letter topic of flow {self.name!r}: reading it "
                     "would be a loop; choose another dead_letter_topic"
                 )
             if source.static:
@@ -240,8 +238,8 @@ class CompiledFlow:
         for output in self.outputs:
             if output.process_id is not None and (len(self.input_topics) > 1 or self.file_sources):
                 raise FlowError(
-                    f"{output.declared_at}: SQE's record keys name a source partition and offset, not a topic: this flow reads "
-                    f"{', '.join(self.input_names)}; read one topic in a flow that writes for SQE"
+                    f"{output.declared_at}: SQE's record keys name a source partition and offset, not a topic. This flow reads "
+                    f"{', '.join(self.input_names)}. Read one topic in a flow that writes for SQE"
                 )
         for node in self.nodes:
             if not node.may_be_last and not self.children[node.index]:
@@ -262,7 +260,7 @@ class CompiledFlow:
                 ):
                     raise FlowError(
                         f"{child.declared_at}: source {source.name!r} is read as a static table, so its messages have no times, and "
-                        "nothing else can take them: read them in another flow as well"
+                        "nothing else can take them. Read them in another flow as well"
                     )
                 if not isinstance(child, StageNode):
                     reached.append(child)
@@ -297,12 +295,12 @@ def _connections(nodes: tuple[Node, ...]) -> dict[str, object]:
 
 
 def _paths(nodes: Sequence[Node]) -> dict[str, str]:
-    found = {}
+    paths = {}
     for node in nodes:
         if isinstance(node, KeyedNode):
             kind = "stage" if isinstance(node, StageNode) else node.kind
-            found[f"{kind}/{node.name}"] = " ".join(sorted(set(_upstream(nodes, node))))
-    return found
+            paths[f"{kind}/{node.name}"] = " ".join(sorted(set(_upstream(nodes, node))))
+    return paths
 
 
 def _upstream(nodes: Sequence[Node], node: Node) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The input that a unit comes from, and what a user's function may see of it.
 
-KUKA's advice was to create "a class you can use as a streaming element" that gives access to topic,
-partition, offset and source topic chain at every stage. `Context` is that class.
+KUKA advises "a class you can use as a streaming element", with topic, partition, offset and source topic chain at every
+stage. `Context` is that class.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Origin(_OriginFields):
         head: its envelope; None for a raw message, and after a shuffle.
         message: its record; None after a shuffle.
         carried: what was kept of it through a shuffle; before, None, or the event time that the source gave a raw message.
-        order_ms: where it belongs in the order of times, for stages that go by event time: its event time, or that of an
-            earlier input on its lane if that is later; -1 in flows without such stages.
+        order_ms: its place in the order of times: its event time, or a later one of an earlier input on its lane. In flows
+            without stages that go by event time: -1.
     """
 
     __slots__ = ()

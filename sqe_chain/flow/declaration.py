@@ -182,8 +182,8 @@ def output_codec(topic: str, codec: object, where: str) -> Codec[Any] | type[Cod
         raise FlowError(f"{where}: output to {topic!r}: codec={codec!r}; a codec, or its name")
     if not chosen.deterministic:
         raise FlowError(
-            f"{where}: output to {topic!r}: codec {chosen.name!r} does not always give the same bytes, so a batch that is "
-            "repeated would publish something else; choose a deterministic codec"
+            f"{where}: output to {topic!r}: codec {chosen.name!r} does not always give the same bytes. A batch that is "
+            "repeated would publish something else. Choose a deterministic codec"
         )
     return chosen
 
@@ -249,7 +249,7 @@ def declared_if(what: str, function: Any, where: str) -> DeclaredFunction | None
 
 
 def declared_fold(what: str, function: Any, states: Codec[Any], where: str, gives: Gives) -> DeclaredFunction:  # noqa: ANN401 - it is checked here
-    """A function of the user that takes the state first, and changes it in place, as `declared`.
+    """A function of the user that takes the state first, and changes it, as `declared`.
 
     Raises:
         FlowError: see `declared`; or its code shows that what it makes of the state is lost.

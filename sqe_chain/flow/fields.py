@@ -120,16 +120,16 @@ def step(value: Any, name: str, optional: bool) -> Any:  # noqa: ANN401, FBT001 
     if value is None:
         return None
     if isinstance(value, Mapping):
-        found = value.get(name, step)
+        held = value.get(name, step)
     elif isinstance(value, Message):
         descriptor = value.DESCRIPTOR.fields_by_name.get(name)
         if descriptor is not None and descriptor.has_presence and not value.HasField(name):
             return None
-        found = getattr(value, name, step)
+        held = getattr(value, name, step)
     else:
-        found = getattr(value, name, step)
-    if found is not step:
-        return found
+        held = getattr(value, name, step)
+    if held is not step:
+        return held
     if optional and not isinstance(value, Message):
         return None
     raise PoisonError(missing(type(value), name, value if isinstance(value, Mapping) else None))
@@ -189,8 +189,8 @@ def _message_field(descriptor: Any) -> type | None:  # noqa: ANN401 - protobuf's
     if descriptor.is_repeated:
         return None
     if descriptor.message_type is not None:
-        found: type = message_factory.GetMessageClass(descriptor.message_type)
-        return found
+        message_type: type = message_factory.GetMessageClass(descriptor.message_type)
+        return message_type
     if descriptor.type == FieldDescriptor.TYPE_BYTES:
         return bytes
     return _SCALARS.get(descriptor.cpp_type, int)
@@ -245,7 +245,7 @@ def _class_of(hint: object) -> type | None:
     if origin is Annotated:
         return _class_of(get_args(hint)[0])
     if origin in (Union, UnionType):
-        classes = [one for one in get_args(hint) if one is not type(None)]
+        classes = [part for part in get_args(hint) if part is not type(None)]
         return _class_of(classes[0]) if len(classes) == 1 else None
     if isinstance(origin, type):
         return origin

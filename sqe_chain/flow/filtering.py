@@ -50,10 +50,9 @@ class FilterSteps(StreamPart[Value]):
 
         Args:
             name: stage name; permanent, states are stored under it.
-            by: "source": records carry SQE's record key, and what is not beyond the highest offset of its
-                producer is dropped (`sqe_chain.stages.SqeReplays`). "key": of each key, what is not beyond the
-                last root position is dropped, whatever path it took (`sqe_chain.stages.RootReplays`); correct
-                only where each key's events keep their root's order.
+            by: "source": the highest offset of each producer in SQE's record keys decides; see `sqe_chain.stages.SqeReplays`.
+                "key": the last root position of each key decides, on whatever path a record came. See
+                `sqe_chain.stages.RootReplays`: it is correct only where each key's events keep their root's order.
             expiry_ms: how long a silent producer is remembered; for "source" only.
             compat: behave exactly like SQE ("source") or KUKA ("key").
             store: name of the store for this stage; by default the service's.
@@ -130,9 +129,8 @@ class FilterSteps(StreamPart[Value]):
             interval_ms: milliseconds before and after the first record, both ends included.
             late: what becomes of records older than stream time less the interval; "stop": each is poison, so that the flow's
                 policy decides.
-            guard: how far ahead of the others one record's event time may be, and what becomes of one that is
-                farther ahead: a `JumpGuard` of `sqe_chain.stages`. "standard": a day, and `hold`. None: every time is
-                believed.
+            guard: a `JumpGuard` of `sqe_chain.stages`, against event times that are too far ahead of the others. "standard": a
+                day, and `hold`. None: every time is believed.
             compat: behave exactly as the KIP specifies.
             store: name of the store for this stage; by default the service's.
 
@@ -177,8 +175,8 @@ class FilterSteps(StreamPart[Value]):
             **options: those of `deduplicate_by_key`.
         """
         where = caller_line()
-        found = declared("id", id, 1, where)
-        return self._deduplicate(name, found, interval_ms, where, by_id=True, **options)
+        id_of = declared("id", id, 1, where)
+        return self._deduplicate(name, id_of, interval_ms, where, by_id=True, **options)
 
     def distinct(
         self,

@@ -133,14 +133,14 @@ class Flow(Topology):
         Args:
             topics: topic name, or several with the same payloads.
             payload: type of the payloads: a protobuf message, a `msgspec.Struct`, a dataclass, dict, bytes, ...; or a
-                decoder ``bytes -> value`` (with the context as second argument if it takes one).
+                decoder ``bytes -> value``. A second argument takes the context.
             codec: a codec, or its name ("protobuf", "json", "bytes", one of your own); by default the one that takes
                 this type.
             raw: the messages carry no envelope: their own coordinates are the root.
             nulls: what becomes of null values: "decode" passes them to the decoder, "skip" ignores them, "poison" treats
                 them as poison.
-            timestamp: ``value -> time``, or with the context as second argument: the event time of a value, as milliseconds
-                since 1970, text in ISO 8601, or a datetime (both with their time zone). Windows and filters go by it,
+            timestamp: ``value -> time``, or with the context as second argument: the event time of a value. It is milliseconds
+                since 1970, text in ISO 8601, or a datetime, the last two with their time zone. Windows and filters go by it,
                 and outputs keep it. Without it, event time is the record's time, or the envelope's. The values of one
                 collection must have one time.
             no_timestamp: what becomes of a value for which `timestamp` gives None, or what is no time: it is "poison",
@@ -161,7 +161,7 @@ class Flow(Topology):
             raise FlowError(f"{where}: nulls='decode' needs a decoder function that accepts None")
         if timestamp is None and no_timestamp != "poison":
             raise FlowError(
-                f"{where}: no_timestamp={no_timestamp!r} says what becomes of values without timestamp(value); give that"
+                f"{where}: no_timestamp={no_timestamp!r} is for values without timestamp(value). Give that"
             )
         return self._read(
             where,
@@ -201,19 +201,18 @@ class Flow(Topology):
     ) -> Stream[Any]:
         """Read the rows of files: Parquet, CSV, or lines of JSON. Each row of each content counts once.
 
-        A file's content is its identity: its hash is the topic id of its rows, and a row's number its offset. So a load that
-        was interrupted goes on where it was, a second load of the same files adds nothing, under whatever names, and a changed
-        file is another root. How far each file is read is kept in the flow's store, with the states.
+        A file's content is its identity: its hash is the topic id of its rows, and a row's number its offset. So an interrupted
+        load goes on where it was, and a second load of the same content adds nothing. A changed file is another root. How far each file is read is kept in the flow's store, with the states.
 
         Args:
             name: of the source; permanent: together with a content's hash it is the topic of the rows.
-            payload: type of a row: a `msgspec.Struct`, a dataclass, dict, a protobuf message; or a decoder that takes a row as
-                JSON in UTF-8 (with the context as second argument if it takes one). Columns that the type does not have are ignored.
+            payload: type of a row: a `msgspec.Struct`, a dataclass, dict, a protobuf message; or a decoder of a row as JSON in
+                UTF-8. A second argument takes the context. Columns that the type does not have are ignored.
             paths: path of a file, or a pattern with ``*``, ``?``, ``[...]`` and ``**``; or several of them. They can be replaced
                 when the flow is run.
-            file_format: of all of them; by default their suffix says it (.parquet, .csv, .jsonl, .ndjson; text also
+            file_format: of all of them; by default that of their suffix (.parquet, .csv, .jsonl, .ndjson; text also
                 with .gz or .zst).
-            csv: how CSV files are written; by default as RFC 4180 says, with the names of columns in the first row.
+            csv: the dialect of CSV files; by default that of RFC 4180, with the names of columns in the first row.
             timestamp: see `source`. Rows have no time but this.
             no_timestamp: see `source`; the time of the "record" is unknown.
 
@@ -298,7 +297,7 @@ class Flow(Topology):
                         f"{where}: {topic!r} is written at {output.declared_at}: that would be a loop"
                     )
         if len(set(names)) != len(names):
-            raise FlowError(f"{where}: a topic is named twice in {names}; leave out one")
+            raise FlowError(f"{where}: a topic is named twice in {names}. Name it once")
         return names
 
 
@@ -318,6 +317,6 @@ def _payload(
         )
     if codec is not None:
         raise FlowError(
-            f"{where}: {what} has a decoder, so codec={codec!r} would not be used; leave out one of them"
+            f"{where}: {what} has a decoder, so codec={codec!r} would not be used. Give one of the two"
         )
     return None, declared("decoder", payload, 1, where)

@@ -1,7 +1,7 @@
 """The fold of declared aggregates, as one Python function made for the type of the values: no loop, no lookup, no call.
 
-`inspect.getsource` shows it, and so do tracebacks. Numbers take its short ways; whatever else there may be goes to a function of
-this module, which takes it or says why not.
+`inspect.getsource` shows it, and so do tracebacks. Numbers take short paths. Everything else goes to a function of this
+module, which takes it or raises the reason.
 """
 
 from __future__ import annotations
@@ -34,12 +34,16 @@ def states_of(aggregations: Declared, python_type: type | None) -> type[Any]:
         FlowError: the type has no such field, or one that cannot be added up.
     """
     parts = []
-    for name, one in aggregations.items():
-        of = read_field(python_type, one.field, optional=one.optional).of if one.field else None
-        takes, text = _TAKEN[one.kind]
+    for name, aggregate in aggregations.items():
+        of = (
+            read_field(python_type, aggregate.field, optional=aggregate.optional).of
+            if aggregate.field
+            else None
+        )
+        takes, text = _TAKEN[aggregate.kind]
         if of is not None and takes and of not in takes:
-            raise FlowError(f"{name}={one}: the field is of type {of.__qualname__}; {text}")
-        parts.append(AggregatePart(name, one.kind, _SCALARS.get(of, "")))
+            raise FlowError(f"{name}={aggregate}: the field is of type {of.__qualname__}; {text}")
+        parts.append(AggregatePart(name, aggregate.kind, _SCALARS.get(of, "")))
     return aggregates_of(tuple(parts))
 
 
@@ -73,14 +77,16 @@ def fold_source(aggregations: Declared, python_type: type) -> str:
     Raises:
         FlowError: the type has no such field.
     """
-    read = dict.fromkeys((one.field, one.optional) for one in aggregations.values() if one.field)
+    read = dict.fromkeys(
+        (aggregate.field, aggregate.optional) for aggregate in aggregations.values() if aggregate.field
+    )
     held = {wanted: f"field_{number}" for number, wanted in enumerate(read)}
     body = [
         f"{variable} = {read_field(python_type, field, optional=optional).text}"
         for (field, optional), variable in held.items()
     ]
-    for name, one in aggregations.items():
-        body += _lines(name, one, held.get((one.field, one.optional), ""))
+    for name, aggregate in aggregations.items():
+        body += _lines(name, aggregate, held.get((aggregate.field, aggregate.optional), ""))
     lines = "\n".join(f"        {line}" for line in body)
     return f"def fold(state, value):\n    try:\n{lines}\n    except Exception as error:\n        refuse(state, value, error)\n"
 
@@ -98,25 +104,25 @@ def merge_states(parts: Sequence[AggregatePart], state: Any, later: Any) -> None
     """
     for name, kind, _ in parts:
         ours, theirs = getattr(state, name), getattr(later, name)
-        found: Any
+        merged: Any
         match kind:
             case "count" | "sum":
-                found = finite(ours + theirs)
+                merged = finite(ours + theirs)
             case "min":
-                found = theirs if ours is None or (theirs is not None and theirs < ours) else ours
+                merged = theirs if ours is None or (theirs is not None and theirs < ours) else ours
             case "max":
-                found = theirs if ours is None or (theirs is not None and theirs > ours) else ours
+                merged = theirs if ours is None or (theirs is not None and theirs > ours) else ours
             case "first":
-                found = theirs if ours is None else ours
+                merged = theirs if ours is None else ours
             case "last":
-                found = ours if theirs is None else theirs
+                merged = ours if theirs is None else theirs
             case _:
                 total, count = AggregatePart(name, kind).kept
                 for kept in (total, count):
                     setattr(state, kept, finite(getattr(state, kept) + getattr(later, kept)))
                 values = getattr(state, count)
-                found = getattr(state, total) / values if values else None
-        setattr(state, name, found)
+                merged = getattr(state, total) / values if values else None
+        setattr(state, name, merged)
 
 
 def finite(number: float) -> float:
@@ -149,13 +155,13 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a field holds
     elif kind is float:
         finite(value)
     elif kind is list:
-        for one in value:
-            plain(one)
+        for part in value:
+            plain(part)
     elif kind is dict:
-        for name, one in value.items():
+        for name, part in value.items():
             if name.__class__ is not str:
                 raise TypeError("a dict whose keys are not text is not JSON")
-            plain(one)
+            plain(part)
             plain(name)
     else:
         raise TypeError(f"{_PLAIN}, not {kind.__qualname__}")
@@ -189,52 +195,42 @@ def number(value: Any) -> NoReturn:  # noqa: ANN401 - whatever a field holds
 
 
 def refuse(aggregations: Declared, state: object, value: object, error: Exception) -> NoReturn:
-    """Say which aggregate could not take a value, and why.
-
-    Args:
-        aggregations: those of the fold.
-        state: as it was left.
-        value: the value.
-        error: what was raised.
-
-    Raises:
-        PoisonError: always.
-    """
-    for name, one in aggregations.items():
-        for found in _objections(name, one, state, value):
-            raise PoisonError(f"{name}={one}: {text_of(found)}") from error
+    """Raise PoisonError for the aggregate that could not take a value, with the reason; `error`: what was raised."""
+    for name, aggregate in aggregations.items():
+        for objection in _objections(name, aggregate, state, value):
+            raise PoisonError(f"{name}={aggregate}: {text_of(objection)}") from error
     raise PoisonError(f"{type(error).__name__}: {text_of(error)}") from error
 
 
-def _objections(name: str, one: Aggregation, state: object, value: object) -> Iterator[Exception]:
+def _objections(name: str, aggregate: Aggregation, state: object, value: object) -> Iterator[Exception]:
     """What is wrong with one aggregate's field."""
     try:
-        found = walk(value, one.field, optional=one.optional) if one.field else 0
-        if found is None or one.kind == "count":
+        given = walk(value, aggregate.field, optional=aggregate.optional) if aggregate.field else 0
+        if given is None or aggregate.kind == "count":
             return
-        if one.kind in ("first", "last"):
-            plain(found)
-        elif one.kind in ("min", "max"):
+        if aggregate.kind in ("first", "last"):
+            plain(given)
+        elif aggregate.kind in ("min", "max"):
             kept = getattr(state, name)
-            if kept is not None and (ordered(found).__class__ is str) != (kept.__class__ is str):
+            if kept is not None and (ordered(given).__class__ is str) != (kept.__class__ is str):
                 raise TypeError(  # noqa: TRY301 - one way for all of them
-                    f"a {type(found).__qualname__} cannot be compared with the {type(kept).__qualname__} that it has"
+                    f"a {type(given).__qualname__} cannot be compared with the {type(kept).__qualname__} that it has"
                 )
-            ordered(found)
-        elif found.__class__ not in (int, float) or not _is_finite(found):
-            number(found)
+            ordered(given)
+        elif given.__class__ not in (int, float) or not _is_finite(given):
+            number(given)
         else:
-            total = getattr(state, name if one.kind == "sum" else AggregatePart(name, "mean").kept[0]) + found
+            total = getattr(state, name if aggregate.kind == "sum" else AggregatePart(name, "mean").kept[0]) + given
             if not _is_finite(total):
-                number(found)
+                number(given)
     except Exception as error:  # noqa: BLE001 - also what a property of the value raises
         yield error
 
 
-def _lines(name: str, one: Aggregation, field: str) -> list[str]:
+def _lines(name: str, aggregate: Aggregation, field: str) -> list[str]:
     """The text of one aggregate, for a field that is held in a variable."""
     total, values = (f"state.{kept}" for kept in AggregatePart(name, "mean").kept)
-    text = _TEXTS[one.kind if field else "count all"]
+    text = _TEXTS[aggregate.kind if field else "count all"]
     return text.format(kept=f"state.{name}", field=field, total=total, values=values).splitlines()
 
 
@@ -308,5 +304,5 @@ _TAKEN: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "first": ((int, float, str, bool, list, dict), _PLAIN),
     "last": ((int, float, str, bool, list, dict), _PLAIN),
 }
-"""Types that an aggregate takes, if the type of its field is declared, and the text that says so."""
+"""Types that an aggregate takes, if the type of its field is declared, and the text for others."""
 _NAMES: Final[Mapping[str, Any]] = {"step": step, "number": number, "ordered": ordered, "plain": plain}

@@ -33,19 +33,19 @@ class IngestSteps(StreamPart[Value]):
     ) -> None:
         """Write each value as a row of a table in Delta Lake or Cassandra: exactly once, at the end of the batch (docs/tables.md).
 
-        Rows are told apart by partition key and row key; a later row replaces an earlier one for readers. What is not a row
+        Partition key and row key identify a row; a later row replaces an earlier one for readers. What is not a row
         of the table goes to the poison policy.
 
         Args:
             table: name of the table and of the stage; permanent.
             partition_key: the column, or columns, by which rows are spread over state partitions and lie together.
-            row_key: the column, or columns, by which the rows of a partition key are sorted and told apart.
-            columns: name -> type (see `sqe_chain.ext.tables.Column`); or names of fields, and `Column` objects; by default all
+            row_key: the column, or columns, by which the rows of a partition key are sorted and identified.
+            columns: name -> type (see `sqe_chain.ext.tables.Column`); or names of fields, and `Column` objects. By default all
                 fields of the values' type: a protobuf message, a msgspec Struct or a dataclass. Columns may be added later.
             payload: type of the values, where the flow cannot know it: after `map`, `flat_map` and stages.
             at: the directory or address under which the table gets a directory of its own, or a keyspace
-                (``cassandra://host[:port]/keyspace``, as for stores); by default what the environment variable
-                SQE_CHAIN_TABLES says when the flow is declared, else the directory ``tables``.
+                (``cassandra://host[:port]/keyspace``, as for stores). By default the environment variable SQE_CHAIN_TABLES
+                when the flow is declared, else the directory ``tables``.
             options: logins and settings of an object store, for delta-rs; or options of stores in Cassandra.
             version: of the table, from 0: another one is another table, under the stage name ``TABLE.vN``.
             replaces: rows are replayed in order to replace what is there: no chunk is skipped because it looks the same.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Other = TypeVar("Other")
 How = Literal["inner", "left"]
-"""Whether a value that finds no partner is left out, or joined with None."""
+"""Whether a value that finds no partner is skipped, or joined with None."""
 
 
 class TableJoinOptions(TypedDict, Generic[Other], total=False):
@@ -73,8 +73,8 @@ class JoinSteps(StreamPart[Value]):
         depths = [depths_of[stream.node.index] for stream in (self, other)]
         if depths[0] != depths[1]:
             raise FlowError(
-                f"{where}: {kind.traits.method} takes streams that have passed the same number of stages, these have passed "
-                f"{depths[0]} and {depths[1]}: publish one of them, and read it in another flow"
+                f"{where}: {kind.traits.method} takes streams that have passed the same number of stages. These have passed "
+                f"{depths[0]} and {depths[1]}. Publish one of them, and read it in another flow"
             )
         other._check_stage(name, where)  # noqa: SLF001 - of the same class
         if static:
@@ -117,17 +117,17 @@ class JoinSteps(StreamPart[Value]):
         guard: object = STANDARD,
         store: str | None = None,
     ) -> Any:
-        """Join each value with what a table said of its key at its event time.
+        """Join each value with the table's value of its key at its event time.
 
         Args:
             name: stage name; permanent.
             table: the table's changes, as a stream: the latest value of a key holds. A change joins nothing by itself.
-            combine: ``(value, what the table said) -> output``; None for no output.
+            combine: ``(value, value of the table) -> output``; None for no output.
             how: "inner": what finds nothing gives nothing. "left": it is combined with None.
             deleted: ``change -> bool``: whether it deletes its key.
             history_ms: how long older versions are kept, for values and changes of the table that are late.
             late: what becomes of later ones, as for `windowed`.
-            static: it is reference data without history: a key has what was said of it last, whatever the times, and values wait
+            static: it is reference data without history: the last value of a key holds, whatever the times. Values wait
                 until the table is read to its end and silent. It comes from sources that nothing else takes.
             guard: as for `distinct`.
             store: name of the store for this stage; by default the service's.

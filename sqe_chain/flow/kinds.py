@@ -34,11 +34,11 @@ def kind_named(name: str) -> Callable[..., StageKind]:
     Raises:
         ConfigurationError: there is none; the text lists the known ones.
     """
-    found = _known(name)
-    if found is None:
+    kind = _known(name)
+    if kind is None:
         known = ", ".join(sorted({*BUILT_IN, *installed(ENTRY_POINTS)}))
         raise ConfigurationError(f"there is no kind of stage {name!r}; known are: {known}")
-    return found
+    return kind
 
 
 _NO_SETTINGS: Final = (
@@ -104,7 +104,7 @@ def check_fit(
         buckets: of the stage.
         view: of the stage.
         key: of the stage.
-        dead_letters: whether the flow publishes dead letters.
+        dead_letters: whether the flow publishes dead-letter records.
         inputs: how many streams go into it.
 
     Raises:
@@ -126,7 +126,7 @@ def check_fit(
     if inputs != traits.inputs:
         raise FlowError(f"{where}: {method} takes {traits.inputs} streams, not {inputs}")
     if key is not None and traits.identity is not None:
-        raise FlowError(f"{where}: {method} uses ids instead of keys; leave out key=")
+        raise FlowError(f"{where}: {method} uses ids instead of keys. Remove key=")
     kind.check(where, dead_letters=dead_letters)
 
 

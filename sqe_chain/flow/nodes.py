@@ -284,7 +284,7 @@ class StageNode(KeyedNode):
 
     def __post_init__(self) -> None:
         kind, traits = self.stage_kind, self.stage_kind.traits
-        in_context = any(one.takes_context for one in kind.functions)
+        in_context = any(function.takes_context for function in kind.functions)
         last = traits.may_be_last
         useful = kind.codec is not None or kind.sink is not None if last is None else last
         method, needs = traits.method or kind.name, CONTEXT if in_context else traits.needs
@@ -301,7 +301,7 @@ class StageNode(KeyedNode):
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:
-        return _given(*(one.function for one in self.stage_kind.functions), self.key)
+        return _given(*(each.function for each in self.stage_kind.functions), self.key)
 
     @property
     def maker(self) -> UserFunction | None:
@@ -362,8 +362,7 @@ class OutputNode(KeyedNode):
         topic: where it publishes.
         partitions: how many of the topic's partitions it uses.
         headers: whether it passes the input's headers on.
-        encoding: the codec of its payloads, or a class of codecs for payloads of any type; None: each value is encoded
-            by the codec that takes its type.
+        encoding: the codec of its payloads, or a class of codecs for payloads of any type; None: that of each value's type.
         carrier: where the chain is carried.
         process_id: of an output with SQE's record keys instead of envelopes; None: envelopes.
     """

@@ -75,9 +75,8 @@ class PublishSteps(StreamPart[Value]):
             partitions: N of ``murmur2(key) % N``; permanent. To grow, give the output a new name.
             key: ``value -> bytes | str | None``; without it the stage's key, else the message's.
             codec: a codec, or the name of one; by default the one that takes the type of each value.
-            carrier: where the chain is carried: in the "value", which is then an envelope; or in the "headers", and the
-                value is the bare payload, for readers without sqe-chain (`sqe_chain.envelope.carrier`). Each payload is
-                then a record of its own.
+            carrier: where the chain is: in the "value", which is then an envelope; or in the "headers". Then the value is the
+                bare payload, for readers without sqe-chain (`sqe_chain.envelope.carrier`), and each payload is a record.
             name: permanent name of the output; by default the topic.
             headers: pass the input's headers on (outputs before any stage only).
 
@@ -114,16 +113,16 @@ class PublishSteps(StreamPart[Value]):
             headers: pass the input's headers on.
 
         Raises:
-            FlowError: a stream after a stage, another output with these keys in the topic, a name clash, a loop into the flow's own
-                input, partitions below 1, or a process id that is not a 64-bit number.
+            FlowError: a stream after a stage, another output with these keys in the topic, a loop, a name that exists, or a wrong
+                number.
         """
         where = caller_line()
         check_int("process_id", process_id, -(1 << 63), (1 << 63) - 1, where)
         if self.flow.so_far().depths[self.node.index]:
             raise FlowError(
-                f"{where}: to_sqe({topic!r}) follows a stage: what its state partitions give does not come in the order of source offsets, "
-                "so readers of SQE's record keys would take a part of it for replays. Publish it with to(), and let another flow write "
-                "it with to_sqe(), before any stage"
+                f"{where}: to_sqe({topic!r}) follows a stage, whose results do not come in the order of source offsets. "
+                "Readers of SQE's record keys would take some for replays. Publish them with to(), and let another flow write them "
+                "with to_sqe(), before any stage"
             )
         for other in self.flow.so_far().outputs:
             if (other.topic, other.process_id) == (topic, process_id):

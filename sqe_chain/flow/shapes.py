@@ -1,8 +1,7 @@
 """What the user's functions may be, and may return.
 
-What can be seen is refused where a function is declared: one that is never run when it is called (a coroutine, a generator where
-one value is expected), a type in place of a function, a fold that loses what it has made. What cannot be seen is refused when it
-is returned.
+What a function shows is refused where it is declared: coroutines, generators where one value is expected, types, and folds that
+lose what they have made. The rest is refused when it is returned.
 """
 
 from __future__ import annotations
@@ -26,13 +25,7 @@ _READ_OUT: Final = frozenset({"setdefault", "get"})
 
 
 def check_callable(what: str, function: Any, where: str, gives: Gives = "one") -> None:  # noqa: ANN401 - it is checked here
-    """Refuse what is no function, or one that cannot give what is expected of it.
-
-    Args:
-        what: its argument's name, for the error's text.
-        function: as the user gave it.
-        where: file and line of the declaration.
-        gives: what is expected.
+    """Refuse what is no function, or one that cannot give what is expected of it; `what`: its argument's name.
 
     Raises:
         FlowError: it cannot be called, is a type such as ``list[int]``, is asynchronous, or is a generator where none is run.
@@ -60,26 +53,20 @@ def check_callable(what: str, function: Any, where: str, gives: Gives = "one") -
 def check_fold(what: str, function: Any, state: type | None, where: str) -> None:  # noqa: ANN401 - any function
     """Refuse a fold that seems to give back its state, or that binds the state's name to something else, which is then lost.
 
-    Args:
-        what: its argument's name, for the error's text.
-        function: takes the state first.
-        state: type of the states; None: it is not known.
-        where: file and line of the declaration.
-
     Raises:
         FlowError: it does so.
     """
-    found = _first_parameter(function)
-    if found is None:
+    parameter = _first_parameter(function)
+    if parameter is None:
         return
-    code, name = found
+    code, name = parameter
     for line, steps in _statements(code):
         last = steps[-1]
         if last.opname == "RETURN_VALUE" and not inspect.isgeneratorfunction(_called(function)):
             if len(steps) > 1 and steps[-2].opname.startswith("LOAD_FAST") and steps[-2].argval == name:
                 raise FlowError(
                     f"{where}: {what} {title_of(function)} returns its state, in line {line}, and what it returns would be "
-                    f"published. {A_FOLD.capitalize()}: leave out the return, or return [value] to publish one"
+                    f"published. {A_FOLD.capitalize()}: remove the return, or return [value] to publish one"
                 )
         elif _rebinds(steps, name, state):
             raise FlowError(
@@ -88,54 +75,47 @@ def check_fold(what: str, function: Any, state: type | None, where: str) -> None
             )
 
 
-def check_values(what: str, function: Any, found: Any, state: object = None) -> None:  # noqa: ANN401 - of the user
-    """Refuse what is no iterable of values. Raises PoisonError.
-
-    Args:
-        what: the kind of function.
-        function: it has returned this.
-        found: what it has returned, not None.
-        state: the state that it was to change.
-    """
-    if found is state and state is not None:
+def check_values(what: str, function: Any, given: Any, state: object = None) -> None:  # noqa: ANN401 - of the user
+    """Refuse what a function has returned, not None, if it is no iterable of values; `state`: what it was to change. Raises PoisonError."""
+    if given is state and state is not None:
         kind = "its state"
-    elif isinstance(found, str | bytes | bytearray | memoryview | Mapping | AbstractSet) or hasattr(
-        found, "_fields"
+    elif isinstance(given, str | bytes | bytearray | memoryview | Mapping | AbstractSet) or hasattr(
+        given, "_fields"
     ):
-        kind = f"a {type(found).__name__}, whose parts would each be a value"
-    elif isinstance(found, Iterable):
+        kind = f"a {type(given).__name__}, whose parts would each be a value"
+    elif isinstance(given, Iterable):
         return
     else:
-        _drop(found)
-        kind = "None" if found is None else f"a {type(found).__name__}"
+        _drop(given)
+        kind = "None" if given is None else f"a {type(given).__name__}"
     also = f"None (for {A_FOLD}) or " if what != "flat_map" else ""
     raise PoisonError(
         f"{what} {title_of(function)} returned {kind}. Expected {also}an iterable of values. Return [value] for one value"
     )
 
 
-def check_nothing(what: str, function: Any, found: object) -> None:  # noqa: ANN401 - of the user
+def check_nothing(what: str, function: Any, given: object) -> None:  # noqa: ANN401 - of the user
     """Refuse what a function returned that is to return None. Raises PoisonError."""
-    if found is not None:
-        _drop(found)
+    if given is not None:
+        _drop(given)
         raise PoisonError(
-            f"{what} {title_of(function)} returned a {type(found).__name__}, which would be lost. Expected None: {A_FOLD}"
+            f"{what} {title_of(function)} returned a {type(given).__name__}, which would be lost. Expected None: {A_FOLD}"
         )
 
 
-def truth(what: str, function: Any, found: Any) -> bool:  # noqa: ANN401 - of the user
+def truth(what: str, function: Any, given: Any) -> bool:  # noqa: ANN401 - of the user
     """Whether a condition holds. Raises PoisonError for what is always true: a coroutine, a generator."""
-    if inspect.isawaitable(found) or inspect.isgenerator(found) or inspect.isasyncgen(found):
-        _drop(found)
+    if inspect.isawaitable(given) or inspect.isgenerator(given) or inspect.isasyncgen(given):
+        _drop(given)
         raise PoisonError(
-            f"{what} {title_of(function)} returned a {type(found).__name__}, which is always true. Expected True or False"
+            f"{what} {title_of(function)} returned a {type(given).__name__}, which is always true. Expected True or False"
         )
-    return bool(found)
+    return bool(given)
 
 
-def is_generic(found: object) -> bool:
+def is_generic(given: object) -> bool:
     """Whether it is a type, but no class: ``list[int]``, ``A | None``, a NewType."""
-    return get_origin(found) is not None or isinstance(found, types.UnionType | NewType)
+    return get_origin(given) is not None or isinstance(given, types.UnionType | NewType)
 
 
 def title_of(function: Any) -> str:  # noqa: ANN401 - any function
@@ -156,10 +136,10 @@ def _called(function: Any) -> Any:  # noqa: ANN401 - any function
     return function if plain else type(function).__call__
 
 
-def _drop(found: object) -> None:
+def _drop(given: object) -> None:
     """Close a coroutine that nobody awaits, which would warn of it."""
-    if inspect.iscoroutine(found):
-        found.close()
+    if inspect.iscoroutine(given):
+        given.close()
 
 
 def _first_parameter(function: Any) -> tuple[types.CodeType, str] | None:  # noqa: ANN401 - any function
@@ -199,7 +179,7 @@ def _rebinds(steps: list[dis.Instruction], name: str, state: type | None) -> boo
     made = steps[-2]
     if made.opname == "BINARY_OP" and made.argrepr.endswith(
         "="
-    ):  # x += y keeps the object if its type can add in place
+    ):  # x += y keeps the object if its type has that method
         return state is not None and not hasattr(state, _IN_PLACE.get(made.argrepr, ""))
     read = made.opname in ("LOAD_ATTR", "BINARY_SUBSCR") or made.argrepr == "[]"
     return not read and not any(

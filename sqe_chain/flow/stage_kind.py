@@ -1,9 +1,9 @@
 """The protocol of kinds of stages. Folds, windows and filters implement it, and so do kinds of other packages.
 
 A kind has two parts. `StageKind` is its declaration: data that the flow holds and sends to workers. `StageWork` is
-its behaviour: one object for each state partition and batch, which is given units and a table of rows, and knows
-neither store nor log. The framework shuffles, loads, writes atomically, repeats batches after crashes, and leaves out
-inputs that fail. So a kind is exact without code for any of that, if it keeps these promises:
+its behaviour: one object for each state partition and batch. It gets units and a table of rows, and knows neither
+store nor log. The framework shuffles, loads, writes atomically, repeats batches after crashes, and skips inputs that
+fail. So a kind is exact without code for any of that, if it keeps these promises:
 
 * the same units in the same order give the same rows and outputs: no clock but `StageTask.now_ms`, no randomness;
 * state that outlives a batch is in rows, and nowhere else;
@@ -31,10 +31,9 @@ from sqe_chain.ports import Sink
 Spread = Literal["key", "partition", "lane", "id"]
 """What decides the state partition of a unit: its key, the input partition or lane that it comes from, or an id."""
 Order = Literal["units", "times"]
-"""In which order a stage takes its units. "units": input partition after input partition. "times": at the end of the
-batch, always from the input partition whose next record is the earliest, as in Kafka Streams; each partition keeps its own
-order. Stages that compare event times need "times": with "units", a batch that spans an hour would make the records of the
-second partition an hour late."""
+"""The order of the units. "units": input partition after input partition. "times": always from the input partition whose next
+record is the earliest, as in Kafka Streams, at the end of the batch. Each partition keeps its own order. Stages that compare event
+times need "times": otherwise a batch of an hour would make the records of the second partition an hour late."""
 Side = Literal["", "changes", "dropped"]
 """Which output of a stage a node takes: the usual one, or that of `changes()` or `dropped()`."""
 
@@ -45,8 +44,8 @@ MATCHED, UNMATCHED = "matched", "unmatched"
 """Reasons under which a stage counts values that have found something in its table, and those that have found nothing."""
 
 NOTHING, ENVELOPE, CONTEXT = 0, 1, 2
-"""What a node needs to know of the input that a unit comes from: its coordinates alone; also what an envelope is made of
-(lane, position, time); or everything that a context shows. It is kept through a shuffle."""
+"""What a node needs to know of the input of a unit: its coordinates; also the parts of an envelope (lane, position, time); or
+everything that a context shows. It is kept through a shuffle."""
 
 
 class LiveState:
@@ -89,16 +88,16 @@ class StageTask:
         emit: takes the output: value, key, path, origin. None when no node follows. What comes of an input goes out together, when
             another one gives something; so units of one input follow each other.
         drop: takes the records for `dropped()`; None when no node follows.
-        failed: to be called when user code raises, in the stage or in the operators after it, or when the stage refuses
-            an input, with the error, and the key of the unit, for its text. The batch is then repeated without that input,
-            so the attempt continues only to find more of them. Raises to stop at once.
-        broken: to be called when the stage fails and no single input is to blame, with what failed, for the error's text,
-            and the error. The service stops, unless inputs have failed in this attempt: then it is repeated without them.
+        failed: to be called with an input, an error and the unit's key, when user code raises, in the stage or in operators
+            after it, or when the stage refuses the input. The batch is then repeated without that input, so the attempt
+            continues only to find more of them. Raises to stop at once.
+        broken: to be called with what failed and the error when the stage fails and no single input is to blame. The service
+            stops, unless inputs have failed in this attempt: then it is repeated without them.
         counts: (stage, reason) -> number of records; the stage adds to it.
         number: number of the plan that the batch becomes.
         changes: whether a node follows `changes()`.
         reversible: whether the changes of an input must be reverted when it fails; only for kinds that can do that.
-        suspects: topic, partition and offset of inputs on trial: each is applied, then reverted. Empty for kinds that
+        suspects: topic, partition and offset of candidates for failure: each is applied, then reverted. Empty for kinds that
             cannot revert.
         closing: the batch closes all windows: the origin of what they give. None: it does not.
     """
@@ -126,7 +125,7 @@ class StageWork(ABC):
     def apply(self, units: Sequence[Unit]) -> None:
         """Process a block of units, in their order; all belong to this state partition.
 
-        Loads the rows they need together (`StageTable.load`), then processes one unit after the other: changes rows or objects
+        Loads the rows they need together (`StageTable.load`), then processes one unit after the other. It changes rows or objects
         in memory, passes output to `emit` and dropped records to `drop`, and calls `failed` for an input that fails. Errors of
         a store are raised.
         """
@@ -194,8 +193,8 @@ class StageTraits:
         apart: whether several readers, each with its own input partitions, can run it without knowing of each other.
         ticks: whether its work has to do when the batch's clock reaches a moment, though no unit has come; see `StageWork.tick`.
         windowed: whether a key has a state for each window of event time.
-        reversible: whether it can revert the changes of an input that fails. After a stage that cannot, an input that fails is left
-            out without a trial whether it fails by itself.
+        reversible: whether it can revert the changes of an input that fails. After a stage that cannot, such an input is skipped
+            without being retried alone.
         sides: its side outputs: "changes", "dropped".
         may_be_last: whether the stage is useful if no node follows it; None: if it has a codec or a sink.
     """
@@ -265,7 +264,7 @@ class StageKind(ABC):
 
         Args:
             where: file and line of the declaration; errors begin with it.
-            dead_letters: whether the flow publishes dead letters.
+            dead_letters: whether the flow publishes dead-letter records.
 
         Raises:
             FlowError: one of them is wrong.
@@ -301,11 +300,11 @@ class StageKind(ABC):
             content: its content.
 
         Raises:
-            Exception: it cannot be shown; then the view says so.
+            Exception: it cannot be shown; then the view has the error.
         """
         del row
         if self.codec is None:
             return None
-        found = self.codec.to_view(self.codec.decode(content))
+        shown = self.codec.to_view(self.codec.decode(content))
         # Lists and numbers, and the JSON of some of protobuf's own types (wrappers, timestamps), are no object.
-        return found if isinstance(found, dict) else {"value": found}
+        return shown if isinstance(shown, dict) else {"value": shown}

@@ -233,7 +233,7 @@ class WindowStage(Filter[Value], Generic[Value]):
         """Early results: once a batch, each window that the batch has opened or changed and that is still open, as it is then.
 
         May feed `map`, `filter` and `to`, but no further stage. Which windows come, and how often, depends on where batches
-        end; what a window says last, before it is final, is what all its values so far were folded into.
+        end. The last state of a window, before it is final, has all its values so far.
         """
         return Stream(self.flow, self.flow.add(ChangesNode, caller_line(), self.node))
 

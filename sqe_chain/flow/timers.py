@@ -40,7 +40,7 @@ class KeyTimers:
 
     Args:
         key: the key.
-        timers: clock -> name -> time. A call that fails has changed nothing: whoever calls takes over what it has left here.
+        timers: clock -> name -> time. The caller takes over what a call has left here, unless it fails.
         stage: name of the stage, for error texts.
         allowed: whether anything fires: the stage has an `on_timer`.
         reached: in `on_timer`, clock -> up to where a timer that is set now counts as one that fires at once.
@@ -96,12 +96,12 @@ class KeyTimers:
         self.state_deleted = True
 
     def _timers_by(self, clock: Clock) -> dict[str, int]:
-        found = self.timers.get(clock)
-        if found is None:
+        timers = self.timers.get(clock)
+        if timers is None:
             raise PoisonError(
                 f"stage {self._stage!r}: the clock of a timer is 'event' or 'batch', got {clock!r:.200}"
             )
-        return found
+        return timers
 
     def _checked(self, name: str) -> str:
         if type(name) is not str or len(name) > MAX_NAME:

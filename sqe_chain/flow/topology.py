@@ -70,7 +70,9 @@ class Topology:
     def so_far(self) -> CompiledFlow:
         """The flow as far as it is declared, unchecked."""
         if self._so_far is None:
-            settings = {one.name: getattr(self, one.name) for one in fields(Topology) if one.init}
+            settings = {
+                setting.name: getattr(self, setting.name) for setting in fields(Topology) if setting.init
+            }
             self._so_far = CompiledFlow(**settings, nodes=tuple(self.nodes))
         return self._so_far
 
@@ -78,11 +80,11 @@ class Topology:
         """The flow as it runs, frozen: what is declared afterwards is no part of it.
 
         Raises:
-            FlowError: there is no source, a stream is not used, or the flow would read its own dead letters.
+            FlowError: there is no source, a stream is not used, or the flow would read its own dead-letter topic.
         """
-        found = self.so_far()
-        found.check()
-        return found
+        flow = self.so_far()
+        flow.check()
+        return flow
 
     def leave_out_times(self, table: Node, where: str) -> None:
         """Let what the sources before a node read have no times: a join reads it as a table without history.
@@ -90,13 +92,13 @@ class Topology:
         Raises:
             FlowError: the table has passed a stage, or its sources have times of their own.
         """
-        found = self.so_far()
-        if found.depths[table.index]:
+        known = self.so_far()
+        if known.depths[table.index]:
             raise FlowError(
                 f"{where}: a static table is read from a source, and this one comes from a stage: publish it first"
             )
-        for source in found.sources:
-            if not found.topics_before[table.index].isdisjoint(source.topics):
+        for source in known.sources:
+            if not known.topics_before[table.index].isdisjoint(source.topics):
                 if source.timestamp not in (None, NO_TIMES):
                     raise FlowError(
                         f"{where}: a static table has no times: remove timestamp= from source {source.name!r} ({source.declared_at})"

@@ -16,9 +16,10 @@ NUMBERS = tuple(_UINT32.pack(number) for number in range(256))
 """The first path elements, ready made."""
 
 Unit = tuple[Any, Any, str, bytes, Origin]
-"""A value on its way into a stage: key (bytes; None where the stage takes units without one; key and id packed together
-where ids decide), value (an object, or None for a heartbeat; serialized for a shuffle), full protobuf name of a serialized
-value (otherwise ""), path, origin. A plain tuple, because one is made for every message."""
+"""A value on its way into a stage: key, value, type, path, origin. A plain tuple, because one is made for every message.
+
+The key is bytes, or None where the stage takes units without one; where ids decide, key and id packed together. The value is an
+object, None for a heartbeat, or serialized for a shuffle. The type is the full protobuf name of a serialized value, otherwise ""."""
 
 
 def number(value: int) -> bytes:
@@ -27,7 +28,7 @@ def number(value: int) -> bytes:
 
 
 class UnitRun(Sequence[Unit]):
-    """Units side by side: what a stage needs of each of them is in a list, and origins are made only where one is asked for.
+    """Units side by side: a list for each part that a stage needs of them. Origins are made on demand.
 
     Attributes:
         keys: their keys.
@@ -60,7 +61,7 @@ class UnitRun(Sequence[Unit]):
 
         Args:
             units: the units.
-            timed: their times are wanted; else the columns of times say nothing.
+            timed: their times are wanted; else the columns of times are -1.
         """
         if isinstance(units, cls):
             return units

@@ -162,17 +162,17 @@ class WindowSteps(StreamPart[Value]):
             name: stage name; permanent.
             windows: `Tumbling`, `Hopping`, `Calendar` (days of a time zone) or `Sessions` of `sqe_chain.stages`.
             state: type of a window's state, as for `aggregate`.
-            fold: ``(state, value) -> None``, or with the context as third argument: changes the state in place.
+            fold: ``(state, value) -> None``, or with the context as third argument: changes the state.
             key: as for `aggregate`.
             codec: as for `aggregate`.
             merge: for sessions: ``(state, later) -> None``, called when a value joins two. Declared aggregates have theirs.
             lateness_ms: how long windows stay open for late values.
-            late: what becomes of later values: "drop", the stage drops and counts them, and `dropped()` has them; "stop", each
+            late: what becomes of later values. "drop": the stage drops and counts them, and `dropped()` has them. "stop": each
                 is poison, so that the flow's policy decides.
             retention_ms: how long the store keeps final windows, to be read (`sqe-chain state`).
             heartbeat: ``value -> bool``, or with the context as second argument. A value for which it is true is not
                 folded. It moves stream time of every state partition to its event time (not beyond the service's
-                clock), so that windows close although their inputs are silent.
+                clock). So windows close although their inputs are silent.
             guard: as for `distinct`.
             store: name of the store for this stage; by default the service's.
             view: as for `aggregate`, for each window, open or retained, under its key and its beginning (docs/stores.md).

@@ -216,12 +216,12 @@ class Aggregate(StageWork):
             (entry.origin, key, entry) for key, entry in self.entries.items() if entry and entry.origin
         ]
         # By input, so that each gives its outputs in one go; by key, so that every attempt gives them in the same order.
-        touched.sort(key=lambda one: (one[0].order, one[1]))
+        touched.sort(key=lambda change: (change[0].order, change[1]))
         for origin, key, entry in touched:
             push(None if entry.deleted else entry.state, key, b"", origin)
 
     def _revert_suspect(self) -> None:
-        """Revert the current input, now complete, if it is only on trial."""
+        """Revert the current input, now complete, if it is a candidate for failure."""
         if self._input is not None and self._input.order in self.task.suspects:
             self._revert()
 

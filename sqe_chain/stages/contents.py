@@ -155,14 +155,14 @@ def _sequences(name: bytes, content: bytes) -> Iterator[Remembered]:
 
 def _sightings(name: bytes, content: bytes) -> Iterator[Remembered]:
     if name[:1] in {SHORT, LONG}:
-        for one in SightingsRow.FromString(content).sightings:
-            yield Sighting(name[1:], one.timestamp_ms)
+        for stored in SightingsRow.FromString(content).sightings:
+            yield Sighting(name[1:], stored.timestamp_ms)
 
 
 def _firsts(name: bytes, content: bytes) -> Iterator[Remembered]:
     if name[:1] in {SHORT, LONG}:
-        for one in FirstsRow.FromString(content).firsts:
-            yield FirstSeen(name[1:], Span(one.start_ms, one.start_ms + one.length_ms))
+        for stored in FirstsRow.FromString(content).firsts:
+            yield FirstSeen(name[1:], Span(stored.start_ms, stored.start_ms + stored.length_ms))
 
 
 _READERS: Final[Mapping[str, Callable[[bytes, bytes], Iterator[Remembered]]]] = {

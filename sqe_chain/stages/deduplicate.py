@@ -9,8 +9,8 @@
     [True, False, True]
     >>> screws.finish(now_ms=0)
 
-Source: KIP-655, without its gaps: stream time is durable, one wrong timestamp does not purge everything
-(`JumpGuard`), and the same record is recognised by lane and position. An offset alone would confuse records of
+Source: KIP-655, without its gaps. Stream time is durable, and one wrong timestamp does not purge everything
+(`JumpGuard`). The same record is recognised by lane and position. An offset alone would confuse records of
 merged topics, and siblings that a flat-map made of one input.
 """
 
@@ -72,12 +72,12 @@ class Deduplicate(RememberingStage[Forwarded]):
       forwarded too.
 
     It cannot see a duplicate farther away than the interval, nor one of a late record. Once its memory of a record
-    has expired, it cannot recognise a replay of it: a flow's reader never passes one on; without a flow, put a
-    `ReplayFilter` before it.
+    has expired, it cannot recognise a replay of it. A flow never passes one on; without a flow, put a `ReplayFilter`
+    before it.
 
-    Bound: one row for each id forwarded within the interval of stream time (and a 64th of it): at most 129 bytes
-    of name, and of content about 50 bytes and the position's length (up to 4 times that, if records of one id
-    come from too far ahead); in the time index, the name again and about 6 bytes.
+    Bound: one row for each id forwarded within the interval of stream time (and a 64th of it). Its name has at most 129 bytes,
+    its content about 50 bytes and the position's length. Records of one id from too far ahead take up to 4 times that. The time
+    index has the name again and about 6 bytes.
 
     Args:
         table: its rows.
@@ -189,8 +189,8 @@ def _with_room(sightings: list[Forwarded]) -> list[Forwarded]:
     """Room for one more: drops the oldest that is not believed, for only those can be many."""
     if len(sightings) < MAX_SIGHTINGS:
         return sightings
-    oldest = next((one for one in sightings if one.noted_ms is not None), sightings[0])
-    return [one for one in sightings if one is not oldest]
+    oldest = next((each for each in sightings if each.noted_ms is not None), sightings[0])
+    return [each for each in sightings if each is not oldest]
 
 
 def _end_of(interval_ms: int, sighting: Forwarded, now_ms: int) -> int:

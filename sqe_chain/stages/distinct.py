@@ -50,16 +50,14 @@ class Distinct(RememberingStage[First]):
     * Tumbling windows: the first record to arrive in each window is forwarded.
     * Sessions: a record that begins one is forwarded; one that extends it or joins two of them is dropped.
     * A record without id is forwarded; it moves stream time as every record does, dropped or not.
-    * A record with the lane and position of the one that began its window is the same record, and is forwarded again
-      (of joined sessions: the one that began the earliest). An element that has no position of its own (`NOWHERE`)
-      never is.
+    * A record with the lane and position of the one that began its window is the same record, and is forwarded again.
+      Of joined sessions it is the one that began the earliest. An element without a position of its own (`NOWHERE`) never is.
     * A record is late when stream time has passed the end of its window (and the gap, of a session) by the grace.
 
     Two records a millisecond apart may lie in two windows: where that matters, use `Deduplicate`.
 
-    Bound: one row for each id seen in an open window: at most 129 bytes of name, and for each of its open
-    windows (at most 2 + grace / size, or gap) about 35 bytes and the position's length; and 8 bytes with the name
-    again in the time index.
+    Bound: one row for each id seen in an open window, with at most 129 bytes of name. Each of its open windows (at most
+    2 + grace / size, or gap) takes about 35 bytes and the position's length. The time index has the name and 8 bytes.
 
     Args:
         table: its rows.
@@ -118,17 +116,17 @@ class Distinct(RememberingStage[First]):
         if row is None or now_ms is None:
             return FORWARD
         opened = self._expiring.at(row)
-        found = self._found(opened, record.timestamp_ms)
-        if not found:
+        windows = self._found(opened, record.timestamp_ms)
+        if not windows:
             return self._begin(row, opened, record, now_ms)
         if isinstance(self._windows, Sessions):
-            self._join(row, opened, found, record.timestamp_ms)
-        first = found[0].spot
+            self._join(row, opened, windows, record.timestamp_ms)
+        first = windows[0].spot
         if first == record.spot != NOWHERE:
             return FORWARD
         original = None if first == NOWHERE else first
         return Verdict(
-            forward=False, reason=Reason.DUPLICATE, original=original, detail=_where(found[0].span)
+            forward=False, reason=Reason.DUPLICATE, original=original, detail=_where(windows[0].span)
         )
 
     def _found(self, opened: list[First], timestamp_ms: int) -> list[First]:
@@ -150,13 +148,13 @@ class Distinct(RememberingStage[First]):
             )
         return FORWARD
 
-    def _join(self, row: bytes, opened: list[First], found: list[First], timestamp_ms: int) -> None:
+    def _join(self, row: bytes, opened: list[First], windows: list[First], timestamp_ms: int) -> None:
         """Make one session of those found. It keeps the last one's listing: when that is due, the row is listed again."""
-        span = joined(found, timestamp_ms)
-        if len(found) == 1 and found[0].span == span:
+        span = joined(windows, timestamp_ms)
+        if len(windows) == 1 and windows[0].span == span:
             return
-        one = First(span, found[0].spot, found[-1].listed_ms)
-        self._expiring.replace(row, [first for first in opened if first not in found] + [one])
+        session = First(span, windows[0].spot, windows[-1].listed_ms)
+        self._expiring.replace(row, [first for first in opened if first not in windows] + [session])
 
     def _end_of(self, first: First, now_ms: int) -> int:
         del now_ms

@@ -36,10 +36,10 @@ def by_key_and(identity: Identity) -> Identity:
     """
 
     def both(record: Record) -> bytes | None:
-        found = None if record.key is None else identity(record)
-        if found is None or record.key is None:
+        id_of_record = None if record.key is None else identity(record)
+        if id_of_record is None or record.key is None:
             return None
-        return len(record.key).to_bytes(4, "big") + record.key + _bytes(found)
+        return len(record.key).to_bytes(4, "big") + record.key + _bytes(id_of_record)
 
     return both
 
@@ -51,10 +51,10 @@ def row_of(identity: Identity, record: Record) -> bytes | None:
         PoisonError: the id is neither bytes nor str.
         Exception: whatever `identity` raises.
     """
-    found = identity(record)
-    if found is None:
+    id_of_record = identity(record)
+    if id_of_record is None:
         return None
-    name = _bytes(found)
+    name = _bytes(id_of_record)
     return SHORT + name if len(name) <= LONGEST_SHORT else LONG + sha256(name).digest()
 
 
@@ -69,12 +69,14 @@ def rows_of(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
                 yield row
 
 
-def _bytes(found: object) -> bytes:
-    if isinstance(found, bytes):
-        return found
-    if isinstance(found, str):
+def _bytes(id_of_record: object) -> bytes:
+    if isinstance(id_of_record, bytes):
+        return id_of_record
+    if isinstance(id_of_record, str):
         try:
-            return found.encode()
+            return id_of_record.encode()
         except UnicodeEncodeError as error:
             raise PoisonError(f"the id is a str that cannot be encoded as UTF-8: {error}") from error
-    raise PoisonError(f"the id must be bytes or str, or None where there is none, not {type(found).__name__}")
+    raise PoisonError(
+        f"the id must be bytes or str, or None where there is none, not {type(id_of_record).__name__}"
+    )

@@ -2,8 +2,8 @@
 
 `StreamJoin` joins values of both streams that lie close to each other. Its brother is `sqe_chain.stages.table_join`.
 
-A flow gives both streams in one order of event time, so it does not matter which of them is read first, nor how far one is
-ahead: whoever is ahead waits for the other (docs/event-time.md).
+A flow gives both streams in one order of event time. So it does not matter which is read first: the stream that is ahead waits
+for the other (docs/event-time.md).
 
 Source: the joins of Kafka Streams, where a record joins what has arrived by then.
 """
@@ -31,7 +31,7 @@ from sqe_chain.stages.timetable import bucket_length
 from sqe_chain.stages.user_code import guarded
 
 How = Literal["inner", "left"]
-"""Whether a value of the first stream that finds no partner is left out, or joined with None."""
+"""Whether a value of the first stream that finds no partner is skipped, or joined with None."""
 Joined = tuple[bytes, object]
 """Key and value of an output."""
 JOINED: Final = b"j"
@@ -96,7 +96,7 @@ class Partner:
     Attributes:
         at_ms: its event time.
         second: whether it is of the second stream.
-        value: the value, of which each call of `combine` reads its own.
+        value: the value; each call of `combine` reads its own.
         alone: of the first stream while it has found none: what is emitted if it finds none; otherwise None.
         listed_ms: the moment at which the stored timetable lists it; None: not yet listed.
     """
@@ -114,7 +114,7 @@ class StreamJoin(Join):
     Guarantees, for one state partition:
 
     * Each pair (first, second) with `first - before_ms <= second <= first + after_ms` is joined once, whichever comes first.
-    * With "left", a value of the first stream that finds no partner is combined with None, once, when stream time has
+    * With "left", a value of the first stream without a partner is combined with None, once. That happens when stream time has
       passed the last moment at which one might come.
     * A value more than `lateness_ms` before stream time is late, and dropped.
 
@@ -180,14 +180,14 @@ class StreamJoin(Join):
             return FORWARD
         own = Partner(record.timestamp_ms, self._is_second(record), self._values.store(record.value))
         partners = self._expiring.at(row)
-        found = [one for one in partners if self._fits(own, one)]
-        joined = [self._joined(own, one, alone=len(found) == 1) for one in found]
-        if not own.second and not found and self._how == "left":
+        fitting = [partner for partner in partners if self._fits(own, partner)]
+        joined = [self._joined(own, partner, alone=len(fitting) == 1) for partner in fitting]
+        if not own.second and not fitting and self._how == "left":
             made = self._combine(record.value, None)
             own.alone = None if made is None else self._values.store(made)
         # Only after all have succeeded: a value that fails has joined nobody.
-        for one in found:
-            one.alone = None
+        for partner in fitting:
+            partner.alone = None
         key = row[len(JOINED) :]
         self._results += [(key, made) for made in joined if made is not None]
         self._expiring.replace(row, [*partners, own])
@@ -209,10 +209,10 @@ class StreamJoin(Join):
         made = self._combine(self._values.read(first.value), self._values.read(second.value))
         return made if alone else self._values.read_back(made)
 
-    def _fits(self, one: Partner, other: Partner) -> bool:
-        if one.second == other.second:
+    def _fits(self, value: Partner, other: Partner) -> bool:
+        if value.second == other.second:
             return False
-        first, second = (other, one) if one.second else (one, other)
+        first, second = (other, value) if value.second else (value, other)
         return -self._before_ms <= second.at_ms - first.at_ms <= self._after_ms
 
     def _end_of(self, partner: Partner, now_ms: int) -> int:
@@ -224,38 +224,38 @@ class StreamJoin(Join):
         for due_ms, row in self._timetable.take_due():
             self._due.add(row)
             partners = self._expiring.all_at(row)
-            over = [one for one in partners if self._end_of(one, due_ms) <= due_ms]
+            over = [partner for partner in partners if self._end_of(partner, due_ms) <= due_ms]
             if over:
-                alone = [self._values.read(one.alone) for one in over if one.alone is not None]
+                alone = [self._values.read(partner.alone) for partner in over if partner.alone is not None]
                 self._results += [(row[len(JOINED) :], made) for made in alone]
-                self._expiring.replace(row, [one for one in partners if one not in over])
+                self._expiring.replace(row, [partner for partner in partners if partner not in over])
 
 
 def _partners_in(content: bytes) -> list[Partner]:
     return [
         Partner(
-            one.at_ms,
-            one.second,
-            Stored(one.type, one.value),
-            Stored(one.alone_type, one.alone) if one.HasField("alone") else None,
-            one.at_ms + one.listed_after_ms,
+            stored.at_ms,
+            stored.second,
+            Stored(stored.type, stored.value),
+            Stored(stored.alone_type, stored.alone) if stored.HasField("alone") else None,
+            stored.at_ms + stored.listed_after_ms,
         )
-        for one in PartnersRow.FromString(content).partners
+        for stored in PartnersRow.FromString(content).partners
     ]
 
 
 def _partners_row(partners: list[Partner]) -> bytes:
     row = PartnersRow()
-    for one in partners:
-        found = row.partners.add(
-            at_ms=one.at_ms,
-            second=one.second,
-            type=one.value.type,
-            value=one.value.data,
-            listed_after_ms=(one.listed_ms or one.at_ms) - one.at_ms,
+    for partner in partners:
+        stored = row.partners.add(
+            at_ms=partner.at_ms,
+            second=partner.second,
+            type=partner.value.type,
+            value=partner.value.data,
+            listed_after_ms=(partner.listed_ms or partner.at_ms) - partner.at_ms,
         )
-        if one.alone is not None:
-            found.alone_type, found.alone = one.alone
+        if partner.alone is not None:
+            stored.alone_type, stored.alone = partner.alone
     return row.SerializeToString(deterministic=True)
 
 

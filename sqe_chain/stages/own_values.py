@@ -1,4 +1,4 @@
-"""Values that rest in rows: as bytes, so that whoever is given one has it alone."""
+"""Values in rows, as bytes: a reader shares the value that it gets with nobody."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where a record was read: the row of its input partition, its name in error texts, and its siblings.
 
-A filter that compares numbers (offsets, sequence numbers) sees the same number twice for two reasons: a replay
-carries it, and so do the **siblings** that a flat-map makes of one message. A sibling has the same lane and
+A filter that compares numbers (offsets, sequence numbers) sees a number twice for two reasons. A replay carries it, and so do
+the **siblings** that a flat-map makes of one message. A sibling has the same lane and
 offset, and a later position or path. A replay does not: what is published again gets another offset, and what is
 read again has its old position.
 """

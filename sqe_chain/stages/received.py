@@ -50,7 +50,7 @@ def records_of(
     root = envelope.chain.root or at
     return [
         Record(
-            value=found,
+            value=payload_value,
             key=key if envelope.key is None else envelope.key,
             timestamp_ms=envelope.timestamp_ms,
             topic=at.topic,
@@ -62,8 +62,8 @@ def records_of(
             root=(root.topic, root.topic_id, root.partition),
             root_position=position,
         )
-        for index, found in enumerate(envelope.payloads_as(payload, codec))
-        if found is not None
+        for index, payload_value in enumerate(envelope.payloads_as(payload, codec))
+        if payload_value is not None
     ]
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Reason(StrEnum):
     """Why a record was dropped.
 
-    `LATE`: its time had passed; `AHEAD`: it came from a clock that ran ahead. Two are also given for forwarded records: `GAP`, records before it are missing; `MALFORMED`, the filter could
-    not judge it, and its policy forwards such records.
+    `LATE`: its time had passed; `AHEAD`: it came from a clock that ran ahead. Two are also given for forwarded records. `GAP`:
+    records before it are missing. `MALFORMED`: the filter could not judge it, and its policy forwards such records.
     """
 
     REPLAY = "replay"
@@ -94,7 +94,7 @@ class Verdict:
         reason: why it is dropped; `GAP` and `MALFORMED` also for a forwarded one; None: nothing to report.
         original: lane and position of the record that this one repeats; None where the filter does not know it.
         detail: for people: what was compared with what.
-        dead_letter: the message it was made from becomes a dead letter; only for dropped records.
+        dead_letter: its message becomes a dead-letter record; only for dropped records.
     """
 
     forward: bool

@@ -47,7 +47,7 @@ Stage = TypeVar("Stage", bound=RecordStage)
 
 
 class Given(NamedTuple):
-    """An output of a stage whose traits have `gives_outputs`.
+    """An output of a stage with the trait `gives_outputs`.
 
     Attributes:
         key: its key.
@@ -114,7 +114,7 @@ class RecordKind(StageKind, Generic[Stage]):
         """
 
     def outputs(self, stage: Stage) -> Iterable[Given]:
-        """The outputs since the last call; called after each record or heartbeat if the traits say `gives_outputs`, even without readers."""
+        """The outputs since the last call; called after each record or heartbeat with the trait `gives_outputs`, even without readers."""
         del stage
         return ()
 
@@ -180,7 +180,9 @@ class RecordWork(StageWork):
         units = list(units)  # units side by side are put together once
         records = [self._record(unit) for unit in units]
         # The store may refuse such a key when it is asked for it, and then the whole block would fail.
-        readable = [one for one in records if one is not None and len(one.key or b"") <= LONGEST_KEY]
+        readable = [
+            record for record in records if record is not None and len(record.key or b"") <= LONGEST_KEY
+        ]
         self._task.table.load(self._wanted(readable))
         failed = self._task.failed
         for record, unit in zip(records, units, strict=True):
@@ -277,11 +279,11 @@ class RecordWork(StageWork):
 
     def _root(self, origin: Origin) -> tuple[str, bytes, int]:
         """Root topic, its id, and partition: the same for all of a lane."""
-        found = self._roots.get(origin.lane)
-        if found is None:
+        known = self._roots.get(origin.lane)
+        if known is None:
             root = Context(origin, None, 0).root
-            found = self._roots[origin.lane] = root.topic, root.topic_id, root.partition
-        return found
+            known = self._roots[origin.lane] = root.topic, root.topic_id, root.partition
+        return known
 
     def _dropped(self, record: Record, verdict: Verdict) -> Dropped:
         original, codec = verdict.original, codec_for(type(record.value))
@@ -311,8 +313,8 @@ def context_of(record: Record, now_ms: int) -> Context:
 
 def id_of(record: Record) -> bytes | None:
     """The id of a record of a flow, where ids decide its state partition."""
-    found: bytes | None = getattr(record, "id", None)
-    return found
+    identity: bytes | None = getattr(record, "id", None)
+    return identity
 
 
 def pack_key_and_id(key: bytes | None, identity: bytes | None) -> bytes:

@@ -1,8 +1,8 @@
 """SQE's replay filter: the highest source offset seen of each producer and source partition.
 
-The key of a record says which producer wrote it, and from which source partition and offset (`sqe_key.py`). A
-record passes if its (process id, partition) is new, or its offset is greater than the highest that passed; a
-record whose key is null or not 20 bytes long always passes. Marks are kept for each input partition.
+The key of a record names the producer that wrote it, its source partition and its source offset (`sqe_key.py`). A record
+passes if its (process id, partition) is new, or its offset is greater than the highest that passed. A record whose key is null or
+not 20 bytes long always passes. Marks are kept for each input partition.
 
     >>> from sqe_chain.stages.record import Record
     >>> from sqe_chain.envelope.sqe_key import SqeKey
@@ -16,9 +16,8 @@ services are recognised without this filter; it is for topics that SQE writes, o
 
 What differs from SQE, unless `compat="sqe"`:
 
-* **Siblings.** What a flat-map makes of one source offset carries one key. With an equal offset a record
-  passes if it comes from the same root message and was not seen yet: at a later position or path on its lane,
-  or on another lane. Records without envelopes are roots of their own, so among those an equal offset is
+* **Siblings.** What a flat-map makes of one source offset carries one key. With an equal offset a record passes if it comes
+  from the same root message and is new: on another lane, or later on its own. Records without envelopes are roots of their own, so among those an equal offset is
   a replay, as in SQE.
 * **Recreated topics.** An input topic with another topic id has no marks. (A recreated *source* topic cannot be
   recognised by the key; give its producer another name.)
@@ -69,10 +68,9 @@ _MOST_LIMIT: Final = 10_000_000
 class SqeReplays:
     """The filter, for all records of one state partition.
 
-    State: one row for each input partition, with a mark for each (process id, source partition) of which
-    a record passed within the expiry: at most 45 bytes, and where records have positions, 35 bytes and
-    a position for each lane of the last source offset. One more row lists those rows. `finish` purges the marks
-    of all input partitions, idle ones included.
+    State: one row for each input partition, with a mark for each (process id, source partition) with a record within the expiry.
+    A mark takes at most 45 bytes, and where records have positions, 35 bytes and a position for each lane of the last source
+    offset. One more row lists those rows. `finish` purges the marks of all input partitions, idle ones included.
 
     Args:
         table: where marks are kept.
@@ -118,8 +116,8 @@ class SqeReplays:
         """Decide one record.
 
         Returns:
-            REPLAY for one that is dropped; `original` is the last record that passed with the same key, on the
-            same lane if there was one; None where the offset is older than the mark.
+            REPLAY for one that is dropped. `original` is the last record with this key that passed, if possible on the same
+            lane. It is None where the offset is older than the mark.
 
         Raises:
             TooManyLanes: a limit is reached; nothing was changed.
@@ -136,8 +134,7 @@ class SqeReplays:
             if len(marks) >= self._max_marks:
                 raise TooManyLanes(
                     f"{record}: more than {self._max_marks} pairs of producer and source partition in this "
-                    "input partition: either its keys are not SQE's (any 20 bytes look like one), "
-                    "or max_marks has to be raised"
+                    "input partition. Raise max_marks, or check that its keys are SQE's: any 20 bytes look like one"
                 )
             mark = marks[source] = SqeMark(process_id=key.process_id, partition=key.partition)
             self._move(mark, key, record)
@@ -155,8 +152,7 @@ class SqeReplays:
         listed = list(SqeInputs.FromString(self._table.get(_INPUTS) or b"").rows)
         rows = sorted({*listed, *self._looked_at})
         self._table.load(rows)
-        # A row that is emptied below stays listed until the next batch: if this batch crashes between two chunks of
-        # writing, its redo has to find the row again.
+        # A row that is emptied below stays listed until the next batch, for the redo after a crash between two chunks.
         kept = sorted({*(row for row in listed if self._rows[row]), *self._accepted})
         for row in rows:
             self._age(row, now_ms)

@@ -1,7 +1,7 @@
 """KUKA's rule: keep for each key the last root position applied, whatever path the message took.
 
-A record passes if its key has no mark for its root (topic, topic id, partition), or if its position on the root
-is greater than the mark: leader epoch and offset of the root, then the ordinals of every link.
+A record passes if its key has no mark for its root (topic, topic id, partition), or a position on the root beyond the mark.
+A position is leader epoch and offset of the root, then the ordinals of every link.
 
     >>> from sqe_chain.stages.record import Record
     >>> from sqe_chain.stages.table import MemoryTable
@@ -14,17 +14,16 @@ is greater than the mark: leader epoch and offset of the root, then the ordinals
     >>> replays.accept(robot(0, partition=1)).forward
     True
 
-The engine's marks compare along a lane, the path with every topic id on it. This rule compares roots alone, so it
-also knows what reaches a service on another path: a topic in between that was deleted and filled again, a
-republisher that was renamed, added or removed. Trailing ordinals of 0 do not count, so a one-to-one republisher
+The engine's marks compare along a lane, the path with every topic id on it. This rule compares roots alone, so it also knows
+what reaches a service on another path. Then a topic in between was deleted and filled again, or a republisher was renamed, added
+or removed. Trailing ordinals of 0 do not count, so a one-to-one republisher
 at the end of the path changes nothing.
 
 **Correct only where each key's events keep their root's order**, on whatever paths they come:
 
 * all services in between keep the order of each key (they need not keep that of partitions);
-* all events of one root message and key take the same path, in the order of their ordinals. Two outputs that
-  both reach this filter make the same positions, and the second would be dropped; so would the first part of a
-  fan-out whose parts arrive by two topics, the second part first.
+* all events of one root message and key take the same path, in the order of their ordinals. Two outputs that both reach this
+  filter make the same positions, and the second would be dropped. So would a part of a fan-out that another topic overtakes.
 
 Elsewhere, rely on the lanes. Values that come from one message (a collection, a flat-map in this flow) have one
 position on the root; each of these siblings passes once.
@@ -32,7 +31,7 @@ position on the root; each of these siblings passes once.
 `compat="kuka"` keeps one root for each key, the last, and forgets it as soon as another topic or partition
 comes: a key that alternates between two roots is not filtered at all. It compares topics by name, not by id, and
 ignores leader epochs. (The article drops "earlier" offsets; an equal one is dropped here too, for it is the last
-message once more.)
+message again.)
 
 Source: KUKA Connect's source topic chain.
 """
@@ -64,9 +63,8 @@ _EPOCH_LENGTH: Final = len(root_position(0, 0)) - 8
 class RootReplays:
     """The filter, for all keys of one state partition.
 
-    State: one row for each key ever seen, as an aggregate has; in it one mark for each root of the key (with
-    `compat`, one in all), which takes the topic's name, a root position, the position of the last record, and at
-    most 60 bytes more. Marks do not expire.
+    State: one row for each key ever seen, with one mark for each root of the key (with `compat`, one in all). A mark takes the
+    topic's name, a root position, the position of the last record, and at most 60 bytes more. Marks do not expire.
 
     Args:
         table: where marks are kept.
@@ -145,7 +143,7 @@ class RootReplays:
         elif len(marks.marks) >= self._max_roots:
             raise TooManyLanes(
                 f"{record}: its key comes from more than {self._max_roots} roots, now also "
-                f"from {topic}[{partition}]: raise max_roots, or find out why one key has so many roots"
+                f"from {topic}[{partition}]. Raise max_roots, or find out why one key has them"
             )
         return marks.marks.add(topic=topic, topic_id=topic_id, partition=partition)
 

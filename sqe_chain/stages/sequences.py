@@ -22,14 +22,14 @@ Numbers may be skipped. A gap is reported (`GAP`), but means a loss only where a
 restart: a number that is greater after each one (a counter, the start time). A greater epoch resets the mark, a
 smaller one is stale.
 
-**Late first arrivals.** With `window=N` a record is also forwarded if its number is less than N below the highest
-and was not seen before: a bit for each number, like IPsec's anti-replay window. Order is not restored.
+**Late first arrivals.** With `window=N` a record is also forwarded if its number is new and less than N below the highest.
+A bit for each number remembers it, as in IPsec's anti-replay window. Order is not restored.
 
 **Siblings.** What a flat-map makes of one message carries one number if that is read from key or header; each
 is forwarded once.
 
-`compat="juplo"` behaves like the published transformer: scope is the partition's number whatever the topic, no siblings, no
-gaps; epoch, producer, window and policies other than `stop` are refused.
+`compat="juplo"` behaves like the published transformer: the scope is the partition's number whatever the topic, and there are no
+siblings and no gaps. Epoch, producer, window and policies other than `stop` are refused.
 
 Source: juplo, "Deduplicating Partitioned Data With a Kafka Streams ValueTransformer"; the window: RFC 4303,
 section 3.4.3.
@@ -80,9 +80,8 @@ class StaleSequences:
         scope: what has a sequence of its own.
         epoch: finds the number that distinguishes a producer's restarts; None: there is none.
         producer: finds what distinguishes producers that write into one scope, at most 255 bytes; None: each scope has one.
-        malformed: what becomes of a record in which a number is not found, is not an integer, or is too large:
-            `stop` raises, `drop` drops it, `pass` forwards it, `dead_letter` drops it and asks for a
-            dead letter. All but `stop` give MALFORMED.
+        malformed: what becomes of a record without a number, or with one that is no integer or too large. `stop` raises, `drop`
+            drops it, `pass` forwards it, `dead_letter` makes a dead-letter record of it. All but `stop` give MALFORMED.
         window: how many numbers, from the highest downwards, are remembered one by one; 0 and 1: the highest only.
         gaps: report gaps.
         compat: "juplo" to behave like the published transformer.
@@ -335,7 +334,9 @@ class SequencesKind(RecordKind[StaleSequences]):
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
-        return tuple(one for one in (self.sequence, self.epoch, self.producer) if one is not None)
+        return tuple(
+            function for function in (self.sequence, self.epoch, self.producer) if function is not None
+        )
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         super().check(where, dead_letters=dead_letters)

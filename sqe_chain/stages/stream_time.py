@@ -41,17 +41,16 @@ JumpPolicy = Literal["hold", "drop", "stop"]
 class JumpGuard(TimeGuard):
     """How far ahead of stream time one record may be.
 
-    A record farther ahead does not move stream time. But a topic may have been silent for long: when
-    `confirmations` records in a row are too far ahead, and within `max_jump_ms` of each other, stream time
-    follows the latest of them. The very first record of a state partition is compared with the service's clock; until
-    one is believed, those too far ahead are forwarded and not remembered, if the policy is `hold`.
+    A record farther ahead does not move stream time. But a topic may have been silent for long. So when
+    `confirmations` records in a row are too far ahead, within `max_jump_ms` of each other, stream time follows the latest.
+    The very first record of a state partition is compared with the service's clock. Until one is believed, the policy `hold`
+    forwards those too far ahead, and does not remember them.
 
     Attributes:
         max_jump_ms: milliseconds by which one record may move stream time; 1 to 10**15.
         confirmations: how many such records in a row are believed; 1 to 1,000,000.
-        policy: what becomes of those that are not believed yet. `hold`: they are handled like others, but the time
-            for which they are remembered (the last 256 that are still ahead) runs from the stream time at which they
-            came, until stream time reaches them. `drop`: dropped as `ahead`. `stop`: `PoisonError`, so the flow's poison
+        policy: what becomes of those that are not believed yet. `hold`: they are handled like others. The time for which the
+            last 256 of them are remembered runs from the stream time at which they came, until it reaches them. `drop`: dropped as `ahead`. `stop`: `PoisonError`, so the flow's poison
             policy decides; they confirm nothing.
 
     Raises:
@@ -78,13 +77,13 @@ class JumpGuard(TimeGuard):
             PoisonError: the policy is `stop`.
         """
         than = "the service's clock" if now_ms is None else f"stream time {now_ms} ms"
-        found = f"event time {record.timestamp_ms} ms is more than {self.max_jump_ms} ms ahead of {than}"
+        detail = f"event time {record.timestamp_ms} ms is more than {self.max_jump_ms} ms ahead of {than}"
         if self.policy == "stop":
             raise PoisonError(
-                f"{record.topic}[{record.partition}] offset {record.offset}: {found}. Either its clock is wrong "
+                f"{record.topic}[{record.partition}] offset {record.offset}: {detail}. Either its clock is wrong "
                 f"(choose a poison policy for it), or the topic was silent for long (set a larger max_jump_ms)"
             )
-        return Verdict(forward=False, reason=Reason.AHEAD, detail=found)
+        return Verdict(forward=False, reason=Reason.AHEAD, detail=detail)
 
 
 class Held(NamedTuple):
@@ -114,8 +113,8 @@ class StreamTime:
     Attributes:
         now_ms: stream time; None before the first record.
         before_ms: stream time at the beginning of the batch.
-        reached: held records that stream time has reached while they were still remembered: from now on they are like
-            others. Whoever reads the list clears it.
+        reached: held records that stream time has reached while they were still remembered. From now on they are like
+            others. The reader of the list clears it.
     """
 
     __slots__ = (
@@ -224,8 +223,8 @@ class StreamTime:
         return self.now_ms, self._ahead, self._ahead_lowest_ms, self._ahead_highest_ms
 
     @run.setter
-    def run(self, found: tuple[int | None, int, int, int]) -> None:
-        self.now_ms, self._ahead, self._ahead_lowest_ms, self._ahead_highest_ms = found
+    def run(self, run: tuple[int | None, int, int, int]) -> None:
+        self.now_ms, self._ahead, self._ahead_lowest_ms, self._ahead_highest_ms = run
 
     def save(self, clock: ClockRow) -> None:
         """Write this object into the row that is to be stored."""

@@ -1,4 +1,4 @@
-"""A table of rows in memory; `sqe_chain.flow.table` says what a stage promises of its rows."""
+"""A table of rows in memory; for the rule of its rows see `sqe_chain.flow.table`."""
 
 from __future__ import annotations
 

@@ -42,11 +42,11 @@ _ALWAYS_MS = -(1 << 63)
 
 @dataclass(slots=True)
 class Version:
-    """What a table said of a key from some moment on.
+    """The value of a key in a table from some moment on.
 
     Attributes:
         from_ms: the moment.
-        value: the value, of which each call of `combine` reads its own; None: deleted.
+        value: the value; each call of `combine` reads its own; None: deleted.
     """
 
     from_ms: int
@@ -54,21 +54,21 @@ class Version:
 
 
 class TableJoin(Join):
-    """Join each value of the first stream with a table's value at its time.
+    """Join each value of the first stream with the table's value at its time.
 
     Guarantees, for one state partition:
 
     * A value joins the version that is valid at its event time: the latest one that is not after it.
     * A change of the table joins nothing by itself: what was joined before stays as it is.
-    * A static table has no times: a key has what was said of it last, at whatever time, and no value is late.
-    * Otherwise a value of the first stream more than `history_ms` before stream time is late, and dropped: what was valid then may not
-      be known any more. A late change of the table takes its place among the versions.
+    * A static table has no times: the last value of a key holds, and no value is late.
+    * Otherwise a value of the first stream more than `history_ms` before stream time is late, and dropped. What was valid then
+      may be purged. A late change of the table takes its place among the versions.
 
     Bound: a row for each key that the table has: the key, the value, and older versions of the last `history_ms`.
 
     Args:
         table: its rows.
-        combine: (value, what the table said; None if nothing) -> output; None for no output.
+        combine: (value, the table's value; None if there is none) -> output; None for no output.
         is_second: whether a record is a change of the table.
         deleted: whether a change deletes its key.
         how: "inner", or "left": what finds nothing is combined with None.
@@ -200,16 +200,16 @@ class TableJoin(Join):
         return None if self._static else super()._late(record, allowed_ms)
 
     def _said(self, row: bytes, at_ms: int) -> object:
-        """What the table said of a key at a moment."""
+        """The table's value of a key at a moment."""
         versions = self._rows[row]
         if self._static:
             at_ms = -_ALWAYS_MS
         if len(versions) == 1:
-            found = versions[0].value if versions[0].from_ms <= at_ms else None
+            version = versions[0].value if versions[0].from_ms <= at_ms else None
         else:
             at = bisect_right(versions, at_ms, key=_from_ms)
-            found = versions[at - 1].value if at else None
-        return None if found is None else self._values.read(found)
+            version = versions[at - 1].value if at else None
+        return None if version is None else self._values.read(version)
 
     def _change(self, row: bytes, record: Record) -> None:
         deleted = self._deleted
@@ -221,7 +221,7 @@ class TableJoin(Join):
             self._rows[row] = [] if value is None else [Version(0, value)]
             return
         versions = self._rows[row]
-        at = bisect_right([one.from_ms for one in versions], record.timestamp_ms)
+        at = bisect_right([version.from_ms for version in versions], record.timestamp_ms)
         changed = Version(record.timestamp_ms, value)
         self._rows[row] = [*versions[:at], changed, *versions[at:]]
 
@@ -230,9 +230,9 @@ class TableJoin(Join):
         now_ms, versions = self._timetable.time.now_ms, self._rows[row]
         if now_ms is None:
             return versions
-        valid = bisect_right([one.from_ms for one in versions], now_ms - self._history_ms)
+        valid = bisect_right([version.from_ms for version in versions], now_ms - self._history_ms)
         kept = versions[max(0, valid - 1) :]
-        if valid and kept[0].value is None:  # nothing is said by a deletion that nobody asks behind
+        if valid and kept[0].value is None:  # a deletion before which no value can come
             kept = kept[1:]
         if len(kept) > 1 or (kept and kept[0].value is None):
             over = kept[1] if kept[0].value is not None else kept[0]
@@ -244,8 +244,8 @@ def _versions_in(content: bytes | None) -> list[Version]:
     if content is None:
         return []
     return [
-        Version(one.from_ms, Stored(one.type, one.value) if one.HasField("value") else None)
-        for one in VersionsRow.FromString(content).versions
+        Version(stored.from_ms, Stored(stored.type, stored.value) if stored.HasField("value") else None)
+        for stored in VersionsRow.FromString(content).versions
     ]
 
 
@@ -253,10 +253,10 @@ def _versions_row(versions: list[Version]) -> bytes | None:
     if not versions:
         return None
     row = VersionsRow()
-    for one in versions:
-        found = row.versions.add(from_ms=one.from_ms)
-        if one.value is not None:
-            found.type, found.value = one.value
+    for version in versions:
+        stored = row.versions.add(from_ms=version.from_ms)
+        if version.value is not None:
+            stored.type, stored.value = version.value
     return row.SerializeToString(deterministic=True)
 
 

@@ -15,16 +15,15 @@
     >>> words.take_results()
     [(b'k', '2 words until 60000'), (b'k', '1 words until 60000')]
 
-Each key has one row, with its state and its timers: what a row becomes depends on itself, on the key's own records, and on
-event time. A row is listed in the timetable (`sqe_chain.stages.timetable`) at the moment of its first timer, or before that:
+Each key has one row, with its state and its timers. It depends on itself, on the key's own records, and on event time. A row is listed in the timetable (`sqe_chain.stages.timetable`) at the moment of its first timer, or before that:
 
 * A timer that is far away is listed at a moment that many rows share, and again when that is reached. So there are few
   buckets however far away timers are.
 * A timer that was set later keeps its listing, and is listed again when that is reached. So a timer that moves with each
   record is listed about once in its length.
 
-Source: timers of Flink and of Apache Beam; that one fires under the record that has reached it is ours, for then what it
-gives is the same wherever batches end.
+Source: timers of Flink and of Apache Beam. Here a timer fires under the record that has reached it, so that its outputs are the
+same wherever batches end.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
     * Before a record of time t is folded, all timers with ``at_ms <= t`` fire, in the order of (time, key, name). A timer
       that is set for a time that has been reached fires next, before the next record.
     * A state is removed, with all timers of its key, when event time reaches the time of the key's last record plus
-      `expire_after_ms`, after the timers of that moment. The next record of the key begins anew.
+      `expire_after_ms`. The timers of that moment fire before. The next record of the key begins a new state.
     * How the records are divided into batches changes nothing.
 
     * Timers of the batch's clock fire in `tick`, at the end of a batch, in the order (time, key, name).
@@ -97,8 +96,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
     Event time moves by records, and by `advance`. A record that is earlier than others before it is folded all the same.
     One that the guard does not believe is folded and moves nothing, if its policy is `hold`.
 
-    Bound: one row for each key with a state: its state, its timers, and about 30 bytes; about 6 bytes with the key again in
-    the time index.
+    Bound: one row for each key with a state, with its timers and about 30 bytes. The time index has the key and about 6 bytes.
 
     Args:
         table: its rows.
@@ -107,14 +105,14 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
             changed nothing else.
         on_timer: ``(state, timer, timers) -> None | iterable of values``; None: no timer can be set, and those that were
             stored are dropped when they are due.
-        expire_after_ms: how long a state stays without a record; 1 to 10**15; None: for ever. If it is changed, keys that are
+        expire_after_ms: how long a state stays without a record; 1 to 10**15; None: permanently. If it is changed, keys that are
             stored follow with their next record, or when they would have expired.
         guard: for event time; None: every timestamp is believed.
         clock_ms: the batch's clock, which the guard compares the very first record with; None: that one is believed.
         stage: name of the stage, for error texts.
 
     Attributes:
-        cause: what moves event time now, for `Change.cause`; set by whoever calls.
+        cause: what moves event time now, for `Change.cause`; the caller sets it.
 
     Raises:
         FlowError: a setting is out of its bounds.
@@ -273,7 +271,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         key.back += went_back
         if key.back > MAX_BACK:
             raise PoisonError(
-                f"more than {MAX_BACK} times in a row a timer has set one that is not after itself: it would never end; set it "
+                f"more than {MAX_BACK} times in a row a timer has set one that is not after itself. It would never end. Set it "
                 "for timer.at_ms + 1 or later"
             )
 
@@ -341,5 +339,5 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         return at_ms - at_ms % step_ms
 
 
-def _row_of(one: tuple[bytes, Any]) -> bytes:
-    return one[0]
+def _row_of(item: tuple[bytes, Any]) -> bytes:
+    return item[0]

@@ -59,7 +59,7 @@ class TimersKind(TimedKind[TimedAggregate[Any]]):
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
-        return tuple(one for one in (self.fold, self.on_timer, self.beats) if one is not None)
+        return tuple(function for function in (self.fold, self.on_timer, self.beats) if function is not None)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         if self.on_timer is None and self.expire_after_ms is None:
@@ -79,12 +79,12 @@ class TimersKind(TimedKind[TimedAggregate[Any]]):
 
             def called(state: object, given: object, timers: KeyTimers) -> list[object]:
                 context = [TimersContext(stage.cause, functions.now_ms, timers)] if takes_context else []
-                found = call(state, given, *context)
-                if found is None:
+                given_values = call(state, given, *context)
+                if given_values is None:
                     return []
-                check_values(what, call, found, state)
+                check_values(what, call, given_values, state)
                 # What is given is passed on later: the next value may be the same object, filled again, or the state.
-                return list(map(values.read_back, found))
+                return list(map(values.read_back, given_values))
 
             return called
 
@@ -111,8 +111,8 @@ class TimersKind(TimedKind[TimedAggregate[Any]]):
         return TimersWork(self, task)
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
-        found = state_in(row, content, self.states)
-        return () if found is None else (StoredState(*found),)
+        stored = state_in(row, content, self.states)
+        return () if stored is None else (StoredState(*stored),)
 
 
 class TimersWork(RecordWork):
@@ -146,8 +146,8 @@ class TimersWork(RecordWork):
 
     @property
     def timer_ms(self) -> int | None:
-        found: int | None = self._stage.timer_ms
-        return found
+        timer_ms: int | None = self._stage.timer_ms
+        return timer_ms
 
     def _break(self, error: TimerFailed) -> None:
         self._broken = True
@@ -161,8 +161,8 @@ class TimersWork(RecordWork):
 
     def push_changes(self, push: Push) -> None:
         """Pass changed states to the operators after `changes()`, in the order (last input that changed it, key)."""
-        found: Sequence[Change] = self._stage.take_changes()
-        for key, state, origin in sorted(found, key=_order_of):
+        changes: Sequence[Change] = self._stage.take_changes()
+        for key, state, origin in sorted(changes, key=_order_of):
             push(state, key, b"", origin)
 
     def _process(self, record: UnitRecord, unit: Unit) -> None:

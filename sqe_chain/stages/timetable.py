@@ -8,16 +8,16 @@ moment at which it is due, in index rows, by buckets of stream time:
     ...                      the stage's own rows; their names sort after `b` and before `z`
     z                        stream time
 
-A second timetable, by the batch's clock, has rows of the same kinds at `c`, `d` and `y`; then the stage's own rows sort after
-`d` and before `y`.
+A second timetable, by the batch's clock, has rows of the same kinds at `c`, `d` and `y`. Then the stage's own rows sort between
+`d` and `y`.
 
 Why this survives a crash between two chunks of one batch (the rule of `sqe_chain.flow.table`):
 
 * Stream time depends on itself and on the records. It has the greatest name, so it keeps its old value until all
   other rows are written.
 * The stage's own rows depend on themselves, on stream time, and on the listings that became due in this batch,
-  by which they are found. Such listings are older than the batch (it lists only future moments), and it removes
-  none of them: their index rows are removed in a later batch.
+  by which they are found. Such listings are older than the batch, which lists only future moments. It removes none of them:
+  their index rows are removed in a later batch.
 * Index rows depend on themselves and on the stage's rows. The name of an index row contains a group number, which
   depends on `z`.
 * A batch removes the index rows of buckets that had passed *before* it. It finds them by the manifest, which is
@@ -156,7 +156,7 @@ class Timetable:
 
     @property
     def ordinary_until_ms(self) -> int:
-        """The first event time of which it is not certain, now, that `observe` would believe it and nothing becomes due."""
+        """The lowest event time that `observe` may refuse, or that may make something due."""
         due_ms, believed_ms = self.next_due_ms, self.time.believed_until_ms
         return believed_ms if due_ms is None else min(due_ms, believed_ms)
 
@@ -168,7 +168,7 @@ class Timetable:
         )
 
     def count(self) -> None:
-        """Count a record that says nothing of stream time: the size of index rows goes by the records seen."""
+        """Count a record that does not move stream time: the size of index rows goes by the records seen."""
         self._records += 1
 
     def observe_run(self, count: int, latest_ms: int) -> None:
@@ -212,7 +212,7 @@ class Timetable:
                 heapify(rows)
                 self._taken_ms = due_ms
             if rows:
-                # Whoever takes it may list rows for this moment, or for one before it.
+                # The caller may list rows for this moment, or for one before it.
                 yield due_ms, heappop(rows)
             else:
                 heappop(self._moments)

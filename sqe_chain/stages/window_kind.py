@@ -140,18 +140,18 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
         # Each window that has a row of its own, as results in topics have it, and whether it is final
         if not row.startswith(SHOWN):
             return None
-        (one,) = WindowsRow.FromString(content).windows
+        (window,) = WindowsRow.FromString(content).windows
         return {
             "key": key_text(key_of_shown(row)),
-            "start_ms": one.start_ms,
-            "end_ms": one.start_ms + one.length_ms,
-            "final": one.final,
-            "state": self.states.to_view(self.states.decode(one.state)),
+            "start_ms": window.start_ms,
+            "end_ms": window.start_ms + window.length_ms,
+            "final": window.final,
+            "state": self.states.to_view(self.states.decode(window.state)),
         }
 
 
 class WindowsWork(RunWork):
-    """The work of windows in a flow that stops at poison: states are changed in place, without copies."""
+    """The work of windows in a flow that stops at poison: folds change states without copies."""
 
     rows = OPEN
 
@@ -178,11 +178,11 @@ class EarlyResults(RecordWork):
         self._early: list[tuple[Origin, Any]] = []
 
     def finish(self) -> None:
-        found = (
+        changed = (
             (record.unit[4], self._stage.still_open(key, span))
             for (key, span), record in self._stage.changed.items()
         )
-        self._early = [(origin, result) for origin, result in found if result is not None]
+        self._early = [(origin, result) for origin, result in changed if result is not None]
         super().finish()
 
     def push_changes(self, push: Push) -> None:

@@ -1,4 +1,4 @@
-"""The rows of windows: open ones in a row for each key, retained final ones in a row each; for views, each in a row of its own."""
+"""The rows of windows: open ones by key, retained final ones each, and for views each window in a row of its own."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def results_in(rows: Mapping[bytes, bytes], state: type[Any] | Codec[Any]) -> li
         In the order (key, window).
     """
     codec = state if isinstance(state, Codec) else codec_for(state)
-    found = (result for name, content in rows.items() for result in results_of(name, content, codec))
-    return sorted(found, key=lambda result: result[:2])
+    results = (result for name, content in rows.items() for result in results_of(name, content, codec))
+    return sorted(results, key=lambda result: result[:2])
 
 
 def results_of(name: bytes, content: bytes, codec: Codec[Any]) -> list[Result]:
@@ -154,8 +154,8 @@ def key_of_shown(row: bytes) -> bytes:
 class ShownWindows:
     """The rows that show windows, while a batch runs.
 
-    A row shows its window as it is at the end of the last batch that changed it, and is deleted with the window: when it
-    is final, or no longer retained, or has become part of another session.
+    A row shows its window at the end of the last batch that changed it. It is deleted when the window is final, or no longer
+    retained, or has become part of another session.
     """
 
     def __init__(self, table: Table, codec: Codec[Any]) -> None:
@@ -188,10 +188,10 @@ class ShownWindows:
                     content = self._content(window.span, self._codec.encode(window.state), final=False)
                     wanted[shown_row(key, window.span.start_ms)] = content
         for row, content in retained.items():
-            (one,) = WindowsRow.FromString(content).windows
-            span = Span(one.start_ms, one.start_ms + one.length_ms)
+            (final,) = WindowsRow.FromString(content).windows
+            span = Span(final.start_ms, final.start_ms + final.length_ms)
             name = shown_row(*retained_in(row))
-            wanted[name] = self._content(span, one.state, final=True)
+            wanted[name] = self._content(span, final.state, final=True)
         over = {shown_row(*retained_in(row)) for row in expired}
         self._table.load(sorted({name for name, content in wanted.items() if content is None} | over))
         for name in over:

@@ -32,9 +32,8 @@ MAX_OVERLAP: Final = 1_000_000
 class Hopping(WindowKind):
     """Windows of one size that begin at every multiple of the advance (since 1970), and overlap.
 
-    A record lies in all that begin at or before it and end after it: at most size / advance of them. As
-    in Kafka Streams, a record from 1970 or later lies in no window that begins before 1970; with an offset, in none
-    that begins before the last one that began in 1969.
+    A record lies in all that begin at or before it and end after it: at most size / advance of them. As in Kafka Streams, a
+    record from 1970 or later lies in no window that begins before 1970. With an offset, the last one that began in 1969 counts.
 
     Attributes:
         size_ms: length, 1 to 10**15.
@@ -109,8 +108,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 class Calendar(WindowKind):
     """Days, weeks (from Monday) or months of a time zone, one after the other.
 
-    A day in Berlin has 23, 24 or 25 hours. Which, the time zone data of the machine say; all machines of a service
-    need the same.
+    A day in Berlin has 23, 24 or 25 hours, by the time zone data of the machine. All machines of a service need the same.
 
     Attributes:
         unit: "day", "week" or "month".
@@ -188,7 +186,7 @@ class Sessions(WindowKind):
     A record that lies within the gap of two sessions joins them.
 
     Attributes:
-        gap_ms: longest time between two records of a session, milliseconds, 0 to 10**15, inclusive: with a gap of 10,
+        gap_ms: longest time between two records of a session, milliseconds, 0 to 10**15. It is inclusive: with a gap of 10,
             records at 24 and 34 are one session.
 
     Raises:
@@ -247,12 +245,16 @@ Held = TypeVar("Held", bound=HasSpan)
 def touching(sessions: Iterable[Held], timestamp_ms: int, gap_ms: int) -> list[Held]:
     """The sessions that a record of this time belongs to, in the order of their beginnings: none, one or two."""
     return sorted(
-        (one for one in sessions if one.span.start_ms - gap_ms <= timestamp_ms <= one.span.end_ms + gap_ms),
-        key=lambda one: one.span,
+        (
+            session
+            for session in sessions
+            if session.span.start_ms - gap_ms <= timestamp_ms <= session.span.end_ms + gap_ms
+        ),
+        key=lambda session: session.span,
     )
 
 
 def joined(sessions: Iterable[HasSpan], timestamp_ms: int) -> Span:
     """The span of one session made of these and a record."""
-    spans = [Span(timestamp_ms, timestamp_ms), *(one.span for one in sessions)]
+    spans = [Span(timestamp_ms, timestamp_ms), *(session.span for session in sessions)]
     return Span(min(span.start_ms for span in spans), max(span.end_ms for span in spans))

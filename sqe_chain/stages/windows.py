@@ -53,16 +53,15 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
 
     * A record is folded into every open window that it lies in. It is late, and dropped, if all of them were
       closed before. No record joins a closed session.
-    * Results are final, and are available after the record (or `advance`) that moved stream time: in the order of
-      the moments at which they close, then of their keys, then of their beginnings.
+    * Results are final, and are available after the record (or `advance`) that moved stream time. Their order is that of
+      the moments at which they close, then of keys, then of beginnings.
     * How the records are divided into batches changes neither verdicts nor results.
-    * A batch that fails gives its results again. In a redo after a crash between two chunks of writing they may
-      differ, and a window that was written is not folded again: by then everything was published.
+    * A batch that fails gives its results again. In a redo after a crash between two chunks of writing they may differ, for a
+      window that was written is not folded again. By then everything was published.
 
-    Bound: one row for each key with an open window: its name, and for each open window (at most
-    (size + lateness) / advance + 1; for sessions lateness / gap + 2) its state and about 20 bytes; about 6 bytes
-    with the name again for each window in the time index; and for each retained window a row of its state and
-    the key twice, and about 40 bytes.
+    Bound: one row for each key with an open window. Each open window (at most (size + lateness) / advance + 1; for sessions
+    lateness / gap + 2) takes its state and about 20 bytes. The time index has the key and about 6 bytes. Each retained window
+    has a row with its state, the key twice, and about 40 bytes.
 
     Args:
         table: its rows.
@@ -164,7 +163,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
     ) -> int:
         """Fold records as `accept` does, from an index on, for as long as each of them only changes one open window.
 
-        It costs a small part of `accept`, but changes states in place, so the batch is worth nothing when a fold raises. Not for sessions,
+        It costs a small part of `accept`, but changes states without copies, so the batch is worth nothing when a fold raises. Not for sessions,
         windows that overlap, or states that have to be checked.
 
         Returns the index of the first record that needs `accept`; the number of records if none does.
@@ -276,22 +275,22 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         if now_ms is None or not isinstance(self._windows, Sessions) or self._merge is None:
             raise AssertionError("asked for sessions, after a record was observed")
         opened = self._expiring.at(row)
-        found = touching(opened, record.timestamp_ms, self._windows.gap_ms)
-        span = joined(found, record.timestamp_ms)
+        touched = touching(opened, record.timestamp_ms, self._windows.gap_ms)
+        span = joined(touched, record.timestamp_ms)
         if self._closes(span) <= now_ms:
             return False
         state: State | None = None
-        for window in found:
+        for window in touched:
             if state is None:
                 state = self._codec.copy(window.state)
             else:
                 check_nothing("merge", self._merge, self._merge(state, window.state))
         state = self._folded(state, record.value)
-        for old in (*(window.span for window in found), span):
+        for old in (*(window.span for window in touched), span):
             self._touch(record.key, old)
-        one = self._opened(row, span, state) if not found else found[-1]
-        one.span, one.state = span, state
-        self._expiring.replace(row, [window for window in opened if window not in found] + [one])
+        session = self._opened(row, span, state) if not touched else touched[-1]
+        session.span, session.state = span, state
+        self._expiring.replace(row, [window for window in opened if window not in touched] + [session])
         return True
 
     def _last_moment(self, latest_ms: int) -> int:
@@ -312,18 +311,18 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         return Span(*span)
 
     def _use(self, key: bytes | None, span: Span) -> OpenWindow[State] | None:
-        """An open window, which may be new, ready to be changed in place; None where `accept` has to look at the record."""
+        """An open window, which may be new, ready to be changed; None where `accept` has to look at the record."""
         if key is None or self._table.settled(row := OPEN + key):
             return None
         windows = self._expiring.all_at(row)
-        found = next((window for window in windows if window.span == span), None)
-        if found is None:
-            found = self._opened(row, span, self._codec.new())
-            windows = [*windows, found]
+        used = next((window for window in windows if window.span == span), None)
+        if used is None:
+            used = self._opened(row, span, self._codec.new())
+            windows = [*windows, used]
         self._touch(key, span)
         self._expiring.replace(row, windows)
-        self._in_use[span][key] = found
-        return found
+        self._in_use[span][key] = used
+        return used
 
     def _opened(self, row: bytes, span: Span, state: State) -> OpenWindow[State]:
         at_ms = self._closes(span)
@@ -348,7 +347,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         """Close the windows of a key that end now; list those again that were extended."""
         kept: list[OpenWindow[State]] = []
         windows = self._expiring.all_at(row)
-        for window in sorted(windows, key=lambda one: one.span):
+        for window in sorted(windows, key=lambda window: window.span):
             at_ms = self._closes(window.span)
             if at_ms <= due_ms:
                 self._in_use.pop(window.span, None)  # its windows close together

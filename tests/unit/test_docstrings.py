@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 from collections.abc import Iterator
 from functools import cache
+from inspect import get_annotations
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -58,12 +59,11 @@ def _modules() -> Iterator[str]:
 
 @cache
 def _of_protocols() -> frozenset[str]:
-    """Methods that a protocol documents: a class with its methods need not name it as a base."""
+    """Members that a protocol documents: a class with its members need not name it as a base."""
     classes = (cls for name in _modules() for cls in vars(importlib.import_module(name)).values())
     protocols = {cls for cls in classes if getattr(cls, "_is_protocol", False)}
-    return frozenset(
-        method for protocol in protocols for method, found in vars(protocol).items() if inspect.getdoc(found)
-    )
+    members = {name for cls in protocols for name, member in vars(cls).items() if inspect.getdoc(member)}
+    return frozenset(members)
 
 
 def _undocumented(name: str) -> Iterator[str]:
@@ -72,6 +72,7 @@ def _undocumented(name: str) -> Iterator[str]:
             for method, found in vars(cls).items():
                 ours = inspect.isfunction(found) or isinstance(found, classmethod | staticmethod | property)
                 if ours and not method.startswith("_") and not inspect.getdoc(getattr(cls, method)):
-                    if method in _of_protocols():
+                    bases = cls.__mro__[1:]  # they describe their attributes
+                    if method in _of_protocols() or any(method in get_annotations(base) for base in bases):
                         continue
                     yield f"{name}.{cls.__qualname__}.{method}"
