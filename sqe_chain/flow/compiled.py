@@ -18,11 +18,7 @@ Found = TypeVar("Found")
 
 
 class ByTopic(dict[str, Found], Generic[Found]):
-    """What is known of a topic, found when it is asked for first: topics of files come while the flow runs.
-
-    Args:
-        find: topic -> what is known of it.
-    """
+    """What `find` gives for a topic, kept when it is asked for first: topics of files come while the flow runs."""
 
     def __init__(self, find: Callable[[str], Found]) -> None:
         super().__init__()

@@ -154,11 +154,7 @@ class Origin(_OriginFields):
         return f"{self.tp.topic}[{self.tp.partition}]@{self.offset}"
 
     def pack(self, need: int) -> tuple[object, ...]:
-        """What is kept through a shuffle, in addition to topic, partition and offset.
-
-        Args:
-            need: 0 nothing, 1 what envelopes need, 2 what a context shows.
-        """
+        """The parts that are kept through a shuffle, in addition to topic, partition and offset, for a node that needs NOTHING (0), ENVELOPE (1) or CONTEXT (2)."""
         if need == 0:
             return ()
         coordinates = self.tp.topic_id, self.epoch, self.lane, self.position, self.order_ms

@@ -33,15 +33,7 @@ class Folding(NamedTuple):
 
 
 class FoldingStage(NamedTuple):
-    """The stage whose fold is declared.
-
-    Attributes:
-        name: of the stage.
-        method: of `Stream`, that was called.
-        where: file and line of the declaration.
-        gives: what a fold may return.
-        value_type: of the stream's values; None: not known.
-    """
+    """The stage whose fold is declared, by a method of `Stream`; `gives`: what a fold may return; `value_type`: None if it is not known."""
 
     name: str
     method: str

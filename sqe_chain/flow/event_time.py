@@ -25,15 +25,12 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def event_ms(time: object) -> int:
-    """Milliseconds since 1970 of a time in one of its usual forms.
+    """Milliseconds since 1970 of an int in that unit, a text in ISO 8601 or a datetime, the last two with their time zone.
 
     >>> event_ms(1_700_000_000_000), event_ms("2023-11-14T22:13:20Z"), event_ms("2023-11-14T23:13:20.5+01:00")
     (1700000000000, 1700000000000, 1700000000500)
     >>> event_ms(datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC))
     1700000000000
-
-    Args:
-        time: an int, milliseconds since 1970; text in ISO 8601, or a datetime, both with their time zone.
 
     Raises:
         PoisonError: it is none of these, or lies outside the bounds of event times.

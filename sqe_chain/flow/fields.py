@@ -44,15 +44,10 @@ class FieldReader(NamedTuple):
 
 
 def read_field(python_type: type | None, path: str, *, optional: bool = False) -> FieldReader:
-    """How to read a field of values of a type.
+    """How to read a field, by its path, of values of a type; None: the type is not known.
 
-    Null are None, an unset protobuf field that has presence (``optional``, a message, one of a ``oneof``), and every field of
-    what is null.
-
-    Args:
-        python_type: of the values; None: it is not known.
-        path: names, separated by dots.
-        optional: what a dict or an object does not have is null, too.
+    Null are None, an unset protobuf field that has presence (``optional``, a message, a part of a ``oneof``), and every field of
+    what is null. With `optional`, what a dict or an object does not have is null, too.
 
     Raises:
         FlowError: the type has no such field; the text names those it has.
@@ -107,12 +102,7 @@ def walk(value: object, path: str, *, optional: bool = False) -> Any:  # noqa: A
 
 
 def step(value: Any, name: str, optional: bool) -> Any:  # noqa: ANN401, FBT001 - any value; called by generated code
-    """One step of a path, where the type was not known before.
-
-    Args:
-        value: what has the field; of None every field is null.
-        name: of the field.
-        optional: what is missing is null.
+    """One step of a path, where the type was not known before. Of None every field is null; with `optional`, so is a missing one.
 
     Raises:
         PoisonError: there is no such field.
@@ -136,27 +126,14 @@ def step(value: Any, name: str, optional: bool) -> Any:  # noqa: ANN401, FBT001 
 
 
 def missing(python_type: type, name: str, value: Mapping[str, object] | None = None) -> str:
-    """The text for a field that is not there.
-
-    Args:
-        python_type: what should have it.
-        name: its name.
-        value: the dict that lacks it.
-    """
+    """The text for a field that a type does not have; `value`: the dict that lacks it."""
     names = sorted(map(str, value)) if value is not None else _names(python_type)
     known = f"; it has {', '.join(names[:LISTED])}{', ...' if len(names) > LISTED else ''}" if names else ""
     return f"{python_type.__qualname__} has no field {name!r}{known}"
 
 
 def compiled(title: str, source: str, name: str, names: Mapping[str, object]) -> Any:  # noqa: ANN401 - a function
-    """A function made from text, which `inspect.getsource` and tracebacks show.
-
-    Args:
-        title: what it is.
-        source: the text.
-        name: of the function in it.
-        names: what it refers to.
-    """
+    """A function made from text, which `inspect.getsource` and tracebacks show, and the names that the text refers to."""
     file = f"<{title}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     scope: dict[str, Any] = {"__name__": __name__, "__text__": source, **names}

@@ -24,11 +24,7 @@ _SCALARS: Final[Mapping[type | None, Scalar]] = {int: "int", float: "float", str
 
 
 def states_of(aggregations: Declared, python_type: type | None) -> type[Any]:
-    """The class of the states.
-
-    Args:
-        aggregations: what they have.
-        python_type: of the values; None: it is not known.
+    """The class of the states of aggregates, for values of a type; None: the type is not known.
 
     Raises:
         FlowError: the type has no such field, or one that cannot be added up.
@@ -48,14 +44,9 @@ def states_of(aggregations: Declared, python_type: type | None) -> type[Any]:
 
 
 def fold_of(stage: str, aggregations: Declared, python_type: type | None) -> UserFunction:
-    """The fold, ``(state, value) -> None``.
+    """The fold, ``(state, value) -> None``, of a stage, for values of a type.
 
-    Where the type of the values is not known, one is made for each that is met.
-
-    Args:
-        stage: name of the stage, for tracebacks.
-        aggregations: what it folds.
-        python_type: of the values.
+    Where the type of the values is not known, a fold is made for each type that comes.
 
     Raises:
         FlowError: the type has no such field.
@@ -94,11 +85,6 @@ def fold_source(aggregations: Declared, python_type: type) -> str:
 def merge_states(parts: Sequence[AggregatePart], state: Any, later: Any) -> None:  # noqa: ANN401 - of a generated class
     """Change the state of an earlier session by that of a later one.
 
-    Args:
-        parts: what they have.
-        state: the one to change.
-        later: the other one.
-
     Raises:
         ValueError: a sum becomes infinite.
     """
@@ -126,11 +112,7 @@ def merge_states(parts: Sequence[AggregatePart], state: Any, later: Any) -> None
 
 
 def finite(number: float) -> float:
-    """A number, if JSON can express it.
-
-    Raises:
-        ValueError: it is NaN or infinite.
-    """
+    """A number, if JSON can express it; ValueError: it is NaN or infinite."""
     if not _is_finite(number):
         raise ValueError(f"it is {number}, which cannot be stored")
     return number
@@ -141,12 +123,7 @@ def _is_finite(number: float) -> bool:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a field holds
-    """A value, if JSON reads it back unchanged.
-
-    Raises:
-        TypeError: it does not.
-        ValueError: a number is NaN or infinite, or a text has parts of characters.
-    """
+    """A value, if JSON reads it back unchanged. Raises TypeError; ValueError for NaN, infinity, and parts of characters."""
     kind = value.__class__
     if kind is int or kind is bool or value is None:
         return value
@@ -169,24 +146,14 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a field holds
 
 
 def ordered(value: Any) -> Any:  # noqa: ANN401 - whatever a field holds
-    """A value that can be compared with others of its type, and stored.
-
-    Raises:
-        TypeError: it cannot.
-        ValueError: a number is NaN or infinite, or a text has parts of characters.
-    """
+    """A value that can be stored, and compared with others of its type. Raises as `plain`."""
     if value.__class__ not in (int, float, str, bool):
         raise TypeError(f"{_ORDERED}, not {value.__class__.__qualname__}")
     return plain(value)
 
 
 def number(value: Any) -> NoReturn:  # noqa: ANN401 - whatever a field holds
-    """Refuse what is no number, or makes a sum infinite.
-
-    Raises:
-        TypeError: it is no int or float.
-        ValueError: it is NaN or infinite, or the sum.
-    """
+    """Refuse what is no number (TypeError), or makes a sum infinite (ValueError)."""
     if value.__class__ is not int and value.__class__ is not float:
         raise TypeError(f"{_NUMBERS}, not {value.__class__.__qualname__}")
     raise ValueError(

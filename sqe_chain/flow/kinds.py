@@ -55,12 +55,7 @@ _NO_SETTINGS: Final = (
 
 
 def kind_of(kind: object, settings: Mapping[str, Any], where: str) -> StageKind:
-    """The kind that a user gave, as an object or as a name with settings.
-
-    Args:
-        kind: a `StageKind`, or a name.
-        settings: for a name: arguments of its class.
-        where: file and line of the declaration.
+    """The kind that a user gave: a `StageKind`, or a name with arguments of its class.
 
     Raises:
         FlowError: it is neither, its class takes no such settings, or another kind has its name.
@@ -96,20 +91,7 @@ def check_fit(
     dead_letters: bool,
     inputs: int = 1,
 ) -> None:
-    """Check a kind against the declaration of its stage, and its settings.
-
-    Args:
-        kind: the kind.
-        where: file and line of the declaration.
-        buckets: of the stage.
-        view: of the stage.
-        key: of the stage.
-        dead_letters: whether the flow publishes dead-letter records.
-        inputs: how many streams go into it.
-
-    Raises:
-        FlowError: it cannot.
-    """
+    """Check a kind against the declaration of its stage, and its settings; `inputs`: the number of its streams. Raises FlowError."""
     traits = kind.traits
     method = traits.method or kind.name
     if alone := [name for name in _NO_SETTINGS if hasattr(kind, name)]:

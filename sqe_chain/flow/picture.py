@@ -29,18 +29,12 @@ def as_text(flow: CompiledFlow) -> str:
           └─ changes
              └─ to totals: 1 partition
 
-    Args:
-        flow: the flow.
     """
     return "\n".join([f"flow {flow.name}", *_branches(flow, flow.sources, "", None)])
 
 
 def as_svg(flow: CompiledFlow) -> str:
-    """The flow as SVG, from left to right: one column for each node on the path from a source.
-
-    Args:
-        flow: the flow.
-    """
+    """The flow as SVG, from left to right: one column for each node on the path from a source."""
     depth: dict[int, int] = {}
     rows: dict[int, int] = {}
     for node in flow.nodes:

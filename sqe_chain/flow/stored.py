@@ -39,12 +39,7 @@ class StoredState(NamedTuple):
 
 
 def unreadable(what: str, error: Exception) -> ChangedType:
-    """The error for a stored row that the declared type does not read, though `check_types` has found no difference.
-
-    Args:
-        what: stage and key, or row.
-        error: what reading it raised.
-    """
+    """The error for a stored row that the declared type does not read, though `check_types` has found no difference."""
     return ChangedType(
         f"{what}: what is stored there cannot be read: {type(error).__name__}: {text_of(error).rstrip('.')}. Expected what the type that "
         "is declared now has written. Declare it as it was then, or fold the states again with sqe-chain rebuild"

@@ -75,10 +75,7 @@ class Stream(
     def map(self, function: Callable[[Value, Context], Made]) -> Stream[Made]: ...
 
     def map(self, function: UserFunction) -> Stream[Any]:
-        """One value for each value.
-
-        Args:
-            function: ``value -> value``, or with the context as second argument.
+        """One value for each value: ``value -> value``, or with the context as second argument.
 
         Raises:
             FlowError: it is not a function, or takes other arguments.
@@ -92,10 +89,7 @@ class Stream(
     def filter(self, function: Callable[[Value, Context], bool]) -> Stream[Value]: ...
 
     def filter(self, function: UserFunction) -> Stream[Value]:
-        """Only the values for which the function is true.
-
-        Args:
-            function: ``value -> bool``, or with the context as second argument.
+        """Only the values for which a function is true: ``value -> bool``, or with the context as second argument.
 
         Raises:
             FlowError: it is not a function, or takes other arguments.
@@ -109,10 +103,9 @@ class Stream(
     def flat_map(self, function: Callable[[Value, Context], Iterable[Made]]) -> Stream[Made]: ...
 
     def flat_map(self, function: UserFunction) -> Stream[Any]:
-        """Any number of values for each value. They all belong to the one input: it counts as a whole or not at all.
+        """Any number of values for each value: ``value -> values``, or with the context as second argument.
 
-        Args:
-            function: ``value -> values``, or with the context as second argument.
+        They all belong to the one input: it counts as a whole or not at all.
 
         Raises:
             FlowError: it is not a function, takes other arguments, or follows `changes()`.
@@ -126,10 +119,7 @@ class Stream(
     def key_by(self, key: KeyInContext[Value]) -> Stream[Value]: ...
 
     def key_by(self, key: UserFunction) -> Stream[Value]:
-        """The same values under another key.
-
-        Args:
-            key: ``value -> bytes | str``, or with the context as second argument; str is taken as UTF-8.
+        """The same values under another key: ``value -> bytes | str``, or with the context as second argument; str is taken as UTF-8.
 
         Raises:
             FlowError: it is not a function, takes other arguments, or follows `changes()`.

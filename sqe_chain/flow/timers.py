@@ -112,13 +112,7 @@ class KeyTimers:
 
 
 class TimersContext(Context):
-    """The context of a fold, or of `on_timer`, in an aggregate with timers.
-
-    Args:
-        origin: the input; in `on_timer` the one that moved event time to the timer.
-        now_ms: the batch's clock.
-        timers: of the key.
-    """
+    """The context of a fold, or of `on_timer`, in an aggregate with timers. In `on_timer` its input is the one that moved event time."""
 
     __slots__ = ("_timers",)
 

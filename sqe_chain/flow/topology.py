@@ -107,14 +107,7 @@ class Topology:
         self._so_far = None
 
     def add(self, kind: type[FoundNode], declared_at: str, *parents: Node, **fields: Any) -> FoundNode:  # noqa: ANN401 - the fields of the node
-        """Append a node. Its fields were checked by the stream that declares it.
-
-        Args:
-            kind: its class.
-            declared_at: where the user declared it.
-            parents: the nodes it takes its units from.
-            fields: those of its class.
-        """
+        """Append a node of a class, with its fields, which the stream that declares it has checked."""
         node = kind(len(self.nodes), declared_at, tuple(parent.index for parent in parents), **fields)
         self.nodes.append(node)
         self._so_far = None

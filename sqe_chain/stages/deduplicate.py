@@ -80,17 +80,12 @@ class Deduplicate(RememberingStage[Forwarded]):
     index has the name again and about 6 bytes.
 
     Args:
-        table: its rows.
         interval_ms: milliseconds, 0 to 10**15.
         identity: gives a record's id: `by_key`, `by_key_and`, or a function of one's own.
         late: `forward`: a late record is forwarded unless its duplicate is still remembered; `drop`: it is dropped.
-        guard: for stream time; None: every timestamp is believed.
-        clock_ms: what the guard compares the very first record with; None: that one is believed.
         compat: `kip655`: the KIP's exact behaviour: the same record is recognised by its offset, and there is no
             guard, whatever `guard` is. (Stream time stays durable.)
-
-    Raises:
-        FlowError: a setting is out of its bounds.
+        others: as for `TimedStage`.
     """
 
     def __init__(

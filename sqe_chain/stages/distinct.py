@@ -60,16 +60,11 @@ class Distinct(RememberingStage[First]):
     2 + grace / size, or gap) takes about 35 bytes and the position's length. The time index has the name and 8 bytes.
 
     Args:
-        table: its rows.
         windows: tumbling windows or sessions.
         grace_ms: how long stream time may be past the end of a window that still takes records; 0 to 10**15.
         identity: gives a record's id.
         late: `drop`: a late record is dropped; `forward`: it is forwarded, and not remembered.
-        guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
-        clock_ms: what the guard compares the very first record with; None: that one is believed.
-
-    Raises:
-        FlowError: a setting is out of its bounds.
+        others: as for `TimedStage`. The guard's policy is `drop` or `stop`.
     """
 
     def __init__(

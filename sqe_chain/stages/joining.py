@@ -121,18 +121,13 @@ class StreamJoin(Join):
     Bound: each value, for as long as a partner may come, with its key and about 30 bytes.
 
     Args:
-        table: its rows.
         combine: (value of the first stream, of the second; None if there is none) -> output; None for no output.
         is_second: whether a record is of the second stream.
         before_ms: how much earlier than a value of the first stream its partner may be; 0 to 10**15.
         after_ms: how much later; 0 to 10**15.
         how: "inner" or "left".
         lateness_ms: how late a value may be; 0 to 10**15.
-        guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
-        clock_ms: what the guard compares the very first record with; None: that one is believed.
-
-    Raises:
-        FlowError: a setting is out of its bounds.
+        others: as for `TimedStage`. The guard's policy is `drop` or `stop`.
     """
 
     def __init__(  # noqa: PLR0913 - settings, each with its name

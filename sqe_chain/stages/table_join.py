@@ -67,22 +67,17 @@ class TableJoin(Join):
     Bound: a row for each key that the table has: the key, the value, and older versions of the last `history_ms`.
 
     Args:
-        table: its rows.
         combine: (value, the table's value; None if there is none) -> output; None for no output.
         is_second: whether a record is a change of the table.
         deleted: whether a change deletes its key.
         how: "inner", or "left": what finds nothing is combined with None.
         history_ms: how long older versions are kept; 0 to 10**15.
         static: whether the table has no times.
-        guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
-        clock_ms: what the guard compares the very first record with; None: that one is believed.
+        others: as for `TimedStage`. The guard's policy is `drop` or `stop`.
 
     Attributes:
         joined: how many values of the first stream have found something.
         unmatched: how many have found nothing.
-
-    Raises:
-        FlowError: a setting is out of its bounds.
     """
 
     def __init__(  # noqa: PLR0913 - settings, each with its name

@@ -29,8 +29,12 @@ class TimedStage:
 
     Args:
         table: its rows.
-        guard: for stream time; None: every timestamp is believed.
+        guard: of stream time; None: every timestamp is believed.
+        clock_ms: what the guard compares the very first record with; None: that one is believed.
         timetable: settings of its `Timetable`.
+
+    Raises:
+        FlowError: a setting of the stage is out of its bounds.
     """
 
     def __init__(self, table: Table, guard: JumpGuard | None, **timetable: Any) -> None:  # noqa: ANN401 - see `Timetable`

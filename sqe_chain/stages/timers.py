@@ -99,23 +99,18 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
     Bound: one row for each key with a state, with its timers and about 30 bytes. The time index has the key and about 6 bytes.
 
     Args:
-        table: its rows.
         state: type of the state, or its codec; a new key begins with ``state()``.
         fold: ``(state, value, timers) -> None | iterable of values``. When it raises, the record has moved event time, and
             changed nothing else.
         on_timer: ``(state, timer, timers) -> None | iterable of values``; None: no timer can be set, and those that were
             stored are dropped when they are due.
-        expire_after_ms: how long a state stays without a record; 1 to 10**15; None: permanently. If it is changed, keys that are
-            stored follow with their next record, or when they would have expired.
-        guard: for event time; None: every timestamp is believed.
-        clock_ms: the batch's clock, which the guard compares the very first record with; None: that one is believed.
+        expire_after_ms: how long a state stays without a record; 1 to 10**15; None: permanently. If it is changed, keys that
+            are stored follow with their next record, or when they would have expired.
         stage: name of the stage, for error texts.
+        others: as for `TimedStage`.
 
     Attributes:
         cause: what moves event time now, for `Change.cause`; the caller sets it.
-
-    Raises:
-        FlowError: a setting is out of its bounds.
     """
 
     row_prefix = KEYS

@@ -64,24 +64,19 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
     has a row with its state, the key twice, and about 40 bytes.
 
     Args:
-        table: its rows.
         windows: their kind.
         state: type of the state, or its codec; a new window begins with ``state()``.
         fold: changes a state by a value, (state, value) -> None. When it raises, the record is in no window.
         merge: for sessions: changes the state of an earlier session by that of a later one, (state, later) -> None.
         lateness_ms: how long stream time may be past the end of a window that still takes records; 0 to 10**15.
         retention_ms: how long, in stream time, a closed window can still be read (`results_in`); 0 to 10**15.
-        guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
-        clock_ms: what the guard compares the very first record with; None: that one is believed.
         shown: also keep each window, open or retained, in a row of its own, for views: ``v``, its key, ``@`` and its
             beginning in milliseconds.
+        others: as for `TimedStage`. The guard's policy is `drop` or `stop`.
 
     Attributes:
         record: the current record; None before the first.
         changed: windows that the batch has opened or changed -> the record that did so last; None: not wanted.
-
-    Raises:
-        FlowError: a setting is out of its bounds, or sessions have no `merge`.
     """
 
     row_prefix = OPEN
