@@ -10,7 +10,10 @@ from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import caller_line, declared_if
 from sqe_chain.flow.declared_aggregates import Aggregation
 from sqe_chain.flow.declared_stage import Folding, FoldingStage
-from sqe_chain.flow.functions import (
+from sqe_chain.flow.functions import UserFunction
+from sqe_chain.flow.kinds import kind_named
+from sqe_chain.flow.part import StreamPart
+from sqe_chain.flow.signatures import (
     Condition,
     Emitted,
     Fold,
@@ -20,11 +23,8 @@ from sqe_chain.flow.functions import (
     OnTimer,
     OnTimerInContext,
     State,
-    UserFunction,
     Value,
 )
-from sqe_chain.flow.kinds import kind_named
-from sqe_chain.flow.part import StreamPart
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
 from sqe_chain.ports import ViewKind
 

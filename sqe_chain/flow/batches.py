@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import caller_line, declared, refused_at
-from sqe_chain.flow.functions import Made, UserFunction, Value
+from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.nodes import Node
 from sqe_chain.flow.part import STREAMS, StreamPart
+from sqe_chain.flow.signatures import Made, Value
 from sqe_chain.wings import needed
 
 if TYPE_CHECKING:

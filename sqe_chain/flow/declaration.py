@@ -19,6 +19,8 @@ from sqe_chain.wings import WINGS, load
 
 NAME_LENGTH = 120
 TOPIC_LENGTH = 249
+MAX_PARTITIONS = 100_000
+"""Of an output; more than any Kafka cluster can have, so a larger number is a typing error."""
 MAX_DURATION_MS = 10**15
 """Some 31,000 years: so that event times and durations, added up, stay inside 64 bits."""
 

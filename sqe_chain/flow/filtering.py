@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, declared, declared_if
-from sqe_chain.flow.functions import IdOf, NumberOf, Value
 from sqe_chain.flow.kinds import kind_of
 from sqe_chain.flow.part import StreamPart
+from sqe_chain.flow.signatures import IdOf, NumberOf, Value
 from sqe_chain.flow.stage_kind import STANDARD
 
 if TYPE_CHECKING:

@@ -24,10 +24,11 @@ from sqe_chain.flow.declaration import (
     row_codec,
 )
 from sqe_chain.flow.event_time import NoTimestamp
-from sqe_chain.flow.functions import DeclaredFunction, Made, Payload, TimeOf, UserFunction
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.nodes import Nulls, SourceNode
 from sqe_chain.flow.picture import as_svg, as_text
 from sqe_chain.flow.shapes import is_generic
+from sqe_chain.flow.signatures import Made, Payload, TimeOf
 from sqe_chain.flow.stream import CustomStage, Filter, Stage, Stream, WindowStage
 from sqe_chain.flow.topology import Topology
 from sqe_chain.ports.files import HASH_DIGITS, Csv, FileSource, Format

@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sqe_chain.codecs.aggregates import AggregatePart, Scalar, aggregates_of
 from sqe_chain.errors import FlowError, PoisonError, text_of
-from sqe_chain.flow.declared_aggregates import Aggregation
 from sqe_chain.flow.fields import compiled, read_field, step, walk
 from sqe_chain.flow.functions import UserFunction
 
-Declared = Mapping[str, Aggregation]
+if TYPE_CHECKING:
+    from sqe_chain.flow.declared_aggregates import Aggregation
+
+Declared = Mapping[str, "Aggregation"]
 """Name of the field in the state -> its aggregate."""
 
 _SCALARS: Final[Mapping[type | None, Scalar]] = {int: "int", float: "float", str: "str", bool: "bool"}
@@ -187,7 +189,10 @@ def _objections(name: str, aggregate: Aggregation, state: object, value: object)
         elif given.__class__ not in (int, float) or not _is_finite(given):
             number(given)
         else:
-            total = getattr(state, name if aggregate.kind == "sum" else AggregatePart(name, "mean").kept[0]) + given
+            total = (
+                getattr(state, name if aggregate.kind == "sum" else AggregatePart(name, "mean").kept[0])
+                + given
+            )
             if not _is_finite(total):
                 number(given)
     except Exception as error:  # noqa: BLE001 - also what a property of the value raises

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Required, TypedDict, Ty
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import LateValues, caller_line, check_bool, declared, declared_if
-from sqe_chain.flow.functions import Made, Value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.part import StreamPart
+from sqe_chain.flow.signatures import Made, Value
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
 
 if TYPE_CHECKING:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import check_choice, check_int, check_name, declared
-from sqe_chain.flow.functions import UserFunction, Value
+from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.kinds import check_fit
 from sqe_chain.flow.nodes import ChangesNode, Node, SourceNode, StageNode
+from sqe_chain.flow.signatures import Value
 from sqe_chain.flow.stage_kind import StageKind
-from sqe_chain.flow.topology import Topology
 from sqe_chain.ports import ViewKind
+
+if TYPE_CHECKING:
+    from sqe_chain.flow.topology import Topology
 
 MAX_BUCKETS = 1024
 STREAMS: Final[dict[str, Callable[[Topology, Node], Any]]] = {}

@@ -18,15 +18,17 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 from sqe_chain.codecs import Codec
-from sqe_chain.flow.context import Origin
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import Table
-from sqe_chain.flow.units import Push, Unit
 from sqe_chain.ports import Sink
+
+if TYPE_CHECKING:
+    from sqe_chain.flow.context import Origin
+    from sqe_chain.flow.units import Push, Unit
 
 Spread = Literal["key", "partition", "lane", "id"]
 """What decides the state partition of a unit: its key, the input partition or lane that it comes from, or an id."""

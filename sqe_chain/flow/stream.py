@@ -15,15 +15,7 @@ from sqe_chain.flow.declaration import (
     declared,
 )
 from sqe_chain.flow.filtering import FilterSteps
-from sqe_chain.flow.functions import (
-    Emitted,
-    KeyInContext,
-    KeyOf,
-    Made,
-    UserFunction,
-    Value,
-)
-from sqe_chain.flow.ingesting import IngestSteps
+from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.joins import JoinSteps
 from sqe_chain.flow.kinds import kind_of
 from sqe_chain.flow.nodes import (
@@ -41,13 +33,14 @@ from sqe_chain.flow.nodes import (
 from sqe_chain.flow.part import STREAMS
 from sqe_chain.flow.publishing import PublishSteps
 from sqe_chain.flow.shapes import Gives
+from sqe_chain.flow.signatures import Emitted, KeyInContext, KeyOf, Made, Value
 from sqe_chain.flow.stage_kind import StageKind
-from sqe_chain.flow.topology import Topology
 from sqe_chain.flow.windows import WindowSteps
 from sqe_chain.ports import ViewKind
 
 if TYPE_CHECKING:
     from sqe_chain._proto.dropped_pb2 import Dropped
+    from sqe_chain.flow.topology import Topology
 
 Changed = TypeVar("Changed")
 
@@ -59,7 +52,6 @@ class Stream(
     FilterSteps[Value],
     WindowSteps[Value],
     JoinSteps[Value],
-    IngestSteps[Value],
     PublishSteps[Value],
     Generic[Value],
 ):

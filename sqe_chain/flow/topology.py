@@ -9,6 +9,7 @@ from sqe_chain.envelope.marks import DEFAULT_MAX_LANES, Recreated
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.compiled import CompiledFlow, PoisonPolicy
 from sqe_chain.flow.declaration import (
+    MAX_PARTITIONS,
     caller_line,
     check_bool,
     check_choice,
@@ -23,8 +24,6 @@ from sqe_chain.ports.readers import flow_of
 FoundNode = TypeVar("FoundNode", bound=Node)
 
 DEFAULT_STATE_PARTITIONS = 8
-MAX_PARTITIONS = 100_000
-"""Of an output; more than any Kafka cluster can have, so a larger number is a typing error."""
 _MOST = {
     "state_partitions": 65_536,
     "dead_letter_partitions": MAX_PARTITIONS,

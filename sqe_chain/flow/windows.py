@@ -9,20 +9,20 @@ from sqe_chain.codecs import Codec
 from sqe_chain.flow.declaration import LateValues, caller_line, declared_if
 from sqe_chain.flow.declared_aggregates import Aggregation
 from sqe_chain.flow.declared_stage import FoldingStage
-from sqe_chain.flow.functions import (
+from sqe_chain.flow.functions import UserFunction
+from sqe_chain.flow.kinds import kind_named
+from sqe_chain.flow.part import StreamPart
+from sqe_chain.flow.signatures import (
     Condition,
     KeyInContext,
     KeyOf,
     MessageState,
     State,
-    UserFunction,
     Value,
     WindowFold,
     WindowFoldInContext,
     WindowFoldWithContext,
 )
-from sqe_chain.flow.kinds import kind_named
-from sqe_chain.flow.part import StreamPart
 from sqe_chain.flow.stage_kind import STANDARD
 from sqe_chain.ports import ViewKind
 
@@ -193,12 +193,11 @@ class WindowSteps(StreamPart[Value]):
             own={"merge": merge},
             settings={**timed, "heartbeat": heartbeat, **placed},
         )
-        merging = parts.own.get("merge")
         kind = kind_named("windows")(
             windows=windows,
             states=parts.states,
             fold=parts.fold,
-            merge=None if merging is None else merging.function,
+            merge=parts.own["merge"].function if "merge" in parts.own else None,
             beats=declared_if("heartbeat", heartbeat, where),
             shown=view is not None,
             **timed,

@@ -161,7 +161,7 @@ def test_what_sqe_cannot_tell_apart_is_not_written_for_it() -> None:
         writer.run_until_caught_up()
     two = Flow("to-sqe-two")
     two.source(["words", "more"], StringValue).to_sqe("sqe", partitions=1, process_id=7)
-    with pytest.raises(FlowError, match="read one topic"):
+    with pytest.raises(FlowError, match="Read one topic"):
         two.compile()
     with pytest.raises(FlowError, match="process_id=9223372036854775808"):
         Flow("wide").source("words", StringValue).to_sqe("sqe", partitions=1, process_id=1 << 63)
