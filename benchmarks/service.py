@@ -17,7 +17,7 @@ from sqe_chain.engines.spark import SparkEngine
 from sqe_chain.features.every import service_of
 from sqe_chain.flow import Flow
 from sqe_chain.ports import StateStore
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.events import Committed, Event, Persisted, When
 from sqe_chain.protocol.interfaces import Engine
@@ -128,7 +128,7 @@ class Service:
     max_records: int
     in_place: bool = True
     notes: Notes = field(default_factory=Notes)
-    protocol: Aggregation | Republisher = field(init=False)
+    protocol: StagedService | Republisher = field(init=False)
 
     def __post_init__(self) -> None:
         """Claim and recover."""

@@ -32,7 +32,7 @@ from sqe_chain.engines.spark import close_session, open_session
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, StateStore
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 
 SMALL_BATCHES = 6
 """Batches that are almost empty; the first does not count."""
@@ -189,7 +189,7 @@ def measure(case: Case, arguments: Arguments) -> Figures:
             began = time.perf_counter()
             assert service.protocol.batch().inputs == FEW
             small_ms.append((time.perf_counter() - began) * 1e3)
-        plan = service.protocol.last if isinstance(service.protocol, Aggregation) else None
+        plan = service.protocol.last if isinstance(service.protocol, StagedService) else None
         service.protocol.leave()
     check(case, arguments, stop)
     return Figures(

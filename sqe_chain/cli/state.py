@@ -23,7 +23,7 @@ from sqe_chain.cli.values import key_named, moment_ms
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.event_times import NOTHING
-from sqe_chain.features.holding import Waiting, waiting_in
+from sqe_chain.features.holding import WaitingInputs, waiting_in
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.runtime.connecting import open_stores
@@ -162,7 +162,7 @@ def _cell(field: Field, state: object) -> str:
     return "" if value is None else str(value)
 
 
-def _show_waiting(found: Sequence[Waiting], *, as_lines: bool) -> None:
+def _show_waiting(found: Sequence[WaitingInputs], *, as_lines: bool) -> None:
     """Print what waits for event time, and who holds it back: a row for each input partition."""
     if as_lines:
         for one in found:
@@ -182,7 +182,7 @@ def _utc(at_ms: int) -> str:
     return utc(at_ms).replace("T", " ").removesuffix("+00:00")
 
 
-def _line(one: Waiting) -> dict[str, object]:
+def _line(one: WaitingInputs) -> dict[str, object]:
     holder = one.holder
     return {
         "topic": one.topic,

@@ -12,11 +12,11 @@ from sqe_chain.features.file_inputs import FileInputs
 from sqe_chain.features.locations import WritingLocations
 from sqe_chain.features.overwriting import Overwriting
 from sqe_chain.features.readers import SideBySide
-from sqe_chain.features.rebuilding import Rebuilt
+from sqe_chain.features.rebuilding import AfterRebuild
 from sqe_chain.features.sinks import Tables
 from sqe_chain.features.ticking import Ticking
 from sqe_chain.features.timing import Timing
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.republish import Republisher
@@ -29,7 +29,7 @@ FEATURES: Final = (
     Overwriting,
     Announcements,
     ClosingWindows,
-    Rebuilt,
+    AfterRebuild,
     Timing,
     Ticking,
     Dropping,
@@ -47,16 +47,16 @@ def features_of(env: Environment) -> Features:
     return Features([kind(env) for kind in FEATURES])
 
 
-def aggregation_of(env: Environment) -> Aggregation:
+def aggregation_of(env: Environment) -> StagedService:
     """A run of a flow that keeps plans.
 
     Args:
         env: the flow and its ports.
     """
-    return Aggregation(env, features_of(env))
+    return StagedService(env, features_of(env))
 
 
-def service_of(env: Environment) -> Aggregation | Republisher:
+def service_of(env: Environment) -> StagedService | Republisher:
     """A run of any flow.
 
     Args:

@@ -36,7 +36,7 @@ _ALL = "files"
 
 
 @dataclass(frozen=True, slots=True)
-class Files(Section):
+class LoadedFiles(Section):
     """Which files a flow reads, and has read.
 
     Attributes:
@@ -49,14 +49,14 @@ class Files(Section):
     entered: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     finished: Mapping[str, str] = field(default_factory=dict)
 
-    def carried(self, last: Plan, plan: Plan) -> Files:
+    def carried(self, last: Plan, plan: Plan) -> LoadedFiles:
         """All of them; those that are not among the ranges any more are finished, if any row was read."""
         left = self.entered.keys() - {one.topic for one in plan.ranges}
         if not left:
             return self
         begun = {one.topic for one in last.ranges if one.stop > 0}
         entered = {topic: known for topic, known in self.entered.items() if topic not in left}
-        return Files(entered, with_finished(self.finished, left & begun))
+        return LoadedFiles(entered, with_finished(self.finished, left & begun))
 
     def to_json(self) -> list[Any]:
         """For json.dumps."""
@@ -72,7 +72,7 @@ class Files(Section):
 class FileInputs(Feature):
     """Files as inputs, in the steps of a run."""
 
-    name = Files.name
+    name = LoadedFiles.name
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env)
@@ -98,9 +98,9 @@ class FileInputs(Feature):
         texts = (_abandonment_text(last, abandoned),) if abandoned else ()
         return News(entering, left, bool(entering or abandoned or missed), texts)
 
-    def entered(self, plan: Plan, infos: Iterable[TopicInfo]) -> Files | None:
+    def entered(self, plan: Plan, infos: Iterable[TopicInfo]) -> LoadedFiles | None:
         """Their paths and numbers of rows."""
-        found, files = files_in(infos), Files.of(plan)
+        found, files = files_in(infos), LoadedFiles.of(plan)
         return replace(files, entered={**files.entered, **found}) if found else None
 
     def ended(self, last: Plan) -> frozenset[str]:
@@ -118,7 +118,7 @@ class FileInputs(Feature):
     def explain(self, last: Plan, error: ChainError) -> ChainError:
         """By the path of the file, and the row's number."""
         topic = error.topic or ""
-        known = Files.of(last).entered.get(topic)
+        known = LoadedFiles.of(last).entered.get(topic)
         if known is None:
             return error
         path, rows = known
@@ -157,12 +157,12 @@ class FileInputs(Feature):
 
 
 def files_in(infos: Iterable[TopicInfo]) -> dict[str, tuple[str, int]]:
-    """What a plan keeps of files; see `Files.entered`."""
+    """What a plan keeps of files; see `LoadedFiles.entered`."""
     return {info.name: (info.label, info.records) for info in infos if info.records >= 0}
 
 
 def with_finished(finished: Mapping[str, str], topics: Iterable[str]) -> dict[str, str]:
-    """The contents that are read to their ends, with more of them; see `Files.finished`."""
+    """The contents that are read to their ends, with more of them; see `LoadedFiles.finished`."""
     found = dict(finished)
     for topic in sorted(topics):
         name, _, digits = topic.rpartition(".")
@@ -171,13 +171,13 @@ def with_finished(finished: Mapping[str, str], topics: Iterable[str]) -> dict[st
 
 
 def finished_topics(finished: Mapping[str, str]) -> frozenset[str]:
-    """The topics of contents; see `Files.finished`."""
+    """The topics of contents; see `LoadedFiles.finished`."""
     return frozenset(f"{name}.{digits}" for name, text in finished.items() for digits in _hashes(text))
 
 
 def read_files(plan: Plan) -> frozenset[str]:
     """Topics of the files among the ranges that are read to their ends."""
-    entered = Files.of(plan).entered
+    entered = LoadedFiles.of(plan).entered
     return frozenset(
         planned.topic
         for planned in plan.ranges
@@ -194,7 +194,7 @@ def new_files(flow: CompiledFlow, last: Plan, infos: Infos) -> list[TopicInfo]:
         infos: the flow's topics.
     """
     known = (
-        Files.of(last).entered.keys() | finished_topics(Files.of(last).finished)
+        LoadedFiles.of(last).entered.keys() | finished_topics(LoadedFiles.of(last).finished)
         if flow.file_sources
         else set[str]()
     )
@@ -212,9 +212,11 @@ def seen_files(flow: CompiledFlow, last: Plan, infos: Infos) -> FilesSeen:
     there = [info for info in infos.values() if info.records > 0]
     new = new_files(flow, last, infos)
     read = read_files(last)
-    begun = [planned for planned in last.ranges if planned.topic in Files.of(last).entered.keys() - read]
+    begun = [
+        planned for planned in last.ranges if planned.topic in LoadedFiles.of(last).entered.keys() - read
+    ]
     rows_left = sum(info.records for info in new) + sum(
-        Files.of(last).entered[one.topic][1] - one.stop for one in begun
+        LoadedFiles.of(last).entered[one.topic][1] - one.stop for one in begun
     )
     return FilesSeen(len(there), len(new) + len(begun), sum(info.records for info in there), rows_left)
 
@@ -233,7 +235,7 @@ def entering_files(flow: CompiledFlow, last: Plan, infos: Infos, settings: Setti
         found = [info for info in found if not info.topic_id.hex().startswith(settings.abandon)]
     if flow.by_time:
         return found
-    begun = len(Files.of(last).entered) - len(read_files(last) | gone_files(last, infos))
+    begun = len(LoadedFiles.of(last).entered) - len(read_files(last) | gone_files(last, infos))
     # Each time takes a plan of its own, so not for every file that is done.
     return found[: most - begun] if begun <= most // 2 else []
 
@@ -248,14 +250,14 @@ def gone_files(last: Plan, infos: Infos) -> frozenset[str]:
     return frozenset(
         planned.topic
         for planned in last.ranges
-        if planned.topic in Files.of(last).entered and planned.stop == 0 and planned.topic not in infos
+        if planned.topic in LoadedFiles.of(last).entered and planned.stop == 0 and planned.topic not in infos
     )
 
 
 def unneeded_files(last: Plan) -> frozenset[str]:
     """The files that may be gone after a plan, once it is finished: nothing of them was read, or all. Topics."""
     return read_files(last) | {
-        one.topic for one in last.ranges if one.topic in Files.of(last).entered and one.stop == 0
+        one.topic for one in last.ranges if one.topic in LoadedFiles.of(last).entered and one.stop == 0
     }
 
 
@@ -268,7 +270,9 @@ def abandoned_files(last: Plan, abandon: Sequence[str]) -> frozenset[str]:
     """
     wanted = tuple(abandon)
     return (
-        frozenset(topic for topic in Files.of(last).entered if topic.rpartition(".")[2].startswith(wanted))
+        frozenset(
+            topic for topic in LoadedFiles.of(last).entered if topic.rpartition(".")[2].startswith(wanted)
+        )
         if wanted
         else frozenset()
     )
@@ -278,7 +282,7 @@ def _abandonment_text(last: Plan, topics: Iterable[str]) -> str:
     """The text of the notice that files are abandoned."""
     stops = {planned.topic: planned.stop for planned in last.ranges}
     found = [
-        f"{Files.of(last).entered[topic][0]} ({topic.rpartition('.')[2]}) after {stops[topic]:,} of {Files.of(last).entered[topic][1]:,} rows"
+        f"{LoadedFiles.of(last).entered[topic][0]} ({topic.rpartition('.')[2]}) after {stops[topic]:,} of {LoadedFiles.of(last).entered[topic][1]:,} rows"
         for topic in sorted(topics)
     ]
     return f"abandoned: {', '.join(found)}. What was read of them stays counted, the rest of these contents is never read"

@@ -40,7 +40,7 @@ class Holder(NamedTuple):
         return f"{self.topic}[{self.partition}]{by}"
 
 
-class Waiting(NamedTuple):
+class WaitingInputs(NamedTuple):
     """What waits for event time in one input partition.
 
     Attributes:
@@ -75,7 +75,7 @@ def holder_of(flow: CompiledFlow, plan: Plan) -> Holder | None:
     )
 
 
-def waiting_of(flow: CompiledFlow, stage: StageNode, plan: Plan) -> list[Waiting]:
+def waiting_of(flow: CompiledFlow, stage: StageNode, plan: Plan) -> list[WaitingInputs]:
     """What waits for event time after a plan in each input partition that a stage takes records of.
 
     Args:
@@ -90,11 +90,11 @@ def waiting_of(flow: CompiledFlow, stage: StageNode, plan: Plan) -> list[Waiting
             times = time.times.get(planned.tp)
             count = 0 if times is None or times.waiting is None else times.waiting.inputs
             taken_ms = time.frontier and time.frontier.at_ms
-            found.append(Waiting(*planned.tp, count, taken_ms, holder if count else None))
+            found.append(WaitingInputs(*planned.tp, count, taken_ms, holder if count else None))
     return found
 
 
-def waiting_in(home: StateStore, flow: CompiledFlow, stage: StageNode) -> list[Waiting]:
+def waiting_in(home: StateStore, flow: CompiledFlow, stage: StageNode) -> list[WaitingInputs]:
     """The same, as of the last plan in the home store; reading it disturbs nobody.
 
     Raises:

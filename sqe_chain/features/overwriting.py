@@ -20,12 +20,12 @@ from typing import Any, ClassVar, Literal, Self
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsistent
 from sqe_chain.features.events import TableReplaced
-from sqe_chain.features.file_inputs import Files, entering_files, finished_topics, with_finished
+from sqe_chain.features.file_inputs import LoadedFiles, entering_files, finished_topics, with_finished
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Replacement, Rows, Sink, TopicInfo, TopicPartition, replacing
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.feature import Entered, Feature, HeaderRows, Headers, Infos, Part
+from sqe_chain.protocol.feature import Entry, Feature, HeaderRows, Headers, Infos, Part
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section, plain_ranges
 from sqe_chain.protocol.planning import layout_plan
@@ -124,10 +124,10 @@ class Overwriting(Feature):
                 replacing(sink, stage.name).check_replaces()
 
     def unneeded(self, last: Plan, infos: Infos) -> Collection[str]:
-        """Files that are gone: an overwrite begins again without them."""
-        return Files.of(last).entered.keys() - infos.keys() if self.declared else ()
+        """LoadedFiles that are gone: an overwrite begins again without them."""
+        return LoadedFiles.of(last).entered.keys() - infos.keys() if self.declared else ()
 
-    def enter(self, claim: Claim, last: Plan, infos: Infos) -> Entered:
+    def enter(self, claim: Claim, last: Plan, infos: Infos) -> Entry:
         """What to do when a run starts: begin an overwrite, go on with one, give it up, or nothing.
 
         Raises:
@@ -139,20 +139,20 @@ class Overwriting(Feature):
             return self._overwrite(claim, last, infos, settings.overwrite)
         if settings.drop_overwrite:
             if running is None:
-                return Entered(None, "no overwrite is under way, there is nothing to give up", ends=True)
+                return Entry(None, "no overwrite is under way, there is nothing to give up", ends=True)
             text = (
                 f"the overwrite that plan {running.since} has begun is given up: tables hold what they held"
             )
-            return Entered(self._plan_back(claim, last, running), text, ends=True)
+            return Entry(self._plan_back(claim, last, running), text, ends=True)
         if running is not None:
             raise OverwriteUnderWay(
                 f"flow {self.env.flow.name!r}: an overwrite ({_option(running.mode)}) is under way since plan {running.since}, and readers see "
                 "what was there before it. Finish it: sqe-chain load with the same option and the same files; or give it up: sqe-chain "
                 "load --drop-overwrite"
             )
-        return Entered()
+        return Entry()
 
-    def _overwrite(self, claim: Claim, last: Plan, infos: Infos, mode: Mode) -> Entered:
+    def _overwrite(self, claim: Claim, last: Plan, infos: Infos, mode: Mode) -> Entry:
         """Begin an overwrite or go on with it, unless it is done."""
         running = _under_way(last)
         given = frozenset(info.name for info in infos.values() if info.records > 0)
@@ -163,12 +163,12 @@ class Overwriting(Feature):
         if running is not None:
             again = self._why_not_on(claim, last, running, given)
             if not again:
-                return Entered(text=f"goes on with the overwrite that plan {running.since} has begun")
-            return Entered(self._begun(claim, last, infos, mode), f"the overwrite begins again: {again}")
+                return Entry(text=f"goes on with the overwrite that plan {running.since} has begun")
+            return Entry(self._begun(claim, last, infos, mode), f"the overwrite begins again: {again}")
         if not self.env.settings.again and _is_done(last, mode, given):
             text = "the last load was an overwrite with these very contents: nothing is replaced again"
-            return Entered(None, text, ends=True)
-        return Entered(self._begun(claim, last, infos, mode), "an overwrite begins")
+            return Entry(None, text, ends=True)
+        return Entry(self._begun(claim, last, infos, mode), "an overwrite begins")
 
     def complete(self, claim: Claim, last: Plan) -> Plan | None:
         """The plan that decides the overwrite: all files are read. None: none is under way.
@@ -180,7 +180,7 @@ class Overwriting(Feature):
         if running is None:
             return None
         self._check_staged(claim, last)
-        contents = with_finished(Files.of(last).finished, _begun_topics(last))
+        contents = with_finished(LoadedFiles.of(last).finished, _begun_topics(last))
         finished = contents
         if running.mode == "partitions":
             before = _before(running)
@@ -189,7 +189,8 @@ class Overwriting(Feature):
             known = before.files.finished
             finished = with_finished(known, topics - finished_topics(known))
         plan = self._plan_with(
-            claim, replace(last, ranges=(), marks={}).with_sections(Files(finished=finished), Overwrite())
+            claim,
+            replace(last, ranges=(), marks={}).with_sections(LoadedFiles(finished=finished), Overwrite()),
         )
         decided = Overwrite(running.mode, running.since, "decided", contents=contents)
         return plan.with_sections(decided).with_id()
@@ -230,7 +231,7 @@ class Overwriting(Feature):
         """Why an overwrite cannot go on where it was; empty: it can."""
         if running.mode != self.env.settings.overwrite:
             return f"it was begun with {_option(running.mode)}"
-        files = Files.of(last)
+        files = LoadedFiles.of(last)
         missing = (finished_topics(files.finished) | set(_begun_topics(last))) - given
         if missing:
             one = min(missing)
@@ -267,7 +268,7 @@ class Overwriting(Feature):
         before = running.before if running is not None else _kept(last)
         if mode == "partitions":
             self._check_whole(before, infos)
-        clean = replace(last, ranges=(), marks={}).with_sections(Files(), Overwrite())
+        clean = replace(last, ranges=(), marks={}).with_sections(LoadedFiles(), Overwrite())
         entering = entering_files(self.env.flow, clean, infos, self.env.settings)
         plan = self._plan_with(claim, clean, entering)
         return plan.with_sections(Overwrite(mode, plan.number, "begun", before=before)).with_id()
@@ -380,7 +381,7 @@ class _Before:
 
     ranges: tuple[PlannedRange, ...]
     marks: dict[TopicPartition, PartitionMarks]
-    files: Files
+    files: LoadedFiles
 
 
 def _kept(last: Plan) -> dict[str, Any]:
@@ -388,7 +389,7 @@ def _kept(last: Plan) -> dict[str, Any]:
     found = {
         "ranges": plain_ranges(last.ranges),
         "marks": {name: marks.to_json() for name, marks in by_name(last.marks).items()},
-        "files": Files.of(last).to_json() or [{}, {}],
+        "files": LoadedFiles.of(last).to_json() or [{}, {}],
     }
     kept: dict[str, Any] = json.loads(json.dumps(found))
     return kept
@@ -399,7 +400,7 @@ def _before(running: Overwrite) -> _Before:
     return _Before(
         tuple(PlannedRange(**one) for one in raw["ranges"]),
         {tp: PartitionMarks.from_json(marks) for tp, marks in by_partition(raw["marks"]).items()},
-        Files.from_json(raw["files"]),
+        LoadedFiles.from_json(raw["files"]),
     )
 
 

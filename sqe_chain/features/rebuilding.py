@@ -232,7 +232,7 @@ def _is_next(rest: Unfinished, offsets: Mapping[TopicPartition, int]) -> bool:
     return all(offsets[planned.tp] >= planned.start for planned in rest.ranges)
 
 
-class Rebuilt(Feature):
+class AfterRebuild(Feature):
     """Flows that were folded again or rewound, in the steps of a run."""
 
     name = Rebuilding.name

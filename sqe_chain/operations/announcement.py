@@ -22,7 +22,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, StageNode
 from sqe_chain.operations.progress import read_plan
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.states import Claim
@@ -103,7 +103,7 @@ class Announcement:
     env: Environment
     stages: Sequence[str] = ()
     stopped: Callable[[], bool] = lambda: False
-    _service: Aggregation | None = None
+    _service: StagedService | None = None
 
     def run(self) -> AnnouncementResult:
         """Claim, recover, announce. The flow's own runs are fenced off.
@@ -116,7 +116,7 @@ class Announcement:
             NotCaughtUp: receivers have newer states, or all inputs were created again and not read since; nothing was published.
             PoisonError: user code fails on a state, or what it gives would not be accepted; nothing was published.
             Superseded: another run has claimed the flow.
-            ServiceStopped: as `Aggregation.start`, or asked to stop.
+            ServiceStopped: as `StagedService.start`, or asked to stop.
         """
         env = self.env
         stages = stages_to_announce(env.flow, self.stages)
@@ -140,7 +140,7 @@ class Announcement:
         return self._service is None or self._service.beat()
 
     def _announce(
-        self, service: Aggregation, last: Plan, mine: Claim, stages: Sequence[StageNode]
+        self, service: StagedService, last: Plan, mine: Claim, stages: Sequence[StageNode]
     ) -> AnnouncementResult:
         env, announcer = self.env, Announcer(self.env, mine)
         digests, outputs, known = Digests(), dict[str, int](), list[str]()

@@ -26,7 +26,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Home, TopicInfo, TopicPartition
 from sqe_chain.ports.readers import ALL, Partitions, scope_of, union_of
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.declared import birth_plan
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout, StageLayout
@@ -65,7 +65,7 @@ class ChangeReaders:
     env: Environment
     to: Sequence[Partitions]
     stopped: Callable[[], bool] = lambda: False
-    _service: Aggregation | None = None
+    _service: StagedService | None = None
 
     def run(self) -> ChangedReaders:
         """Do it.

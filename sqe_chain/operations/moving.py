@@ -21,7 +21,7 @@ from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsiste
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.every import features_of
-from sqe_chain.features.file_inputs import Files
+from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.locations import locations_of, write_locations
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow.nodes import StageNode
@@ -267,7 +267,7 @@ def _after_format_1(raw: Mapping[str, Any]) -> Plan:
         EventTime.from_json(raw),
         Timers.from_json([raw.get("ticked_ms", 0), raw.get("timers", {})]),
         Closes.from_json(raw.get("closes") or [(), {}, 0, 0]),
-        Files.from_json([raw.get("files", {}), raw.get("finished", {})]),
+        LoadedFiles.from_json([raw.get("files", {}), raw.get("finished", {})]),
     ).with_id()
 
 

@@ -48,7 +48,7 @@ Processed = tuple[Part, Report, tuple[Exclusion, ...]]
 
 
 @dataclass(slots=True)
-class Aggregation:
+class StagedService:
     """One run of a service with stages.
 
     Args:

@@ -45,7 +45,7 @@ class InputProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class EnteredInputs:
     """Partitions that a run takes up.
 
     Attributes:
@@ -61,7 +61,7 @@ class Entered:
 
 def enter(
     env: Environment, infos: Infos, tps: Iterable[TopicPartition], commits: Mapping[TopicPartition, Commit]
-) -> Entered:
+) -> EnteredInputs:
     """Where partitions are read from: where their commits are; without one, where a new partition or flow begins.
 
     Args:
@@ -74,7 +74,7 @@ def enter(
         ServiceStopped: an input, or the declared outputs, are not what they were at the commit.
         NoCommittedOffset: where to begin has to be said.
     """
-    flow, found = env.flow, Entered()
+    flow, found = env.flow, EnteredInputs()
     # Bounds are asked for after the commits: another run may commit in between, and with older bounds its commit
     # would lie beyond the end, as after a truncation.
     bounds = env.log.bounds(tps)
@@ -94,7 +94,7 @@ def enter(
     return found
 
 
-def tell_entered(env: Environment, found: Entered, infos: Infos) -> None:
+def tell_entered(env: Environment, found: EnteredInputs, infos: Infos) -> None:
     """Say where partitions without a commit begin, and which topics were created again."""
     group = env.flow.declared_name
     for (topic, known_id), read_to in found.recreated.items():

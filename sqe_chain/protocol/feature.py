@@ -97,7 +97,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class Entry:
     """What a feature does when a run starts, after recovery.
 
     Attributes:
@@ -182,9 +182,9 @@ class Feature:
     def recovered(self, last: Plan) -> None:
         """Step 2: all plans are finished."""
 
-    def enter(self, claim: Claim, last: Plan, infos: Infos) -> Entered:
+    def enter(self, claim: Claim, last: Plan, infos: Infos) -> Entry:
         """After step 2: what it begins, goes on with, or ends."""
-        return Entered()
+        return Entry()
 
     def started(self, claim: Claim, last: Plan) -> None:
         """The layout is up to date, and the first batch comes next."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.features.events import TableFlushed
-from sqe_chain.features.file_inputs import Files, new_files, read_files
+from sqe_chain.features.file_inputs import LoadedFiles, new_files, read_files
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, TopicPartition
@@ -268,7 +268,9 @@ class RunningService:
             Plan.from_bytes(data),
             self._log.describe([one.name for one in self.flow.file_sources]),
         )
-        return bool(Files.of(plan).entered.keys() - read_files(plan) or new_files(self.flow, plan, infos))
+        return bool(
+            LoadedFiles.of(plan).entered.keys() - read_files(plan) or new_files(self.flow, plan, infos)
+        )
 
     def _begin(self) -> None:
         self._thread.start()

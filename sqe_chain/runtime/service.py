@@ -18,7 +18,7 @@ from sqe_chain.errors import (
     Unavailable,
 )
 from sqe_chain.features.every import service_of
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice, Ready
 from sqe_chain.protocol.interfaces import Engine
@@ -112,7 +112,7 @@ class Service:
                 service.start()
                 if warm is not None:
                     self._wait_until_warm(warm)
-                if isinstance(service, Aggregation) and service.ends:
+                if isinstance(service, StagedService) and service.ends:
                     self.stop.request("once")
                 # With stages a batch takes much longer than its commit, and "committed" has to be told when it is true.
                 with nullcontext() if stateful else self.env.commits.in_background():
@@ -123,7 +123,7 @@ class Service:
             with suppress(ChainError):  # then the next run waits until the heartbeat has stopped
                 service.leave()
 
-    def _batches(self, service: Aggregation | Republisher, *, stateful: bool) -> None:
+    def _batches(self, service: StagedService | Republisher, *, stateful: bool) -> None:
         """Run one batch after the other; without a pause while catching up, and without stages.
 
         A commit may be under way while the next batch begins, and at no other time.
@@ -137,9 +137,9 @@ class Service:
             if self.once and not limited:
                 if stateful and self.env.flow.by_time:
                     service.batch(at_end=True)  # nothing more is expected that others would have to wait for
-                if self.close_windows and isinstance(service, Aggregation):
+                if self.close_windows and isinstance(service, StagedService):
                     self._at_end(service, partial(service.batch, at_end=True, final=True))
-                if self.env.settings.overwrite is not None and isinstance(service, Aggregation):
+                if self.env.settings.overwrite is not None and isinstance(service, StagedService):
                     self._at_end(service, service.complete)
                 self.stop.request("once")
             elif not limited:
@@ -153,14 +153,14 @@ class Service:
         if self.stop.superseded:
             raise self._claim_lost(service)
 
-    def _at_end(self, service: Aggregation, last: Callable[[], object]) -> None:
+    def _at_end(self, service: StagedService, last: Callable[[], object]) -> None:
         """Do what comes last, when nothing is left to read or to release: the input is said to be finite."""
         while not self.stop.requested and service.batch(at_end=True).worked:
             pass
         if not self.stop.requested:
             last()
 
-    def _judge(self, error: ChainError, service: Aggregation | Republisher) -> None:
+    def _judge(self, error: ChainError, service: StagedService | Republisher) -> None:
         """Raise an error, or ignore it: if the service was asked to stop while it waited, it has ended well.
 
         Not if a plan is open: until the next run finishes it, its outputs and states are incomplete.
@@ -189,7 +189,7 @@ class Service:
             Notice(f"the first batch may take longer, for what it needs could not be prepared: {error}")
         )
 
-    def _alive(self, service: Aggregation | Republisher) -> bool:
+    def _alive(self, service: StagedService | Republisher) -> bool:
         """Beat, and report a slow step: clients give servers a minute to answer."""
         slow = self.clock.slow_step()
         if slow:
@@ -199,10 +199,10 @@ class Service:
             self.env.emit(Notice(text))
         return service.beat()
 
-    def _claim_lost(self, service: Aggregation | Republisher) -> ServiceStopped:
+    def _claim_lost(self, service: StagedService | Republisher) -> ServiceStopped:
         """Why the heartbeat was refused: a newer run, or a store that has lost this run's claim."""
         name = self.env.flow.name
-        mine = service.claimed if isinstance(service, Aggregation) else None
+        mine = service.claimed if isinstance(service, StagedService) else None
         try:
             home, _ = self.env.ports.home.home(name)
         except Unavailable as error:

@@ -21,7 +21,7 @@ from sqe_chain.features.closing import check_closes
 from sqe_chain.features.events import AnnouncementResult
 from sqe_chain.features.every import service_of
 from sqe_chain.features.file_inputs import check_no_files
-from sqe_chain.features.holding import Waiting, waiting_in
+from sqe_chain.features.holding import WaitingInputs, waiting_in
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
@@ -31,7 +31,7 @@ from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.ports import Commit, Header, Headers, Log, StateStore, TopicPartition
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.republish import Republisher
@@ -57,7 +57,7 @@ class Zombie:
         service: the run.
     """
 
-    service: Aggregation | Republisher
+    service: StagedService | Republisher
 
     def wake(self) -> bool:
         """Run its next batch, as if nothing had happened.
@@ -119,7 +119,7 @@ class Rehearsal(Arming):
         self.settings = replace(settings or Settings(), allow_weak_durability=True)
         self.script = FaultScript()
         self.clock = SteppingClock() if now_ms is None else SteppingClock(now_ms=now_ms)
-        self.service: Aggregation | Republisher | None = None
+        self.service: StagedService | Republisher | None = None
         if not self.log.has_clock:
             self.log.set_clock(lambda: self.clock.now)
         self.crashes = 0
@@ -239,7 +239,7 @@ class Rehearsal(Arming):
         for cell in self.flow.cells[node.index] if cells is None else cells:
             store.restore_part(flow, stage, cell, parts.get((flow, stage, cell)))
 
-    def start(self, settings: Settings | None = None) -> Aggregation | Republisher:
+    def start(self, settings: Settings | None = None) -> StagedService | Republisher:
         """Start a run: claim and recover. A run that is still alive stays alive, as a zombie.
 
         Returns:
@@ -293,7 +293,7 @@ class Rehearsal(Arming):
             ChainError: the service stopped for an error that a restart does not fix.
         """
         check_closes(self.flow)
-        self._end_with(partial(Aggregation.batch, at_end=True, final=True))
+        self._end_with(partial(StagedService.batch, at_end=True, final=True))
 
     def complete_overwrite(self) -> None:
         """Run until caught up, then let the tables change: what `sqe-chain load --overwrite` does, under a supervisor.
@@ -303,15 +303,15 @@ class Rehearsal(Arming):
         Raises:
             ChainError: the service stopped for an error that a restart does not fix.
         """
-        self._end_with(Aggregation.complete)
+        self._end_with(StagedService.complete)
 
-    def _end_with(self, last: Callable[[Aggregation], object]) -> None:
+    def _end_with(self, last: Callable[[StagedService], object]) -> None:
         """Run until caught up, then do what comes at the end of finite inputs, under a supervisor."""
         while True:  # bounded by the faults that were injected
             self.run_until_caught_up()
             with self._supervised():
                 service = self.service or self.start()
-                if isinstance(service, Aggregation):
+                if isinstance(service, StagedService):
                     last(service)
                 return
 
@@ -399,7 +399,7 @@ class Rehearsal(Arming):
             raise ConfigurationError(f"stage {stage!r} has no windows")
         return results_in(dict(self._rows(node)), node.codec)
 
-    def waiting(self, stage: str) -> list[Waiting]:
+    def waiting(self, stage: str) -> list[WaitingInputs]:
         """What waits for event time in each state partition of a stage.
 
         Raises:

@@ -12,7 +12,7 @@ from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.features.every import features_of
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.task.states import Claim
@@ -20,13 +20,13 @@ from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_letter
 
 
-def running() -> tuple[Rehearsal, Aggregation]:
+def running() -> tuple[Rehearsal, StagedService]:
     """A run that has done a batch."""
     flow = Flow("notes", state_partitions=2)
     words_by_letter(flow)
     found = Rehearsal(flow)
     found.feed("words", word("ant"))
-    run = cast("Aggregation", found.start())
+    run = cast("StagedService", found.start())
     run.batch()
     return found, run
 
@@ -132,7 +132,7 @@ def test_a_header_is_created_for_a_stage_that_is_born_with_the_last_plan_only() 
 
 def test_a_run_that_was_taken_over_gives_nothing_back() -> None:
     found, old = running()
-    new = cast("Aggregation", found.start())
+    new = cast("StagedService", found.start())
     stood = found.stores[""].home("notes")
     old.leave()
     assert found.stores[""].home("notes") == stood

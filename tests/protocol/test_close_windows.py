@@ -22,7 +22,7 @@ from sqe_chain.features import closing
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.events import Filtered
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Hopping, Sessions, Tumbling, Window
@@ -335,7 +335,7 @@ def ready(*, partitions: int = 2, max_rows: int = 1, **settings: Any) -> World:
 def close_once(world: World) -> bool:
     """Close as one run would, without a supervisor; whether it crashed."""
     service = world.service.service or world.service.start()
-    assert isinstance(service, Aggregation)
+    assert isinstance(service, StagedService)
     try:
         service.batch(at_end=True, final=True)
     except Crash:
@@ -433,7 +433,7 @@ def test_a_rebuild_to_between_two_closings_ends_at_the_first() -> None:
     assert plan.next_offsets() == {("in", 0): first["in", 0] - 1, ("in", 1): first["in", 1]}
     assert (Closes.of(plan).done, Closes.of(plan).published, len(Closes.of(plan))) == (0, 2, 2)
     service = world.service.start()
-    assert isinstance(service, Aggregation)
+    assert isinstance(service, StagedService)
     with pytest.raises(NotCaughtUp, match="after a rebuild"):
         service.batch(at_end=True, final=True)
     with pytest.raises(NotCaughtUp, match=r"has to be read again|have to be closed again"):
@@ -552,7 +552,7 @@ def test_what_a_republisher_still_has_to_bring_is_waited_for() -> None:
     loads.run_until_caught_up()
     relaying.feed("raw", {"key": "a"}, timestamp_ms=2)
     service = loads.service
-    assert isinstance(service, Aggregation)
+    assert isinstance(service, StagedService)
     with pytest.raises(
         NotCaughtUp, match=r"republisher has not yet passed on all that it has to bring into in\[0\]"
     ):
@@ -612,7 +612,7 @@ def test_what_fails_after_a_window_stops_the_service_before_the_seal(poison: Any
 def crashed(service: Rehearsal) -> None:
     """Close, in a run that crashes."""
     found = service.service
-    assert isinstance(found, Aggregation)
+    assert isinstance(found, StagedService)
     with pytest.raises(Crash):
         found.batch(at_end=True, final=True)
     service.service = None
@@ -685,7 +685,7 @@ def test_who_reads_the_results_still_knows_what_their_writer_has_to_read() -> No
     assert sum(one.state["n"] for one in sums) == 30
     loads.feed(load(random.Random(6), 1))
     service = reader.service
-    assert isinstance(service, Aggregation)
+    assert isinstance(service, StagedService)
     with pytest.raises(NotCaughtUp, match="republisher has not yet passed on"):
         service.batch(at_end=True, final=True)
     loads.service.close_windows()

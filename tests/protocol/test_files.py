@@ -1,4 +1,4 @@
-"""Files as inputs, in memory: each row of each content counts once, through crashes at every call, and what is not exact stops."""
+"""LoadedFiles as inputs, in memory: each row of each content counts once, through crashes at every call, and what is not exact stops."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sqe_chain.errors import (
     Superseded,
     UnreadableFile,
 )
-from sqe_chain.features.file_inputs import Files
+from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.flow import Csv
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling, Window
@@ -53,7 +53,7 @@ def some_files(
 
 def last_plan(rehearsal: Rehearsal) -> Plan:
     service = rehearsal.service
-    assert isinstance(service, Aggregation)
+    assert isinstance(service, StagedService)
     assert service.last is not None
     return service.last
 
@@ -181,7 +181,7 @@ def test_a_file_that_is_gone_before_a_row_of_it_was_read_is_not_missed_and_may_c
     rows = some_files(tmp_path, sizes=(9, 5))
     load = Rehearsal(totals_flow(tmp_path), settings=Settings(max_records=2, open_files=2))
     load.start()
-    assert len(Files.of(last_plan(load)).entered) == 2
+    assert len(LoadedFiles.of(last_plan(load)).entered) == 2
     path = tmp_path / "f1.csv"
     content = path.read_bytes()
     path.unlink()
@@ -199,7 +199,7 @@ def test_the_rest_of_a_file_can_be_abandoned(tmp_path: Path) -> None:
     path = tmp_path / "f0.csv"
     load = Rehearsal(totals_flow(tmp_path), settings=FEW)
     load.batch()
-    digits = next(iter(Files.of(last_plan(load)).entered)).rpartition(".")[2]
+    digits = next(iter(LoadedFiles.of(last_plan(load)).entered)).rpartition(".")[2]
     content = path.read_bytes()
     other = rows_of(3, 2)
     write(path, other)

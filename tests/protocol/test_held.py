@@ -16,7 +16,7 @@ from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.envelope.template import republish
 from sqe_chain.errors import ConfigurationError, LostOffsets, PoisonError
 from sqe_chain.features.event_times import EventTime
-from sqe_chain.features.holding import Holder, Waiting
+from sqe_chain.features.holding import Holder, WaitingInputs
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
@@ -367,14 +367,17 @@ def test_what_waits_is_told_by_input_partition_with_who_holds_it_back() -> None:
         feed(service, 0, minute, key="abc"[minute % 3])
     service.batch()
     behind = Holder("in", 1, "", None)
-    assert service.waiting("windows") == [Waiting("in", 0, 5, None, behind), Waiting("in", 1, 0, None, None)]
+    assert service.waiting("windows") == [
+        WaitingInputs("in", 0, 5, None, behind),
+        WaitingInputs("in", 1, 0, None, None),
+    ]
     feed(service, 1, 2.5)
     service.batch()
     until_ms = int(2.5 * MINUTE_MS)
     behind = Holder("in", 1, "", until_ms)
     assert service.waiting("windows") == [
-        Waiting("in", 0, 2, until_ms, behind),
-        Waiting("in", 1, 0, until_ms, None),
+        WaitingInputs("in", 0, 2, until_ms, behind),
+        WaitingInputs("in", 1, 0, until_ms, None),
     ]
     service.run_until_caught_up()
     assert [(one.units, one.holder) for one in service.waiting("windows")] == [(0, None)] * 2

@@ -17,7 +17,7 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
-from sqe_chain.features.file_inputs import Files
+from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.plan import Plan
@@ -128,7 +128,7 @@ def test_what_the_version_before_knew_of_its_features_goes_over_too(before: Rehe
     assert EventTime.of(plan) == EventTime({("words", 0): EventTimes(5)}, Frontier(7, "words", 0), ((1, 2),))
     assert Timers.of(plan) == Timers(3, {("letters", 1): 9})
     assert Closes.of(plan) == Closes((5,), {("words", 0): (1,)}, 1, 1)
-    assert Files.of(plan) == Files({"f.00": ("a.csv", 3)}, {"f": "11"})
+    assert LoadedFiles.of(plan) == LoadedFiles({"f.00": ("a.csv", 3)}, {"f": "11"})
     assert "overwrite" not in plan.sections
 
 

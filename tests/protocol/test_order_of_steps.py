@@ -10,7 +10,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, same_key, word, words_by_letter
 
@@ -45,10 +45,10 @@ def writes_of(found: Rehearsal) -> list[str]:
     return writes
 
 
-def running() -> tuple[Rehearsal, Aggregation]:
+def running() -> tuple[Rehearsal, StagedService]:
     found = two_levels()
     found.feed("words", word("ant"))
-    run = cast("Aggregation", found.start())
+    run = cast("StagedService", found.start())
     run.batch()
     found.feed("words", word("bee"))
     return found, run

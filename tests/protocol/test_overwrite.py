@@ -16,7 +16,7 @@ import pytest
 from sqe_chain.errors import Superseded
 from sqe_chain.ext.tables import compacting
 from sqe_chain.ext.tables.memory import MemoryStorage
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.events import When
 from sqe_chain.testing import Crash
 from tests.support.overwrite_flows import Found, LoadedTable, rows_of
@@ -105,7 +105,7 @@ def load_until_crash(found: LoadedTable) -> None:
         service = found.load.start()
         while found.load.batch():
             pass
-        assert isinstance(service, Aggregation)
+        assert isinstance(service, StagedService)
         service.complete()
     except Crash:
         pass
@@ -223,7 +223,7 @@ def test_a_zombie_at_every_call_of_the_table_changes_nothing(tmp_path: Path, mod
         found.load.meanwhile(others, of="table", at=number, when=when)
         try:
             service = found.load.service
-            assert isinstance(service, Aggregation)
+            assert isinstance(service, StagedService)
             while service.batch().worked:
                 pass
             service.complete()

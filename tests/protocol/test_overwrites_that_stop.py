@@ -21,7 +21,7 @@ from sqe_chain.errors import (
     TableAltered,
     TableInconsistent,
 )
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
@@ -133,7 +133,7 @@ def test_one_that_is_given_up_leaves_what_was_there_and_what_was_loaded(loaded: 
     begin(loaded, "table", 3, c=C, d=D)
     loaded.use(None, drop_overwrite=True)
     service = loaded.load.start()
-    assert isinstance(service, Aggregation)
+    assert isinstance(service, StagedService)
     assert service.ends
     loaded.use(None, drop_overwrite=True)
     loaded.load.start()
@@ -331,7 +331,7 @@ def test_staged_files_that_are_deleted_after_it_was_decided_stop_it(on_disk: Loa
 
     on_disk.load.crash(step=4, when="after")
     service = on_disk.load.service
-    assert isinstance(service, Aggregation)
+    assert isinstance(service, StagedService)
     with pytest.raises(Crash, match="after step 4"):
         service.complete()
     on_disk.use("table")

@@ -14,7 +14,7 @@ from sqe_chain.errors import StoreInconsistent
 from sqe_chain.features.announcing import Announcing
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
-from sqe_chain.features.file_inputs import Files
+from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.overwriting import Overwrite
 from sqe_chain.features.rebuilding import Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
@@ -99,7 +99,7 @@ SECTIONS: list[tuple[Section, str]] = [
         EventTime({("t", 0): EventTimes(5)}, Frontier(7, "t", 0), ((1, 2),)),
         '{"event-time":{"frontier":[7,"t",0],"seen":[[1,2]],"times":{"t/0":{"since":5}}}}',
     ),
-    (Files({"f.00": ("a.csv", 3)}, {"f": "00"}), '{"files":[{"f.00":["a.csv",3]},{"f":"00"}]}'),
+    (LoadedFiles({"f.00": ("a.csv", 3)}, {"f": "00"}), '{"files":[{"f.00":["a.csv",3]},{"f":"00"}]}'),
     (
         Overwrite("partitions", 3, "decided", contents={"f": "00"}),
         '{"overwrite":{"contents":{"f":"00"},"mode":"partitions","since":3,"step":"decided"}}',

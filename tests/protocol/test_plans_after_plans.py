@@ -18,7 +18,7 @@ from sqe_chain.features.announcing import Announcing, announcement_plan
 from sqe_chain.features.closing import Closes, ClosingWindows
 from sqe_chain.features.event_times import EventTime, Taken, needed_offsets
 from sqe_chain.features.every import FEATURES
-from sqe_chain.features.rebuilding import Reached, Rebuilding, Rebuilt, Unfinished, ends_silence
+from sqe_chain.features.rebuilding import AfterRebuild, Reached, Rebuilding, Unfinished, ends_silence
 from sqe_chain.features.ticking import Ticking, Timers
 from sqe_chain.features.timing import Timing
 from sqe_chain.flow import Flow
@@ -130,7 +130,7 @@ def environment(spec: Refold | None = None) -> Any:
 
 
 def features(spec: Refold | None = None) -> list[Feature]:
-    return [kind(environment(spec)) for kind in (ClosingWindows, Rebuilt, Timing, Ticking)]
+    return [kind(environment(spec)) for kind in (ClosingWindows, AfterRebuild, Timing, Ticking)]
 
 
 def batch_ranges(stops: Mapping[TopicPartition, int], last: Plan = LAST) -> tuple[PlannedRange, ...]:
@@ -241,7 +241,7 @@ def test_a_silent_batch_says_so_though_the_plan_before_was_never_folded_again() 
     last = changed(LAST).with_sections(Rebuilding()).with_id()
     known = Features([kind(environment()) for kind in FEATURES])
     part = Part(last.ranges, silent=True)
-    assert [type(one) for one in known.of(last, silent=True) if one not in known.of(last)] == [Rebuilt]
+    assert [type(one) for one in known.of(last, silent=True) if one not in known.of(last)] == [AfterRebuild]
     plan = batch_plan(last, CLAIM, part, Report(), (), known.of(last, silent=True))
     assert Rebuilding.of(plan).silent
     assert [one.publishes(plan) for one in known.of(plan)].count(False) == 1
@@ -329,7 +329,7 @@ THERE = {ONE: Bounds(0, 100), TWO: Bounds(0, 100)}
 
 def next_after(spec: Refold | None = None, limit: int = 1_000, **changes: Any) -> Part:
     known = {"closes": Closes(), "reached": None} | changes
-    kinds = [kind(environment(spec)) for kind in (ClosingWindows, Rebuilt, AlwaysDue)]
+    kinds = [kind(environment(spec)) for kind in (ClosingWindows, AfterRebuild, AlwaysDue)]
     part = next_part(last_plan(**known), Look(THERE, limit), 2_000, kinds)
     assert part is not None
     return part

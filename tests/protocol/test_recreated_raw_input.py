@@ -15,7 +15,7 @@ from sqe_chain.errors import PartitionsMismatch, RecreatedTopic, ServiceStopped
 from sqe_chain.features.rebuilding import Reached, Rebuilding
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.inputs import commit
 from sqe_chain.protocol.planning import layout_plan
 from sqe_chain.task.event_times import EventTimes
@@ -357,7 +357,7 @@ def test_what_was_known_of_the_partitions_of_the_old_topic_holds_for_none_of_the
     rehearsal.feed("raw", b"1")
     rehearsal.run_until_caught_up()
     service = rehearsal.start()
-    assert isinstance(service, Aggregation)
+    assert isinstance(service, StagedService)
     assert service.last is not None
     times = {("raw", 0): EventTimes(1), ("other", 0): EventTimes(2)}
     offsets = {("raw", 0): 1, ("other", 0): 2}

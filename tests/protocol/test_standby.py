@@ -14,7 +14,7 @@ from sqe_chain.errors import ServiceStopped, StoreEmpty, Superseded
 from sqe_chain.features.every import aggregation_of
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Home
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.clock import SteppingClock
@@ -37,21 +37,21 @@ class Acting(SteppingClock):
         return stop
 
 
-def running() -> tuple[Rehearsal, Aggregation]:
+def running() -> tuple[Rehearsal, StagedService]:
     flow = Flow("notes", state_partitions=2)
     words_by_letter(flow)
     found = Rehearsal(flow)
     found.feed("words", word("ant"))
     service = found.start()
     service.batch()
-    assert isinstance(service, Aggregation)
+    assert isinstance(service, StagedService)
     return found, service
 
 
-def stand_by(found: Rehearsal, acts: dict[int, Callable[[], object]]) -> Aggregation:
+def stand_by(found: Rehearsal, acts: dict[int, Callable[[], object]]) -> StagedService:
     found.clock = Acting(acts)
     service = found.start(WAITS)
-    assert isinstance(service, Aggregation)
+    assert isinstance(service, StagedService)
     return service
 
 

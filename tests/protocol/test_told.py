@@ -11,7 +11,7 @@ from sqe_chain.errors import Unavailable
 from sqe_chain.features import events as told
 from sqe_chain.flow import Flow
 from sqe_chain.protocol import events
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.events import BatchResult, Event, Recovered, StartResult
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.task.exclusion import Exclusion
@@ -167,5 +167,5 @@ def test_a_plan_is_open_from_its_seal_to_its_commit_and_no_longer() -> None:
     assert opened(run) == 2
 
 
-def opened(run: Aggregation | Republisher) -> int | None:
+def opened(run: StagedService | Republisher) -> int | None:
     return run.open_plan

@@ -11,7 +11,7 @@ import msgspec
 
 from sqe_chain import Flow
 from sqe_chain.ext.tables.reading import Table, open_table
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
@@ -108,7 +108,7 @@ class LoadedTable:
     @property
     def last(self) -> Plan:
         service = self.load.service
-        assert isinstance(service, Aggregation)
+        assert isinstance(service, StagedService)
         assert service.last is not None
         return service.last
 

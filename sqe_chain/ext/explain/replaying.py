@@ -21,7 +21,7 @@ from sqe_chain.flow.nodes import ChangesNode, Node, StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.operations.progress import read_plan
 from sqe_chain.ports import Log
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.claim import never_run
 from sqe_chain.protocol.environment import Environment, Ports, Refold, Role
 from sqe_chain.protocol.events import Event, Observer
@@ -116,7 +116,7 @@ class Replay:
     missing: tuple[Missing, ...] = ()
     _stores: dict[str, MemoryStore] = field(default_factory=dict)
     _flow: CompiledFlow | None = None
-    _service: Aggregation | None = None
+    _service: StagedService | None = None
 
     def __enter__(self) -> Self:
         return self

@@ -32,7 +32,7 @@ from sqe_chain.operations import attempts, moving, rebuild
 from sqe_chain.ports import Header, Log
 from sqe_chain.protocol import aggregation
 from sqe_chain.protocol import claim as claiming
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import BatchResult, Event, StartResult, When
 from sqe_chain.protocol.feature import Features
@@ -278,7 +278,7 @@ class PartwiseEngine(InProcessEngine):
         return rows
 
 
-class PartwiseAggregation(Aggregation):
+class PartwiseAggregation(StagedService):
     """A service within a rebuild; its start, and each of its batches, are parts of an execution."""
 
     __slots__ = ("_replay",)
@@ -295,7 +295,7 @@ class PartwiseAggregation(Aggregation):
         return self._replay.part("batch", batch, self._restore, self._keep)
 
     def _keep(self, result: object) -> bytes:
-        fields = {name: getattr(self, name) for name in Aggregation.__slots__ if name != "env"}
+        fields = {name: getattr(self, name) for name in StagedService.__slots__ if name != "env"}
         return dump((result, fields), self.env)
 
     def _restore(self, data: bytes) -> Any:

@@ -46,7 +46,7 @@ MUTANTS: Final = (
     mutant(
         "a batch is published before it is sealed",
         (
-            "Aggregation.batch",
+            "StagedService.batch",
             before(
                 "with env.step(SEAL):",
                 "if report.outputs and (not part.silent):\n    env.retry.call('publish', env.engine.publish)",
@@ -62,7 +62,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "outputs of silent batches are published",
-        ("Rebuilt.publishes", replace("not Rebuilding.of(plan).silent", "True")),
+        ("AfterRebuild.publishes", replace("not Rebuilding.of(plan).silent", "True")),
         killed_by="test_rebuild::test_what_a_store_has_lost_is_folded_again",
         schedules=600,
     ),
@@ -248,7 +248,7 @@ MUTANTS: Final = (
     mutant(
         "a heartbeat beats for a run that has lost the claim",
         (
-            "Aggregation.beat",
+            "StagedService.beat",
             replace(
                 "mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id)",
                 "mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id) or True",
@@ -263,7 +263,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a claim is given back while a commit is under way",
-        ("Aggregation.leave", drop("self.env.commits.leave()")),
+        ("StagedService.leave", drop("self.env.commits.leave()")),
         killed_by="test_commits_in_background::test_a_run_that_ends_gives_its_claim_back_when_its_commit_is_acknowledged",
     ),
 )

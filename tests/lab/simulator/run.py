@@ -19,7 +19,7 @@ from sqe_chain.errors import (
     Unavailable,
 )
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.faulty_ports import FaultyStorage
@@ -408,7 +408,7 @@ class Simulation(SimulatedSystem):
         """Export the states, and import them into an empty store."""
         totals = self.services["totals"]
         self._do_settle()
-        if not isinstance(totals.service, Aggregation) or self.invariants.expected().ends == {}:
+        if not isinstance(totals.service, StagedService) or self.invariants.expected().ends == {}:
             return
         lines = totals.exported()
         self.fired["export and import"] += 1

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from sqe_chain.errors import Superseded
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.invariants import Violation
 
@@ -34,7 +34,7 @@ def stand_by(simulation: Simulation, signs: int, every: int, end: End) -> None:
     if (present is None or not present.beat()) and not simulation.attempt("totals", totals.start):
         return
     present, totals.service = totals.service, None
-    if not isinstance(present, Aggregation):
+    if not isinstance(present, StagedService):
         raise AssertionError("totals has stages")  # noqa: TRY004 - ours, no user can cause it
     if not signs and end == "given back":
         present.leave()
@@ -67,7 +67,7 @@ class _OtherRun:
         seen: at which of these there was the last sign of life.
     """
 
-    run: Aggregation
+    run: StagedService
     clock: SteppingClock
     signs: int
     every: int
