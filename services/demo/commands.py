@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ class Options:
         republisher_engine: the same of the republisher.
         timeout_s: the demo fails when it takes longer.
         directory: data and log files.
+        web: port of the page that shows it all; None: there is no page.
     """
 
     messages: int
@@ -41,6 +42,7 @@ class Options:
     republisher_engine: str
     timeout_s: float
     directory: Path
+    web: int | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, messages: int, rate: float) -> None:
@@ -60,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, messages: int, rate: float
         "--engine", choices=["spark", "inprocess"], default="spark", help="what runs the tasks"
     )
     parser.add_argument("--timeout", type=float, default=900, help="seconds after which the demo fails")
+    parser.add_argument(
+        "--web", type=int, metavar="PORT", help="serve a page that shows the services on this port"
+    )
     parser.add_argument(
         "--directory", type=Path, help="data and logs; by default a temporary one, removed if all went well"
     )
@@ -82,6 +87,7 @@ def options_of(chosen: argparse.Namespace, republisher_engine: str = "") -> Opti
         republisher_engine=republisher_engine or chosen.engine,
         timeout_s=chosen.timeout,
         directory=chosen.directory or Path(tempfile.mkdtemp(prefix="sqe-chain-demo-")),
+        web=chosen.web,
     )
 
 
@@ -105,6 +111,24 @@ def run_service(
         *("--interval", options.interval),
         *("--engine", engine),
         "--log-json",
+    ]
+
+
+def run_page(options: Options, targets: Sequence[str], kafka: str, stores: Mapping[str, str]) -> list[str]:
+    """The command that serves the page.
+
+    Args:
+        options: what the user chose.
+        targets: module and attribute of each flow that is shown.
+        kafka: address of a broker.
+        stores: as for `run_service`.
+    """
+    return [
+        str(Path(sys.executable).with_name("sqe-chain")),
+        *("web", *targets),
+        *("--kafka", kafka),
+        *(text for name, url in stores.items() for text in ("--store", f"{name}={url}" if name else url)),
+        *("--port", str(options.web)),
     ]
 
 

@@ -12,7 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import Generic, TypeVar
 
 from services import naive, simulate
-from services.demo.commands import ROOT, STANDARD, Options, environment, run_service, run_simulator
+from services.demo.commands import (
+    ROOT,
+    STANDARD,
+    Options,
+    environment,
+    run_page,
+    run_service,
+    run_simulator,
+)
 from services.demo.kills import Kills
 from services.demo.positions import standing, topic_end
 from services.demo.process import Process, tail
@@ -112,6 +120,9 @@ class Story(Generic[Outcome]):
         self._counting = self._victim(scene.name, scene.target, open_plans, random, options.engine)
         self._victims = (self._standardize, self._counting)
         self._simulator = self._process("simulate", run_simulator(self._options, self._kafka))
+        if options.web is not None:
+            self._process("web", run_page(options, [scene.target], self._kafka, self._stores))
+            self._progress.note(f"the page is at http://127.0.0.1:{options.web}/")
         for victim in self._victims:
             victim.start()
 

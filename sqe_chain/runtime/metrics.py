@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from socketserver import ThreadingMixIn
@@ -129,22 +129,17 @@ class Metrics(Observer):
         self._batches = counter("batches", "Batches committed")
         self._rows = counter("store_rows", "States written")
         self._waits = counter("waits", "Waits for a broker or store that was unavailable")
-        self._seconds: Histogram = Histogram(
-            "sqe_chain_batch_seconds", "Time of a batch", ["flow"], registry=registry, buckets=_BATCH_SECONDS
-        ).labels(flow)
-        self._steps = Histogram(
-            "sqe_chain_step_seconds",
-            "Time of one step of a batch",
-            ["flow", "step"],
-            registry=registry,
-            buckets=_BATCH_SECONDS,
-        )
-        self._latency: Histogram = Histogram(
-            "sqe_chain_end_to_end_seconds",
-            "From the time of the newest record of a batch, which republishers keep, until its states are stored and committed",
-            ["flow"],
-            registry=registry,
-            buckets=_LATENCY_SECONDS,
+
+        def histogram(name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            names = ["flow", *labels]
+            return Histogram(f"sqe_chain_{name}", text, names, registry=registry, buckets=buckets)
+
+        self._seconds: Histogram = histogram("batch_seconds", "Time of a batch", _BATCH_SECONDS).labels(flow)
+        self._steps = histogram("step_seconds", "Time of one step of a batch", _BATCH_SECONDS, "step")
+        self._latency: Histogram = histogram(
+            "end_to_end_seconds",
+            "From the time of the newest record of a batch, which republishers keep, until the batch is committed",
+            _LATENCY_SECONDS,
         ).labels(flow)
         self._began_s: dict[int, float] = {}
         self._lag = gauge("lag", "Offsets that the last batch left for the next one")

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from time import monotonic
 
-from sqe_chain.chain import Link, read_lane, root_position, stored_epoch
+from sqe_chain.chain import Link
 from sqe_chain.cli.console import as_json
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.head import parse_chain
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import ChainError, ConfigurationError, EnvelopeError
+from sqe_chain.ext.web.replays import ReplayWatch
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
@@ -26,10 +27,6 @@ from sqe_chain.runtime.states import location_of
 from sqe_chain.safe_text import shown
 
 Json = dict[str, object]
-RECENT = 200
-"""Records of each partition that are looked at for replays."""
-MOST_PARTITIONS = 64
-"""Partitions of a topic whose newest records are looked at."""
 PAGE = 100
 """Most keys, records or plans of one answer."""
 
@@ -53,6 +50,7 @@ class Site:
     stores: Mapping[str, StateStore]
     flows: Mapping[str, CompiledFlow] = field(default_factory=dict)
     show_payloads: bool = False
+    _watch: ReplayWatch | None = None
     _beats: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ flows
@@ -77,6 +75,7 @@ class Site:
             "plan": plan.number if plan else None,
             "sealed_ms": plan.clock_ms if plan else None,
             "claimed_by": (known.home.run_id or None) if known else None,
+            "claims": known.home.epoch if known else None,
             "alive": self._is_alive(name) if known and known.home.run_id else None,
             "unreadable": shown(known.unreadable) if known and known.unreadable else None,
             "reads": reads,
@@ -340,41 +339,15 @@ class Site:
                 yield from block
 
     def replays_in(self, topic: str) -> list[Json]:
-        """Which writers have repeated records among the newest of a topic, and since when."""
+        """Which writers have repeated records of a topic since it is watched."""
         if self.log is None:
             return []
-        info = self.log.describe([topic]).get(topic)
-        if info is None:
-            return []
-        by_writer: dict[str, Json] = {}
-        for partition in range(min(info.partitions, MOST_PARTITIONS)):
-            end = self.log.bounds([(topic, partition)])[topic, partition].stable_end
-            seen: dict[int, bytes] = {}
-            for message in self._messages(topic, partition, end - RECENT, end):
-                try:
-                    head = find_head(message.value(), message.headers())
-                    links = parse_chain(head.chain).links
-                except EnvelopeError:
-                    continue
-                lane = read_lane(head.lane, topic, info.topic_id, partition)
-                position = head.position or root_position(
-                    stored_epoch(message.leader_epoch()), message.offset()
-                )
-                if links and position <= seen.get(lane, b""):
-                    writer = links[-1].output
-                    entry = by_writer.setdefault(
-                        writer,
-                        {
-                            "writer": writer,
-                            "records": 0,
-                            "first_offset": message.offset(),
-                            "partition": partition,
-                        },
-                    )
-                    entry["records"] = int(str(entry["records"])) + 1
-                    entry["newest_ms"] = message.timestamp()[1]
-                seen[lane] = max(position, seen.get(lane, b""))
-        return sorted(by_writer.values(), key=lambda entry: str(entry["writer"]))
+        if self._watch is None:
+            self._watch = ReplayWatch(self.log)
+        return [
+            {"writer": name, "records": writer.records, "newest_ms": writer.newest_ms, "first": writer.first}
+            for name, writer in sorted(self._watch.look(topic).items())
+        ]
 
     # ------------------------------------------------------------------ dead-letter records
 

@@ -131,7 +131,7 @@ async function drawFlow(name) {
   const replays = await Promise.all(topics.map((topic) => get(`/api/topics/${enc(topic)}/replays`).then((found) => found.replays.map((one) => ({ topic, ...one })), () => [])));
   const plans = [...flow.plans].reverse(), most = Math.max(1, ...plans.map((plan) => plan.records));
   show(`Flow ${name}`,
-    facts([["status", status(flow)], ["last plan", flow.plan ?? "-"], ["sealed (UTC)", time(flow.sealed_ms)], ["lag", number(flow.lag)],
+    facts([["status", status(flow)], ["last plan", flow.plan ?? "-"], ["sealed (UTC)", time(flow.sealed_ms)], ["lag", number(flow.lag)], ["claims so far", number(flow.claims)],
       ["waiting for event time", flow.waiting ? `${number(flow.waiting)}, held back by ${flow.holder ?? "?"}` : "nothing"]]),
     el("h2", {}, "Batches"),
     el("div", { class: "bars", role: "img", "aria-label": `Records of the last ${plans.length} batches` },
@@ -139,8 +139,8 @@ async function drawFlow(name) {
     table("Batches", ["plan", "clock (UTC)", "records", "skipped", "features"], flow.plans.slice(0, 10).map((plan) => [plan.number, time(plan.clock_ms), number(plan.records), number(plan.skipped), plan.sections.join(", ")])),
     el("h2", {}, "Inputs"),
     table("Inputs", ["partition", "position", "log", "lag", "newest (UTC)"], flow.inputs.slice(0, 200).map((input) => [`${input.topic}[${input.partition}]`, number(input.position), input.end === null ? "" : `${number(input.begin)} to ${number(input.end)}`, number(input.lag), time(input.newest_ms)])),
-    el("h2", {}, "Replays among the newest records"),
-    table("Replays", ["topic", "published again by", "records", "newest (UTC)"], replays.flat().map((one) => [one.topic, one.writer, number(one.records), time(one.newest_ms)]), "No writer has repeated itself there."),
+    el("h2", {}, "Replays, by the writer that published them again"),
+    table("Replays", ["topic", "published again by", "records", "newest record (UTC)", "first"], replays.flat().map((one) => [one.topic, one.writer, number(one.records), time(one.newest_ms), el("a", { href: `#/record/${enc(one.first)}` }, one.first)]), "No writer has repeated itself in the newest records, nor since this page is open."),
     el("h2", {}, "Stages"),
     table("Stages", ["stage", "kind", "type", "cells", "at the last plan", "written in part", "lost"], flow.cells.map((cell) => [el("a", { href: `#/stage/${enc(name)}/${enc(cell.stage)}` }, cell.stage), cell.kind, cell.type, number(cell.cells), number(cell.at_plan), number(cell.open), cell.lost ? el("span", { class: "bad" }, number(cell.lost)) : "0"])),
     el("h2", {}, "Skipped, by reason"),

@@ -1,0 +1,106 @@
+"""Watches topics for records that repeat others: by which writer, how many, when last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Lock
+
+from sqe_chain.chain import read_lane, root_position, stored_epoch
+from sqe_chain.envelope.carrier import find_head
+from sqe_chain.envelope.head import parse_chain
+from sqe_chain.errors import EnvelopeError
+from sqe_chain.ports import Log, Message, Range, TopicInfo
+
+FIRST_LOOK = 10_000
+"""Records of each partition that are read when a topic is looked at for the first time."""
+MOST_RECORDS = 20_000
+"""Records of each partition that one look reads."""
+MOST_PARTITIONS = 64
+MOST_LANES = 100_000
+
+
+@dataclass(slots=True)
+class Writer:
+    """What one writer has repeated in a topic since it is watched.
+
+    Attributes:
+        records: how many records.
+        newest_ms: timestamp of the last one, milliseconds since 1970.
+        first: where the first one is.
+    """
+
+    records: int = 0
+    newest_ms: int = -1
+    first: str = ""
+
+
+@dataclass(slots=True)
+class WatchedTopic:
+    """What is known of one topic.
+
+    Attributes:
+        topic_id: of the topic that was read.
+        next_offsets: partition -> next offset to read.
+        reached: (partition, lane) -> highest position.
+        writers: "flow/output" -> what it has repeated.
+    """
+
+    topic_id: bytes = b""
+    next_offsets: dict[int, int] = field(default_factory=dict)
+    reached: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    writers: dict[str, Writer] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ReplayWatch:
+    """Watches the topics that somebody looks at.
+
+    Args:
+        log: the brokers.
+    """
+
+    log: Log
+    _topics: dict[str, WatchedTopic] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def look(self, topic: str) -> dict[str, Writer]:
+        """Read what is new in a topic. Returns what each writer has repeated since the first look."""
+        info = self.log.describe([topic]).get(topic)
+        if info is None:
+            return {}
+        with self._lock:
+            watched = self._topics.setdefault(topic, WatchedTopic(info.topic_id))
+            if watched.topic_id != info.topic_id:
+                watched = self._topics[topic] = WatchedTopic(info.topic_id)
+            for partition in range(min(info.partitions, MOST_PARTITIONS)):
+                self._read(info, partition, watched)
+            return dict(watched.writers)
+
+    def _read(self, info: TopicInfo, partition: int, watched: WatchedTopic) -> None:
+        bounds = self.log.bounds([(info.name, partition)])[info.name, partition]
+        begin = watched.next_offsets.get(partition, bounds.stable_end - FIRST_LOOK)
+        begin = max(bounds.begin, begin)
+        end = min(bounds.stable_end, begin + MOST_RECORDS)
+        if begin < end:
+            for block in self.log.read(Range(info.name, info.topic_id, partition, begin, end)):
+                for message in block:
+                    self._note(info, partition, message, watched)
+        watched.next_offsets[partition] = max(begin, end)
+
+    def _note(self, info: TopicInfo, partition: int, message: Message, watched: WatchedTopic) -> None:
+        try:
+            head = find_head(message.value(), message.headers())
+            links = parse_chain(head.chain).links
+        except EnvelopeError:
+            return
+        if not links:
+            return
+        lane = partition, read_lane(head.lane, info.name, info.topic_id, partition)
+        position = head.position or root_position(stored_epoch(message.leader_epoch()), message.offset())
+        if position <= watched.reached.get(lane, b""):
+            writer = watched.writers.setdefault(links[-1].output, Writer())
+            writer.first = writer.first or f"{info.name}[{partition}]@{message.offset()}"
+            writer.records += 1
+            writer.newest_ms = max(writer.newest_ms, message.timestamp()[1])
+        elif lane in watched.reached or len(watched.reached) < MOST_LANES:
+            watched.reached[lane] = position
