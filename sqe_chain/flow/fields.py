@@ -5,19 +5,19 @@ Text is made, and not a function for each step, because it becomes part of a fol
 
 from __future__ import annotations
 
-import dataclasses
 import keyword
 import linecache
 from collections.abc import Mapping
 from functools import lru_cache
 from operator import attrgetter
 from types import CodeType, UnionType
-from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from sqe_chain.codecs.codec import field_names
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.functions import UserFunction
 
@@ -193,7 +193,7 @@ def _declared_type(of: type, name: str) -> type | None:
     if not _has(of, name):
         raise FlowError(missing(of, name))
     try:
-        hint = get_type_hints(of, include_extras=True).get(name)
+        hint = get_type_hints(of).get(name)
     except Exception:  # noqa: BLE001 - a hint may be any expression
         return None
     return _class_of(hint)
@@ -209,18 +209,13 @@ def _has(of: type, name: str) -> bool:
 
 def _names(of: type) -> list[str]:
     """The fields of a type, as far as it declares them."""
-    if issubclass(of, Message):
-        return sorted(of.DESCRIPTOR.fields_by_name)
-    if dataclasses.is_dataclass(of):
-        return [field.name for field in dataclasses.fields(of)]
-    return list(getattr(of, "__struct_fields__", ()) or getattr(of, "_fields", ()))
+    names = list(field_names(of) or getattr(of, "_fields", ()))
+    return sorted(names) if issubclass(of, Message) else names
 
 
 def _class_of(hint: object) -> type | None:
     """The class that a hint names, without None."""
     origin = get_origin(hint)
-    if origin is Annotated:
-        return _class_of(get_args(hint)[0])
     if origin in (Union, UnionType):
         classes = [part for part in get_args(hint) if part is not type(None)]
         return _class_of(classes[0]) if len(classes) == 1 else None

@@ -330,15 +330,15 @@ class Features:
         return needed
 
     def ended(self, plan: Plan) -> frozenset[str]:
-        """See `Feature.ended`."""
+        """Topics that some feature has read to their end."""
         return frozenset[str]().union(*(feature.ended(plan) for feature in self.of(plan)))
 
     def unneeded(self, last: Plan, infos: Infos) -> set[str]:
-        """See `Feature.unneeded`."""
+        """Topics of which no feature needs anything any more."""
         return {topic for feature in self.of(last) for topic in feature.unneeded(last, infos)}
 
     def explain(self, last: Plan, error: ChainError) -> ChainError:
-        """See `Feature.explain`."""
+        """An error about an input, as the users of the features know the input."""
         for feature in self.of(last):
             error = feature.explain(last, error)
         return error
