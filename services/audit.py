@@ -9,7 +9,6 @@ and reports how many replays were ignored. Exit status 1 if anything is wrong.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +20,13 @@ from rich.table import Table
 
 from services._proto.fastening_pb2 import LineTotal, RobotTotal
 from services.demo.positions import topic_end
+from services.entry import add_truth, parser_of, with_exit_status
 from services.expected import Expected, Total, expected
 from services.naive import TOPIC
 from services.reports import reports
 from services.settled import wait_until_settled
-from services.stored import UNREADABLE, StoredState, stored_states
+from services.stored import UNREADABLE, StoredRow, stored_states
 from sqe_chain.adapters.kafka import KafkaLog
-from sqe_chain.errors import ChainError
 
 FLOW = "fastening-totals"
 SHOWN_FINDINGS = 20
@@ -36,15 +35,8 @@ Problem = Literal["missing key", "extra key", "missing events", "doubled events"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One key that is wrong.
-
-    Attributes:
-        stage: stage name.
-        key: key as text.
-        problem: what is wrong.
-        detail: expected and found.
-    """
+class WrongKey:
+    """One key that is wrong."""
 
     stage: str
     key: str
@@ -70,11 +62,11 @@ class StageAudit:
     events: int = 0
     missing: int = 0
     doubled: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[WrongKey] = field(default_factory=list)
 
     def add(self, key: str, problem: Problem, detail: str) -> None:
         """Add a finding."""
-        self.findings.append(Finding(self.stage, key, problem, detail))
+        self.findings.append(WrongKey(self.stage, key, problem, detail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +98,7 @@ def is_exact(stages: Iterable[StageAudit]) -> bool:
 
 
 def audit_stage(
-    stage: str, states: Iterable[StoredState], truth: Mapping[str, Total], parse: Callable[[bytes], _Held]
+    stage: str, states: Iterable[StoredRow], truth: Mapping[str, Total], parse: Callable[[bytes], _Held]
 ) -> StageAudit:
     """Compare the states of one stage with what they should be."""
     result = StageAudit(stage)
@@ -153,33 +145,18 @@ def _compare(result: StageAudit, key: str, held: _Held, truth: Total) -> None:
 
 def _robot(state: bytes) -> _Held:
     total = RobotTotal.FromString(state)
-    return _Held(
-        total.robot,
-        Total(
-            line=total.line,
-            events=total.events,
-            fastened=total.fastened,
-            failed=total.failed,
-            torque_mnm=total.torque_mnm,
-            last_report=total.last_report,
-        ),
-        total.out_of_order,
-    )
+    return _Held(total.robot, _total(total), total.out_of_order)
 
 
 def _line(state: bytes) -> _Held:
     total = LineTotal.FromString(state)
-    return _Held(
-        total.line,
-        Total(
-            line=total.line,
-            events=total.events,
-            fastened=total.fastened,
-            failed=total.failed,
-            torque_mnm=total.torque_mnm,
-            robots=total.robots,
-        ),
-    )
+    return _Held(total.line, _total(total))
+
+
+def _total(state: RobotTotal | LineTotal) -> Total:
+    """The fields that a state has, the others as by default."""
+    known = state.DESCRIPTOR.fields_by_name
+    return Total(**{name: getattr(state, name) for name in Total.__slots__ if name in known})
 
 
 def tables(stages: Iterable[StageAudit], truth: Expected) -> list[Table]:
@@ -187,7 +164,7 @@ def tables(stages: Iterable[StageAudit], truth: Expected) -> list[Table]:
     summary = Table(title=f"audit of {truth.reports:,} reports: {truth.events:,} events")
     for column in ("stage", "keys", "of", "events", "missing", "doubled", "off"):
         summary.add_column(column, justify="left" if column == "stage" else "right")
-    findings: list[Finding] = []
+    findings: list[WrongKey] = []
     for stage in stages:
         keys = len(truth.robots if stage.stage == "per-robot" else truth.lines)
         numbers = (stage.keys, keys, stage.events, stage.missing, stage.doubled, len(stage.findings))
@@ -229,11 +206,10 @@ def _by_stage(texts: Iterable[str]) -> dict[str, str]:
     }
 
 
+@with_exit_status
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m services.audit", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = parser_of("services.audit", __doc__)
     parser.add_argument(
         "--store",
         required=True,
@@ -241,8 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="[STAGE=]URL",
         help="redis://HOST:PORT, cassandra://HOST:PORT/KEYSPACE or sqlite:///PATH; STAGE= for one stage",
     )
-    parser.add_argument("--seed", type=int, default=7, help="seed of the simulator")
-    parser.add_argument("--messages", type=int, required=True, help="reports that were produced")
+    add_truth(parser)
     parser.add_argument("--kafka", help="HOST:PORT of a broker: wait until nothing is left to count")
     parser.add_argument("--timeout", type=float, default=900, help="seconds to wait for that")
     options = parser.parse_args(arguments)
@@ -256,9 +231,6 @@ def main(arguments: list[str] | None = None) -> int:
         stages = audit(_by_stage(options.store), truth)
     except UNREADABLE as error:
         parser.error(str(error))
-    except ChainError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status
     console = Console()
     for table in tables(stages, truth):
         console.print(table)

@@ -2,14 +2,14 @@
 
     INGEST_KAFKA=localhost:9092 python -m services.http_server
 
-    POST /events/{key}      one event, as JSON: 202 with its numbers. It will be in Kafka, and count once
-    POST /batches/{key}     a JSON list of events: all of them are taken, or none
+    POST /events/{key}      one event, as JSON: 202 with its numbers. It will be in Kafka, and count once.
+    POST /batches/{key}     a JSON list of events: all of them are taken, or none.
     GET  /health            200 while events are published; 503 with the reason while they wait. They are taken all the same
 
 400: not JSON, or a key that is not UTF-8. 403: a web page sent it from elsewhere. 408: its body did not end in time. 413: too large. 503 with
 Retry-After: not taken, because too much waits for Kafka, for the disk, or in the bodies of others; the client should try again. What a client
 sends again because it got no answer is a second event: let events carry an id where that matters (docs/write-ahead-log.md). A directory is for
-one process: start more processes with directories of their own. What went wrong stands in this process's log, not in answers.
+one process: start more processes with directories of their own. What went wrong is in this process's log, not in answers.
 
 Environment: INGEST_KAFKA; INGEST_DIRECTORY ("ingest-log"), INGEST_TOPIC ("events"), INGEST_PARTITIONS (4),
 INGEST_MAX_BYTES of the log (1 GiB), INGEST_ORIGINS of web pages that may send events, separated by commas (none).
@@ -128,7 +128,7 @@ async def take_batch(request: Request) -> JSONResponse:
 
 
 async def health(request: Request) -> JSONResponse:
-    """Say whether events are published, and if not, what kind of error keeps them waiting."""
+    """Show whether events are published, and if not, what kind of error keeps them waiting."""
     status = _producer(request).status
     found = {
         "waiting": status.waiting,
@@ -152,7 +152,7 @@ def _check_origin(request: Request) -> None:
 
 
 def _key(request: Request) -> bytes:
-    """The last part of the path, as it was sent: servers decode it, and make one letter of all bytes that are no UTF-8."""
+    """The last part of the path, as it was sent: servers decode it, and make one character of all bytes that are no UTF-8."""
     key = unquote_to_bytes(request.scope["raw_path"].rpartition(b"/")[2])
     try:
         key.decode()
@@ -230,7 +230,7 @@ def _events(body: bytes) -> list[bytes]:
 
 
 def _parsed(body: bytes) -> None:
-    """Refuse what is not JSON: it would stop whoever reads the topic."""
+    """Refuse what is not JSON: it would stop the readers of the topic."""
     try:
         check_depth(body)
         msgspec.json.decode(body)

@@ -8,7 +8,6 @@ consumer cannot recognise it.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -18,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from services._proto.fastening_pb2 import Fastening
+from services.entry import add_truth, parser_of, with_exit_status
 from services.expected import Expected, expected
 from services.reports import reports
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.envelope.message import read
-from sqe_chain.errors import ChainError
 from sqe_chain.ports import Log, Range
 
 TOPIC = "robot.fastenings"
@@ -98,21 +97,15 @@ def table(naive: Naive, truth: Expected) -> Table:
     return result
 
 
+@with_exit_status
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m services.naive", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = parser_of("services.naive", __doc__)
     parser.add_argument("--kafka", required=True, help="HOST:PORT of a broker")
-    parser.add_argument("--seed", type=int, default=7, help="seed of the simulator")
-    parser.add_argument("--messages", type=int, required=True, help="reports that were produced")
+    add_truth(parser)
     options = parser.parse_args(arguments)
     truth = expected(reports(options.seed, options.messages))
-    try:
-        naive = count(values(KafkaLog(options.kafka), TOPIC), truth)
-    except ChainError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status
+    naive = count(values(KafkaLog(options.kafka), TOPIC), truth)
     Console().print(table(naive, truth))
     return 0
 

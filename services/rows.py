@@ -33,11 +33,7 @@ def table_name(address: str) -> str:
 
 
 def rows_flow(addresses: Sequence[str]) -> Flow:
-    """Writes each fastening as a row, into a table at each of these addresses.
-
-    Args:
-        addresses: directories, or whatever else `ingest` takes as `at`.
-    """
+    """Writes each fastening as a row, into a table at each of these addresses."""
     flow = Flow("fastening-rows", state_partitions=4)
     fastenings = flow.source(INPUT, Fastening)
     columns = [Column(name, "int64") if name == "report" else name for name in COLUMNS]

@@ -18,14 +18,8 @@ def wait_until_settled(
 ) -> None:
     """Return when this many reports are produced and neither service has a lag.
 
-    Args:
-        log: their log.
-        messages: number of reports to wait for.
-        timeout_s: how long that may take.
-        sleep: waits for a number of seconds.
-
     Raises:
-        TimeoutError: it took longer; the text says what is missing.
+        TimeoutError: it took longer; the text names what is missing.
         Unavailable: the broker does not answer.
     """
     deadline = time.monotonic() + timeout_s

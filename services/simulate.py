@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from services._proto.fastening_pb2 import RawReport
+from services.entry import parser_of, with_exit_status
 from services.reports import reports
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.envelope.message import wrap
 from sqe_chain.envelope.partitioner import Partitioner
-from sqe_chain.errors import ChainError
 from sqe_chain.ports import Log, Output, Writer
 
 TOPIC = "robot.raw"
@@ -30,12 +30,7 @@ _BLOCK = 100
 
 
 class Pace:
-    """Limits the rate, from the moment it is created.
-
-    Args:
-        rate: messages per second; 0 for no limit.
-        clock: seconds, monotonic.
-    """
+    """Limits the rate, from the moment it is created."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
@@ -50,7 +45,7 @@ class Pace:
 
 
 class Leash:
-    """Limits how many reports are produced, and says when to end; another thread controls it.
+    """Limits how many reports are produced, and until when; another thread controls it.
 
     Args:
         allowed: reports that may be produced so far.
@@ -87,7 +82,7 @@ class Leash:
 def count_existing(log: Log) -> dict[int, int]:
     """Number of reports in each partition of the topic; nothing was ever deleted from it."""
     bounds = log.bounds([(TOPIC, partition) for partition in range(PARTITIONS)])
-    return {partition: found.stable_end for (_, partition), found in bounds.items()}
+    return {partition: known.stable_end for (_, partition), known in bounds.items()}
 
 
 def produce(
@@ -140,6 +135,7 @@ def produce(
     return produced
 
 
+@with_exit_status
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     options = _parser().parse_args(arguments)
@@ -147,28 +143,22 @@ def main(arguments: list[str] | None = None) -> int:
     if options.leash:
         leash = Leash(0, finish=False)
         threading.Thread(target=leash.obey, args=(sys.stdin,), daemon=True).start()
-    try:
-        log = KafkaLog(options.kafka)
-        log.create_topic(TOPIC, PARTITIONS)
-        produced = produce(
-            log.writer(),
-            reports(options.seed, MESSAGES_AT_MOST, time.time_ns() // 1_000_000),
-            leash,
-            messages=options.messages,
-            rate=options.rate,
-            already=count_existing(log) if options.resume else {},
-        )
-    except ChainError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status
+    log = KafkaLog(options.kafka)
+    log.create_topic(TOPIC, PARTITIONS)
+    produced = produce(
+        log.writer(),
+        reports(options.seed, MESSAGES_AT_MOST, time.time_ns() // 1_000_000),
+        leash,
+        messages=options.messages,
+        rate=options.rate,
+        already=count_existing(log) if options.resume else {},
+    )
     print(produced)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m services.simulate", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = parser_of("services.simulate", __doc__)
     parser.add_argument("--kafka", required=True, help="HOST:PORT of a broker")
     parser.add_argument("--seed", type=int, default=7, help="the same seed gives the same reports")
     parser.add_argument("--messages", type=int, default=300_000, help="how many reports")

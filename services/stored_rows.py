@@ -1,7 +1,7 @@
 """Reads all rows of a table directly from where it lives, by the layouts in docs/tables.md.
 
-It uses nothing of sqe-chain, as any other program would. Other than `Table.read` it gives every row that was written, also those
-that a later one with the same keys has replaced: who looks for doubled rows needs them.
+It uses nothing of sqe-chain, as any other program would. Other than `Table.read` it gives every row that was written. The audit
+looks for doubled rows, so it needs also those that a later row with the same keys has replaced.
 """
 
 # ruff: noqa: S608 - everything that is not ours is bound
@@ -9,21 +9,18 @@ that a later one with the same keys has replaced: who looks for doubled rows nee
 from __future__ import annotations
 
 import json
-import socket
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import pyarrow as pa
-from cassandra import ConsistencyLevel
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent_with_args
-from cassandra.policies import RoundRobinPolicy
-from cassandra.query import tuple_factory
 from deltalake import DeltaTable
+
+from services.stored import cassandra_session
 
 _TABLE: Final = "WHERE name = ? AND version = 0"
 _DESCRIPTION: Final = f"SELECT description FROM sqe_tables {_TABLE}"
@@ -31,36 +28,14 @@ _SETS: Final = f"SELECT chunk_set FROM sqe_table_heads {_TABLE} AND part = ?"
 _KEYS: Final = f"SELECT partition_key FROM sqe_chunk_index {_TABLE} AND part = ?"
 _CHUNKS: Final = f"SELECT chunk_set, block, column_name, data FROM sqe_chunks {_TABLE} AND partition_key = ?"
 _AT_ONCE: Final = 8
-_TIMEOUT_S: Final = 60.0
 
 
 def stored_rows(address: str, columns: Sequence[str]) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """All rows of a table, for DuckDB: an Arrow dataset, or an Arrow table.
-
-    Args:
-        address: a directory, or ``cassandra://host:port/keyspace/table``.
-        columns: names of the columns wanted.
-    """
+    """All rows of a table, for DuckDB: an Arrow dataset, or an Arrow table."""
     if not address.startswith("cassandra://"):
         return DeltaTable(address).to_pyarrow_dataset()
-    url = urlsplit(address)
-    keyspace, _, table = url.path.strip("/").partition("/")
-    profile = ExecutionProfile(
-        RoundRobinPolicy(),
-        consistency_level=ConsistencyLevel.QUORUM,
-        request_timeout=_TIMEOUT_S,
-        row_factory=tuple_factory,
-    )
-    with Cluster(
-        [url.hostname or "localhost"],
-        port=url.port or 9042,
-        protocol_version=5,
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
-    ) as cluster:
-        session = cluster.connect(keyspace)
-        session.default_fetch_size = 1000
-        return pa.concat_tables(_blocks(session, table, columns))
+    with cassandra_session(address) as session:
+        return pa.concat_tables(_blocks(session, address.rpartition("/")[2], columns))
 
 
 def _blocks(session: Session, table: str, columns: Sequence[str]) -> Iterator[Any]:
@@ -70,10 +45,10 @@ def _blocks(session: Session, table: str, columns: Sequence[str]) -> Iterator[An
     for part in range(json.loads(description)["sqe-chain"]["state_partitions"]):
         named = {name for (name,) in session.execute(sets, (table, part))}
         own = sorted({key for (key,) in session.execute(keys, (table, part))})
-        found = execute_concurrent_with_args(
+        results = execute_concurrent_with_args(
             session, chunks, [(table, key) for key in own], concurrency=_AT_ONCE
         )
-        for _, rows in found:
+        for _, rows in results:
             for name, chunk in groupby(rows, itemgetter(0)):
                 if name in named:
                     yield from _tables(chunk, columns)

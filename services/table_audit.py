@@ -8,7 +8,6 @@ Arrow: `stored_rows`), and SQL compares both. Exit status 1 if anything is wrong
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -21,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from services._proto.fastening_pb2 import RawReport
+from services.entry import add_truth, parser_of, with_exit_status
 from services.reports import reports
 from services.rows import COLUMNS
 from services.stored_rows import stored_rows
-from sqe_chain.errors import ChainError
 from sqe_chain.ext.tables import open_table
 
 SHOWN_FINDINGS: Final = 20
@@ -54,7 +53,7 @@ class TableAudit:
         chunks: chunks in which they are.
         missing: fastenings that were reported and have no row.
         doubled: rows in excess of one for each fastening reported.
-        wrong: rows of which a cell is wrong.
+        wrong: rows with a wrong cell.
         findings: what is wrong, one sentence for each row, at most 20 of each kind.
     """
 
@@ -87,10 +86,6 @@ def expected_rows(plant: Iterable[RawReport]) -> Any:  # noqa: ANN401 - pyarrow 
 def audit_table(address: str, truth: Any) -> TableAudit:  # noqa: ANN401 - pyarrow has no types
     """Compare a table with the rows that it should hold.
 
-    Args:
-        address: of the table.
-        truth: see `expected_rows`.
-
     Raises:
         ConfigurationError: there is no such table.
         Unavailable: no answer.
@@ -105,13 +100,7 @@ def audit_table(address: str, truth: Any) -> TableAudit:  # noqa: ANN401 - pyarr
 
 
 def compare(table: str, found: Any, truth: Any) -> TableAudit:  # noqa: ANN401 - pyarrow has no types
-    """Compare rows with what they should be.
-
-    Args:
-        table: its address.
-        found: what DuckDB can read as a table: an Arrow table or dataset.
-        truth: see `expected_rows`.
-    """
+    """Compare rows with what they should be."""
     result = TableAudit(table)
     with closing(duckdb.connect()) as database:
         database.register("given", found)
@@ -151,21 +140,15 @@ def printed(audits: Sequence[TableAudit], fastenings: int) -> list[Table]:
     return [summary, details] if details.row_count else [summary]
 
 
+@with_exit_status
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m services.table_audit", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = parser_of("services.table_audit", __doc__)
     parser.add_argument("--table", required=True, action="append", help="address of a table; may be repeated")
-    parser.add_argument("--seed", type=int, default=7, help="seed of the simulator")
-    parser.add_argument("--messages", type=int, required=True, help="reports that were produced")
+    add_truth(parser)
     options = parser.parse_args(arguments)
     truth = expected_rows(reports(options.seed, options.messages))
-    try:
-        audits = [audit_table(address, truth) for address in options.table]
-    except ChainError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status
+    audits = [audit_table(address, truth) for address in options.table]
     console = Console()
     for table in printed(audits, truth.num_rows):
         console.print(table)

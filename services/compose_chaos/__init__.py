@@ -2,6 +2,6 @@
 
     python -m services.compose_chaos --faults 24
 
-`story` tells it from beginning to end. `faults` is pure: what shall happen, from a seed. `strikes` does it and
+`story` runs it from beginning to end. `faults` is pure: it draws from a seed what happens. `strikes` does it and
 brings back evidence that it took hold. `docker` and `daemon` are the world.
 """

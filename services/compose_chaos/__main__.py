@@ -15,7 +15,8 @@ from services.compose_chaos import __doc__ as description
 from services.compose_chaos.daemon import NoDocker, daemon
 from services.compose_chaos.docker import DockerFailed
 from services.compose_chaos.images import provide_images
-from services.compose_chaos.story import Options, Outcome, Story
+from services.compose_chaos.story import ChaosOptions, ChaosOutcome, ChaosStory
+from services.entry import parser_of
 from sqe_chain.errors import ChainError
 
 NO_DOCKER = 77
@@ -24,51 +25,48 @@ NO_DOCKER = 77
 
 def main(arguments: list[str] | None = None) -> int:
     """Run it; returns the exit status: 0 only if the totals are exact and every fault had an effect."""
-    chosen = _parser().parse_args(arguments)
-    console = Console()
+    options = _parser().parse_args(arguments, namespace=ChaosOptions())
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     began = time.monotonic()
 
     def note(text: str) -> None:
-        line = f"{time.monotonic() - began:6.1f} s  {text}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{time.monotonic() - began:6.1f} s  {text}")
 
     try:
         with daemon() as docker:
             provide_images(docker, note)
-            if chosen.images:
+            if options.images:
                 return 0
-            outcome = Story(docker, _options(chosen), note).tell()
+            outcome = ChaosStory(docker, options, note).tell()
     except NoDocker as error:
-        console.print(f"NOT RUN: {error}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"NOT RUN: {error}")
         return NO_DOCKER
     except (DockerFailed, ChainError) as error:
-        console.print(f"{error}", highlight=False, markup=False, soft_wrap=True)
-        console.print("not exact: chaos in docker compose failed", highlight=False, soft_wrap=True)
+        console.print(f"{error}")
+        console.print("not exact: chaos in docker compose failed")
         return 1
     report(outcome, console)
     return 1 if outcome.failures else 0
 
 
-def report(outcome: Outcome, console: Console) -> None:
+def report(outcome: ChaosOutcome, console: Console) -> None:
     """Print the results."""
     table = Table(title=f"{len(outcome.struck)} faults")
     for column in ("fault", "evidence", "well again after"):
         table.add_column(column, justify="right" if column.startswith("well") else "left", overflow="fold")
     for struck in outcome.struck:
         table.add_row(str(struck.fault), struck.evidence or "NONE", f"{struck.recovered_s:.1f} s")
-    console.print(table)
-    console.print(outcome.audit, highlight=False, markup=False, soft_wrap=True)
+    console.print(table, soft_wrap=False)
+    console.print(outcome.audit)
     for failure in outcome.failures:
-        console.print(f"OFF: {failure}", highlight=False, markup=False, soft_wrap=True)
-    console.print(outcome.last_line, highlight=False, markup=False, soft_wrap=True)
+        console.print(f"OFF: {failure}")
+    console.print(outcome.last_line)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m services.compose_chaos", description=(description or "").partition("\n")[0]
-    )
+    parser = parser_of("services.compose_chaos", description)
     parser.add_argument("--faults", type=int, default=24, help="how many; 22 have every kind among them")
-    parser.add_argument("--first", type=int, default=1, help="number of the first; earlier ones are left out")
+    parser.add_argument("--first", type=int, default=1, help="number of the first; earlier ones are skipped")
     parser.add_argument("--seed", type=int, default=7, help="of the simulator and of the faults")
     parser.add_argument("--rate", type=int, default=1000, help="reports a second, all the time")
     parser.add_argument("--store", default="redis://redis:6379", help="address of the store in the network")
@@ -78,22 +76,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--timeout", type=float, default=600, help="seconds within which all must be counted in the end"
     )
-    parser.add_argument("--directory", type=Path, help="for logs when it fails; by default a temporary one")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=Path(tempfile.gettempdir(), "sqe-chain-compose-chaos"),
+        help="for logs when it fails; by default a temporary one",
+    )
     parser.add_argument("--images", action="store_true", help="provide the images, and do nothing else")
     return parser
-
-
-def _options(chosen: argparse.Namespace) -> Options:
-    return Options(
-        faults=chosen.faults,
-        first=chosen.first,
-        seed=chosen.seed,
-        rate=chosen.rate,
-        store=chosen.store,
-        engine=chosen.engine,
-        timeout_s=chosen.timeout,
-        directory=chosen.directory or Path(tempfile.gettempdir(), "sqe-chain-compose-chaos"),
-    )
 
 
 if __name__ == "__main__":

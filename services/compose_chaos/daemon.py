@@ -24,7 +24,7 @@ _LINES_OF_ERROR = 8
 
 
 class NoDocker(Exception):
-    """There is no Docker daemon and none can be started; the text says why, and what to do."""
+    """There is no Docker daemon and none can be started; the text gives the reason, and what to do."""
 
 
 @contextmanager
@@ -32,8 +32,8 @@ def daemon() -> Iterator[Docker]:
     """A working Docker: this machine's, else one that ends with the context.
 
     One of our own has a data directory in the cache, so its images stay for the next time. It has no bridge
-    of its own and touches neither packet filter nor forwarding: networks of compose work all the same, for
-    containers among themselves; building images wants `--network host`.
+    and touches neither packet filter nor forwarding. Networks of compose still work for containers among
+    themselves; building images needs `--network host`.
 
     Raises:
         NoDocker: there is none, and none can be started.

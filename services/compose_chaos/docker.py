@@ -17,7 +17,7 @@ _PATIENCE_S = 120.0
 
 
 class DockerFailed(Exception):
-    """A command of Docker failed, or a program it started did; the text says which, and how."""
+    """A command of Docker failed, or a program it started did; the text names it, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,7 @@ class State:
 
 
 class Docker:
-    """Runs commands of Docker.
-
-    Args:
-        environment: added to this process's environment; says which daemon.
-    """
+    """Runs commands of Docker."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = {**os.environ, **environment}
@@ -99,12 +95,7 @@ class Docker:
         )
 
     def lines(self, container: str, since: str = "") -> list[str]:
-        """The output of a container, over all its starts.
-
-        Args:
-            container: id or name.
-            since: from this moment on, as `now` gives it.
-        """
+        """The output of a container, over all its starts."""
         command = ["docker", "logs", *(("--since", since) if since else ()), container]
         done = subprocess.run(
             command,
@@ -127,13 +118,7 @@ def now() -> str:
 
 
 class Compose:
-    """One project: the stack of docker-compose.yml.
-
-    Args:
-        docker: which daemon.
-        project: its name.
-        environment: what docker-compose.yml takes from the environment.
-    """
+    """One project: the stack of docker-compose.yml."""
 
     def __init__(self, docker: Docker, project: str, environment: Mapping[str, str]) -> None:
         self._docker = docker

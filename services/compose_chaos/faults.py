@@ -29,7 +29,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ChaosFault:
     """One fault.
 
     Attributes:
@@ -49,7 +49,7 @@ class Fault:
         return f"{self.kind.value} {' + '.join(self.victims)}"
 
 
-def plan(seed: int, count: int, first: int = 1) -> list[Fault]:
+def plan(seed: int, count: int, first: int = 1) -> list[ChaosFault]:
     """The faults of one run.
 
     Kinds take turns, so few faults are of many kinds already: a pair, a takeover, a disconnection, a single
@@ -58,22 +58,22 @@ def plan(seed: int, count: int, first: int = 1) -> list[Fault]:
     Args:
         seed: the same seed gives the same faults.
         count: how many.
-        first: number of the first one, from 1; those before it are left out.
+        first: number of the first one, from 1; those before it are skipped.
     """
     return list(islice(_endless(Random(seed)), first - 1, first - 1 + count))
 
 
-def _endless(random: Random) -> Iterator[Fault]:
+def _endless(random: Random) -> Iterator[ChaosFault]:
     killed = (*SERVERS, *SERVICES)
     while True:
         turns: list[list[tuple[Kind, tuple[str, ...]]]] = [
             [(Kind.KILL, pair) for pair in random.sample(list(combinations(killed, 2)), 10)],
             [(Kind.TAKEOVER, ("totals",))],
-            [(Kind.DISCONNECT, (one,)) for one in random.sample(killed, 5)],
-            [(Kind.KILL, (one,)) for one in random.sample(killed, 5)],
+            [(Kind.DISCONNECT, (victim,)) for victim in random.sample(killed, 5)],
+            [(Kind.KILL, (victim,)) for victim in random.sample(killed, 5)],
             [(Kind.EVERYTHING, ALL)],
         ]
         for round_ in range(max(map(len, turns))):
             for kind, victims in (turn[round_] for turn in turns if round_ < len(turn)):
                 lasts_s = random.uniform(*(CUT_OFF_S if kind is Kind.DISCONNECT else LASTS_S))
-                yield Fault(kind, victims, wait_s=random.uniform(0, 3), lasts_s=lasts_s)
+                yield ChaosFault(kind, victims, wait_s=random.uniform(0, 3), lasts_s=lasts_s)

@@ -1,4 +1,4 @@
-"""The images that docker-compose.yml names: public ones or stand-ins, and the project's own."""
+"""The images that docker-compose.yml names: public ones or substitutes, and the project's own."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def provide_images(docker: Docker, note: Callable[[str], None]) -> None:
     Raises:
         DockerFailed: an image can neither be pulled nor built.
     """
-    said = docker.command([str(ROOT / "scripts" / "stand-in-images")], _PULLED_OR_BUILT_WITHIN_S)
-    for line in said.splitlines():
+    lines = docker.command([str(ROOT / "scripts" / "stand-in-images")], _PULLED_OR_BUILT_WITHIN_S)
+    for line in lines.splitlines():
         note(line)
     # The host's network, because our own daemon gives builds none.
     docker.run(

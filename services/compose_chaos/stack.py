@@ -16,12 +16,7 @@ _CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.a
 
 
 class Stack:
-    """The running containers of one project.
-
-    Args:
-        docker: which daemon.
-        compose: the project; its containers are there.
-    """
+    """The running containers of one project."""
 
     def __init__(self, docker: Docker, compose: Compose) -> None:
         self.docker = docker
@@ -41,12 +36,7 @@ class Stack:
         return self.docker.state(self._containers[service])
 
     def refusal(self, server: str, asked_from: str = SIMULATOR) -> str:
-        """Why a connection to a server inside the network fails; empty if it works.
-
-        Args:
-            server: whom to connect to.
-            asked_from: service in whose container that is tried.
-        """
+        """Why a connection to a server inside the network fails; empty if it works."""
         asked = self._containers[asked_from]
         try:
             self.docker.run("exec", asked, "python", "-c", _CONNECT, server, str(PORTS[server]))
@@ -56,9 +46,6 @@ class Stack:
 
     def wait_until_well(self, since: str) -> None:
         """Return when all servers are healthy and both services have committed a batch.
-
-        Args:
-            since: that batch is committed after this moment.
 
         Raises:
             DockerFailed: it took too long, or a service has found that it would not be exact.
@@ -87,15 +74,11 @@ def _is_well(state: State) -> bool:
 def wait_until_nothing(missing: Callable[[], str], timeout_s: float) -> None:
     """Return when nothing is missing.
 
-    Args:
-        missing: what is.
-        timeout_s: how long to wait.
-
     Raises:
         DockerFailed: it took longer.
     """
     deadline = time.monotonic() + timeout_s
-    while found := missing():
+    while text := missing():
         if time.monotonic() > deadline:
-            raise DockerFailed(f"after {timeout_s:.0f} s: {found}")
+            raise DockerFailed(f"after {timeout_s:.0f} s: {text}")
         time.sleep(_LOOK_S)

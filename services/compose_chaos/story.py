@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.compose_chaos.docker import Compose, Docker, DockerFailed, now
-from services.compose_chaos.faults import SERVERS, SERVICES, SIMULATOR, Fault, plan
+from services.compose_chaos.faults import SERVERS, SERVICES, SIMULATOR, ChaosFault, plan
 from services.compose_chaos.stack import Stack
 from services.compose_chaos.strikes import SUPERSEDED, NoEvidence, strike
 from services.simulate import MESSAGES_AT_MOST
@@ -19,20 +20,8 @@ AWAY = 5
 """Exit status of a service that was asked to end while a broker or store was down."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The user's options.
-
-    Attributes:
-        faults: how many.
-        first: number of the first one, from 1.
-        seed: of the simulator and of the faults.
-        rate: reports a second, all the time.
-        store: address of the store, within the network.
-        engine: ``spark`` or ``inprocess``.
-        timeout_s: how long everything may take to be counted in the end.
-        directory: for logs, when something goes wrong.
-    """
+class ChaosOptions(argparse.Namespace):
+    """The user's options; `__main__` explains them."""
 
     faults: int
     first: int
@@ -40,8 +29,9 @@ class Options:
     rate: int
     store: str
     engine: str
-    timeout_s: float
+    timeout: float
     directory: Path
+    images: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +44,14 @@ class Struck:
         recovered_s: seconds until all servers were healthy and both services had committed again.
     """
 
-    fault: Fault
+    fault: ChaosFault
     evidence: str
     recovered_s: float
 
 
 @dataclass(slots=True)
-class Outcome:
-    """The outcome of the run.
-
-    Attributes:
-        struck: all faults.
-        failures: everything that is off, one sentence each.
-        audit: output of the audit.
-    """
+class ChaosOutcome:
+    """The outcome of the run."""
 
     struck: list[Struck] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -82,16 +66,10 @@ class Outcome:
         return f"{told}; {sum(bool(struck.evidence) for struck in self.struck)} faults took hold"
 
 
-class Story:
-    """One run.
+class ChaosStory:
+    """One run."""
 
-    Args:
-        docker: which daemon; the images are there.
-        options: what the user chose.
-        note: takes what a person should know.
-    """
-
-    def __init__(self, docker: Docker, options: Options, note: Callable[[str], None]) -> None:
+    def __init__(self, docker: Docker, options: ChaosOptions, note: Callable[[str], None]) -> None:
         self._docker = docker
         self._options = options
         self._note = note
@@ -104,7 +82,7 @@ class Story:
         }
         self._compose = Compose(docker, f"sqe-chaos-{os.getpid()}", environment)
 
-    def tell(self) -> Outcome:
+    def tell(self) -> ChaosOutcome:
         """Run everything; nothing of the project is left afterwards.
 
         Raises:
@@ -119,8 +97,8 @@ class Story:
             with suppress(DockerFailed):
                 self._compose.run("down", "--volumes", "--timeout", "5", "--remove-orphans")
 
-    def _tell(self) -> Outcome:
-        outcome = Outcome()
+    def _tell(self) -> ChaosOutcome:
+        outcome = ChaosOutcome()
         began = now()
         self._note(f"docker compose {self._compose.version}, store {self._options.store}")
         self._compose.run("up", "--detach", "--no-build", *SERVERS, *SERVICES, SIMULATOR)
@@ -142,7 +120,7 @@ class Story:
             self._save_logs()
         return outcome
 
-    def _strike(self, fault: Fault) -> Struck:
+    def _strike(self, fault: ChaosFault) -> Struck:
         try:
             evidence = strike(self._stack, fault)
         except NoEvidence as error:
@@ -152,7 +130,7 @@ class Story:
         self._stack.wait_until_well(undone)
         return Struck(fault, evidence, time.monotonic() - undone_s)
 
-    def _audit(self, outcome: Outcome) -> None:
+    def _audit(self, outcome: ChaosOutcome) -> None:
         """Stop the load, produce the rest up to a known number, wait until there is no lag, compare."""
         self._docker.run("stop", self._stack.container(SIMULATOR))
         simulate = f"python -m services.simulate --kafka kafka:9092 --resume --seed {self._options.seed} --messages 0"
@@ -160,12 +138,12 @@ class Story:
         self._note(f"no more faults; {int(told[-1]):,} reports are produced, and now all must be counted")
         try:
             outcome.audit = self._compose.once(
-                "audit", timeout_s=self._options.timeout_s, environment={"MESSAGES": told[-1]}
+                "audit", timeout_s=self._options.timeout, environment={"MESSAGES": told[-1]}
             )
         except DockerFailed as error:
             outcome.failures.append(f"the audit found something, or could not be made: {error}")
 
-    def _end_services(self, outcome: Outcome) -> None:
+    def _end_services(self, outcome: ChaosOutcome) -> None:
         """Send SIGTERM; each must end with status 0, and none may have stopped by itself before."""
         for name in SERVICES:
             container = self._stack.container(name)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from services.compose_chaos.docker import State, now
-from services.compose_chaos.faults import SERVERS, SIMULATOR, Fault, Kind
+from services.compose_chaos.faults import SERVERS, SIMULATOR, ChaosFault, Kind
 from services.compose_chaos.stack import Stack, wait_until_nothing
 
 KILLED = 137
@@ -25,7 +25,7 @@ class NoEvidence(Exception):
     """Nothing shows that a fault had an effect, so it proves nothing."""
 
 
-def strike(stack: Stack, fault: Fault) -> str:
+def strike(stack: Stack, fault: ChaosFault) -> str:
     """Cause the fault, wait, undo it; returns the evidence.
 
     Raises:
@@ -39,7 +39,7 @@ def strike(stack: Stack, fault: Fault) -> str:
     return _kill(stack, fault)
 
 
-def _kill(stack: Stack, fault: Fault) -> str:
+def _kill(stack: Stack, fault: ChaosFault) -> str:
     """Send SIGKILL to all victims at once; afterwards the same containers are started again."""
     victims = stack.containers(fault.victims)
     before = {name: stack.state(name) for name in fault.victims}
@@ -53,18 +53,18 @@ def _kill(stack: Stack, fault: Fault) -> str:
         refused = {name: _must_be_refused(stack, name) for name in fault.victims if name in SERVERS}
     time.sleep(fault.lasts_s)
     stack.docker.run("start", *victims)
-    found = []
+    evidence = []
     for name in fault.victims:
         new_pid = _must_be_another(name, before[name], ended[name], stack.state(name))
         why = f" ({refused[name]})" if name in refused else ""
-        found.append(f"{name} pid {before[name].pid} -> {new_pid}{why}")
-    return ", ".join(found)
+        evidence.append(f"{name} pid {before[name].pid} -> {new_pid}{why}")
+    return ", ".join(evidence)
 
 
 def _let_it_begin(stack: Stack) -> None:
     """Let messages pile up for the republisher, and return when it has begun to publish the results.
 
-    Killed now, it has published what it has not committed, and the next life says it again.
+    Killed now, it has published what it has not committed, and the next life publishes it again.
     """
     republisher = stack.container(REPUBLISHER)
     stack.docker.run("pause", republisher)
@@ -76,7 +76,7 @@ def _let_it_begin(stack: Stack) -> None:
         wake.join()
 
 
-def _disconnect(stack: Stack, fault: Fault) -> str:
+def _disconnect(stack: Stack, fault: ChaosFault) -> str:
     """Disconnect the victim from its network, and connect it again under the same name."""
     (victim,) = fault.victims
     network, container = stack.compose.network, stack.container(victim)
@@ -92,7 +92,7 @@ def _disconnect(stack: Stack, fault: Fault) -> str:
     return f"{victim} cut off for {fault.lasts_s:.1f} s ({refused})"
 
 
-def _take_over(stack: Stack, fault: Fault) -> str:
+def _take_over(stack: Stack, fault: ChaosFault) -> str:
     """Start a second run as standby, pause the first until the second has claimed; the first must be superseded."""
     (victim,) = fault.victims
     first, second = stack.container(victim), f"{stack.compose.network}-standby"
@@ -163,7 +163,7 @@ def _wait_until_restarted(stack: Stack, service: str, before: str) -> None:
 
 def _wait_for_event(stack: Stack, container: str, name: str, since: str) -> None:
     def not_yet() -> str:
-        said = {event.event for event in stack.docker.events(container, since)}
-        return "" if name in said else f"{container[:40]} has not said {name!r}"
+        reported = {event.event for event in stack.docker.events(container, since)}
+        return "" if name in reported else f"{container[:40]} has not reported {name!r}"
 
     wait_until_nothing(not_yet, _TAKEN_OVER_WITHIN_S)

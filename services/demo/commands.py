@@ -6,8 +6,9 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from services.entry import parser_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STANDARD = "services.fastening:standard"
@@ -16,21 +17,11 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that is killed soon: compile fast instead of well, which saves a third of its start."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The user's options, those that all demos have.
+class DemoOptions(argparse.Namespace):
+    """The user's options, those that all demos have; `demo_parser` explains them.
 
     Attributes:
-        messages: raw reports to produce at least.
-        seed: of the simulator and of the moments of killing.
-        kills: kills of each service that must count.
-        rate: reports per second while services are killed.
-        interval: interval of the service that is judged, as `sqe-chain run` takes it.
-        engine: ``spark``, or ``inprocess`` for a quick look: of the service that is judged.
-        republisher_engine: the same of the republisher.
-        timeout_s: the demo fails when it takes longer.
-        directory: data and log files.
-        web: port of the page that shows it all; None: there is no page.
+        republisher_engine: what runs the republisher; "" as the service that is judged.
     """
 
     messages: int
@@ -39,20 +30,16 @@ class Options:
     rate: float
     interval: str
     engine: str
-    republisher_engine: str
-    timeout_s: float
+    republisher_engine: str = ""
+    timeout: float
+    web: int | None
+    chosen_directory: str
     directory: Path
-    web: int | None = None
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, messages: int, rate: float) -> None:
-    """Declare the options that all demos have.
-
-    Args:
-        parser: of the command line.
-        messages: reports, by default.
-        rate: reports a second, by default.
-    """
+def demo_parser(module: str, doc: str | None, *, messages: int, rate: float) -> argparse.ArgumentParser:
+    """A parser of the options that all demos have."""
+    parser = parser_of(module, doc)
     parser.add_argument("--messages", type=int, default=messages, help="reports to produce at least")
     parser.add_argument("--seed", type=int, default=7, help="of the simulator and of the kills")
     parser.add_argument("--kills", type=int, default=5, help="kills of each service that must count")
@@ -66,33 +53,23 @@ def add_arguments(parser: argparse.ArgumentParser, *, messages: int, rate: float
         "--web", type=int, metavar="PORT", help="serve a page that shows the services on this port"
     )
     parser.add_argument(
-        "--directory", type=Path, help="data and logs; by default a temporary one, removed if all went well"
+        "--directory",
+        default="",
+        dest="chosen_directory",
+        help="data and logs; by default a temporary one, removed if all went well",
     )
+    return parser
 
 
-def options_of(chosen: argparse.Namespace, republisher_engine: str = "") -> Options:
-    """The options that all demos have, as they were chosen.
-
-    Args:
-        chosen: of the command line.
-        republisher_engine: what runs the republisher; empty: what runs the service that is judged.
-    """
-    return Options(
-        messages=chosen.messages,
-        seed=chosen.seed,
-        kills=chosen.kills,
-        rate=chosen.rate,
-        interval=chosen.interval,
-        engine=chosen.engine,
-        republisher_engine=republisher_engine or chosen.engine,
-        timeout_s=chosen.timeout,
-        directory=chosen.directory or Path(tempfile.mkdtemp(prefix="sqe-chain-demo-")),
-        web=chosen.web,
-    )
+def parse_options(parser: argparse.ArgumentParser, arguments: list[str] | None) -> DemoOptions:
+    """The options of the command line, with a directory."""
+    options = parser.parse_args(arguments, namespace=DemoOptions())
+    options.directory = Path(options.chosen_directory or tempfile.mkdtemp(prefix="sqe-chain-demo-"))
+    return options
 
 
 def run_service(
-    options: Options, target: str, kafka: str, stores: Mapping[str, str], engine: str
+    options: DemoOptions, target: str, kafka: str, stores: Mapping[str, str], engine: str
 ) -> list[str]:
     """The command that runs a flow.
 
@@ -114,7 +91,9 @@ def run_service(
     ]
 
 
-def run_page(options: Options, targets: Sequence[str], kafka: str, stores: Mapping[str, str]) -> list[str]:
+def run_page(
+    options: DemoOptions, targets: Sequence[str], kafka: str, stores: Mapping[str, str]
+) -> list[str]:
     """The command that serves the page.
 
     Args:
@@ -132,7 +111,7 @@ def run_page(options: Options, targets: Sequence[str], kafka: str, stores: Mappi
     ]
 
 
-def run_simulator(options: Options, kafka: str) -> list[str]:
+def run_simulator(options: DemoOptions, kafka: str) -> list[str]:
     """The command that produces the reports."""
     return [
         *(sys.executable, "-m", "services.simulate", "--leash"),

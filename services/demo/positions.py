@@ -17,12 +17,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The progress of one service in its input, summed over all partitions.
-
-    Attributes:
-        end: messages in the input topic.
-        done: how many of them the service has committed.
-    """
+    """The progress of one service in its input, summed over all partitions."""
 
     end: int
     done: int

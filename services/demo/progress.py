@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -15,8 +14,7 @@ from rich.table import Table
 PLAIN_EVERY_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class ServiceRow(NamedTuple):
     """The row of one service.
 
     Attributes:
@@ -40,12 +38,8 @@ class Row:
     replays: int
 
 
-class Progress:
-    """Shows rows that change, and notes that stay.
-
-    Args:
-        console: where to show them.
-    """
+class DemoProgress:
+    """Shows rows that change, and notes that stay."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -77,7 +71,7 @@ class Progress:
         """Print a line that stays."""
         self._console.print(f"{self.elapsed_s:6.1f} s  {text}", highlight=False, markup=False, soft_wrap=True)
 
-    def show(self, rows: Sequence[Row]) -> None:
+    def show(self, rows: Sequence[ServiceRow]) -> None:
         """Show the progress of all services; may be called often."""
         if self._live:
             self._live.update(_table(rows, self.elapsed_s))
@@ -88,24 +82,15 @@ class Progress:
             self.note("; ".join(_sentence(row) for row in rows))
 
 
-def _table(rows: Sequence[Row], elapsed_s: float) -> Table:
+def _table(rows: Sequence[ServiceRow], elapsed_s: float) -> Table:
     table = Table(title=f"{elapsed_s:.0f} s")
     for column in ("service", "life", "now", "kills", "open plans", "done", "lag", "replays"):
         table.add_column(column, justify="left" if column in ("service", "now") else "right")
     for row in rows:
-        table.add_row(
-            row.service,
-            str(row.life),
-            row.state,
-            row.kills,
-            row.open_plans,
-            f"{row.done:,}",
-            f"{row.lag:,}",
-            f"{row.replays:,}",
-        )
+        table.add_row(*(f"{figure:,}" if isinstance(figure, int) else figure for figure in row))
     return table
 
 
-def _sentence(row: Row) -> str:
+def _sentence(row: ServiceRow) -> str:
     open_plans = f", open plans {row.open_plans}" if row.open_plans else ""
     return f"{row.service} #{row.life} {row.state}, kills {row.kills}{open_plans}, lag {row.lag:,}"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from services.demo.kills import Kills
+from services.demo.verdict import DemoOutcome
+from sqe_chain.adapters import WithSchema, open_store
+from sqe_chain.ext.dev import CassandraServer
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Log
 
-Outcome_co = TypeVar("Outcome_co", covariant=True)
+Result = TypeVar("Result", bound=DemoOutcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +38,40 @@ class Ended:
     scratch: str
 
 
-class Scene(Protocol[Outcome_co]):
-    """One demo."""
+class Scene(ABC, Generic[Result]):
+    """One demo.
 
-    @property
-    def name(self) -> str:
-        """Name of the judged service, in the demo."""
+    Attributes:
+        name: of the judged service, in the demo.
+        target: module and attribute of its flow, as `sqe-chain run` takes them.
+        flow: its flow.
+        levels: how many times it persists in a batch: once for each level of stages.
+        environment: additions to the environment of every process.
+    """
 
-    @property
-    def target(self) -> str:
-        """Module and attribute of its flow, as `sqe-chain run` takes them."""
+    name: str
+    target: str
+    flow: Flow
+    levels: int
+    environment: Mapping[str, str]
 
-    @property
-    def flow(self) -> Flow:
-        """Its flow."""
-
-    @property
-    def levels(self) -> int:
-        """How many times it persists in a batch: once for each level of stages."""
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Additions to the environment of every process."""
-
+    @abstractmethod
     def start(self, directory: Path, ends: ExitStack) -> Mapping[str, str]:
         """Start its servers.
-
-        Args:
-            directory: for their data.
-            ends: ends them.
 
         Returns:
             Name of a store in the flow -> its address; "" for every other stage.
         """
 
-    def judge(self, ended: Ended) -> Outcome_co:
+    @abstractmethod
+    def judge(self, ended: Ended) -> Result:
         """Compare what the service has stored with what it should be."""
+
+
+def start_cassandra(directory: Path, ends: ExitStack) -> str:
+    """Start Cassandra, with the tables of a store; returns its address."""
+    url = ends.enter_context(CassandraServer(directory / "cassandra")).url
+    with closing(open_store(url)) as store:
+        if isinstance(store, WithSchema):
+            store.make_schema({"": 1})
+    return url

@@ -15,7 +15,7 @@ from services import naive, simulate
 from services.demo.commands import (
     ROOT,
     STANDARD,
-    Options,
+    DemoOptions,
     environment,
     run_page,
     run_service,
@@ -24,15 +24,15 @@ from services.demo.commands import (
 from services.demo.kills import Kills
 from services.demo.positions import standing, topic_end
 from services.demo.process import Process, tail
-from services.demo.progress import Progress
+from services.demo.progress import DemoProgress
 from services.demo.scene import Ended, Scene
-from services.demo.verdict import LEAST_REPLAYS
+from services.demo.verdict import LEAST_REPLAYS, DemoOutcome
 from services.demo.victim import DemoFailed, Victim, summary
 from services.fastening import standard
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.ext.dev import KafkaServer
 
-Outcome = TypeVar("Outcome")
+Outcome = TypeVar("Outcome", bound=DemoOutcome)
 OPEN_PLANS = 2
 LEASH = 50_000
 """About how many messages may wait for a service that is down, which limits its first batch."""
@@ -49,7 +49,7 @@ _REPLAYS_WANTED = (
 )  # as a share of the raw messages; with margin, because the share of what they become is smaller
 
 
-class Story(Generic[Outcome]):
+class DemoStory(Generic[Outcome]):
     """One run of a demo.
 
     Args:
@@ -58,12 +58,12 @@ class Story(Generic[Outcome]):
         progress: shows the progress.
     """
 
-    def __init__(self, options: Options, scene: Scene[Outcome], progress: Progress) -> None:
+    def __init__(self, options: DemoOptions, scene: Scene[Outcome], progress: DemoProgress) -> None:
         self._options = options
         self._scene = scene
         self._flows = (standard, scene.flow)
         self._progress = progress
-        self._deadline = time.monotonic() + options.timeout_s
+        self._deadline = time.monotonic() + options.timeout
         self._heard: SimpleQueue[tuple[str, float, str]] = SimpleQueue()
         self._ends = ExitStack()
         self._produced: int | None = None
@@ -115,7 +115,9 @@ class Story(Generic[Outcome]):
         self._progress.note(f"Kafka runs at {self._kafka}, states go to {', '.join(self._stores.values())}")
         random = Random(self._options.seed)
         options, scene = self._options, self._scene
-        self._standardize = self._victim("standardize", STANDARD, 0, random, options.republisher_engine)
+        self._standardize = self._victim(
+            "standardize", STANDARD, 0, random, options.republisher_engine or options.engine
+        )
         open_plans = min(OPEN_PLANS, options.kills)
         self._counting = self._victim(scene.name, scene.target, open_plans, random, options.engine)
         self._victims = (self._standardize, self._counting)
@@ -202,7 +204,7 @@ class Story(Generic[Outcome]):
         self._listen(0.0)
         if self._produced is None:
             raise DemoFailed(
-                f"the simulator did not say how much it has produced\n{tail(self._simulator.log, 20)}"
+                f"the simulator did not report how much it has produced\n{tail(self._simulator.log, 20)}"
             )
         self._progress.note(f"{self._produced:,} reports are produced")
         while not self._nothing_left():
@@ -220,7 +222,7 @@ class Story(Generic[Outcome]):
         now = time.monotonic()
         if now > self._deadline:
             tails = "\n".join(victim.tail() for victim in self._victims)
-            raise DemoFailed(f"not done within {self._options.timeout_s:.0f} s\n{tails}")
+            raise DemoFailed(f"not done within {self._options.timeout:.0f} s\n{tails}")
         if status := self._simulator.ended:
             raise DemoFailed(f"the simulator ended with status {status}\n{tail(self._simulator.log, 20)}")
         for victim in self._victims:

@@ -4,66 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from services import audit, naive
 from services.demo.positions import topic_end
-from services.demo.scene import Ended
-from services.demo.verdict import Outcome
+from services.demo.scene import Ended, Scene, start_cassandra
+from services.demo.verdict import TotalsOutcome
 from services.expected import expected
 from services.fastening import totals
 from services.reports import reports
-from sqe_chain.adapters import WithSchema, open_store
-from sqe_chain.ext.dev import CassandraServer, RedisServer
-from sqe_chain.flow import Flow
+from sqe_chain.ext.dev import RedisServer
 
 
-@dataclass(slots=True)
-class Totals:
+class TotalsDemo(Scene[TotalsOutcome]):
     """The service that counts.
 
-    Attributes:
+    Args:
         store: ``redis``, ``cassandra``, or ``mixed``: robots in Cassandra, lines and plans in Redis.
         seed: of the reports.
     """
 
-    store: str
-    seed: int
-    _stores: dict[str, str] = field(default_factory=dict)
+    name, levels = "totals", 2
+    flow = totals  # both flows have the same name and inputs
 
-    name = "totals"
-    levels = 2
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def target(self) -> str:
-        """See `Scene`."""
-        return f"services.fastening:{'totals_in_two_stores' if self.store == 'mixed' else 'totals'}"
-
-    @property
-    def flow(self) -> Flow:
-        """See `Scene`. Both flows have the same name and inputs."""
-        return totals
+    def __init__(self, store: str, seed: int) -> None:
+        self.target = f"services.fastening:{'totals_in_two_stores' if store == 'mixed' else 'totals'}"
+        self.environment = {}
+        self._store, self._seed = store, seed
+        self._stores: dict[str, str] = {}
 
     def start(self, directory: Path, ends: ExitStack) -> Mapping[str, str]:
-        """See `Scene`."""
-        if self.store != "cassandra":
+        if self._store != "cassandra":
             self._stores[""] = ends.enter_context(RedisServer(directory / "redis")).url
-        if self.store != "redis":
-            server = ends.enter_context(CassandraServer(directory / "cassandra"))
-            store = open_store(server.url)
-            if isinstance(store, WithSchema):
-                store.make_schema({"": 1})
-            store.close()
-            self._stores["large" if self.store == "mixed" else ""] = server.url
+        if self._store != "redis":
+            self._stores["large" if self._store == "mixed" else ""] = start_cassandra(directory, ends)
         return self._stores
 
-    def judge(self, ended: Ended) -> Outcome:
-        """See `Scene`."""
-        truth = expected(reports(self.seed, ended.produced))
+    def judge(self, ended: Ended) -> TotalsOutcome:
+        truth = expected(reports(self._seed, ended.produced))
         of_stage = {"": self._stores[""], "per-robot": self._stores.get("large", self._stores[""])}
-        return Outcome(
+        return TotalsOutcome(
             truth=truth,
             stages=audit.audit(of_stage, truth),
             records=topic_end(ended.log, naive.TOPIC),

@@ -1,9 +1,11 @@
-"""Whether the totals were exact, and whether the run proves anything. Pure."""
+"""Whether a demo was exact, and whether its run proves anything. Pure."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from services.audit import StageAudit
 from services.demo.kills import Kills
@@ -16,16 +18,16 @@ LEAST_REPLAYS = 0.03
 
 def kills_off(services: Sequence[Kills]) -> list[str]:
     """What is wrong with the kills, one sentence each."""
-    found = []
+    wrong = []
     for kills in services:
         if kills.counted < kills.wanted:
-            found.append(f"{kills.service}: only {kills.counted} of {kills.wanted} kills count")
+            wrong.append(f"{kills.service}: only {kills.counted} of {kills.wanted} kills count")
         if kills.finished_open < kills.wanted_open:
-            found.append(
+            wrong.append(
                 f"{kills.service}: only {kills.finished_open} of {kills.wanted_open} kills between seal and "
                 "commit were finished by the next life"
             )
-    return found
+    return wrong
 
 
 def replays_off(service: str, replays: int, reported: int, records: int) -> list[str]:
@@ -37,14 +39,14 @@ def replays_off(service: str, replays: int, reported: int, records: int) -> list
         reported: how many it has reported.
         records: messages in its input.
     """
-    found = []
+    wrong = []
     if replays < LEAST_REPLAYS * records:
-        found.append(
+        wrong.append(
             f"only {replays} of {records} messages were replays, less than {LEAST_REPLAYS:.0%}: that proves nothing"
         )
     if reported > replays:
-        found.append(f"{service} reported {reported} replays, but there are {replays}")
-    return found
+        wrong.append(f"{service} reported {reported} replays, but there are {replays}")
+    return wrong
 
 
 def naive_off(naive: Naive) -> list[str]:
@@ -54,21 +56,20 @@ def naive_off(naive: Naive) -> list[str]:
     return ["a plain consumer would have counted right: that proves nothing"]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of the demo of totals.
+@dataclass(frozen=True, kw_only=True)
+class DemoOutcome(ABC):
+    """The outcome of a demo.
 
     Attributes:
-        truth: the totals that the seed gives.
-        stages: the audit of the store.
-        records: messages in `robot.fastenings`, all of them read and committed by the totals.
-        reported_replays: replays that the totals service has reported; killed lives report only a part.
+        truth: what the seed gives.
+        records: messages in the input of the judged service, all of them read and committed.
+        reported_replays: replays that it has reported; killed lives report only a part.
         naive: what a plain consumer of the same messages counts.
         kills: all kills, service by service.
     """
 
+    service: ClassVar[str]
     truth: Expected
-    stages: Sequence[StageAudit]
     records: int
     reported_replays: int
     naive: Naive
@@ -80,32 +81,44 @@ class Outcome:
         return self.records - self.truth.messages
 
     @property
-    def missing(self) -> int:
-        """Events missing in the stage with the most missing."""
-        return max(stage.missing for stage in self.stages)
-
-    @property
-    def doubled(self) -> int:
-        """Events doubled in the stage with the most doubled."""
-        return max(stage.doubled for stage in self.stages)
-
-    @property
     def failures(self) -> list[str]:
         """Everything that is wrong, one sentence each."""
-        found = [
+        return [
+            *self.wrong,
+            *kills_off(self.kills),
+            *replays_off(self.service, self.replays, self.reported_replays, self.records),
+            *naive_off(self.naive),
+        ]
+
+    @property
+    @abstractmethod
+    def wrong(self) -> list[str]:
+        """What the audit has found, one sentence each."""
+
+    @property
+    @abstractmethod
+    def last_line(self) -> str:
+        """The result in one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TotalsOutcome(DemoOutcome):
+    """The outcome of the demo of totals."""
+
+    service = "totals"
+    stages: Sequence[StageAudit]
+
+    @property
+    def wrong(self) -> list[str]:
+        return [
             f"stage {stage.stage}: {len(stage.findings)} findings" for stage in self.stages if stage.findings
         ]
-        found += kills_off(self.kills)
-        found += replays_off("totals", self.replays, self.reported_replays, self.records)
-        found += naive_off(self.naive)
-        return found
 
     @property
     def last_line(self) -> str:
-        """The result in one line."""
         word = "not exact" if self.failures else "exact"
         keys = sum(stage.keys for stage in self.stages)
         return (
             f"{word}: {keys} keys, {self.stages[0].events} events, {self.replays} replays ignored, "
-            f"{self.missing} missing, {self.doubled} doubled"
+            f"{max(stage.missing for stage in self.stages)} missing, {max(stage.doubled for stage in self.stages)} doubled"
         )

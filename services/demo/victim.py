@@ -11,13 +11,13 @@ from services.demo.kills import Aim, Kill, Kills, Moment
 from services.demo.life import Life, parse_line
 from services.demo.positions import Standing
 from services.demo.process import Process, tail
-from services.demo.progress import Row
+from services.demo.progress import ServiceRow
 
 TAIL_LINES = 30
 
 
 class DemoFailed(Exception):
-    """The demo cannot continue, or proves nothing; the text says why."""
+    """The demo cannot continue, or proves nothing; the text gives the reason."""
 
 
 @dataclass(slots=True)
@@ -65,11 +65,11 @@ class Victim:
         return max(0, self.said - self.said_before - self.life.outputs)
 
     @property
-    def row(self) -> Row:
+    def row(self) -> ServiceRow:
         """Its row in the progress table."""
         kills = self.kills
         open_plans = f"{kills.finished_open}/{kills.wanted_open}" if kills.wanted_open else ""
-        return Row(
+        return ServiceRow(
             service=self.name,
             life=self.life.number,
             state=self.life.state,
@@ -126,7 +126,7 @@ class Victim:
             self._process.let_go()
 
     def has_committed_more(self, done: int) -> bool:
-        """Whether it has committed more than its log lines say: then nothing will be published twice.
+        """Whether it has committed more than its log lines show: then nothing will be published twice.
 
         Args:
             done: inputs that it has committed in all its lives.
@@ -139,11 +139,7 @@ class Victim:
             self._process.kill()
 
     def bury(self, done: int) -> Kill:
-        """Record the kill, when its output is read and `said` is up to date.
-
-        Args:
-            done: see `has_committed_more`.
-        """
+        """Record the kill, when its output is read and `said` is up to date."""
         self._process = None
         twice = self.unacknowledged if self._republishes and not self.has_committed_more(done) else 0
         self.done_before = done

@@ -4,5 +4,5 @@ There are two tables, one of Delta Lake and one in Cassandra, and one service wr
 
     python -m services.demo_ingest
 
-It is `services.demo` with another service at the end: `tables` says which, and judges it; `spark_query` asks Spark.
+It is `services.demo` with another service at the end. `tables` runs and judges that one; `spark_query` asks Spark.
 """

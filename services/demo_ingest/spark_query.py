@@ -19,12 +19,7 @@ Sums = tuple[int, ...]
 
 
 def sums_of_lines(addresses: Sequence[str], scratch: str) -> dict[str, Mapping[str, Sums]]:
-    """Address of a table -> line -> its sums.
-
-    Args:
-        addresses: of tables.
-        scratch: directory for temporary files.
-    """
+    """Address of a table -> line -> its sums."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - starts slowly, and not every run asks it
 
     spark = (

@@ -17,8 +17,8 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command; ends the process with its exit status.
 
-    Exit statuses: 0 success, 1 the flow failed, 2 wrong settings and nothing was started, 3 continuing would not
-    be exact, 4 a newer run owns the flow, 5 a broker, store or Spark was not available.
+    Exit statuses: 0 success. 1 the flow failed. 2 wrong settings, and nothing was started. 3 continuing would not be exact.
+    4 a newer run owns the flow. 5 a broker, store or Spark was not available.
     """
     if sys.argv[1:2] == ["run"]:  # a service that is asked to stop before it has begun has ended well
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

@@ -40,7 +40,7 @@ def application(wanted: str | None = None) -> typer.Typer:
     """The command line application.
 
     Args:
-        wanted: the command, or group of commands, that it is asked for; None or one that does not exist: all are
+        wanted: the command, or group of commands, of this call. None, or a name that does not exist: all are
             there, for the help and for errors that list them.
     """
     app = typer.Typer(
@@ -66,23 +66,23 @@ def _add(app: typer.Typer, name: str) -> None:
         module, _, attribute = COMMANDS[name].partition(":")
         _put(app, name, getattr(import_module(f"sqe_chain.cli.{module}"), attribute))
         return
-    found = load(COMMAND_POINTS, name, "cli")
+    loaded = load(COMMAND_POINTS, name, "cli")
     try:
         trial = typer.Typer()
-        _put(trial, name, found)
+        _put(trial, name, loaded)
         get_command(trial)  # what is no command is found here, and not by the help of all commands
     except Exception as error:
         raise unusable(
             COMMAND_POINTS, name, f"is neither a typer application nor a command's function: {error}"
         ) from error
-    _put(app, name, found)
+    _put(app, name, loaded)
 
 
-def _put(app: typer.Typer, name: str, found: Any) -> None:  # noqa: ANN401 - a function, or an application of several commands
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=name)
+def _put(app: typer.Typer, name: str, loaded: Any) -> None:  # noqa: ANN401 - a function, or an application of several commands
+    if isinstance(loaded, typer.Typer):
+        app.add_typer(loaded, name=name)
     else:
-        app.command(name)(found)
+        app.command(name)(loaded)
 
 
 def _chosen(wanted: str | None) -> Iterable[str]:

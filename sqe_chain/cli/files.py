@@ -26,9 +26,9 @@ def check_new(file: Path) -> None:
     """
     with _refusals(file):
         if file.exists():
-            raise ConfigurationError(f"{file} already exists; give the name of a new file")
+            raise ConfigurationError(f"{file} already exists. Give the name of a new file")
         if not file.parent.is_dir():
-            raise ConfigurationError(f"{file}: there is no directory {file.parent}; create it first")
+            raise ConfigurationError(f"{file}: there is no directory {file.parent}. Create it first")
 
 
 @contextmanager
@@ -49,19 +49,13 @@ def write_whole(file: Path) -> Iterator[Path]:
 
 
 def open_text(file: Path, mode: Literal["r", "w"], *, compressed: bool) -> IO[str]:
-    """Open a file of UTF-8.
-
-    Args:
-        file: the file.
-        mode: to read or to write it.
-        compressed: by gzip.
-    """
+    """Open a file of UTF-8."""
     return gzip.open(file, f"{mode}t", encoding="utf-8") if compressed else file.open(mode, encoding="utf-8")  # type: ignore[return-value]
 
 
 @contextmanager
 def _refusals(file: Path) -> Iterator[None]:
-    """What the system says about a file as an error that names it."""
+    """Turn an error of the system about a file into one that names it."""
     try:
         yield
     except OSError as error:

@@ -11,7 +11,8 @@ import typer
 from rich.text import Text
 
 from sqe_chain.cli.console import ERR, print_json, print_table, utc
-from sqe_chain.cli.options import JsonOption, KafkaIfNeeded, Option, Stores, command
+from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.options import JsonOption, KafkaIfNeeded, Stores, command
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.operations.forget import ForgetFlow, KnownFlow, known_flows
 from sqe_chain.ports import StateStore
@@ -25,19 +26,19 @@ app = typer.Typer(no_args_is_help=True, help="List the flows in a store; forget 
 @app.command("list")
 @command
 def list_flows(*, servers: Stores, json: JsonOption = False) -> None:
-    """List the flows whose home is this store: those with stages. Republishers store nothing."""
+    """List the flows with their metadata in this store. Flows without stages store nothing."""
     with _opened(servers) as stores:
-        found = known_flows(stores[""])
+        known = known_flows(stores[""])
         if json:
-            for one in found:
-                print_json(_line(one))
+            for flow in known:
+                print_json(_line(flow))
             return
-        for one in found:
-            if one.unreadable:
-                ERR.print(Text(one_line(f"flow {one.name!r}: {one.unreadable}")))
+        for flow in known:
+            if flow.unreadable:
+                ERR.print(Text(one_line(f"flow {flow.name!r}: {flow.unreadable}")))
         named = ("flow", "plan", "sealed", "claimed_by", "stages", "reads", "writes")
         headers = ("flow", "plan", "sealed (UTC)", "claimed by", "stages", "reads", "writes")
-        lines = map(_line, found)
+        lines = map(_line, known)
         if not print_table(headers, ([_cell(line[name]) for name in named] for line in lines)):
             ERR.print("there are no flows in the store")
 
@@ -49,15 +50,16 @@ def forget(
     *,
     kafka: KafkaIfNeeded,
     servers: Stores,
-    topics: Annotated[bool, Option("Also delete the topics that it writes, and its dead letters.")] = False,
-    yes: Annotated[bool, Option("Do not ask for the name once more.")] = False,
+    topics: Annotated[
+        bool, Option("Also delete the topics that it writes, and its dead-letter topic.")
+    ] = False,
+    yes: Annotated[bool, Option("Do not ask for the name again.")] = False,
 ) -> None:
-    """Forget a flow for good: claim, plans, all states, and its group's commits in Kafka.
+    """Forget a flow permanently: claim, plans, all states, and its group's commits in Kafka.
 
-    Refused while a run of the flow is alive. It may be killed and run again. Give every store that its stages use. Flows that
-    read files and publish nothing need no --kafka; a flow with several readers is forgotten with all of them.
-    Published records stay, unless --topics is given. A new flow of the same name starts over, and readers of its
-    outputs count them again.
+    It refuses while a run of the flow is alive. You may kill it and run it again. Give every store that its stages use. Flows
+    that read files and publish nothing need no --kafka. It forgets a flow with all of its readers. Published records stay
+    without --topics. A new flow of the same name starts over, and readers of its outputs count them again.
     """
     with _opened(servers) as stores:
         log = None if kafka.kafka is None else open_log(kafka.kafka, kafka.kafka_config)
@@ -65,7 +67,7 @@ def forget(
             not yes
             and typer.prompt(f"Type {name} to forget that flow, with all of its states", err=True) != name
         ):
-            raise ConfigurationError("that is another name; nothing was forgotten")
+            raise ConfigurationError(f"that is another name. Expected {name}; nothing was forgotten")
         work = ForgetFlow(name, stores, log, topics, secrets.token_hex(8), is_dead, _wait)
         deleted = work.run()
     ERR.print(f"flow {name!r} is forgotten" + (f"; deleted topics: {', '.join(deleted)}" if deleted else ""))
@@ -78,22 +80,22 @@ def _wait(milliseconds: int) -> None:
 def _opened(servers: Stores) -> AbstractContextManager[dict[str, StateStore]]:
     urls = servers.urls()
     if "" not in urls:
-        raise ConfigurationError("give the flows' home store: --store URL")
+        raise ConfigurationError("no store is given. Expected the one with the flows' metadata: --store URL")
     return open_addresses(urls)
 
 
-def _line(one: KnownFlow) -> dict[str, object]:
-    layout = one.plan.layout if one.plan else None
+def _line(known: KnownFlow) -> dict[str, object]:
+    layout = known.plan.layout if known.plan else None
     return {
-        "flow": one.name,
-        "plan": one.home.number,
-        "sealed": utc(one.plan.clock_ms, "seconds") if one.plan else None,
-        "epoch": one.home.epoch,
-        "claimed_by": "being forgotten" if one.forgotten_in_part else one.home.run_id or None,
+        "flow": known.name,
+        "plan": known.home.number,
+        "sealed": utc(known.plan.clock_ms, "seconds") if known.plan else None,
+        "epoch": known.home.epoch,
+        "claimed_by": "being forgotten" if known.forgotten_in_part else known.home.run_id or None,
         "stages": sorted(layout.stages) if layout else [],
         "reads": sorted(layout.sources) if layout else [],
         "writes": sorted({topic for topic, _ in layout.outputs.values()}) if layout else [],
-        **({"unreadable": one.unreadable} if one.unreadable else {}),
+        **({"unreadable": known.unreadable} if known.unreadable else {}),
     }
 
 

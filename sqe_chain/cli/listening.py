@@ -8,7 +8,7 @@ from time import time
 from typing import Protocol, TypeVar
 
 from sqe_chain.cli.console import ERR
-from sqe_chain.cli.options import Operation, Servers
+from sqe_chain.cli.options import OperationOptions, ServerOptions
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.events import Notice, Observer
 from sqe_chain.protocol.settings import Settings
@@ -27,13 +27,7 @@ def show_cursor() -> None:
 
 
 def show_events(flow: CompiledFlow, kafka: str | None, *, log_json: bool) -> list[Observer]:
-    """What shows the events of a service: lines, or in a terminal the panel.
-
-    Args:
-        flow: the flow.
-        kafka: brokers, for the panel; None: there are none.
-        log_json: JSON lines instead of a panel or text.
-    """
+    """What shows the events of a service: lines, or in a terminal the panel."""
     if log_json or not ERR.is_terminal:
         return [Lines(flow.name, as_json=log_json)]
     from sqe_chain.cli.panel import LivePanel  # noqa: PLC0415 - most services have no terminal
@@ -48,12 +42,6 @@ def monitored(
 ) -> Iterator[list[Observer]]:
     """What counts the events of a service for Prometheus, which may ask for them as long as the context lasts.
 
-    Args:
-        flow: the flow.
-        clock: the service's.
-        port: of this machine; None: nobody asks.
-        host: the address to listen on.
-
     Raises:
         ConfigurationError: the port is taken, or this machine does not have the address.
     """
@@ -62,15 +50,19 @@ def monitored(
         return
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - it takes long, and few ask for it
 
-    from sqe_chain.runtime.metrics import Health, Metrics, serve  # noqa: PLC0415 - the same
+    from sqe_chain.runtime.metrics import Metrics  # noqa: PLC0415 - the same
+    from sqe_chain.runtime.serving import Health, serve  # noqa: PLC0415 - the same
 
     registry, health = CollectorRegistry(), Health(clock.quiet_ms)
     with serve(port, registry, health, host):
-        yield [Metrics(flow.name, registry), health]
+        yield [Metrics(flow.name, registry).statistics, health]
 
 
 def working_on(
-    flow: CompiledFlow, settings: Settings, options: Operation | Servers, engine: EngineChoice | None = None
+    flow: CompiledFlow,
+    settings: Settings,
+    options: OperationOptions | ServerOptions,
+    engine: EngineChoice | None = None,
 ) -> AbstractContextManager[Prepared]:
     """Everything that a command needs for a single task with a flow.
 
@@ -83,7 +75,7 @@ def working_on(
     return prepare(flow, settings, deployment, observers=who, restore=show_cursor)
 
 
-class Work(Protocol[Result_co]):
+class ClaimedWork(Protocol[Result_co]):
     """What one does to a flow that it has claimed."""
 
     def beat(self) -> bool:
@@ -93,11 +85,11 @@ class Work(Protocol[Result_co]):
         """Do it."""
 
 
-def beating(found: Prepared, work: Work[Result_co]) -> Result_co:
+def beating(prepared: Prepared, work: ClaimedWork[Result_co]) -> Result_co:
     """Do the work, with a heartbeat meanwhile."""
 
     def failed(error: Exception) -> None:
-        found.env.emit(Notice(f"the heartbeat does not reach the store: {error}"))
+        prepared.env.emit(Notice(f"the heartbeat does not reach the store: {error}"))
 
-    with Heartbeat(work.beat, found.clock.stop, failed):
+    with Heartbeat(work.beat, prepared.clock.stop, failed):
         return work.run()

@@ -1,10 +1,10 @@
-"""`sqe-chain load`: loads what a flow's files hold and is not counted yet, with a progress bar, and ends."""
+"""`sqe-chain load`: loads what a flow's files hold and the flow has not counted yet, with a progress bar, and ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Self
 
 from rich.progress import (
     BarColumn,
@@ -20,37 +20,26 @@ from rich.text import Text
 from sqe_chain.cli.console import ERR, OUT, print_json
 from sqe_chain.cli.listening import show_cursor
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import Batches, FlowArgument, JsonOption, Option, command, settings_in
+from sqe_chain.cli.options import BatchOptions, FlowArgument, JsonOption, command, settings_in
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.events import FilesSeen, TableReplaced
 from sqe_chain.features.overwriting import Mode
 from sqe_chain.protocol.events import Committed, Event, Observer
 from sqe_chain.runtime.launching import launch
-from sqe_chain.runtime.lines import WARNINGS, Lines
+from sqe_chain.runtime.lines import Lines
 from sqe_chain.safe_text import shown
 
 _MEGA = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load(Batches):
+class LoadOptions(BatchOptions):
     """What a load takes."""
 
-    overwrite: Annotated[
-        bool, Option("Replace all rows of the flow's tables by those of the files, at the end and at once.")
-    ] = False
-    overwrite_partitions: Annotated[
-        bool, Option("Replace only the rows whose partition keys are in the files; other rows stay.")
-    ] = False
-    again: Annotated[
-        bool,
-        Option(
-            "Overwrite although the last load was an overwrite with the same contents: the flow's functions have changed."
-        ),
-    ] = False
-    drop_overwrite: Annotated[
-        bool, Option("Give up the overwrite that is under way, and end: tables stay as they are.")
-    ] = False
+    overwrite: bool = False
+    overwrite_partitions: bool = False
+    again: bool = False
+    drop_overwrite: bool = False
     json: JsonOption = False
 
 
@@ -63,14 +52,7 @@ class _Rate(ProgressColumn):
 
 
 class Loading(Observer):
-    """What a load has done so far, and the bar that shows it.
-
-    Attributes:
-        seen: which files there are; None: they were not looked at yet.
-        rows: read by this load.
-        left_out: of these, left out by the poison policy.
-        overwrites: what has become of tables, a sentence each.
-    """
+    """What a load has done so far, and the bar that shows it."""
 
     def __init__(self) -> None:
         self.seen: FilesSeen | None = None
@@ -101,11 +83,7 @@ class Loading(Observer):
             self._bar.stop()
 
     def looked(self, size: int) -> None:
-        """Note that a file was looked at.
-
-        Args:
-            size: its bytes.
-        """
+        """Note that a file was looked at."""
         self._files += 1
         self._size += size
         self._bar.update(self._task, what=f"{self._files:,} files, {self._size / _MEGA:,.1f} MB")
@@ -124,7 +102,7 @@ class Loading(Observer):
             self.overwrites.append(
                 f"table {event.table}: {what} replaced by those of {event.files:,} files (plan {event.plan})"
             )
-        elif event.name in WARNINGS and ERR.is_terminal:
+        elif event.warns and ERR.is_terminal:
             fields = event.fields()
             ERR.print(Text(f"{event.name}  {shown(fields.get('text', fields))}"))
         if self.seen is not None:
@@ -141,43 +119,45 @@ class Loading(Observer):
 
 
 @command
-def load(target: FlowArgument, *, options: Load = Load(engine="inprocess")) -> None:
-    """Load what the files of a flow hold and is not counted yet, and end.
+def load(target: FlowArgument, *, options: LoadOptions = LoadOptions(engine="inprocess")) -> None:
+    """Load what the files of a flow hold and the flow has not counted yet, and end.
 
-    Interrupted by anything, the next load goes on where this one was; a second load of the same files adds nothing. With --overwrite
-    readers of a table see its old rows until all files are read, and from then on those of the files.
+    After any interruption, the next load continues where this one was. A second load of the same files adds nothing. With
+    --overwrite, readers of a table see its old rows until all files are read, and then those of the files.
     """
     overwrite = _overwritten(table=options.overwrite, partitions=options.overwrite_partitions)
     settings = settings_in(options, overwrite=overwrite)
     flow = load_flow(target)
     if not flow.file_sources:
-        raise ConfigurationError(f"flow {flow.name!r} reads no files: run it with sqe-chain run")
-    found = Loading()
+        raise ConfigurationError(
+            f"flow {flow.name!r} reads no files. Expected a source of files. Run it with sqe-chain run"
+        )
+    loading = Loading()
 
     as_lines = options.log_json or not ERR.is_terminal
-    observers: list[Observer] = [found, *([Lines(flow.name, as_json=options.log_json)] if as_lines else [])]
-    deployment = options.deployment(once=True, looked=found.looked)
+    observers: list[Observer] = [loading, *([Lines(flow.name, as_json=options.log_json)] if as_lines else [])]
+    deployment = options.deployment(once=True, looked=loading.looked)
     launch(flow, settings, deployment, observers=observers, restore=show_cursor)
-    result = found.result()
+    result = loading.result()
     if not result["files"] and not options.drop_overwrite:
         ERR.print("there were no files with rows")
     if options.json:
         print_json(result)
     else:
-        _print(result, found.overwrites)
+        _print(result, loading.overwrites)
 
 
 def _overwritten(*, table: bool, partitions: bool) -> Mode | None:
     if table and partitions:
         raise ConfigurationError(
-            "--overwrite replaces all rows, --overwrite-partitions some: give one of them"
+            "--overwrite replaces all rows, --overwrite-partitions some. Expected one of them"
         )
     return "table" if table else "partitions" if partitions else None
 
 
 def _print(result: Mapping[str, int], overwrites: Iterable[str]) -> None:
     OUT.print(
-        f"{result['read']:,} rows read, {result['left_out']:,} of them left out; {result['files']:,} files hold "
+        f"{result['read']:,} rows read, {result['left_out']:,} of them skipped; {result['files']:,} files hold "
         f"{result['rows']:,} rows, {result['left']:,} of them still to be read"
     )
     for text in overwrites:

@@ -27,22 +27,22 @@ def load_flow(target: str) -> CompiledFlow:
         ConfigurationError: no such module or flow, or importing fails; the text has the user's file and line.
         FlowError: the flow's declaration cannot work.
     """
-    found = _TARGET.fullmatch(target)
-    if found is None:
+    named = _TARGET.fullmatch(target)
+    if named is None:
         raise ConfigurationError(
-            f"{target!r} does not name a flow; expected MODULE:FLOW, a module's name (no path, no .py) and the name of "
-            "a Flow in it, as in services.fastening:totals"
+            f"{target!r} does not name a flow. Expected MODULE:FLOW, a module's name (no path, no .py) and that of a Flow in it. "
+            "Write it as in services.fastening:totals"
         )
-    module, name = load_module(found.group(1)), found.group(2)
+    module, name = load_module(named.group(1)), named.group(2)
     flow = getattr(module, name, None)
     if isinstance(flow, Flow):
         return flow.compile()
     flows = sorted(other for other, value in vars(module).items() if isinstance(value, Flow))
-    known = f"its flows are: {', '.join(flows)}" if flows else "it has no Flow at all"
+    known = f"Expected one of: {', '.join(flows)}" if flows else "Expected a Flow; there is none"
     if flow is None:
-        raise ConfigurationError(f"module {module.__name__} ({module.__file__}) has no {name!r}; {known}")
+        raise ConfigurationError(f"module {module.__name__} ({module.__file__}) has no {name!r}. {known}")
     what = "a stream of a flow, not the flow" if isinstance(flow, Stream) else f"a {type(flow).__name__}"
-    raise ConfigurationError(f"{target} is {what}; {known}")
+    raise ConfigurationError(f"{target} is {what}. {known}")
 
 
 def load_module(name: str) -> ModuleType:
@@ -63,7 +63,7 @@ def load_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigurationError(
-                f"there is no module {error.name!r} in {here} or on Python's path; run the command in the module's "
+                f"there is no module {error.name!r} in {here} or on Python's path. Run the command in the module's "
                 "directory, or add that directory to PYTHONPATH"
             ) from error
         raise ConfigurationError(f"{location_of(error)}: importing {name} failed: {error}") from error

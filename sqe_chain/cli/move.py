@@ -12,7 +12,14 @@ from sqe_chain.cli.console import ERR
 from sqe_chain.cli.files import check_new, open_text, with_counter, write_whole
 from sqe_chain.cli.listening import working_on
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import FlowArgument, Servers, TakeoverOption, WeakOption, command, settings_in
+from sqe_chain.cli.options import (
+    FlowArgument,
+    ServerOptions,
+    TakeoverOption,
+    WeakOption,
+    command,
+    settings_in,
+)
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.moving import export_states as export_lines
@@ -26,7 +33,7 @@ def export_states(
         Path, typer.Argument(metavar="FILE", help="New file; a name that ends with .gz is compressed.")
     ],
     *,
-    servers: Servers,
+    servers: ServerOptions,
     takeover: TakeoverOption = False,
 ) -> None:
     """Write all states of a flow to a file, with the plan that they belong to.
@@ -37,11 +44,11 @@ def export_states(
     check_new(file)
     settings = settings_in(takeover=takeover, allow_weak_durability=True)
     with (
-        working_on(flow, settings, servers) as found,
+        working_on(flow, settings, servers) as prepared,
         write_whole(file) as partial,
         open_text(partial, "w", compressed=file.suffix == ".gz") as out,
     ):
-        for line in with_counter(export_lines(found.env), "states written"):
+        for line in with_counter(export_lines(prepared.env), "states written"):
             out.write(line + "\n")
 
 
@@ -50,7 +57,7 @@ def import_states(
     target: FlowArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `sqe-chain export` has written.")],
     *,
-    servers: Servers,
+    servers: ServerOptions,
     allow_weak_durability: WeakOption = False,
 ) -> None:
     """Fill an empty store with the states of a file. They become visible only when all of them are there.
@@ -59,20 +66,20 @@ def import_states(
     """
     flow = _flow_with_states(target)
     if not file.is_file():
-        raise ConfigurationError(f"{file}: no such file")
+        raise ConfigurationError(f"{file}: no such file. Expected one that `sqe-chain export` has written")
     settings = settings_in(allow_weak_durability=allow_weak_durability)
     with (
-        working_on(flow, settings, servers) as found,
+        working_on(flow, settings, servers) as prepared,
         open_text(file, "r", compressed=file.suffix == ".gz") as lines,
     ):
-        plan = import_lines(found.env, with_counter(_readable_lines(file, lines), "states read"))
+        plan = import_lines(prepared.env, with_counter(_readable_lines(file, lines), "states read"))
     ERR.print(f"flow {flow.name!r} is at plan {plan.number} in the new store")
 
 
 def _flow_with_states(target: str) -> CompiledFlow:
     flow = load_flow(target)
     if not flow.stages:
-        raise ConfigurationError(f"flow {flow.name!r} has no stages, hence no states to move")
+        raise ConfigurationError(f"flow {flow.name!r} has no stages. Expected states to move")
     return flow
 
 
@@ -81,4 +88,4 @@ def _readable_lines(file: Path, lines: Iterable[str]) -> Iterator[str]:
     try:
         yield from lines
     except (EOFError, OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file} cannot be read as an export: {error}") from error
+        raise ConfigurationError(f"{file} cannot be read as an export: {error}. Export it again") from error

@@ -15,40 +15,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import typer
 
 from sqe_chain.cli.console import reported
+from sqe_chain.cli.option_table import TABLE, Option
 from sqe_chain.cli.values import paths_of, properties, store_urls
-from sqe_chain.engines import MOST_WORKERS
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option of the command line, as the annotation of what takes its value.
-
-    Attributes:
-        help: what it does.
-        metavar: a word for its value.
-        name: its name without dashes; by default that of the annotated field or parameter.
-        env: whether it can be set in the environment too, as ``SQE_CHAIN_`` and its name.
-        least: of numbers.
-        most: of numbers.
-    """
-
-    help: str
-    metavar: str | None = None
-    name: str = ""
-    env: bool = False
-    least: float | None = None
-    most: float | None = None
-
-    def for_typer(self, field: str) -> Any:  # noqa: ANN401 - typer says no type
-        """The same for typer, which takes the value of a field or parameter of this name."""
-        name = self.name or field.replace("_", "-")
-        env = f"SQE_CHAIN_{name.replace('-', '_').upper()}" if self.env else None
-        return typer.Option(
-            f"--{name}", help=self.help, metavar=self.metavar, envvar=env, min=self.least, max=self.most
-        )
-
 
 DEFAULTS = Settings()
 """The default settings of a service."""
@@ -91,14 +61,7 @@ class Kafka:
 class KafkaIfNeeded:
     """Brokers, for flows that may do without."""
 
-    kafka: Annotated[
-        str | None,
-        Option(
-            "Brokers, separated by commas; not needed by flows that read files and publish nothing.",
-            "HOST:PORT",
-            env=True,
-        ),
-    ] = None
+    kafka: str | None = None
     kafka_config: KafkaConfigOption = None
 
 
@@ -106,17 +69,10 @@ class KafkaIfNeeded:
 class Stores:
     """Where states, claim and plans are."""
 
-    store: Annotated[
-        list[str] | None,
-        Option(
-            "redis://HOST:PORT/DB, cassandra://HOST:PORT/KEYSPACE or sqlite:///FILE; NAME= for stages that name this store. Repeatable.",
-            "[NAME=]URL",
-            env=True,
-        ),
-    ] = None
+    store: list[str] | None = None
 
     def urls(self) -> dict[str, str]:
-        """Store name -> address; "" is the default and home store.
+        """Store name -> address; "" is the default, which holds the metadata.
 
         Raises:
             ConfigurationError: a name is given twice.
@@ -125,8 +81,8 @@ class Stores:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
-    """How a command claims the flow that it changes, and what it says meanwhile."""
+class ClaimOptions:
+    """How a command claims the flow that it changes, and reports what it does."""
 
     takeover: TakeoverOption = False
     allow_weak_durability: WeakOption = False
@@ -134,28 +90,13 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class EngineOptions:
     """What runs the tasks."""
 
-    engine: Annotated[
-        Literal["spark", "inprocess"], Option("Where tasks run: on Spark, or in this process.", env=True)
-    ] = "spark"
-    workers: Annotated[
-        int,
-        Option(
-            "With --engine inprocess: spread the tasks over N processes on this machine; 1: all run in this process.",
-            "N",
-            env=True,
-            least=1,
-            most=MOST_WORKERS,
-        ),
-    ] = 1
-    master: Annotated[str | None, Option("Spark's master: local[2], spark://HOST:PORT.", "URL", env=True)] = (
-        None
-    )
-    spark_conf: Annotated[list[str] | None, Option("A property of Spark. Repeatable.", "K=V", env=True)] = (
-        None
-    )
+    engine: Literal["spark", "inprocess"] = "spark"
+    workers: int = 1
+    master: str | None = None
+    spark_conf: list[str] | None = None
 
     def choice(self) -> EngineChoice:
         """The engine.
@@ -168,83 +109,35 @@ class Engine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MostExcluded:
-    """How many inputs one batch may exclude."""
+class SkipLimits:
+    """How many inputs one batch may skip."""
 
-    max_excluded: Annotated[
-        int,
-        Option(
-            "Stop before sealing a batch that would exclude more inputs than this, and more than the share.",
-            "N",
-            env=True,
-            least=0,
-        ),
-    ] = DEFAULTS.max_excluded
-    max_excluded_share: Annotated[
-        float,
-        Option(
-            "The same limit as a share of the records read by the batch, 0 to 1; 1: never stop for this.",
-            "SHARE",
-            env=True,
-            least=0,
-            most=1,
-        ),
-    ] = DEFAULTS.max_excluded_share
+    max_excluded: int = DEFAULTS.max_excluded
+    max_excluded_share: float = DEFAULTS.max_excluded_share
 
 
 @dataclass(frozen=True, kw_only=True)
-class Servers(Stores, KafkaIfNeeded):
-    """What a command takes that moves states, and what it says meanwhile."""
+class ServerOptions(Stores, KafkaIfNeeded):
+    """What a command takes that moves states, and how it reports."""
 
     log_json: LogJsonOption = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operation(Claim, Stores, Kafka):
+class OperationOptions(ClaimOptions, Stores, Kafka):
     """What a command takes that works on a flow once."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batches(MostExcluded, Claim, Engine, Stores, KafkaIfNeeded):
+class BatchOptions(SkipLimits, ClaimOptions, EngineOptions, Stores, KafkaIfNeeded):
     """What a service takes, whether it ends by itself or not."""
 
-    files: Annotated[
-        list[str] | None,
-        Option(
-            "Paths or patterns of a source of files, instead of those that the flow declares. Repeatable.",
-            "SOURCE=PATH",
-        ),
-    ] = None
-    open_files: Annotated[int, Option("Files that are read at the same time.", "N", env=True, least=1)] = (
-        DEFAULTS.open_files
-    )
-    abandon: Annotated[
-        list[str] | None,
-        Option(
-            "Do not read the rest of the file with this content, which is gone; what was read stays counted. Repeatable.",
-            "HASH",
-        ),
-    ] = None
-    max_records: Annotated[
-        int, Option("Records of one batch, over all partitions and files.", "N", env=True, least=1)
-    ] = DEFAULTS.max_records
-    create_topics: Annotated[
-        int | None,
-        Option(
-            "Create missing topics: outputs with the partitions that the flow declares, inputs with N "
-            "(0: inputs must exist).",
-            "N",
-            env=True,
-            least=0,
-        ),
-    ] = None
-    close_windows: Annotated[
-        bool,
-        Option(
-            "At the end of the input (`load`, or --once) close all windows and publish their final results. What comes "
-            "later and belongs before their end is late."
-        ),
-    ] = False
+    files: list[str] | None = None
+    open_files: int = DEFAULTS.open_files
+    abandon: list[str] | None = None
+    max_records: int = DEFAULTS.max_records
+    create_topics: int | None = None
+    close_windows: bool = False
 
     def deployment(
         self,
@@ -282,7 +175,7 @@ def settings_in(*groups: object, **others: Any) -> Settings:  # noqa: ANN401 - t
     Raises:
         ConfigurationError: one cannot work.
     """
-    known = {one.name for one in fields(Settings)}
+    known = {setting.name for setting in fields(Settings)}
     given = {
         name: tuple(value) if isinstance(value, list) else value
         for group in groups
@@ -309,13 +202,13 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             continue
         groups[parameter.name] = kind
         declared = get_type_hints(kind, include_extras=True)
-        for one in fields(kind):
-            default = getattr(parameter.default, one.name, one.default)
-            parameters[one.name] = inspect.Parameter(
-                one.name,
+        for option in fields(kind):
+            default = getattr(parameter.default, option.name, option.default)
+            parameters[option.name] = inspect.Parameter(
+                option.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=inspect.Parameter.empty if default is MISSING else default,
-                annotation=_for_typer(one.name, declared[one.name]),
+                annotation=_for_typer(option.name, declared[option.name]),
             )
     parameters["traceback"] = inspect.Parameter(
         "traceback",
@@ -327,22 +220,30 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     def called(*, traceback: bool, **given: Any) -> None:  # noqa: ANN401 - each is an option
         with reported(traceback=traceback, as_json=given.get("log_json", False)):
             taken = {
-                name: kind(**{one.name: given.pop(one.name) for one in fields(kind)})
+                name: kind(**{option.name: given.pop(option.name) for option in fields(kind)})
                 for name, kind in groups.items()
             }
             function(**taken, **given)
 
-    called.__name__, called.__doc__ = function.__name__, function.__doc__
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    called.__name__ = function.__name__
+    called.__doc__ = "\n\n".join(
+        " ".join(paragraph.split()) for paragraph in paragraphs
+    )  # the terminal breaks the lines
     called.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     called.__annotations__ = {}
     return called
 
 
 def _for_typer(name: str, kind: Any) -> Any:  # noqa: ANN401 - annotations
-    """The annotation of a parameter of this name, with typer's option in place of ours."""
-    base, *others = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    """The annotation of a parameter of this name, with typer's option in place of ours, or from the table."""
+    base, *others = get_args(kind) if get_origin(kind) is Annotated else (kind, *_row(name))
     return (
-        Annotated[base, *(one.for_typer(name) if isinstance(one, Option) else one for one in others)]
+        Annotated[base, *(extra.for_typer(name) if isinstance(extra, Option) else extra for extra in others)]
         if others
         else base
     )
+
+
+def _row(name: str) -> tuple[Option, ...]:
+    return (TABLE[name],) if name in TABLE else ()

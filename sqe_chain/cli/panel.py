@@ -10,57 +10,51 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from sqe_chain.protocol.events import Event, Observer
-from sqe_chain.runtime.lines import WARNINGS
+from sqe_chain.protocol.events import Event, Observer, Recovered, Waiting
 from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.safe_text import shown
 
-_SHOWN = (WARNINGS - {"waiting"}) | {"recovered"}
-"""Events that get a line above the panel, to be read later. Waiting is shown in the panel itself."""
-
 
 def panel(statistics: Statistics, flow: str, kafka: str) -> Panel:
-    """The figures of a service in a frame.
-
-    Args:
-        statistics: the figures.
-        flow: name of the flow.
-        kafka: address of the brokers.
-    """
+    """The figures of a service in a frame."""
     numbers = Table.grid(padding=(0, 3), expand=False)
     for _ in range(3):
         numbers.add_column(style="dim")
         numbers.add_column(justify="right")
-    one = statistics
     numbers.add_row(
-        *("input rate", f"{one.rate():,.0f}/s"), *("inputs", f"{one.inputs:,}"), *("lag", f"{one.lag:,}")
+        *("input rate", f"{statistics.rate():,.0f}/s"),
+        *("inputs", f"{statistics.inputs:,}"),
+        *("lag", f"{statistics.lag:,}"),
     )
     numbers.add_row(
-        *("batch time", f"{one.batch_ms:,} ms"),
-        *("replays ignored", f"{one.replays:,}"),
-        *("outputs", f"{one.outputs:,}"),
+        *("batch time", f"{statistics.batch_ms:,} ms"),
+        *("replays ignored", f"{statistics.replays:,}"),
+        *("outputs", f"{statistics.outputs:,}"),
     )
-    if one.epoch:
+    if statistics.epoch:
         numbers.add_row(
-            *("last persist", _ago(one)),
-            *("store writes", f"{one.rows:,}"),
-            *("plan, epoch", f"{max(one.plan, 0):,}, {one.epoch}"),
+            *("last persist", _ago(statistics)),
+            *("store writes", f"{statistics.rows:,}"),
+            *("plan, epoch", f"{statistics.plan or 0:,}, {statistics.epoch}"),
         )
-    if one.excluded:
-        numbers.add_row("left out", Text(f"{one.excluded:,}", "bold yellow"))
-    if one.held:
+    if statistics.excluded:
+        numbers.add_row("skipped", Text(f"{statistics.excluded:,}", "bold yellow"))
+    if statistics.held:
         numbers.add_row(
-            "wait for event time", f"{one.held:,}", "held back by", Text(shown(one.holder or "nobody"))
+            "wait for event time",
+            f"{statistics.held:,}",
+            "held back by",
+            Text(shown(statistics.holder or "none")),
         )
     body = Table.grid()
     body.add_row(numbers)
-    if one.notice:
-        body.add_row(Text(shown(one.notice), "yellow", overflow="fold"))
+    if statistics.notice:
+        body.add_row(Text(shown(statistics.notice), "yellow", overflow="fold"))
     return Panel(
         body,
         title=Text.assemble((flow, "bold"), f"  {shown(kafka)}"),
         title_align="left",
-        subtitle=Text(shown(one.doing), "dim"),
+        subtitle=Text(shown(statistics.doing), "dim"),
         subtitle_align="left",
         expand=False,
     )
@@ -73,14 +67,7 @@ def _ago(statistics: Statistics) -> str:
 
 
 class LivePanel(Observer):
-    """Shows the panel, and important events as lines above it.
-
-    Args:
-        console: the terminal.
-        statistics: the figures; another observer updates them.
-        flow: name of the flow.
-        kafka: address of the brokers.
-    """
+    """Shows the panel, and important events as lines above it."""
 
     def __init__(self, console: Console, statistics: Statistics, flow: str, kafka: str) -> None:
         self._console = console
@@ -101,7 +88,7 @@ class LivePanel(Observer):
         self._live.stop()
 
     def event(self, event: Event) -> None:
-        """Print a line above the panel for an event worth keeping."""
-        if event.name in _SHOWN:
+        # The panel itself shows `Waiting`.
+        if isinstance(event, Recovered) or (event.warns and not isinstance(event, Waiting)):
             text = "  ".join(f"{field}={shown(value)}" for field, value in event.fields().items())
             self._console.print(Text.assemble((event.name, "bold"), f"  {text}"))

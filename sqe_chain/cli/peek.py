@@ -18,7 +18,8 @@ from rich.text import Text
 from sqe_chain.chain import Link
 from sqe_chain.cli.console import OUT, as_json, print_json, readable, utc
 from sqe_chain.cli.loading import load_module
-from sqe_chain.cli.options import JsonOption, Kafka, Option, command
+from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.options import JsonOption, Kafka, command
 from sqe_chain.cli.values import topic_name
 from sqe_chain.codecs import codec_name
 from sqe_chain.codecs.protobuf import numbered
@@ -31,8 +32,8 @@ from sqe_chain.safe_text import one_line
 
 _SHOWN_BYTES = 120
 """Bytes shown of a value that is not an envelope, in text output."""
-_LETTER = ("flow", "topic", "topic_id", "partition", "offset", "lane", "position", "error", "text")
-"""What is shown of a dead letter, besides the message."""
+_DEAD_LETTER = ("flow", "topic", "topic_id", "partition", "offset", "lane", "position", "error", "text")
+"""What is shown of a dead-letter record, besides the message."""
 
 
 @command
@@ -55,7 +56,7 @@ def peek(
 ) -> None:
     """Show messages of a topic: envelopes with their chain; other messages as they are, with the reason.
 
-    For dead letters, also show where the flow read them and why it left them out.
+    For dead-letter records, also show where the flow read the input and why it skipped it.
     """
     for module in types or ():
         load_module(module)
@@ -70,16 +71,18 @@ def peek(
 def _messages(log: Log, topic: str, partition: int | None, begin: str, limit: int) -> Iterator[Message]:
     info = log.describe([topic_name(topic)]).get(topic)
     if info is None:
-        raise ConfigurationError(f"there is no topic {topic!r} in this cluster; check its name and --kafka")
+        raise ConfigurationError(
+            f"there is no topic {topic!r}. Expected a topic of this cluster. Check its name and --kafka"
+        )
     if partition is not None and partition >= info.partitions:
         raise ConfigurationError(
-            f"topic {topic!r} has {info.partitions} partitions, 0 to {info.partitions - 1}"
+            f"--partition {partition}: topic {topic!r} does not have it. Expected 0 to {info.partitions - 1}"
         )
     chosen = range(info.partitions) if partition is None else [partition]
     bounds = log.bounds([(topic, number) for number in chosen])
     for number in chosen:
         wanted = _range(info, number, bounds[topic, number], begin, limit)
-        yield from islice((one for block in log.read(wanted) for one in block), limit)
+        yield from islice((message for block in log.read(wanted) for message in block), limit)
 
 
 def _range(info: TopicInfo, partition: int, bounds: Bounds, begin: str, limit: int) -> Range:
@@ -92,7 +95,7 @@ def _range(info: TopicInfo, partition: int, bounds: Bounds, begin: str, limit: i
     elif begin.isascii() and begin.isdigit():
         start = min(max(bounds.begin, int(begin)), end)
     else:
-        raise ConfigurationError(f"--from {begin!r}: expected earliest, latest or an offset")
+        raise ConfigurationError(f"--from {begin!r}. Expected earliest, latest or an offset")
     return Range(info.name, info.topic_id, partition, start, end)
 
 
@@ -113,26 +116,26 @@ def _as_object(message: Message) -> dict[str, object]:
         "key": as_json(message.key()),
         "headers": [[name, as_json(value)] for name, value in message.headers() or ()],
     }
-    letter = parse_dead_letter(message)
-    if letter is not None:
-        shown["dead_letter"] = _fields(letter, *_LETTER)
-        shown["headers"] = [[name, as_json(value)] for name, value in letter.headers]
-    found = _envelope(message)
-    if isinstance(found, EnvelopeError):
-        return {**shown, "raw": as_json(message.value()), "reason": f"{type(found).__name__}: {found}"}
-    envelope = {
-        "event_id": found.event_id.hex(),
-        "timestamp_ms": found.timestamp_ms,
-        "key": as_json(found.key),
-        "type": found.type,
-        "payloads": [_payload(found.type, payload) for payload in found.payloads],
-        "lane": f"{found.lane:016x}",
-        "position": found.position.hex(),
-        "previous": found.previous.hex(),
-        "watermark_ms": found.watermark_ms,
-        "chain": [_link(link) for link in found.chain],
+    dead = parse_dead_letter(message)
+    if dead is not None:
+        shown["dead_letter"] = _fields(dead, *_DEAD_LETTER)
+        shown["headers"] = [[name, as_json(value)] for name, value in dead.headers]
+    envelope = _envelope(message)
+    if isinstance(envelope, EnvelopeError):
+        return {**shown, "raw": as_json(message.value()), "reason": f"{type(envelope).__name__}: {envelope}"}
+    content = {
+        "event_id": envelope.event_id.hex(),
+        "timestamp_ms": envelope.timestamp_ms,
+        "key": as_json(envelope.key),
+        "type": envelope.type,
+        "payloads": [_payload(envelope.type, payload) for payload in envelope.payloads],
+        "lane": f"{envelope.lane:016x}",
+        "position": envelope.position.hex(),
+        "previous": envelope.previous.hex(),
+        "watermark_ms": envelope.watermark_ms,
+        "chain": [_link(link) for link in envelope.chain],
     }
-    return {**shown, "envelope": envelope}
+    return {**shown, "envelope": content}
 
 
 def _link(link: Link) -> dict[str, object]:
@@ -162,8 +165,8 @@ def _payload(name: str, payload: bytes | None) -> object:
 
 def _known(name: str, payload: bytes) -> Protobuf | None:
     try:
-        found = descriptor_pool.Default().FindMessageTypeByName(name)
-        return message_factory.GetMessageClass(found).FromString(payload)
+        descriptor = descriptor_pool.Default().FindMessageTypeByName(name)
+        return message_factory.GetMessageClass(descriptor).FromString(payload)
     except (KeyError, DecodeError):
         return None
 
@@ -176,29 +179,29 @@ def _as_text(message: Message) -> Text:
         f"  {utc(message.timestamp()[1])}",
         "  no key" if key is None else f"  key {readable(key)}",
     )
-    letter = parse_dead_letter(message)
-    if letter is not None:
+    dead = parse_dead_letter(message)
+    if dead is not None:
         shown.append(
             "\n  "
-            + one_line(f"dead letter of flow {letter.flow}, read at {letter}: {letter.error}: {letter.text}"),
+            + one_line(f"dead-letter record of flow {dead.flow}, read at {dead}: {dead.error}: {dead.text}"),
             "yellow",
         )
-    found = _envelope(message)
-    if isinstance(found, EnvelopeError):
-        shown.append("\n  " + one_line(f"{type(found).__name__}: {found}"), "yellow")
+    envelope = _envelope(message)
+    if isinstance(envelope, EnvelopeError):
+        shown.append("\n  " + one_line(f"{type(envelope).__name__}: {envelope}"), "yellow")
         value = message.value()
         if value is not None:
             more = f" ... {len(value):,} bytes" if len(value) > _SHOWN_BYTES else ""
             shown.append(f"\n  {readable(value[:_SHOWN_BYTES])}{more}")
         return shown
-    lines = [f"event {found.event_id.hex()}  {utc(found.timestamp_ms)}  {found.type}"]
-    lines += [f"payload {_payload_text(found.type, payload)}" for payload in found.payloads]
-    if found.position:
-        lines.append(f"lane {found.lane:016x}  position {found.position.hex()}")
-    lines += [f"{'chain' if index == 0 else '   ->'} {link}" for index, link in enumerate(found.chain)]
+    lines = [f"event {envelope.event_id.hex()}  {utc(envelope.timestamp_ms)}  {envelope.type}"]
+    lines += [f"payload {_payload_text(envelope.type, payload)}" for payload in envelope.payloads]
+    if envelope.position:
+        lines.append(f"lane {envelope.lane:016x}  position {envelope.position.hex()}")
+    lines += [f"{'chain' if index == 0 else '   ->'} {link}" for index, link in enumerate(envelope.chain)]
     for line in lines:
         shown.append("\n  " + one_line(line))
-    if not found.position:
+    if not envelope.position:
         shown.append("\n  chain (origin)", "dim")
     return shown
 

@@ -9,7 +9,8 @@ import typer
 from sqe_chain.cli.console import ERR, print_json, print_table
 from sqe_chain.cli.listening import beating, working_on
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import FlowArgument, JsonOption, Operation, Option, Stores, command, settings_in
+from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.options import FlowArgument, JsonOption, OperationOptions, Stores, command, settings_in
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.readers import Readers, read_record
 from sqe_chain.flow.compiled import CompiledFlow
@@ -27,12 +28,12 @@ app = typer.Typer(no_args_is_help=True, help="Readers of one flow that run side 
 def show(target: FlowArgument, *, stores: Stores, json: JsonOption = False) -> None:
     """Show the readers of a flow: their partitions, who runs them, and up to where they have read."""
     flow = load_flow(target)
-    with open_stores(flow, stores.urls()) as found:
-        readers = read_record(found[""], flow.name).readers if found else None
-        lines = [] if readers is None else _lines(readers, found[""])
+    with open_stores(flow, stores.urls()) as opened:
+        readers = read_record(opened[""], flow.name).readers if opened else None
+        lines = [] if readers is None else _lines(readers, opened[""])
     if readers is None or not lines:
         raise ConfigurationError(
-            f"the store knows no readers of flow {flow.name!r}: it has not run with --partitions"
+            f"flow {flow.name!r}: the store knows no readers of it: it has not run with --partitions. Run it so"
         )
     if json:
         for line in lines:
@@ -47,11 +48,11 @@ def show(target: FlowArgument, *, stores: Stores, json: JsonOption = False) -> N
     )
     if readers.new:
         ERR.print(
-            f"a change to {'; '.join(str(one) for one in readers.new)} has begun and is not finished: run readers change again"
+            f"a change to {'; '.join(str(partitions) for partitions in readers.new)} has begun and is not finished: run readers change again"
         )
 
 
-class _Line(NamedTuple):
+class _ReaderLine(NamedTuple):
     """What is shown of a reader."""
 
     partitions: str
@@ -61,15 +62,15 @@ class _Line(NamedTuple):
     offsets: dict[str, int]
 
 
-def _lines(readers: Readers, home: StateStore) -> list[_Line]:
-    found = []
+def _lines(readers: Readers, home: StateStore) -> list[_ReaderLine]:
+    lines = []
     for partitions, name in readers.sets.items():
         known = known_flow(home, name)
         ends = known.plan.ends() if known is not None and known.plan is not None else {}
-        offsets = {f"{topic}[{number}]": one.stop for (topic, number), one in ends.items()}
+        offsets = {f"{topic}[{number}]": planned.stop for (topic, number), planned in ends.items()}
         plan, claimed_by = (-1, None) if known is None else (known.home.number, known.home.run_id or None)
-        found.append(_Line(str(partitions), name, plan, claimed_by, offsets))
-    return found
+        lines.append(_ReaderLine(str(partitions), name, plan, claimed_by, offsets))
+    return lines
 
 
 @app.command("change")
@@ -80,30 +81,32 @@ def change(
     to: Annotated[
         list[str],
         Option(
-            "A set that there shall be: 0-3, or 0,2,4-7, or 8- (8 and all above). Name all; those that are there already stay. "
+            "A set of partitions: 0-3, or 0,2,4-7, or 8- (8 and all above). Name all sets; those that exist stay. "
             "Repeatable.",
             "SET",
         ),
     ],
-    operation: Operation,
+    operation: OperationOptions,
     start: Annotated[
         Literal["earliest", "latest"] | None,
-        Option(
-            "Where partitions begin that no reader has read; by default at offset 0, if nothing is missing."
-        ),
+        Option("Where unread partitions begin; by default at offset 0, if nothing is missing."),
     ] = None,
 ) -> None:
     """Give the input partitions of a flow to other readers: 0-3 to 0-1 and 2-3; also of a flow that runs as one so far.
 
-    Stop the readers concerned first; it waits for those that are alive. What they have begun is finished, and the new readers go on
-    exactly where they have ended. It may be killed and run again.
+    Stop these readers first; the command waits for those that are alive. It finishes what they have begun, and the new readers
+    continue exactly where they have ended. You may kill it and run it again.
     """
     flow = load_flow(target)
     wanted = [Partitions.parse(text) for text in to]
     flow.check_apart()
-    with working_on(flow, settings_in(operation, start=start), operation) as found:
-        done = beating(found, ChangeReaders(found.env, wanted, found.asked_to_stop))
-    ERR.print(_summary(flow, [str(one) for one in done.old], [str(one) for one in done.new]))
+    with working_on(flow, settings_in(operation, start=start), operation) as prepared:
+        done = beating(prepared, ChangeReaders(prepared.env, wanted, prepared.asked_to_stop))
+    ERR.print(
+        _summary(
+            flow, [str(partitions) for partitions in done.old], [str(partitions) for partitions in done.new]
+        )
+    )
 
 
 def _summary(flow: CompiledFlow, old: list[str], new: list[str]) -> str:

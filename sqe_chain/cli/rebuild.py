@@ -1,4 +1,4 @@
-"""`sqe-chain rebuild`, `rewind` and `announce`: fold states again, and publish again what follows from them."""
+"""`sqe-chain rebuild`, `rewind` and `announce`: fold states again, and republish what follows from them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated
 from sqe_chain.cli.console import ERR
 from sqe_chain.cli.listening import beating, working_on
 from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import (
-    Engine,
+    EngineOptions,
     FlowArgument,
-    MostExcluded,
-    Operation,
-    Option,
+    OperationOptions,
     ResumeOption,
+    SkipLimits,
     command,
     settings_in,
 )
@@ -35,29 +35,29 @@ To = Mapping[TopicPartition, int] | int | None
 def rebuild(
     target: FlowArgument,
     *,
-    operation: Operation,
-    engine: Engine,
-    limit: MostExcluded,
+    operation: OperationOptions,
+    engine: EngineOptions,
+    limit: SkipLimits,
     resume: ResumeOption = False,
     announce: Annotated[
-        bool, Option("Then publish the newest state of every key once more; see sqe-chain announce.")
+        bool, Option("Then publish the newest state of every key again; see sqe-chain announce.")
     ] = False,
 ) -> None:
     """Fold all states of a flow again from its inputs, up to its last batch.
 
-    The new states are built next to the old ones, which stay unchanged until one write switches over. Nothing is
-    published again, unless --announce is given. The inputs must still hold everything since the flow began.
+    It builds the new states next to the old ones, which stay unchanged until one write cuts over. It publishes nothing,
+    except with `--announce`. The inputs must still hold everything since the flow began.
     """
     flow = load_flow(target)
     if announce:
         stages_to_announce(flow)  # otherwise it would be refused only when everything is folded
-    with working_on(flow, settings_in(operation, limit), operation, engine.choice()) as found:
-        results = [_fold_again(found, None, resume=resume)]
+    with working_on(flow, settings_in(operation, limit), operation, engine.choice()) as prepared:
+        results = [_fold_again(prepared, None, resume=resume)]
         if announce:
             try:
-                results.append(_announce(found))
+                results.append(_announce(prepared))
             except NotCaughtUp as error:  # it first has to catch up, which is no error
-                results.append(f"not announced yet: {error}: sqe-chain announce {target}")
+                results.append(f"states are not republished yet: {error}: sqe-chain announce {target}")
     for result in results:
         ERR.print(result)
 
@@ -73,15 +73,15 @@ def rewind(
             "TIME|TOPIC[PARTITION]=OFFSET",
         ),
     ],
-    operation: Operation,
-    engine: Engine,
-    limit: MostExcluded,
+    operation: OperationOptions,
+    engine: EngineOptions,
+    limit: SkipLimits,
     republish: Annotated[bool, Option("Publish the outputs of inputs after that point again.")] = False,
     resume: ResumeOption = False,
 ) -> None:
     """Put a flow back to an earlier point: fold its states again up to there, and let it continue from there.
 
-    It folds the inputs after that point a second time, and publishes nothing for them unless --republish is given.
+    The flow folds the inputs after that point a second time, and publishes nothing for them without --republish.
     A flow without states only moves its offsets and publishes: it needs --republish.
     """
     flow = load_flow(target)
@@ -89,14 +89,14 @@ def rewind(
     check_no_files(flow)
     if not flow.stages and not republish:
         raise ConfigurationError(
-            f"flow {flow.name!r} has no stages: it could only publish again; give --republish if you want that "
+            f"flow {flow.name!r} has no stages, and could only publish again. Expected --republish, if you want that "
             "(receivers ignore what they have counted)"
         )
-    with working_on(flow, settings, operation, choice) as found:
+    with working_on(flow, settings, operation, choice) as prepared:
         if flow.stages:
-            result = _fold_again(found, where, republish=republish, resume=resume)
+            result = _fold_again(prepared, where, republish=republish, resume=resume)
         else:
-            result = _move(found, where)
+            result = _move(prepared, where)
     ERR.print(result)
 
 
@@ -111,41 +111,43 @@ def announce(
             "NAME",
         ),
     ] = None,
-    operation: Operation,
+    operation: OperationOptions,
 ) -> None:
-    """Publish the newest state of every key once more to the outputs after changes().
+    """Publish the newest state of every key again to the outputs after changes().
 
-    For receivers that need the states that a rebuild has changed. They count each message once, however often this
-    command is killed and repeated. The service must have caught up since the last rebuild or rewind.
+    For receivers that need the states that a rebuild has changed. They count each message once, however often you kill and
+    repeat this command. The service must have caught up since the last rebuild or rewind.
     """
     flow = load_flow(target)
     stages_to_announce(flow, stage or ())  # before anything is connected
-    with working_on(flow, settings_in(operation), operation) as found:
-        result = _announce(found, stage or ())
+    with working_on(flow, settings_in(operation), operation) as prepared:
+        result = _announce(prepared, stage or ())
     ERR.print(result)
 
 
-def _fold_again(found: Prepared, to: To, *, republish: bool = False, resume: bool = False) -> str:
-    plan = beating(found, Rebuild(found.env, found.engine, to, republish, resume, found.asked_to_stop))
-    return f"flow {found.env.flow.name!r} is now at plan {plan.number}, folded again; start its service"
+def _fold_again(prepared: Prepared, to: To, *, republish: bool = False, resume: bool = False) -> str:
+    plan = beating(
+        prepared, Rebuild(prepared.env, prepared.engine, to, republish, resume, prepared.asked_to_stop)
+    )
+    return f"flow {prepared.env.flow.name!r} is now at plan {plan.number}, folded again; start its service"
 
 
-def _move(found: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
-    service = Republisher(found.env, features_of(found.env))
+def _move(prepared: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
+    service = Republisher(prepared.env, features_of(prepared.env))
     service.start()
     offsets = service.rewind(to)
     service.check_moved()
     partitions = ", ".join(
         f"{topic}[{partition}]@{offset}" for (topic, partition), offset in sorted(offsets.items())
     )
-    return f"flow {found.env.flow.name!r} continues from {partitions}; start its service"
+    return f"flow {prepared.env.flow.name!r} continues from {partitions}; start its service"
 
 
-def _announce(found: Prepared, stages: Sequence[str] = ()) -> str:
-    """Announce, and return a sentence about what was published."""
-    result = beating(found, Announcement(found.env, stages, found.asked_to_stop))
+def _announce(prepared: Prepared, stages: Sequence[str] = ()) -> str:
+    """Republish states, and return a sentence about what was published."""
+    result = beating(prepared, Announcement(prepared.env, stages, prepared.asked_to_stop))
     parts = [f"{count} messages for stage {stage!r}" for stage, count in result.outputs.items()]
     if result.known:
-        parts.append(f"announced before and unchanged since: {', '.join(result.known)}")
+        parts.append(f"published before and unchanged since: {', '.join(result.known)}")
     done = "; ".join(parts) or "there are none"
-    return f"flow {found.env.flow.name!r} announces its states at plan {result.plan}: {done}"
+    return f"flow {prepared.env.flow.name!r} has republished its states at plan {result.plan}: {done}"

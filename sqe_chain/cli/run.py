@@ -6,11 +6,17 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
 
 from sqe_chain.cli.listening import monitored, show_cursor, show_events
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import DEFAULTS, Batches, FlowArgument, Option, StartOption, command, settings_in
+from sqe_chain.cli.options import (
+    DEFAULTS,
+    BatchOptions,
+    FlowArgument,
+    StartOption,
+    command,
+    settings_in,
+)
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.events import Observer
 from sqe_chain.runtime.connecting import open_log, open_stores
@@ -20,74 +26,24 @@ from sqe_chain.wings import WINGS, load
 
 
 @dataclass(frozen=True, kw_only=True)
-class Service(Batches):
+class ServiceOptions(BatchOptions):
     """What a service takes that need not end."""
 
-    interval: Annotated[
-        str,
-        Option(
-            "How often a batch is made: 500ms, 5s, 1m. Flows without stages never wait for it.",
-            "DURATION",
-            env=True,
-        ),
-    ] = "5s"
-    idle: Annotated[
-        str,
-        Option(
-            "How long an input partition must be silent before stages that go by event time no longer wait for it.",
-            "DURATION",
-            env=True,
-        ),
-    ] = "5s"
+    interval: str = "5s"
+    idle: str = "5s"
     start: StartOption = None
-    partitions: Annotated[
-        str | None,
-        Option(
-            "Read only these input partitions, as one of several readers of the flow: 0-3, or 0,2,4-7, or 8- (8 and all above).",
-            "SET",
-            env=True,
-        ),
-    ] = None
-    once: Annotated[bool, Option("Process the messages that are there now, then end.")] = False
-    drop: Annotated[
-        list[str] | None, Option("Forget a stored stage that the flow no longer has. Repeatable.", "STAGE")
-    ] = None
-    accept_rollback: Annotated[bool, Option("Continue although the whole store went back in time.")] = False
-    max_bytes: Annotated[
-        int,
-        Option(
-            "Bytes of values read and published in one batch, by the average so far.",
-            "BYTES",
-            env=True,
-            least=1,
-        ),
-    ] = DEFAULTS.max_bytes
-    metrics_port: Annotated[
-        int | None,
-        Option(
-            "Serve metrics for Prometheus, /live and /ready on this port, to programs on this machine.",
-            "PORT",
-            env=True,
-            least=1,
-            most=65_535,
-        ),
-    ] = None
-    metrics_host: Annotated[
-        str,
-        Option(
-            "Address for --metrics-port; 0.0.0.0 for all networks, as in a container.", "ADDRESS", env=True
-        ),
-    ] = "127.0.0.1"
-    web: Annotated[
-        int | None,
-        Option(
-            "Serve a page about this service on this port of this machine.", "PORT", env=True, most=65_535
-        ),
-    ] = None
+    partitions: str | None = None
+    once: bool = False
+    drop: list[str] | None = None
+    accept_rollback: bool = False
+    max_bytes: int = DEFAULTS.max_bytes
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    web: int | None = None
 
 
 @contextmanager
-def shown_on_page(flow: CompiledFlow, service: Service) -> Iterator[list[Observer]]:
+def shown_on_page(flow: CompiledFlow, service: ServiceOptions) -> Iterator[list[Observer]]:
     """What hears the events of a service for its page, if a port is given."""
     if service.web is None:
         yield []
@@ -101,7 +57,7 @@ def shown_on_page(flow: CompiledFlow, service: Service) -> Iterator[list[Observe
 
 
 @command
-def run(target: FlowArgument, *, service: Service) -> None:
+def run(target: FlowArgument, *, service: ServiceOptions) -> None:
     """Run a flow as a service, until SIGTERM or Ctrl-C.
 
     Then it finishes the current batch, so that the next run can continue at once. A second Ctrl-C ends the

@@ -36,25 +36,25 @@ class Condition:
 
     def fits(self, state: object) -> bool:
         """Whether it holds for a state. A field without a value equals nothing, and is neither less nor greater."""
-        found: Any = self.field.of(state)
-        if found is None:
+        field_value: Any = self.field.of(state)
+        if field_value is None:
             return self.holds is operator.ne
         if self.field.kind == "enum":  # by their numbers, as the .proto file orders them
-            return self.holds(_rank(self.field, found), _rank(self.field, self.value))
-        return self.holds(found, self.value)
+            return self.holds(_rank(self.field, field_value), _rank(self.field, self.value))
+        return self.holds(field_value, self.value)
 
 
 def _rank(field: Field, name: str) -> int:
     return field.choices.index(name) if name in field.choices else len(field.choices)
 
 
-def line_of(found: StoredState, codec: Codec[Any]) -> dict[str, Any]:
+def line_of(stored: StoredState, codec: Codec[Any]) -> dict[str, Any]:
     """A state as a line of JSON."""
     window: dict[str, object] = {}
-    if found.span is not None:
-        window = {"start_ms": found.span.start_ms, "end_ms": found.span.end_ms, "final": found.final}
-    state = None if found.state is None else codec.to_json(found.state)
-    return {"key": as_json(found.key), **window, "state": state}
+    if stored.span is not None:
+        window = {"start_ms": stored.span.start_ms, "end_ms": stored.span.end_ms, "final": stored.final}
+    state = None if stored.state is None else codec.to_json(stored.state)
+    return {"key": as_json(stored.key), **window, "state": state}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class Selection:
     begin_ms: int | None = None
     end_ms: int | None = None
 
-    def takes(self, found: StoredState) -> bool:
+    def takes(self, stored: StoredState) -> bool:
         """Whether this state is selected. A key without a state is shown only if nothing was selected."""
-        state = found.state
+        state = stored.state
         if state is None:
             return self == Selection()
-        if found.span is not None and not self._in_time(found.span.start_ms):
+        if stored.span is not None and not self._in_time(stored.span.start_ms):
             return False
-        if self.pattern and not fnmatchcase(readable(found.key), self.pattern):
+        if self.pattern and not fnmatchcase(readable(stored.key), self.pattern):
             return False
         return all(condition.fits(state) for condition in self.conditions)
 
@@ -96,31 +96,26 @@ def selection(
     begin_ms: int | None = None,
     end_ms: int | None = None,
 ) -> Selection:
-    """The selection from the options of the command line.
-
-    Args:
-        pattern: for keys.
-        conditions: such as ``events>100`` or ``line=L1``; fields hold numbers, text, bool or enum names.
-        codec: of the states.
-        begin_ms: see `Selection`.
-        end_ms: see `Selection`.
+    """The selection from the options of the command line, with conditions such as ``events>100`` or ``line=L1``.
 
     Raises:
         ConfigurationError: no such field, or a value that the field cannot have.
     """
-    found = tuple(_condition(text, codec) for text in conditions)
-    return Selection(pattern or "", found, begin_ms, end_ms)
+    parsed = tuple(_condition(text, codec) for text in conditions)
+    return Selection(pattern or "", parsed, begin_ms, end_ms)
 
 
 def _condition(text: str, codec: Codec[Any]) -> Condition:
-    found = _CONDITION.fullmatch(text.strip())
-    if found is None:
-        raise ConfigurationError(f"--where {text!r}: expected FIELD=VALUE, or != < <= > >= instead of =")
-    name, sign, value = found.groups()
+    matched = _CONDITION.fullmatch(text.strip())
+    if matched is None:
+        raise ConfigurationError(f"--where {text!r}. Expected FIELD=VALUE, or != < <= > >= instead of =")
+    name, sign, value = matched.groups()
     fields = {field.name: field for field in codec.fields() if field.kind != "other"}
     if name not in fields:
         names = ", ".join(fields) or "none that can be compared"
-        raise ConfigurationError(f"--where {text!r}: {codec.type_name} has the fields: {names}")
+        raise ConfigurationError(
+            f"--where {text!r}: {codec.type_name} has no such field. Expected one of: {names}"
+        )
     return Condition(fields[name], _OPERATORS[sign], _parsed(fields[name], value, text))
 
 
@@ -137,5 +132,5 @@ def _parsed(field: Field, value: str, text: str) -> object:
         return float_in(value) if field.kind.startswith("float") else int_in(value)
     except (KeyError, ValueError):
         raise ConfigurationError(
-            f"--where {text!r}: {value!r} is not a value of field {field.name!r}"
+            f"--where {text!r}: value {value!r}. Expected one of field {field.name!r}"
         ) from None

@@ -11,7 +11,8 @@ from rich.text import Text
 from sqe_chain.cli.console import OUT
 from sqe_chain.cli.files import check_new, write_whole
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import FlowArgument, Option, command
+from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.options import FlowArgument, command
 from sqe_chain.flow.picture import as_svg, as_text
 from sqe_chain.task.operator_text import texts
 
@@ -28,9 +29,9 @@ def show(
     """Show a flow: its sources, operators, stages and outputs. Does not connect or run anything."""
     flow = load_flow(target)
     if compiled:
-        for one in texts(flow):
-            OUT.print(Text(f"# {one.title}", style="bold"))
-            OUT.print(Syntax(one.source, "python", background_color="default"), soft_wrap=True)
+        for text in texts(flow):
+            OUT.print(Text(f"# {text.title}", style="bold"))
+            OUT.print(Syntax(text.source, "python", background_color="default"), soft_wrap=True)
     elif svg is None:
         OUT.print(Text(as_text(flow)), soft_wrap=True)
     if svg is not None:

@@ -16,7 +16,7 @@ from rich.text import Text
 from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, readable, utc
 from sqe_chain.cli.files import with_counter
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import FlowArgument, JsonOption, LimitOption, Option, Stores, command
+from sqe_chain.cli.options import FlowArgument, JsonOption, LimitOption, Stores, command
 from sqe_chain.cli.selection import line_of, selection
 from sqe_chain.cli.state_files import write_states
 from sqe_chain.cli.values import key_named, moment_ms
@@ -31,40 +31,21 @@ from sqe_chain.runtime.states import Rows, States, stage_named, stored_rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class StateChoice:
     """Which states, and how they are shown."""
 
-    match: Annotated[str | None, Option("Only keys that match: robot-1*, with * ? and [...].", "PATTERN")] = (
-        None
-    )
-    where: Annotated[
-        list[str] | None,
-        Option("Only states for which this is true: events>100, line=L1. Repeatable.", "CONDITION"),
-    ] = None
-    begin: Annotated[
-        str | None,
-        Option(
-            "Only windows that begin then or later: 2026-11-20T10:00:00Z, or milliseconds since 1970.",
-            "TIME",
-            name="from",
-        ),
-    ] = None
-    end: Annotated[str | None, Option("Only windows that begin before.", "TIME", name="to")] = None
-    output: Annotated[Path | None, Option("Write to a new file: .jsonl, .jsonl.gz or .parquet.", "FILE")] = (
-        None
-    )
-    waiting: Annotated[
-        bool,
-        Option(
-            "Instead of states: how many records wait for event time in each state partition, and who holds them back."
-        ),
-    ] = False
+    match: str | None = None
+    where: list[str] | None = None
+    begin: str | None = None
+    end: str | None = None
+    output: Path | None = None
+    waiting: bool = False
     json: JsonOption = False
     limit: LimitOption = None
 
     @property
     def narrows(self) -> bool:
-        """Whether some states are left out, or go to a file."""
+        """Whether only some states are shown, or they go to a file."""
         return bool(self.match or self.where or self.begin or self.end or self.output)
 
 
@@ -77,7 +58,7 @@ def state(
     ] = None,
     *,
     stores: Stores,
-    choice: Choice,
+    choice: StateChoice,
 ) -> None:
     """Show the states of a stage, each as of the last batch that was persisted.
 
@@ -91,7 +72,9 @@ def state(
     with open_stores(flow, stores.urls()) as opened:
         if choice.waiting:
             if keys or choice.narrows or choice.limit:
-                raise ConfigurationError("--waiting shows no states: leave out keys and all other choices")
+                raise ConfigurationError(
+                    "--waiting shows no states. Expected it alone, without keys and other choices"
+                )
             _show_waiting(waiting_in(opened[""], flow, node), as_lines=choice.json)
             return
         wanted = [key_named(text) for text in keys or ()]
@@ -99,29 +82,31 @@ def state(
             _show_states(node, node.codec, States(flow, stage, opened).rows(wanted), choice)
         elif choice.narrows:
             raise ConfigurationError(
-                f"stage {node.name!r} is a filter: its rows can only be listed; leave out --match, --where, --from, --to and --output"
+                f"stage {node.name!r} is a filter, whose rows can only be listed. Expected none of --match, --where, --from, --to and --output"
             )
         else:
             rows = stored_rows(flow, node, opened, wanted)
             _show_rows(islice(rows, choice.limit), as_lines=choice.json)
 
 
-def _show_states(node: StageNode, codec: Codec[Any], states: Iterable[StoredState], choice: Choice) -> None:
+def _show_states(
+    node: StageNode, codec: Codec[Any], states: Iterable[StoredState], choice: StateChoice
+) -> None:
     windowed, limit = node.traits.windowed, choice.limit
     if (choice.begin or choice.end) and not windowed:
-        raise ConfigurationError(f"stage {node.name!r} has no windows; leave out --from and --to")
+        raise ConfigurationError(f"stage {node.name!r} has no windows. Expected neither --from nor --to")
     begin_ms, end_ms = _time("--from", choice.begin), _time("--to", choice.end)
     selected = selection(choice.match, choice.where or (), codec, begin_ms, end_ms)
-    found = (one for one in states if selected.takes(one))
+    chosen = (stored for stored in states if selected.takes(stored))
     if choice.output is not None:
-        existing = (one for one in islice(found, limit) if one.state is not None)
+        existing = (stored for stored in islice(chosen, limit) if stored.state is not None)
         count = write_states(choice.output, with_counter(existing, "states"), codec, windows=windowed)
         ERR.print(f"{count} states written to {choice.output}")
     elif choice.json:
-        for one in islice(found, limit):
-            print_json(line_of(one, codec))
+        for stored in islice(chosen, limit):
+            print_json(line_of(stored, codec))
     else:
-        _show(node, codec, found, limit or 100)
+        _show(node, codec, chosen, limit or 100)
 
 
 def _time(option: str, text: str | None) -> int | None:
@@ -137,21 +122,21 @@ def _show_rows(rows: Rows, *, as_lines: bool) -> None:
             OUT.print(f"{readable(row)}: {'none' if content is None else f'{len(content)} bytes'}")
 
 
-def _show(node: StageNode, codec: Codec[Any], found: Iterator[StoredState], limit: int) -> None:
+def _show(node: StageNode, codec: Codec[Any], states: Iterator[StoredState], limit: int) -> None:
     """A table with one column for each field of the state."""
     whole = Field("state", "other", lambda state: dumps(codec.to_json(state), ensure_ascii=False))
     fields = codec.fields() or (whole,)
     window = ("from", "to", "window") if node.traits.windowed else ()
     rows: list[list[object]] = []
-    for one in sorted(islice(found, limit), key=lambda one: (one.key, one.span)):
+    for stored in sorted(islice(states, limit), key=lambda stored: (stored.key, stored.span)):
         values: list[object] = [Text("no state", "dim")]
-        if one.state is not None:
-            values = [_cell(field, one.state) for field in fields]
-        span = [*map(_utc, one.span), "final" if one.final else "open"] if one.span else []
-        rows.append([readable(one.key), *span, *values])
+        if stored.state is not None:
+            values = [_cell(field, stored.state) for field in fields]
+        span = [*map(_utc, stored.span), "final" if stored.final else "open"] if stored.span else []
+        rows.append([readable(stored.key), *span, *values])
     if not print_table(("key", *window, *(field.name for field in fields)), rows):
         ERR.print(f"stage {node.name!r} has no such states")
-    if next(found, None) is not None:
+    if next(states, None) is not None:
         ERR.print(f"showing the first {limit}; --limit N shows more, --json all")
 
 
@@ -162,33 +147,42 @@ def _cell(field: Field, state: object) -> str:
     return "" if value is None else str(value)
 
 
-def _show_waiting(found: Sequence[WaitingInputs], *, as_lines: bool) -> None:
+def _show_waiting(waiting: Sequence[WaitingInputs], *, as_lines: bool) -> None:
     """Print what waits for event time, and who holds it back: a row for each input partition."""
     if as_lines:
-        for one in found:
-            print_json(_line(one))
+        for partition in waiting:
+            print_json(_line(partition))
         return
     headers = ("partition", "waiting", "taken up to", "held back by", "known up to")
     rows = []
-    for one in found:
-        holder = one.holder
+    for partition in waiting:
+        holder = partition.holder
         by = ("", "") if holder is None else (holder, _moment(holder.watermark_ms))
-        rows.append((f"{one.topic}[{one.partition}]", one.units, _moment(one.taken_to_ms), *by))
+        rows.append(
+            (
+                f"{partition.topic}[{partition.partition}]",
+                partition.units,
+                _moment(partition.taken_to_ms),
+                *by,
+            )
+        )
     print_table([Column(name, no_wrap=name in ("partition", "held back by")) for name in headers], rows)
-    ERR.print(f"{sum(one.units for one in found)} records wait for event time, as of the last batch")
+    ERR.print(
+        f"{sum(partition.units for partition in waiting)} records wait for event time, as of the last batch"
+    )
 
 
 def _utc(at_ms: int) -> str:
     return utc(at_ms).replace("T", " ").removesuffix("+00:00")
 
 
-def _line(one: WaitingInputs) -> dict[str, object]:
-    holder = one.holder
+def _line(waiting: WaitingInputs) -> dict[str, object]:
+    holder = waiting.holder
     return {
-        "topic": one.topic,
-        "partition": one.partition,
-        "waiting": one.units,
-        "taken_to_ms": one.taken_to_ms,
+        "topic": waiting.topic,
+        "partition": waiting.partition,
+        "waiting": waiting.units,
+        "taken_to_ms": waiting.taken_to_ms,
         "holder_topic": None if holder is None else holder.topic,
         "holder_partition": None if holder is None else holder.partition,
         "writer": None if holder is None else holder.writer or None,

@@ -24,12 +24,6 @@ def write_states(
 ) -> int:
     """Write keys and states to a new file, which appears only when it is complete.
 
-    Args:
-        file: its name ends with ``.jsonl``, ``.jsonl.gz`` or ``.parquet``.
-        states: the states.
-        codec: of the states.
-        windows: whether the stage has windows.
-
     Returns:
         The number of states.
 
@@ -48,8 +42,8 @@ def write_states(
 
 def _write_lines(out: IO[str], states: Iterable[StoredState], codec: Codec[Any]) -> int:
     count = 0
-    for count, found in enumerate(states, 1):  # noqa: B007 - the count is what we want
-        out.write(json_line(line_of(found, codec)) + "\n")
+    for count, stored in enumerate(states, 1):  # noqa: B007 - the count is what we want
+        out.write(json_line(line_of(stored, codec)) + "\n")
     return count
 
 

@@ -9,7 +9,8 @@ import typer
 
 from sqe_chain.adapters import WithSchema, open_store
 from sqe_chain.cli.console import OUT
-from sqe_chain.cli.options import Option, command
+from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.options import command
 from sqe_chain.cli.values import properties
 from sqe_chain.errors import ConfigurationError
 
@@ -55,12 +56,12 @@ def store_check(url: UrlArgument) -> None:
     """Report settings that may lose acknowledged states, and whether the tables exist. Exit status 1 if anything is wrong."""
     with closing(open_store(url)) as store:
         if isinstance(store, WithSchema):
-            found, needed = store.schema_version()
-            OUT.print(f"tables: version {found}, the newest is {needed}")
-            if found != needed:
+            version, needed = store.schema_version()
+            OUT.print(f"tables: version {version}, the newest is {needed}")
+            if version != needed:
                 OUT.print(
                     "create or upgrade them with: sqe-chain store init"
-                    if found < needed
+                    if version < needed
                     else "they are newer than this sqe-chain: use a newer one"
                 )
                 raise typer.Exit(1)
@@ -76,14 +77,14 @@ def store_check(url: UrlArgument) -> None:
 
 def _replication(everywhere: int | None, each: list[str]) -> dict[str, int]:
     if everywhere is not None and each:
-        raise ConfigurationError("give --replication or --datacenter-replication, not both")
+        raise ConfigurationError("--replication and --datacenter-replication. Expected one of them")
     if everywhere is not None:
         return {"": everywhere}
-    found = {}
+    replicas = {}
     for name, text in properties("--datacenter-replication", each).items():
         if not (text.isascii() and text.isdigit() and int(text) > 0):
             raise ConfigurationError(
-                f"--datacenter-replication {name}={text}: a whole number above 0 is expected"
+                f"--datacenter-replication {name}={text}. Expected a whole number above 0"
             )
-        found[name] = int(text)
-    return found
+        replicas[name] = int(text)
+    return replicas

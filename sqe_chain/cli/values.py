@@ -64,10 +64,10 @@ def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
         if named:
             offsets[topic_name(named.group(1)), int(named.group(2))] = int(named.group(3))
             continue
-        found = _moment("--to", text, "TOPIC[PARTITION]=OFFSET")
+        moment = _moment("--to", text, "TOPIC[PARTITION]=OFFSET")
         if len(texts) > 1:
             raise ConfigurationError("--to takes one time, or offsets, not both")
-        return found
+        return moment
     return offsets
 
 
@@ -94,13 +94,13 @@ def paths_of(texts: Sequence[str]) -> dict[str, list[str]]:
     Raises:
         ConfigurationError: it is no SOURCE=PATH.
     """
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for text in texts:
         named = _NAMED.fullmatch(text)
         if named is None or not named.group(2):
             raise ConfigurationError(f"--files {text!r}: expected SOURCE=PATH, as in readings=/data/*.csv")
-        found.setdefault(named.group(1), []).append(named.group(2))
-    return found
+        paths.setdefault(named.group(1), []).append(named.group(2))
+    return paths
 
 
 def _moment(option: str, text: str, other: str) -> int:
@@ -116,7 +116,7 @@ def _moment(option: str, text: str, other: str) -> int:
 
 
 def store_urls(texts: Sequence[str]) -> dict[str, str]:
-    """Store name -> address; "" is the default and home store.
+    """Store name -> address; "" is the default, which holds the metadata.
 
     >>> store_urls(["sqlite:///tmp/a.db", "fast=redis://localhost?max_rows=10"])
     {'': 'sqlite:///tmp/a.db', 'fast': 'redis://localhost?max_rows=10'}
@@ -124,17 +124,17 @@ def store_urls(texts: Sequence[str]) -> dict[str, str]:
     Raises:
         ConfigurationError: a name is given twice. The text does not contain addresses: they hold passwords.
     """
-    found: dict[str, str] = {}
+    urls: dict[str, str] = {}
     for text in texts:
         named = _NAMED.fullmatch(text)
         name, url = named.groups() if named else ("", text)
-        if name in found:
+        if name in urls:
             which = f"{name!r}" if name else "without a name"
             raise ConfigurationError(
                 f"--store {which} is given twice; one address for each name: --store URL --store NAME=URL"
             )
-        found[name] = url
-    return found
+        urls[name] = url
+    return urls
 
 
 def properties(option: str, texts: Sequence[str]) -> dict[str, str]:
@@ -143,13 +143,13 @@ def properties(option: str, texts: Sequence[str]) -> dict[str, str]:
     Raises:
         ConfigurationError: one is not of that form, or a name is given twice.
     """
-    found: dict[str, str] = {}
+    properties_by_name: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip()
         if not (name and equals):
             raise ConfigurationError(f"{option} {name!r}: expected NAME=VALUE")
-        if name in found:
+        if name in properties_by_name:
             raise ConfigurationError(f"{option} {name!r} is given twice")
-        found[name] = value
-    return found
+        properties_by_name[name] = value
+    return properties_by_name

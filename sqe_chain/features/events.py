@@ -55,6 +55,7 @@ class TableFlushed(Event):
     """
 
     name: ClassVar[str] = "flushed"
+    for_programs: ClassVar[frozenset[str]] = frozenset({"offsets"})
 
     plan: int
     table: str

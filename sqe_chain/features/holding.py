@@ -12,7 +12,7 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, read_plan
 from sqe_chain.task.event_times import ORIGIN
 
 NOTICE_MS: Final = 60_000
@@ -110,10 +110,10 @@ def waiting_in(home: StateStore, flow: CompiledFlow, stage: StageNode) -> list[W
     stored, _ = home.home(flow.name)
     if stored is None or stored.number < 0:
         raise ConfigurationError(f"the store has no flow {flow.name!r}: it has not run with this store yet")
-    data = home.plan(flow.name, stored.number)
-    if data is None:
+    plan = read_plan(home, flow.name, stored.number)
+    if plan is None:
         raise StoreInconsistent(f"the home store has no plan {stored.number} of flow {flow.name!r}")
-    return waiting_of(flow, stage, Plan.from_bytes(data))
+    return waiting_of(flow, stage, plan)
 
 
 @dataclass(slots=True)

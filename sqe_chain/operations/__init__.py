@@ -1,1 +1,1 @@
-"""What one does to a flow, above the steps of a batch: rebuild, republish, move, forget, change readers, replay dead letters."""
+"""What one does to a flow, beyond its batches: rebuild, republish, move, forget, change readers, replay dead-letter records."""

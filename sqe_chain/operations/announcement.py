@@ -1,8 +1,7 @@
-"""Announcing: the newest state of every key is published once more, for receivers of `changes()`.
+"""Republishes states: the newest state of every key, for receivers of `changes()`.
 
-After a rebuild with other results, receivers get a new state only when its key changes again. An announcement publishes
-all states. It is a run of the flow, which claims and recovers first, and a plan of its own; see
-`sqe_chain.features.announcing`.
+After a rebuild with other results, receivers get a new state only when its key changes again. This operation publishes all
+states. It is a run of the flow, which claims and recovers first, and a plan of its own; see `sqe_chain.features.announcing`.
 """
 
 from __future__ import annotations
@@ -20,50 +19,42 @@ from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.rebuilding import Rebuilding, silent_limits
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, StageNode
-from sqe_chain.operations.progress import read_plan
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, read_plan
 from sqe_chain.task.states import Claim
 
 Digests = dict[str, tuple[str, ...]]
 
 
 def stages_to_announce(flow: CompiledFlow, names: Sequence[str] = ()) -> list[StageNode]:
-    """The stages whose states can be announced.
-
-    Args:
-        flow: the flow.
-        names: of the stages wanted; none: all with outputs after `changes()`.
+    """The stages whose states can be republished.
 
     Raises:
-        ConfigurationError: there is no such stage, it has no `changes()`, or what comes after them needs to know the input
+        ConfigurationError: there is no such stage, it has no `changes()`, or a function after them needs to know the input
             that changed a state.
     """
-    known = {stage.name: stage for stage in flow.stages if list(_after_changes(flow, stage))}
-    if not known:
+    known = {stage.name: stage for stage in flow.stages if any(_after_changes(flow, stage))}
+    unknown = [name for name in names if name not in known]
+    if unknown or not known:
+        what = f"stage {unknown[0]!r}" if unknown and known else "it"
         raise ConfigurationError(
-            f"flow {flow.name!r}: there is nothing to announce: no stage has changes() with an output"
+            f"flow {flow.name!r}: {what} has no changes() with an output. Expected one of: {', '.join(known) or '(none)'}. "
+            "Declare changes().to(...) behind a stage, or name another stage"
         )
-    for name in names:
-        if name not in known:
-            raise ConfigurationError(
-                f"flow {flow.name!r}: there is no stage {name!r} with changes(); those that can be announced: "
-                f"{', '.join(known)}"
-            )
-    found = [stage for name, stage in known.items() if not names or name in names]
-    for stage in found:
+    stages = [stage for name, stage in known.items() if not names or name in names]
+    for stage in stages:
         _check(flow, stage)
-    return found
+    return stages
 
 
 def _check(flow: CompiledFlow, stage: StageNode) -> None:
-    """Check that what a stage announces follows from its states alone."""
+    """Check that what a stage republishes follows from its states alone."""
     if not stage.traits.states_by_key or stage.codec is None:
         raise ConfigurationError(
-            f"{stage.declared_at}: stage {stage.name!r} of kind {stage.kind!r} stores other rows than one state for each key: they "
-            "cannot be announced; name the others with --stage"
+            f"{stage.declared_at}: stage {stage.name!r} is of kind {stage.kind!r}, and has no states by key. Expected one state "
+            "for each key, to republish it. Name the other stages with --stage"
         )
     for node in _after_changes(flow, stage):
         takes_context = (isinstance(node, FunctionNode) and node.takes_context) or (
@@ -71,9 +62,9 @@ def _check(flow: CompiledFlow, stage: StageNode) -> None:
         )
         if takes_context:
             raise ConfigurationError(
-                f"{node.declared_at}: {node.called} after changes() of stage {stage.name!r} takes the context: which input changed "
-                "a state last is not stored, so it cannot be announced; do without the context there, or name the other "
-                "stages with --stage"
+                f"{node.declared_at}: {node.called} after changes() of stage {stage.name!r} takes the context. Expected a function "
+                "of the state alone: the store does not know which input changed it last. Do without the context there, or name "
+                "the other stages with --stage"
             )
 
 
@@ -89,10 +80,10 @@ def _after_changes(flow: CompiledFlow, stage: StageNode) -> Iterator[Node]:
 
 @dataclass(slots=True)
 class Announcement:
-    """Announces the states of a flow.
+    """Republishes the states of a flow.
 
-    May be killed and repeated: what was sealed is finished by whoever starts next, be it this or the service, and states
-    that were announced are not announced again until a batch has been processed.
+    May be killed and repeated: the next run of this or of the service finishes what was sealed. States that were republished
+    are not republished again before the flow has processed another batch.
 
     Args:
         env: the flow and its ports; its engine finishes a batch that another run has left unfinished.
@@ -106,15 +97,15 @@ class Announcement:
     _service: StagedService | None = None
 
     def run(self) -> AnnouncementResult:
-        """Claim, recover, announce. The flow's own runs are fenced off.
+        """Claim, recover, republish. The flow's own runs are fenced off.
 
         Returns:
             What was published; acknowledged when this returns.
 
         Raises:
             ConfigurationError: see `stages_to_announce`.
-            NotCaughtUp: receivers have newer states, or all inputs were created again and not read since; nothing was published.
-            PoisonError: user code fails on a state, or what it gives would not be accepted; nothing was published.
+            NotCaughtUp: receivers have newer states, or inputs were created again and not read since; nothing was published.
+            PoisonError: user code fails on a state, or an output would not accept its result; nothing was published.
             Superseded: another run has claimed the flow.
             ServiceStopped: as `StagedService.start`, or asked to stop.
         """
@@ -146,21 +137,20 @@ class Announcement:
         digests, outputs, known = Digests(), dict[str, int](), list[str]()
         if origin_of(last) is None and last.layout.gone:
             raise NotCaughtUp(
-                f"flow {env.flow.name!r}: {', '.join(last.layout.gone)} was created again and nothing has been read since, so "
-                "what is announced has no record to begin its chain with. Nothing was announced; let the service read "
-                "something, then announce"
+                f"flow {env.flow.name!r}: {', '.join(last.layout.gone)} was created again, and the flow has read nothing since. "
+                "Expected a record to begin the chains with. Nothing was published. Run the service until it has read one, then `sqe-chain announce`"
             )
         before = self._announced_before(last)
         topics = inputs.describe(env.flow, env.log)
         for stage in stages:
-            found = []
+            looked = []
             for part in range(env.flow.state_partitions):
                 if self.stopped():
                     self._check_still_mine(mine)
-                    raise ServiceStopped(f"flow {env.flow.name!r}: asked to stop; nothing was announced")
+                    raise ServiceStopped(f"flow {env.flow.name!r}: asked to stop. Nothing was published")
                 look = partial(announcer.look, last, stage, part, topics)
-                found.append(env.retry.call(f"read the states of stage {stage.name}", look))
-            stage_digests, count = tuple(digest for digest, _ in found), sum(number for _, number in found)
+                looked.append(env.retry.call(f"read the states of stage {stage.name}", look))
+            stage_digests, count = tuple(digest for digest, _ in looked), sum(number for _, number in looked)
             if before.get(stage.name) == stage_digests:
                 known.append(stage.name)
             elif count:
@@ -172,30 +162,25 @@ class Announcement:
         return AnnouncementResult(last.number, outputs, tuple(known))
 
     def _announced_before(self, plan: Plan | None) -> Digests:
-        """The newest announcement of each stage since the last batch."""
-        env, found, before = self.env, Digests(), plan
-        while before is not None and before.empty:  # bounded by the plans kept
-            for name, digests in Announcing.of(before).digests.items():
-                found.setdefault(name, digests)
-            before = read_plan(env, env.flow.name, before.number - 1)
-        return found
+        """The newest digests of each stage that was republished since the last batch."""
+        env, digests = self.env, Digests()
+        while plan is not None and plan.empty:  # bounded by the plans kept
+            digests = {**Announcing.of(plan).digests, **digests}
+            plan = read_plan(env.home, env.flow.name, plan.number - 1)
+        return digests
 
     def _check_still_mine(self, mine: Claim) -> None:
-        """Check the claim once more: otherwise another run may have published newer states already."""
+        """Check the claim again: otherwise another run may have published newer states already."""
         home, _ = self.env.home.home(self.env.flow.name)
         if home is None or (home.epoch, home.run_id) != (mine.epoch, mine.run_id):
             raise Superseded(
-                f"flow {self.env.flow.name!r}: run {home.run_id if home else '(none)'} has claimed it during the announcement; "
-                "announce again if receivers need its states"
+                f"flow {self.env.flow.name!r}: run {home.run_id if home else '(none)'} has claimed it meanwhile. Run `sqe-chain announce` again if "
+                "receivers need its states"
             )
 
 
 def check_caught_up(flow: CompiledFlow, last: Plan) -> None:
     """Check that receivers have no newer states than the flow.
-
-    Args:
-        flow: the flow.
-        last: its last plan, finished.
 
     Raises:
         NotCaughtUp: after a rebuild or a rewind, inputs have to be read again whose outputs receivers have.
@@ -206,14 +191,14 @@ def check_caught_up(flow: CompiledFlow, last: Plan) -> None:
         return
     if limits is not None:
         tp, until = next((tp, until) for tp, until in sorted(limits.items()) if until > offsets[tp])
-        what = f"{tp[0]}[{tp[1]}] has to be read again up to {until}, it has read up to {offsets[tp]}"
+        what = f"it has to read {tp[0]}[{tp[1]}] again up to {until}, and has read up to {offsets[tp]}"
     elif closes.pending:
-        what = "its windows have to be closed again where they were closed before"
+        what = "it has to close its windows again where they were closed before"
     elif behind.published_until:
-        what = "what waited for event time has to be taken again"
+        what = "it has to take again what waited for event time"
     else:
-        what = "a batch that was published in part has to be done again"
+        what = "it has to repeat a batch that it published in part"
     raise NotCaughtUp(
-        f"flow {flow.name!r}: its states are older than what its receivers have: {what}. Nothing was announced; start the "
-        "service until it has caught up, then announce"
+        f"flow {flow.name!r}: its states are older than those of its receivers: {what}. Nothing was published. Run the "
+        "service until it has caught up, then `sqe-chain announce`"
     )

@@ -1,14 +1,14 @@
-"""Attempts at folding a flow again: which exist, which can be resumed, and how their states are deleted.
+"""Attempts at a rebuild: which exist, which can be resumed, and how their states are deleted.
 
-An attempt is a second flow, ``FLOW.again-EPOCH``. Its last plan is marked as that of an attempt (`Rebuilding.attempt`). As long
-as this plan is the last one in its home record, and the flow does not keep its states there, it can be resumed. To close
-an attempt is one step: a plan without the mark is written to its home record. That is done
+An attempt is a second flow, ``FLOW.again-EPOCH``. `Rebuilding.attempt` marks its last plan as that of an attempt. It can be
+resumed while its home record names this plan, and the flow does not keep its states there. One step closes an attempt: a
+plan without the mark in its home record. A rebuild takes this step
 
 * when its states have become the flow's, before the flow leaves them for those of another attempt;
 * when its states are to be deleted, before the first row is deleted.
 
-Where rows are deleted, the header gets the number of a plan that no other run knows: then no older run can write there
-again, and no older home record fits these headers.
+A cell whose rows are deleted first gets a header with the number of a plan that no other run knows, its tombstone. Then no
+older run can write there, and no older home record fits these headers.
 """
 
 from __future__ import annotations
@@ -21,28 +21,22 @@ from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.operations.progress import read_plan
-from sqe_chain.ports import Header, Home, StateStore, Views
+from sqe_chain.operations.cells import delete_rows
+from sqe_chain.ports import Header, Home, StateStore
 from sqe_chain.protocol.claim import check_claim
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.task.states import Claim, chunk_size
+from sqe_chain.protocol.plan import Plan, read_plan
+from sqe_chain.task.states import Claim
 
 LOOK_BACK = 50
-"""An attempt is looked for under the names made from the last so many epochs."""
+"""The number of epochs whose names are looked up, the newest first."""
 _CELLS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A second flow that the home store knows.
-
-    Attributes:
-        name: its name.
-        home: its home record.
-        plan: its last plan.
-    """
+    """A second flow that the metadata store knows."""
 
     name: str
     home: Home
@@ -56,18 +50,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """The attempts at folding one flow again.
-
-    Args:
-        env: the flow and its ports.
-        mine: this run's claim of the flow.
-    """
+    """The attempts at rebuilding one flow."""
 
     env: Environment
     mine: Claim
 
     def known(self) -> Iterator[Attempt]:
-        """All attempts that the home store knows, the newest first.
+        """All attempts that the metadata store knows, the newest first.
 
         Raises:
             Superseded: a newer run has claimed the flow.
@@ -102,7 +91,7 @@ class Attempts:
         self._set_home(attempt.name, home, replace(home, number=-1, plan_id=""), None, plan.number + 1)
 
     def delete_leftovers(self, stored_in: dict[str, str], tombstone: Header) -> None:
-        """Delete what is stored under the flow's own name, which it leaves when it is folded again for the first time.
+        """Delete what is stored under the flow's own name, which it leaves with its first rebuild.
 
         Args:
             stored_in: stage -> name of the flow under which its states are stored now.
@@ -123,7 +112,7 @@ class Attempts:
                 first += _CELLS
 
     def is_free(self, name: str) -> bool:
-        """Whether no store holds anything under this name; also where the home store has lost its record."""
+        """Whether no store holds anything under this name; also where the metadata store has lost its record."""
         home, _ = self.env.home.home(name)
         stages = self.env.flow.stages
         return home is None and not any(self._headers(name, stage, range(_CELLS)) for stage in stages)
@@ -144,16 +133,15 @@ class Attempts:
     # ------------------------------------------------------------------ small parts
 
     def _find(self, name: str) -> Attempt | None:
-        env = self.env
-        home, _ = env.home.home(name)
-        plan = read_plan(env, name, home.number) if home is not None and home.number >= 0 else None
+        home, _ = self.env.home.home(name)
+        plan = None if home is None else read_plan(self.env.home, name, home.number)
         if home is None or plan is None:
             return None
-        check_claim(env, self.mine)  # else it may be one that a newer run has made the flow's states of
+        check_claim(self.env, self.mine)  # else it may be one that a newer run has made the flow's states of
         return Attempt(name, home, plan)
 
     def _close(self, attempt: Attempt) -> Attempt:
-        """In one step, fence off whoever works on the attempt, and take the mark away."""
+        """In one step, fence off every run that works on the attempt, and take the mark away."""
         home, last = attempt.home, attempt.plan
         ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
         plan = replace(
@@ -172,14 +160,20 @@ class Attempts:
     def _set_home(self, name: str, before: Home, after: Home, plan: bytes | None, drop_below: int) -> None:
         stored = self.env.home.set_home(name, before, after, plan, drop_below)
         if stored != after:
-            raise Superseded(f"{name}: another run works there: {stored}; nothing was changed")
+            raise Superseded(f"{name}: another run works there: {stored}. Nothing was changed")
 
     def _headers(self, flow: str, stage: StageNode, cells: range) -> bool:
         return any(self.env.store(stage).headers(flow, stage.name, cells))
 
-    def _clear_cell(self, stage: StageNode, flow: str, cell: int, tombstone: Header) -> None:
-        store = self.env.ports.store(stage)
-        header = store.headers(flow, stage.name, [cell])[0]
+    def _clear_cell(self, stage: StageNode, flow: str, number: int, tombstone: Header) -> None:
+        """Give a cell the tombstone, and delete all of its rows.
+
+        Raises:
+            Superseded: a newer run has claimed the flow.
+            StoreInconsistent: the header is that of no run that this one knows.
+        """
+        store, cell = self.env.ports.store(stage), (flow, stage.name, number)
+        header = store.headers(flow, stage.name, [number])[0]
         # Not bounded: each further round means that an older run has stamped the header, or written there, in between.
         while header is not None:
             # Else the header may be that of a newer run, whose epoch this one must not take.
@@ -191,33 +185,18 @@ class Attempts:
                 epoch=max(tombstone.epoch, header.epoch),
                 number=max(tombstone.number, header.number + bool(header.begun_id)),
             )
-            header = self._empty(stage, flow, cell, header, after)
-
-    def _empty(
-        self, stage: StageNode, flow: str, cell: int, header: Header, tombstone: Header
-    ) -> Header | None:
-        """Delete all rows of a cell.
-
-        Returns:
-            None: they are deleted. A header: that of an older run, which has come before the first write.
-        """
-        store = self.env.ports.store(stage)
-        rows: list[tuple[bytes, bytes | None]] = [
-            (key, None) for key, _ in store.scan(flow, stage.name, cell)
-        ]
-        views = Views(stage.view, {}) if stage.view in store.views else None
-        while rows or header != tombstone:
-            size = chunk_size(store, rows, views)
-            stored = store.write(flow, stage.name, cell, header, tombstone, rows[:size], views)
-            if stored != tombstone:
-                if stored is not None and stored != header != tombstone and stored.epoch <= tombstone.epoch:
-                    return stored
-                raise StoreInconsistent(
-                    f"{flow}/{stage.name}/{cell}: is at {stored}, though no run should work there any more; the flow itself "
-                    "is as it should be. Start again"
-                )
-            header, rows = tombstone, rows[size:]
-        return None
+            stored = after if header == after else store.write(*cell, header, after, ())
+            if stored == after:
+                stored = delete_rows(store, cell, after, stage.view)
+                if stored == after:
+                    return
+            elif stored not in {None, header} and stored.epoch <= after.epoch:
+                header = stored
+                continue
+            raise StoreInconsistent(
+                f"{flow}/{stage.name}/{number}: is at {stored}. Expected {after}: no other run works there. The flow "
+                "itself is intact. Start this command again"
+            )
 
 
 def _has_rows(store: StateStore, flow: str, stage: StageNode, cell: int) -> bool:

@@ -1,15 +1,15 @@
-"""A change of the sets of partitions that the readers of a flow have: 0-3 becomes 0-1 and 2-3, or a flow that ran as one gets readers.
+"""Changes which partitions each reader of a flow has: 0-3 becomes 0-1 and 2-3, or a flow that ran as one gets readers.
 
-What a reader has read, and the marks by which it knows replays, stand in its last plan. They go over into the first plans of the
-readers that get its partitions, whose numbers go on after all others: of two rows with the same keys the later one holds.
+The last plan of a reader holds what it has read, and the marks by which it knows replays. The first plans of the readers that
+get its partitions take both over. Their numbers follow all others: of two rows with the same keys the later one is valid.
 
-1. The record of the readers says which sets are given to which: from now on their readers do not start any more.
-2. Each old reader is claimed, so one that still runs is fenced off, and its last plan is finished.
-3. The first plan of each new reader is written. It is the same whenever it is written: the last plans do not change any more.
-4. The record says that the new readers are those of the flow.
+1. The record of the readers names the old and the new sets: from now on readers of the old ones do not start.
+2. This operation claims each old reader, which fences off one that still runs, and finishes its last plan.
+3. It writes the first plan of each new reader. That is the same in every attempt: the last plans no longer change.
+4. The record names the new readers as those of the flow.
 
-A crash in between leaves it begun; the same command goes on with it. Nothing is read or written twice or left out, because until 4
-nobody reads these partitions, and from 4 on only the new readers.
+After a crash in between, the same command continues. Nothing is read or written twice or skipped. Before step 4 no reader has
+these partitions, and from then on only the new ones have them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ChangeReaders:
 
     Args:
         env: the flow, as declared, and its ports; its engine finishes what readers have left unfinished.
-        to: all sets that there shall be; one that is there already keeps its reader, which may go on running.
+        to: all sets of partitions from now on. One that exists keeps its reader, which may go on running.
         stopped: whether to end between two readers.
     """
 
@@ -68,14 +68,14 @@ class ChangeReaders:
     _service: StagedService | None = None
 
     def run(self) -> ChangedReaders:
-        """Do it.
+        """Change the readers.
 
         Returns:
             Which readers there were and are.
 
         Raises:
             FlowError: the flow cannot be read by several readers.
-            ConfigurationError: sets overlap, or leave out a partition that a reader has.
+            ConfigurationError: sets overlap, or miss a partition that a reader has.
             ServiceStopped: an old reader's last plan cannot be finished, or asked to stop: run it again.
             Superseded: a reader, or another change, has come in between: run it again.
         """
@@ -83,16 +83,16 @@ class ChangeReaders:
         flow.check_apart()
         if not flow.stages:
             raise ConfigurationError(
-                f"flow {flow.name!r} has no stages: how far it has read, and its marks, stand in its group's commits, for each partition. "
-                "Stop its readers, and start others with whatever sets"
+                f"flow {flow.name!r} has no stages. Expected a flow with stages: without them, the group's commits hold its progress for "
+                "each partition. Stop its readers, and start others with any sets"
             )
         infos = inputs.describe(flow, env.log)
         self._check_sets(infos)
         record = self._begin()
         readers = record.readers
-        if readers is None or not readers.new:  # nothing is to be changed
+        if readers is None or not readers.new:  # these are its readers already
             return ChangedReaders({}, {})
-        plans = {name: self._finished(partitions, name) for partitions, name in readers.old.items()}
+        plans = {name: self._finish_last_plan(partitions, name) for partitions, name in readers.old.items()}
         number = self._write_first_plans(readers, plans, infos)
         kept = {at: name for at, name in readers.sets.items() if at not in readers.old} | {**readers.new}
         after = Readers(
@@ -101,90 +101,97 @@ class ChangeReaders:
             readers.changes,
             retired=tuple(dict.fromkeys([*readers.retired, *readers.old.values()])),
         )
-        if write_record(env.home, flow.declared_name, record, after, env.new_run_id()) is None:
+        if self._write_record(record, after) is None:
             raise Superseded(
-                f"flow {flow.name!r}: another change of its readers came in between; run this one again"
+                f"flow {flow.name!r}: another change of its readers came in between. Run this one again"
             )
         return ChangedReaders(readers.old, readers.new, number)
 
     def beat(self) -> bool:
-        """Move the heartbeat on of the reader that is finished now. False: a newer run has claimed it."""
+        """Move the heartbeat on of the reader whose last plan is being finished. False: a newer run has claimed it."""
         return self._service is None or self._service.beat()
 
     # ------------------------------------------------------------------ the record
 
+    def _write_record(self, before: ReadersClaim, after: Readers) -> ReadersClaim | None:
+        return write_record(self.env.home, self.env.flow.declared_name, before, after, self.env.new_run_id())
+
     def _check_sets(self, infos: Mapping[str, TopicInfo]) -> None:
-        for index, one in enumerate(self.to):
-            check_exist(self.env.flow, one, infos)
+        for index, partitions in enumerate(self.to):
+            check_exist(self.env.flow, partitions, infos)
             for other in self.to[:index]:
-                number = one.shared(other)
+                number = partitions.shared(other)
                 if number is not None:
-                    raise ConfigurationError(f"--to {one} and --to {other} both have partition {number}")
+                    raise ConfigurationError(
+                        f"--to {partitions} and --to {other} both have partition {number}. Expected sets without a common partition"
+                    )
         if not self.to:
-            raise ConfigurationError("give the sets that there shall be: --to 0-3 --to 4-")
+            raise ConfigurationError("no sets are given. Expected all sets from now on: --to 0-3 --to 4-")
 
     def _begin(self) -> ReadersClaim:
-        """Say in the record what is to be changed, unless it says so already."""
-        env, flow = self.env, self.env.flow
+        """Write the change into the record, unless it is there already."""
+        flow = self.env.flow
         while True:  # not bounded: each further round means that a reader has entered in between
-            record = read_record(env.home, flow.declared_name)
+            record = read_record(self.env.home, flow.declared_name)
             known = record.readers or Readers(flow.state_partitions)
             if known.forgotten:
                 raise ReadersOverlap(
-                    f"flow {flow.name!r} is being forgotten; run sqe-chain flows forget again"
+                    f"flow {flow.name!r} is being forgotten. Run sqe-chain flows forget again"
                 )
-            sets, wanted = self._sets_now(known), set(self.to)
-            if not known.new and wanted == set(sets):
-                if known.sets and sets != known.sets:  # sets that were entered by mistake
-                    after = replace(known, sets=sets)
-                    if write_record(env.home, flow.declared_name, record, after, env.new_run_id()) is None:
-                        continue
-                return record
-            missing = union_of(sets).without(union_of(self.to))
-            if missing is not None:
-                raise ConfigurationError(
-                    f"flow {flow.name!r}: no set has partition {missing}, which a reader has now ({known}): what it has read of it would be "
-                    "lost. Name all sets that there shall be, also those that stay as they are"
-                )
-            old = {at: name for at, name in sets.items() if at not in wanted}
-            if known.new and (set(known.new), known.old) == (wanted - (sets.keys() - old.keys()), old):
-                return record
-            # A number of its own: what an earlier change has begun and not finished is never taken for this one's.
-            changes = known.changes + 1
-            new = {at: scope_of(flow.declared_name, at, changes) for at in _sorted(wanted - sets.keys())}
-            after = replace(known, sets=sets, changes=changes, old=old, new=new)
-            written = write_record(env.home, flow.declared_name, record, after, env.new_run_id())
-            if written is not None:
+            sets, target = self._sets_now(known), set(self.to)
+            if not known.new and target == set(sets):
+                if not known.sets or sets == known.sets:
+                    return record
+                after = replace(known, sets=sets)  # without sets that were entered by mistake
+            else:
+                missing = union_of(sets).without(union_of(self.to))
+                if missing is not None:
+                    raise ConfigurationError(
+                        f"flow {flow.name!r}: no set has partition {missing}, which a reader has now ({known}). Expected every partition "
+                        "that has been read, or its progress would be lost. Name all sets, also those that stay as they are"
+                    )
+                old = {at: name for at, name in sets.items() if at not in target}
+                if known.new and (set(known.new), known.old) == (target - (sets.keys() - old.keys()), old):
+                    return record
+                # A number of its own: what an earlier change has begun and not finished is never taken for this one's.
+                changes = known.changes + 1
+                new = {at: scope_of(flow.declared_name, at, changes) for at in _sorted(target - sets.keys())}
+                after = replace(known, sets=sets, changes=changes, old=old, new=new)
+            written = self._write_record(record, after)
+            if written is not None and after.new:
                 return written
 
     def _sets_now(self, known: Readers) -> Sets:
-        """The readers that there are; of a flow that was run as one so far: it."""
+        """The present readers; of a flow that ran as one so far: the flow itself."""
         home, name = self.env.home, self.env.flow.declared_name
-        found, _ = home.home(name)
-        if found is None or found.number < 0 or name in (*known.retired, *known.sets.values()):
+        as_one, _ = home.home(name)
+        if as_one is None or as_one.number < 0 or name in (*known.retired, *known.sets.values()):
             if not known.sets:
                 raise ConfigurationError(
-                    f"the store knows no readers of flow {name!r}, and it has not run as one: nothing is to be changed; start its readers"
+                    f"flow {name!r}: the store knows no readers of it, and it has not run as one. Expected readers to change. Start them"
                 )
             return known.sets
         # A reader that was started beside it has noticed that, and has read nothing; it may have died before it left the record.
         begun = [
-            one for one in known.sets.values() if (own := home.home(one)[0]) is not None and own.number >= 0
+            reader
+            for reader in known.sets.values()
+            if (own := home.home(reader)[0]) is not None and own.number >= 0
         ]
         if begun:
             raise StoreInconsistent(
-                f"flow {name!r} has run as one ({found}), and so have readers of it: {', '.join(begun)}: the store went back in time"
+                f"flow {name!r} has run as one ({as_one}), and so have readers of it: {', '.join(begun)}. The store went back in time: "
+                "restore it"
             )
         return {ALL: name}
 
     # ------------------------------------------------------------------ old and new readers
 
-    def _finished(self, partitions: Partitions, name: str) -> Plan | None:
+    def _finish_last_plan(self, partitions: Partitions, name: str) -> Plan | None:
         """Claim a reader, and finish its last plan; None: it has none, for it has never begun."""
         env = self.env
         if self.stopped():
             raise ReadersOverlap(
-                f"flow {env.flow.name!r}: asked to stop while its readers are changed; run it again"
+                f"flow {env.flow.name!r}: asked to stop in the middle of a change of its readers. Run the same command again"
             )
         home, _ = env.home.home(name)
         role = replace(env.role, only_recovers=True)
@@ -204,37 +211,37 @@ class ChangeReaders:
         last = service.last
         if last is None or Rebuilding.of(last).silent_until or Rebuilding.of(last).unfinished is not None:
             raise NotCaughtUp(
-                f"flow {env.flow.name!r}: reader {name!r} was folded again or rewound, and has not caught up; start it until it has"
+                f"flow {env.flow.name!r}: reader {name!r} has not caught up since it was rebuilt or rewound. Run it until it has, then "
+                "change the readers"
             )
         return last
 
     def _fence(self, own: Environment, home: Home | None) -> None:
         """Make sure that a reader that was entered and has read nothing does not begin now."""
-        wanted = Home((home.epoch if home else 0) + 1, own.new_run_id(), own.role.owner, -1, "")
-        if own.home.set_home(own.flow.name, home, wanted) != wanted:
-            raise Superseded(f"reader {own.flow.name!r} has started in between; run this again")
+        after = Home((home.epoch if home else 0) + 1, own.new_run_id(), own.role.owner, -1, "")
+        if own.home.set_home(own.flow.name, home, after) != after:
+            raise Superseded(f"reader {own.flow.name!r} has started in between. Stop it, then run this again")
 
     def _write_first_plans(
         self, readers: Readers, plans: Mapping[str, Plan | None], infos: Mapping[str, TopicInfo]
     ) -> int:
-        """Step 3; returns the number of these plans."""
+        """Write the first plans of the new readers; returns their number."""
         env = self.env
         known = [plan for plan in plans.values() if plan is not None]
         number = max((plan.number for plan in known), default=-1) + 1
-        if not known:  # nobody has read anything: the new readers begin as new ones do
+        if not known:  # no reader has read anything: the new readers begin as new ones do
             return number
         for partitions, name in readers.new.items():
             flow = env.flow.reader(partitions, scope=name)
-            found, _ = env.home.home(name)
-            if found is not None:
+            if env.home.home(name)[0] is not None:
                 continue  # written before a crash, or by another process that does the same
             starts = self._starts(flow, known, infos)
             plan = first_plan(flow, known, number, infos, starts, env.clock.now_ms())
-            wanted = Home(1, "", "", plan.number, plan.plan_id)
-            stored = env.home.set_home(name, None, wanted, plan.to_bytes())
+            after = Home(1, "", "", plan.number, plan.plan_id)
+            stored = env.home.set_home(name, None, after, plan.to_bytes())
             if stored is None or stored.number != plan.number:
                 raise StoreInconsistent(
-                    f"reader {name!r}: its home record is {stored}; the first plan has number {number}"
+                    f"reader {name!r}: its home record is {stored}. Expected its first plan, number {number}. Restore the store"
                 )
         return number
 
@@ -255,11 +262,11 @@ def first_plan(
     starts: Starts,
     clock_ms: int,
 ) -> Plan:
-    """The first plan of a reader, which goes on where others have ended. Pure.
+    """The first plan of a reader, which continues where others have ended. Pure.
 
     Args:
         flow: the flow under the reader's name, with its partitions.
-        known: last plans of the readers before, at least one; of each partition one of them at most has read.
+        known: last plans of the readers before, at least one; at most one of them has read a partition.
         number: of the plan.
         infos: the flow's topics.
         starts: of each partition that none of them has read: first offset, and whether it lies in the middle of the log.
@@ -275,7 +282,7 @@ def first_plan(
     ranges = [*plan.ranges, *(replace(planned, start=planned.stop, again=-1) for _, planned in own.values())]
     taken = {tp: EventTime.of(before).times for tp, (before, _) in own.items()}
     times = {tp: known_times[tp] for tp, known_times in taken.items() if tp in known_times}
-    found = replace(
+    first = replace(
         plan,
         number=number,
         layout=_layout(plan.layout, known, number, flow),
@@ -283,36 +290,36 @@ def first_plan(
         marks=plan.marks | {tp: before.marks[tp] for tp, (before, _) in own.items()},
     )
     frontier = _least([EventTime.of(before).frontier for before in known])
-    return found.with_sections(EventTime(times, frontier)).with_id()
+    return first.with_sections(EventTime(times, frontier)).with_id()
 
 
 def _least(frontiers: Sequence[Frontier | None]) -> Frontier | None:
-    """Up to where the inputs of all readers were taken."""
-    found = [one for one in frontiers if one is not None]
-    return min(found) if found and len(found) == len(frontiers) else None
+    """The frontier that all readers have reached; None if one of them has none."""
+    known = [frontier for frontier in frontiers if frontier is not None]
+    return min(known) if known and len(known) == len(frontiers) else None
 
 
 def _layout(fresh: Layout, known: Sequence[Plan], number: int, flow: CompiledFlow) -> Layout:
-    """What the readers before were bound to, with stages that begin with this plan.
+    """The layout of the readers before, with stages that begin with this plan.
 
-    Not what is declared now: the reader's start compares that with it.
+    Not the declared one: the reader's start compares that with it.
     """
-    found = max(known, key=lambda plan: plan.number).layout
+    newest = max(known, key=lambda plan: plan.number).layout
     outputs, sources, starts, gone = (
-        dict(found.outputs),
-        dict(found.sources),
+        dict(newest.outputs),
+        dict(newest.sources),
         dict(fresh.starts),
-        set(found.gone),
+        set(newest.gone),
     )
     for plan in known:
         outputs |= plan.layout.outputs
         starts |= {tp: offset for tp, offset in plan.layout.starts.items() if flow.reads_partition(tp[1])}
         gone |= set(plan.layout.gone)
-    stages = {name: StageLayout(number, stage.buckets, flow.name) for name, stage in found.stages.items()}
+    stages = {name: StageLayout(number, stage.buckets, flow.name) for name, stage in newest.stages.items()}
     return replace(
-        found, stages=stages, outputs=outputs, sources=sources, starts=starts, gone=tuple(sorted(gone))
+        newest, stages=stages, outputs=outputs, sources=sources, starts=starts, gone=tuple(sorted(gone))
     )
 
 
 def _sorted(sets: Iterable[Partitions]) -> list[Partitions]:
-    return sorted(sets, key=lambda one: one.ranges[0][0])
+    return sorted(sets, key=lambda partitions: partitions.ranges[0][0])

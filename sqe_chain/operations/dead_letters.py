@@ -1,25 +1,35 @@
-"""Dead letters: what their headers hold."""
+"""Dead-letter records: what their headers hold, and the output that sends one back to its flow."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqe_chain.ports import Headers, Message
+from sqe_chain.chain import root_position
+from sqe_chain.envelope.carrier import find_head, passed_on
+from sqe_chain.envelope.message import EnvelopeHead, payloads_of
+from sqe_chain.envelope.template import OutputTemplate
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import SourceNode
+from sqe_chain.ports import Headers, Message, Output, Range, TopicInfo
+from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 
 FIRST_REASON = "sqe-flow"
-"""The first header that a flow adds to an input that it leaves out; those before it are the input's own."""
+"""The first header that a flow adds to an input that it skips; those before it are the input's own."""
+_FOLD_AGAIN = "fold the inputs again with the right code: sqe-chain rebuild, or rewind"
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What the headers of a dead letter hold.
+    """What the headers of a dead-letter record hold.
 
     Attributes:
-        flow: the flow that left it out.
-        topic: where it was read.
+        flow: the flow that skipped the input.
+        topic: where the flow read it.
         topic_id: id of that topic, 16 bytes.
-        partition: where it was read.
-        offset: where it was read.
+        partition: where the flow read it.
+        offset: where the flow read it.
         lane: its lane there, hexadecimal.
         position: its position on the lane; empty where that is not known.
         error: class of the error.
@@ -38,15 +48,20 @@ class DeadLetter:
     text: str
     headers: Headers
 
+    @property
+    def coordinates(self) -> tuple[bytes, int, int]:
+        """Topic id, partition and offset of the input."""
+        return self.topic_id, self.partition, self.offset
+
     def __str__(self) -> str:
-        """Where it was read: ``topic[partition]@offset``."""
+        """Where the flow read it: ``topic[partition]@offset``."""
         return f"{self.topic}[{self.partition}]@{self.offset}"
 
 
 def parse_dead_letter(message: Message) -> DeadLetter | None:
-    """The headers of a message as those of a dead letter; None: it is something else.
+    """The headers of a message as those of a dead-letter record; None: the message is something else.
 
-    Of an input that was left out twice, those of the last time.
+    If flows skipped the input twice, those of the last time.
     """
     headers = list(message.headers() or ())
     starts = [index for index, (name, _) in enumerate(headers) if name == FIRST_REASON]
@@ -68,3 +83,110 @@ def parse_dead_letter(message: Message) -> DeadLetter | None:
         )
     except (KeyError, ValueError):
         return None
+
+
+class CannotBeSentError(Exception):
+    """Why a dead-letter record stays in its topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterTargets:
+    """Where dead-letter records go back to.
+
+    Args:
+        flow: the flow.
+        infos: its input topics that exist.
+        to: an input topic with envelopes for all of them; "": each goes to where the flow read it.
+    """
+
+    flow: CompiledFlow
+    infos: Mapping[str, TopicInfo]
+    to: str = ""
+
+    def output_for(self, dead: DeadLetter, message: Message, read: Range, begun: int) -> Output:
+        """The output that sends a dead-letter record back: the same in every repetition.
+
+        Raises:
+            ConfigurationError: its topic cannot recognise a repetition.
+            EnvelopeError, CannotBeSentError: it cannot be sent at all.
+        """
+        source = self.flow.source_of[dead.topic]
+        if source is not None and source.files is not None:
+            raise CannotBeSentError(
+                f"it is row {dead.offset} of a file ({dead.topic}), which is read from files only; put what is right into another file"
+            )
+        topic = self.to or dead.topic
+        target, head = self.check(topic), _head_of(source, dead, message)
+        if target.codec is not None and not target.codec.reads(head.type):
+            raise CannotBeSentError(f"it is a {head.type}, topic {topic!r} is declared with another type")
+        template = OutputTemplate(
+            lane=head.lane,
+            topic=dead.topic,
+            topic_id=dead.topic_id,
+            partition=dead.partition,
+            output=f"{self.flow.name}/dead-letters-replay.{read.topic_id.hex()[:8]}.{begun}",
+        )
+        position = head.position or dead.position
+        epoch = 0 if head.position else int.from_bytes(position[:4], "big")
+        if not head.position and position != root_position(epoch, dead.offset):
+            raise CannotBeSentError(
+                f"its position {position.hex()!r} does not belong to offset {dead.offset}"
+            )
+        value, _ = template.encode(
+            head.chain,
+            dead.offset,
+            epoch,
+            0,
+            1,
+            position,
+            head.timestamp_ms,
+            head.key if head.HasField("key") else None,
+            head.type,
+            payloads_of(head),
+        )
+        info, key = self.infos[topic], message.key()
+        size = len(value) + len(key or b"") + headers_size(dead.headers)
+        if size > info.max_message_bytes - RECORD_OVERHEAD:
+            raise CannotBeSentError(
+                f"it has {size} bytes, topic {topic!r} accepts {info.max_message_bytes} (max.message.bytes)"
+            )
+        headers = passed_on(dead.headers, carrier="value") or None
+        return topic, dead.partition % info.partitions, key, value, headers, message.timestamp()[1]
+
+    def check(self, topic: str) -> SourceNode:
+        """Check that readers of a topic recognise repetitions; returns its source.
+
+        Raises:
+            ConfigurationError: the flow does not read it, or reads it without envelopes.
+        """
+        node = self.flow.source_of[topic]
+        if node is None or topic not in self.infos:
+            known = ", ".join(name for name in self.flow.input_topics if name in self.infos)
+            raise ConfigurationError(
+                f"flow {self.flow.name!r} does not read {topic!r}. Expected one of: {known}"
+            )
+        if node.raw:
+            raise ConfigurationError(
+                f"{node.declared_at}: {topic!r} is read without envelopes. Expected envelopes, or a repetition would not be recognised. "
+                f"Let the flow read another topic with envelopes of the same type as well, and give it as --to; or {_FOLD_AGAIN}"
+            )
+        return node
+
+
+def _head_of(source: SourceNode | None, dead: DeadLetter, message: Message) -> EnvelopeHead:
+    """The record as an envelope; one from a raw source gets the envelope that it would have had."""
+    value = message.value()
+    if source is None or not source.raw:
+        return find_head(value, dead.headers)
+    if source.codec is None:
+        raise ConfigurationError(
+            f"{source.declared_at}: a decoder of your own reads {dead.topic!r} without envelopes, so its dead-letter records have no "
+            f"protobuf type. Expected a type, to send them back. Instead, {_FOLD_AGAIN}"
+        )
+    if value is None:
+        raise CannotBeSentError("it has no value")
+    head = EnvelopeHead(type=source.codec.type_name, payload=value, timestamp_ms=message.timestamp()[1])
+    key = message.key()
+    if key is not None:
+        head.key = key
+    return head

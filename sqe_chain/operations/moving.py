@@ -1,8 +1,7 @@
-"""A flow's states as a file: exported from its stores and imported into others, to move it or to keep a copy.
+"""Exports the states of a flow to a file, and imports them into other stores: to move the flow, or to keep a copy.
 
-The file is JSON lines: the flow's last plan, every key with its state, and at the end a digest over all of it. A flow
-with an unfinished plan is not exported. Nothing is visible in the new stores before the last step, which sets the home
-record.
+The file is JSON lines: the flow's last plan, every key with its state, and at the end a digest over all lines. An export
+refuses a flow with an unfinished plan. The last step of an import sets the home record, and makes all states visible.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.locations import locations_of, write_locations
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Header, StateStore
+from sqe_chain.operations.cells import Cell, Row, delete_rows, write_rows
+from sqe_chain.ports import Header
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import (
     check_claim,
@@ -40,23 +40,17 @@ from sqe_chain.protocol.declared import check_layout
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout, by_partition
 from sqe_chain.protocol.plan import Plan, PlannedRange
-from sqe_chain.task.states import Claim, check_whole, chunk_size
+from sqe_chain.task.states import Claim, check_whole
 from sqe_chain.task.views import view_of
 
 FORMAT = 2
-"""Format of exports: that of the plan in them. The one before can be imported, as it is how a flow goes over to this version."""
-Row = tuple[str, int, bytes, bytes]
+"""Format of exports, and of the plan in them. An import also takes format 1, from version 0.1."""
+ExportedRow = tuple[str, int, bytes, bytes]
 """Stage, cell, key, state."""
-
-Change = tuple[bytes, bytes | None]
-"""Key and new state; None deletes it."""
 
 
 def export_states(env: Environment) -> Iterator[str]:
-    """The lines of an export. The flow is claimed while they are read, so that nothing of it changes.
-
-    Args:
-        env: the flow and its ports.
+    """The lines of an export. This run holds the claim while it reads them, so that nothing of the flow changes.
 
     Raises:
         ConfigurationError: the flow has never run with this store.
@@ -86,7 +80,7 @@ def _lines(env: Environment, plan: Plan, data: bytes) -> Iterator[str]:
         stored = plan.layout.stages.get(stage.name)
         if stored is None:
             continue
-        # A scan is not repeated: half of its lines may be in the file. Whoever exports begins again.
+        # A scan is not repeated: half of its lines may be in the file. The user exports again.
         store, cells = env.ports.store(stage), env.flow.cells[stage.index]
         headers = env.store(stage).headers(stored.flow, stage.name, cells)
         for cell, header in zip(cells, headers, strict=True):
@@ -95,27 +89,23 @@ def _lines(env: Environment, plan: Plan, data: bytes) -> Iterator[str]:
             at = header and (header.number, header.plan_id, header.begun_id)
             if at != (plan.number, plan.plan_id, ""):
                 raise ServiceStopped(
-                    f"{stored.flow}/{stage.name}/{cell}: is at {header or 'no plan'}, the last plan is {plan.number}: it is "
-                    "unfinished; run the service once, which finishes it"
+                    f"{stored.flow}/{stage.name}/{cell}: is at {header or 'no plan'}. Expected plan {plan.number}, the last one, "
+                    "which is unfinished. Run the service once, which finishes it"
                 )
             for key, state in sorted(store.scan(stored.flow, stage.name, cell)):
                 row = {"stage": stage.name, "cell": cell, "key": _text(key), "state": _text(state)}
                 yield json.dumps(row)
             if store.headers(stored.flow, stage.name, [cell]) != [header]:
                 raise Superseded(
-                    f"{stored.flow}/{stage.name}/{cell}: another run has written there during the export"
+                    f"{stored.flow}/{stage.name}/{cell}: another run has written there during the export. Export again"
                 )
 
 
 def import_states(env: Environment, lines: Iterable[str]) -> Plan:
-    """Store what an export holds. Until it is complete, the stores know no plan of the flow.
-
-    Args:
-        env: the flow and its ports, with the stores to fill.
-        lines: of the export.
+    """Store what an export holds. Until the import is complete, the stores know no plan of the flow.
 
     Returns:
-        The flow's last plan now: the one that was exported, or an empty one after it where that has an older format.
+        The flow's last plan now: the exported one, or an empty one after it if that has an older format.
 
     Raises:
         ConfigurationError: this is no export of this flow, lines are missing or changed, or the store already knows
@@ -133,7 +123,7 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
     try:
         if home.number >= 0:
             raise ConfigurationError(
-                f"the store knows flow {env.flow.name!r} already, at plan {home.number}; import into an empty one"
+                f"flow {env.flow.name!r}: the store has it already, at plan {home.number}. Expected an empty store. Import into another one"
             )
         after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
         for stage in env.flow.stages:
@@ -143,12 +133,15 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
         for (name, cell), rows in groupby(map(_row, rest), key=itemgetter(0, 1)):
             if name not in stages or cell not in env.flow.cells[stages[name].index]:
                 raise ConfigurationError(
-                    f"the export has states of {name}/{cell}, which the flow does not have"
+                    f"the export has states of {name}/{cell}. Expected only stages and state partitions of flow "
+                    f"{env.flow.name!r}. Import with the code that exported them"
                 )
             _fill_cell(env, plan, stages[name], cell, rows, after)
         wanted = replace(home, number=plan.number, plan_id=plan.plan_id)
         if env.home.set_home(env.flow.name, home, wanted, plan.to_bytes()) != wanted:
-            raise Superseded(f"flow {env.flow.name!r}: another run has claimed it during the import")
+            raise Superseded(
+                f"flow {env.flow.name!r}: another run has claimed it during the import. Stop it, then import again"
+            )
         write_locations(env, locations_of(env.flow, plan.layout, mine.epoch, plan.number))
     finally:
         release(env, mine)
@@ -156,53 +149,44 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
 
 
 def _clear_cell(
-    env: Environment, mine: Claim, plan: Plan, stage: StageNode, cell: int, after: Header
+    env: Environment, mine: Claim, plan: Plan, stage: StageNode, number: int, after: Header
 ) -> None:
     """Give a cell this header and no states, whatever an interrupted import has left there."""
-    store, flow = env.ports.store(stage), plan.layout.stages[stage.name].flow
-    before = store.headers(flow, stage.name, [cell])[0]
+    store, cell = env.ports.store(stage), (plan.layout.stages[stage.name].flow, stage.name, number)
+    before = store.headers(cell[0], stage.name, [number])[0]
     check_claim(env, mine)  # else it may be that of a newer import, which has filled the cell
-    _write(store, (flow, stage, cell), before, after, [])
-    left: list[Change] = [(key, None) for key, _ in store.scan(flow, stage.name, cell)]
-    _write(store, (flow, stage, cell), after, after, left)
+    _check_written(cell, after, write_rows(store, cell, before, after, ()))
+    _check_written(cell, after, delete_rows(store, cell, after, stage.view))
 
 
 def _fill_cell(
-    env: Environment, plan: Plan, stage: StageNode, cell: int, rows: Iterable[Row], header: Header
+    env: Environment, plan: Plan, stage: StageNode, number: int, rows: Iterable[ExportedRow], header: Header
 ) -> None:
-    store, address = env.ports.store(stage), (plan.layout.stages[stage.name].flow, stage, cell)
-    chunk, size = list[Change](), 0
+    store, cell = env.ports.store(stage), (plan.layout.stages[stage.name].flow, stage.name, number)
+    view, chunk, size = view_of(stage), list[Row](), 0
+
+    def write() -> None:
+        views = view.of(chunk) if view else None
+        _check_written(cell, header, write_rows(store, cell, header, header, chunk, views))
+
     for _, _, key, state in rows:
         size += len(key) + len(state)
         if chunk and (len(chunk) >= store.max_rows or size > store.max_bytes):
-            _write(store, address, header, header, chunk)
+            write()
             chunk, size = [], len(key) + len(state)
         chunk.append((key, state))
-    _write(store, address, header, header, chunk)
+    write()
 
 
-def _write(
-    store: StateStore,
-    address: tuple[str, StageNode, int],
-    before: Header | None,
-    after: Header,
-    rows: list[Change],
-) -> None:
-    flow, stage, cell = address
-    view = view_of(stage)
-    views = view.of(rows) if view else None
-    while True:  # bounded by the rows
-        size = chunk_size(store, rows, views)
-        stored = store.write(flow, stage.name, cell, before, after, rows[:size], views)
-        if stored != after:
-            raise Superseded(f"{flow}/{stage.name}/{cell}: another run writes there: {stored}")
-        rows, before = rows[size:], after
-        if not rows:
-            return
+def _check_written(cell: Cell, expected: Header, stored: Header | None) -> None:
+    if stored != expected:
+        raise Superseded(
+            f"{'/'.join(map(str, cell))}: another run writes there: {stored}. Stop it, then import again"
+        )
 
 
 def _verify_lines(lines: Iterable[str]) -> Iterator[str]:
-    """The lines but the last one, which holds their number and digest: checked when all others have been given."""
+    """The lines but the last one. It holds their number and digest, which are checked after them."""
     digest, count, last = blake2b(digest_size=16), 0, ""
     for line in lines:
         if count:
@@ -216,8 +200,8 @@ def _verify_lines(lines: Iterable[str]) -> Iterator[str]:
         end = {}
     if end != {"lines": count - 1, "digest": digest.hexdigest()}:
         raise ConfigurationError(
-            "the export is not complete, or was changed: its last line does not fit the lines before it; nothing was "
-            "made visible, export it again"
+            "the export is not complete, or was changed. Expected number and digest of its lines in the last one. Nothing is "
+            "visible in the store. Export it again"
         )
 
 
@@ -228,14 +212,20 @@ def _plan_of(env: Environment, line: str) -> Plan:
     except (ValueError, KeyError, TypeError):
         known, head = False, {}
     if not known:
-        raise ConfigurationError(f"this is no export of format 1 or {FORMAT}, by its first line")
+        raise ConfigurationError(
+            f"this is no export, by its first line. Expected one of format 1 or {FORMAT}. Give a file of `sqe-chain export`"
+        )
     if head["flow"] != env.flow.name:
-        raise ConfigurationError(f"this is an export of flow {head['flow']!r}, not of {env.flow.name!r}")
+        raise ConfigurationError(
+            f"this is an export of flow {head['flow']!r}. Expected one of {env.flow.name!r}. Give another file"
+        )
     if head["format"] == 1:
         return _after_format_1(json.loads(head["plan"]))
     plan = Plan.from_bytes(head["plan"].encode())
     if plan.with_id().plan_id != plan.plan_id:
-        raise StoreInconsistent("the export's plan does not have the id that it names: it was changed")
+        raise StoreInconsistent(
+            "the export's plan was changed: it does not have the id that it names. Export it again"
+        )
     return plan
 
 
@@ -243,16 +233,16 @@ def _after_format_1(raw: Mapping[str, Any]) -> Plan:
     """An empty plan after one of format 1, in which each feature had members of its own.
 
     Raises:
-        ConfigurationError: something is still to be done, which only the version that has begun it can do.
+        ConfigurationError: work is unfinished, which only the version that has begun it can finish.
     """
     overwrite = raw.get("overwrite") or {}
     pending = [name for name in ("quiet", "unfinished", "reached", "published_until") if raw.get(name)]
     if pending or overwrite.get("step") in ("begun", "staged"):
         raise ConfigurationError(
-            f"the export is of plan {raw['number']}, after a rebuild, a rewind or in an overwrite that is not finished "
-            f"({', '.join(pending) or 'overwrite'}). Run the version that has written it until it has nothing left to do, then export again"
+            f"the export is of plan {raw['number']}, with unfinished work of a rebuild, a rewind or an overwrite: "
+            f"{', '.join(pending) or 'overwrite'}. Expected none. Run the version that has written it until it has caught up, then export again"
         )
-    ranges = [PlannedRange(**one) for one in raw["ranges"]]
+    ranges = [PlannedRange(**planned) for planned in raw["ranges"]]
     plan = Plan(
         raw["number"] + 1,
         "",
@@ -260,8 +250,8 @@ def _after_format_1(raw: Mapping[str, Any]) -> Plan:
         Claim(raw["epoch"], raw["run_id"]),
         raw["clock_ms"],
         Layout.from_json({"ways": {}, "types": {}, **raw["layout"]}),
-        tuple(replace(one, start=one.stop, again=-1) for one in ranges),
-        {tp: PartitionMarks.from_json(one) for tp, one in by_partition(raw["marks"]).items()},
+        tuple(replace(planned, start=planned.stop, again=-1) for planned in ranges),
+        {tp: PartitionMarks.from_json(marks) for tp, marks in by_partition(raw["marks"]).items()},
     )
     return plan.with_sections(
         EventTime.from_json(raw),
@@ -271,7 +261,7 @@ def _after_format_1(raw: Mapping[str, Any]) -> Plan:
     ).with_id()
 
 
-def _row(line: str) -> Row:
+def _row(line: str) -> ExportedRow:
     row = json.loads(line)
     return row["stage"], row["cell"], b64decode(row["key"]), b64decode(row["state"])
 

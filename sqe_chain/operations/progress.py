@@ -1,8 +1,8 @@
-"""How far a flow has come, before it is folded again: what was counted, and what of it was certainly published."""
+"""How far a flow has come before a rebuild: what it has counted, and what of that it has certainly published."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.errors import START_OVER, StoreInconsistent
@@ -15,19 +15,18 @@ from sqe_chain.protocol.claim import never_run
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, read_plan
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a flow has come, by what store and Kafka still know.
+class FlowProgress:
+    """How far a flow has come, according to store and Kafka.
 
     Attributes:
         number: of its last plan.
         layout: of that plan; None when it is lost.
-        ends: partition -> offset up to which it has counted, and everything is known to be published.
-        published: partition -> offset up to which its outputs are known to be published; greater than `ends` after a
-            rewind.
+        ends: partition -> offset up to which it has counted, and has published everything.
+        published: partition -> offset up to which it has published its outputs; greater than `ends` after a rewind.
         starts: first offset of each partition that it did not begin at 0.
         unfinished: the batch after `ends`, which may have been published in part.
         published_until: see `Rebuilding.published_until`, of its last plan.
@@ -48,97 +47,106 @@ class Progress:
     recreated: frozenset[str] = frozenset()
 
 
-def read_plan(env: Environment, flow: str, number: int) -> Plan | None:
-    """A plan of a flow; None when it is not kept."""
-    data = env.home.plan(flow, number)
-    return None if data is None else Plan.from_bytes(data)
-
-
 def find_progress(
     env: Environment,
     home: Home,
     infos: Mapping[str, TopicInfo],
     commits: Mapping[TopicPartition, Commit],
-) -> Progress:
+) -> FlowProgress:
     """Find out how far a flow has come.
-
-    Args:
-        env: the flow and its ports.
-        home: its home record.
-        infos: its topics.
-        commits: its group's.
 
     Raises:
         ConfigurationError: it has never run with this store.
-        StoreInconsistent: it cannot be known what was published.
+        StoreInconsistent: neither store nor Kafka knows what was published.
     """
     name = env.flow.name
-    known_by = {
-        tp: (commit, meta) for tp, commit in commits.items() if "plan" in (meta := parse_metadata(commit))
-    }
-    ours = {
-        tp: (commit, meta)
-        for tp, (commit, meta) in known_by.items()
-        if meta.get("topic_id") == infos[tp[0]].topic_id.hex()
-    }
-    known = max((int(str(meta["plan"])) for _, meta in ours.values()), default=-1)
-    last = read_plan(env, name, home.number)
+    every = [
+        _PlanCommit(tp, commit.offset, meta)
+        for tp, commit in commits.items()
+        if "plan" in (meta := parse_metadata(commit))
+    ]
+    ours = [commit for commit in every if commit.meta.get("topic_id") == infos[commit.tp[0]].topic_id.hex()]
+    known = max((commit.number("plan") for commit in ours), default=-1)
     number = max(home.number, known)
     if number < 0:
         raise never_run(name)
-    committed = {tp: commit.offset for tp, (commit, _) in ours.items()}
+    last = read_plan(env.home, name, home.number)
     if last is None:
-        closed = max((int(str(meta.get("closes", 0))) for _, meta in ours.values()), default=0)
-        if closed:
-            raise StoreInconsistent(
-                f"flow {name!r}: its windows were closed {closed} times at the end of its input. Where, its plans said, and they are "
-                f"lost, so it cannot be folded again as it was. Restore the store, or {START_OVER}"
-            )
-        starts = {tp: int(str(meta.get("start", 0))) for tp, (_, meta) in ours.items()}
-        return Progress(
-            number,
-            None,
-            committed,
-            committed,
-            {tp: at for tp, at in starts.items() if at},
-            recreated=frozenset(topic for topic, _ in known_by.keys() - ours.keys()),
-        )
-    # Was everything published that the last plan gives? A silent plan gives nothing. Kafka's commit comes after persisting,
-    # and persisting after publishing. If nothing proves it, only the plan before is certain.
-    behind, last_closes = Rebuilding.of(last), Closes.of(last)
-    proven = (
-        behind.silent or known > last.number or last.plan_id in {meta.get("id") for _, meta in ours.values()}
-    )
+        lost = {commit.tp[0] for commit in every if commit not in ours}
+        return _find_in_commits(name, number, ours, frozenset(lost))
     base: Plan | None = last
-    if not proven and not _is_begun(env, last):
-        base = read_plan(env, name, last.number - 1)
+    if not _is_published(last, known, ours) and not _is_begun(env, last):
+        base = read_plan(env.home, name, last.number - 1)
     if base is None:
         raise StoreInconsistent(
-            f"flow {name!r}: plan {last.number - 1} is not kept any more, so it is not known what was published of the last "
-            f"one; {START_OVER}"
+            f"flow {name!r}: the store no longer keeps plan {last.number - 1}. Expected it, to find out what the flow has "
+            f"published of plan {last.number}. {START_OVER.capitalize()}"
         )
-    before, times = Closes.of(base), EventTime.of(base)
-    unfinished = Unfinished(
-        last.clock_ms,
-        last.ranges,
-        last.exclusions,
-        last_closes.done > before.done,
-        EventTime.of(last).frontier,
-    )
-    rest = Rebuilding.of(base).unfinished if base is last else unfinished
-    known_ends = last.ends()
-    starts = {tp: at for tp, at in last.layout.starts.items() if tp in known_ends}
     ends = {tp: planned.stop for tp, planned in base.ends().items() if tp[0] in infos}
-    ends |= {tp: max(offset, ends.get(tp, 0)) for tp, offset in committed.items()}
-    published = {tp: max(end, Rebuilding.of(base).silent_until.get(tp, 0)) for tp, end in ends.items()}
-    reached = Rebuilding.of(base).reached
-    if reached is None and times.times:
-        reached = Reached(times.times, times.frontier, Timers.of(base).ticked_ms)
-    closes = replace(last_closes, done=before.done, published=max(before.done, before.published))
-    recreated = recreated_since(last, infos) | {*last.layout.gone}
-    return Progress(
-        number, last.layout, ends, published, starts, rest, behind.published_until, reached, closes, recreated
+    ends |= {commit.tp: max(commit.offset, ends.get(commit.tp, 0)) for commit in ours}
+    behind, before, closes = Rebuilding.of(base), Closes.of(base), Closes.of(last)
+    known_ends = last.ends()
+    return FlowProgress(
+        number,
+        last.layout,
+        ends,
+        published={tp: max(end, behind.silent_until.get(tp, 0)) for tp, end in ends.items()},
+        starts={tp: at for tp, at in last.layout.starts.items() if tp in known_ends},
+        unfinished=behind.unfinished if base is last else _unfinished_after(base, last),
+        published_until=Rebuilding.of(last).published_until,
+        reached=behind.reached or _reached_at(base),
+        closes=replace(closes, done=before.done, published=max(before.done, before.published)),
+        recreated=recreated_since(last, infos) | {*last.layout.gone},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanCommit:
+    """A commit of the flow's group that names a plan."""
+
+    tp: TopicPartition
+    offset: int
+    meta: Mapping[str, object]
+
+    def number(self, name: str) -> int:
+        """A number in its metadata; 0 where it has none."""
+        return int(str(self.meta.get(name, 0)))
+
+
+def _find_in_commits(
+    flow: str, number: int, commits: Sequence[_PlanCommit], recreated: frozenset[str]
+) -> FlowProgress:
+    """How far a flow has come whose store has lost its plans."""
+    closed = max((commit.number("closes") for commit in commits), default=0)
+    if closed:
+        raise StoreInconsistent(
+            f"flow {flow!r}: the store has lost its plans, which knew where the windows were closed {closed} times at the end of "
+            f"the input. Expected the plans, to close them there again. Restore the store, or {START_OVER}"
+        )
+    ends = {commit.tp: commit.offset for commit in commits}
+    starts = {commit.tp: start for commit in commits if (start := commit.number("start"))}
+    return FlowProgress(number, None, ends, ends, starts, recreated=recreated)
+
+
+def _is_published(last: Plan, known: int, commits: Sequence[_PlanCommit]) -> bool:
+    """Whether commits prove that all outputs of the last plan are published: the commit comes after them.
+
+    A silent plan has no outputs.
+    """
+    committed = {commit.meta.get("id") for commit in commits}
+    return Rebuilding.of(last).silent or known > last.number or last.plan_id in committed
+
+
+def _unfinished_after(base: Plan, last: Plan) -> Unfinished:
+    """The last plan, if nothing proves that it was published."""
+    closes = Closes.of(last).done > Closes.of(base).done
+    return Unfinished(last.clock_ms, last.ranges, last.exclusions, closes, EventTime.of(last).frontier)
+
+
+def _reached_at(base: Plan) -> Reached | None:
+    """How far event time has come with a plan; None where nothing goes by it."""
+    times = EventTime.of(base)
+    return Reached(times.times, times.frontier, Timers.of(base).ticked_ms) if times.times else None
 
 
 def recreated_since(plan: Plan, infos: Mapping[str, TopicInfo]) -> frozenset[str]:

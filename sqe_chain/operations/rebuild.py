@@ -1,12 +1,12 @@
-"""Folding a flow again from its inputs, beside its states, and switching over in one step.
+"""Rebuilds the states of a flow from its inputs, beside its old states, and cuts over in one step.
 
 A second flow, with another name and the same functions, folds everything from where the flow once began up to given
-offsets. It is an ordinary flow, with a claim, plans and headers of its own, but it publishes and commits nothing; its
-plans continue the numbers of the flow's. When it is done, its last plan becomes the flow's, by one compare-and-set of the
-home record. What was stored before is deleted after that, not earlier.
+offsets. It is an ordinary flow, with a claim, plans and headers of its own, but it publishes and commits nothing. Its
+plans continue the numbers of the flow's. When it is done, one compare-and-set of the home record makes its last plan the
+flow's. Only then does this operation delete the old states.
 
-Until the flow has passed the offsets up to which it had published, it stays silent too (`Rebuilding.silent_until`): its
-receivers have these outputs. A batch of which they may have a part is then repeated as it was sealed
+The flow stays silent until it has passed the offsets up to which it had published (`Rebuilding.silent_until`): its
+receivers have these outputs. It then repeats, as it was sealed, a batch that they may have in part
 (`Rebuilding.unfinished`).
 """
 
@@ -32,16 +32,16 @@ from sqe_chain.features.locations import locations_of, repair_locations, write_l
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.attempts import Attempt, Attempts, cells_of, name_of
-from sqe_chain.operations.progress import Progress, find_progress, read_plan, recreated_since
+from sqe_chain.operations.attempts import Attempts, cells_of, name_of
+from sqe_chain.operations.progress import FlowProgress, find_progress, recreated_since
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.claim import check_has_run, check_not_superseded, check_stores, claim, release
+from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
 from sqe_chain.protocol.environment import Environment, Refold
 from sqe_chain.protocol.events import CLAIM, RECOVER, SEAL
 from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.protocol.owned_flow import Applier
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, read_last_plan
 from sqe_chain.task.states import Claim
 
 Offsets = Mapping[TopicPartition, int]
@@ -49,15 +49,15 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(slots=True)
 class Rebuild:
-    """Folds a flow again.
+    """Rebuilds a flow, or rewinds it.
 
     Args:
         env: the flow and its ports; its engine is not used.
         engine: makes an engine for the second flow.
         to: where to end: offsets for some partitions, or a time in milliseconds since 1970, by the records' own
-            timestamps. Partitions that are not named, and by default all of them, end where the flow stood.
+            timestamps. Partitions that are not named, and by default all of them, end where the flow was.
         republish: publish again what comes after `to`.
-        resume: go on with an attempt that was interrupted; the code must not have changed since.
+        resume: continue an interrupted attempt; the code must not have changed since.
         stopped: whether to end before everything is folded.
     """
 
@@ -70,23 +70,23 @@ class Rebuild:
     claimed: Claim | None = None
 
     def run(self) -> Plan:
-        """Fold, and switch over. The flow's own runs are fenced off at once; until the switch the flow does not change.
+        """Fold, and cut over. The flow's own runs are fenced off at once; until it is cut over the flow does not change.
 
         Returns:
-            The last plan of the flow after the switch.
+            The last plan of the flow then.
 
         Raises:
             LostOffsets: an input no longer holds what the flow once began with.
-            ServiceStopped: an input was created again since, so it cannot be folded again.
+            ServiceStopped: an input was created again since, so the flow cannot be rebuilt.
             Superseded: another run has claimed the flow.
             ConfigurationError: the flow keeps no states, or reads files, or `to` lies beyond what it has read.
         """
         env = self.env
         check_no_files(env.flow)
-        check_no_sinks(env.flow, "to fold again")
+        check_no_sinks(env.flow, "to rebuild it")
         if not env.flow.stages:
             raise ConfigurationError(
-                f"flow {env.flow.name!r} keeps no states, there is nothing to fold again; rewind moves its offsets"
+                f"flow {env.flow.name!r} keeps no states. Expected stages, to fold them again. `sqe-chain rewind` moves its offsets"
             )
         check_stores(env)
         infos = inputs.describe(env.flow, env.log)
@@ -105,18 +105,17 @@ class Rebuild:
             attempts = Attempts(env, mine)
             attempts.close(current)  # otherwise they could be resumed once the flow has left them
             if self.resume:
-                second = self._second_environment(
-                    self._to_resume(attempts, current, rebuilding, closes), spec
-                )
+                name = self._to_resume(attempts, current, rebuilding, closes)
             else:
                 # Without a layout it is not known whether the states there are the flow's own.
                 if progress.layout is not None:
                     self._delete(attempts, current)
                 mine, home = self._with_free_name(attempts, mine, home)
-                second = self._second_environment(name_of(env.flow, mine.epoch), spec)
+                name = name_of(env.flow, mine.epoch)
+            second = self._second_environment(name, spec)
             self._fold(second, spec)
             plan = self._last_plan(second, spec, infos)
-            self._switch(home, mine, plan)
+            self._cut_over(home, mine, plan)
             # Before anything is deleted: readers who are led to the old states find all of them.
             write_locations(env, locations_of(env.flow, plan.layout, mine.epoch, plan.number))
             self._clean_up(Attempts(env, mine), progress, second.flow.name, plan)
@@ -132,12 +131,13 @@ class Rebuild:
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
-        mine = self.claimed
-        return mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id)
+        return beat(self.env, self.claimed)
 
     # ------------------------------------------------------------------ what to fold
 
-    def _spec(self, progress: Progress, infos: Mapping[str, TopicInfo]) -> tuple[Refold, Rebuilding, Closes]:
+    def _spec(
+        self, progress: FlowProgress, infos: Mapping[str, TopicInfo]
+    ) -> tuple[Refold, Rebuilding, Closes]:
         flow = self.env.flow
         self._check_recreated(progress.recreated)
         tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics)
@@ -145,29 +145,31 @@ class Rebuild:
         until = dict(ends)
         for tp, offset in self._target_offsets(ends).items():
             if tp not in ends:
-                raise ConfigurationError(f"flow {flow.name!r} does not read {tp[0]}[{tp[1]}]")
+                raise ConfigurationError(
+                    f"{tp[0]}[{tp[1]}]: flow {flow.name!r} does not read it. Expected an input partition of the flow"
+                )
             if offset > ends[tp]:
                 raise ConfigurationError(
-                    f"{tp[0]}[{tp[1]}]: offset {offset} lies beyond {ends[tp]}, up to which flow {flow.name!r} has "
-                    "counted; a flow can be rewound, not moved on"
+                    f"{tp[0]}[{tp[1]}]: offset {offset}. Expected at most {ends[tp]}, up to which flow {flow.name!r} has counted: a "
+                    "rewind does not move it forward. Give an earlier offset"
                 )
             until[tp] = max(offset, progress.starts.get(tp, 0))
         until, closes = self._with_closes(until, progress)
         published = {tp: progress.published.get(tp, 0) for tp in ends}
-        silent_until, heard = dict[TopicPartition, int](), dict(progress.published_until)
+        silent_until, received = dict[TopicPartition, int](), dict(progress.published_until)
         if self.republish:
-            heard = {tp: max(offset, heard.get(tp, 0)) for tp, offset in published.items()}
+            received = {tp: max(offset, received.get(tp, 0)) for tp, offset in published.items()}
         else:
             silent_until = {tp: offset for tp, offset in published.items() if offset}
-        heard = {tp: offset for tp, offset in heard.items() if offset > until.get(tp, offset)}
-        event_time = progress.reached if silent_until or heard else None
+        received = {tp: offset for tp, offset in received.items() if offset > until.get(tp, offset)}
+        event_time = progress.reached if silent_until or received else None
         if event_time is not None and not flow.by_time:  # the new code takes its inputs as they come
             event_time = replace(event_time, frontier=None)
         rebuilding = Rebuilding(
             silent_until=silent_until,
             unfinished=progress.unfinished,
             attempt=progress.number + 1,
-            published_until=heard,
+            published_until=received,
             reached=event_time,
         )
         spec = Refold(rebuilding.attempt, progress.starts, until, (rebuilding, closes))
@@ -188,17 +190,16 @@ class Rebuild:
         for topic in sorted(topics):
             if topic in flow.input_topics:
                 raise ServiceStopped(
-                    f"flow {flow.name!r}: {topic!r} was created again after a part of it had been counted; that is gone, so "
-                    f"the flow cannot be folded again. The only way on is to {START_OVER}"
+                    f"flow {flow.name!r}: {topic!r} was created again after the flow had counted a part of it. Expected that part, to "
+                    f"fold it again. The only way on is to {START_OVER}"
                 ) from cause
 
     def _with_closes(
-        self, until: dict[TopicPartition, int], progress: Progress
+        self, until: dict[TopicPartition, int], progress: FlowProgress
     ) -> tuple[dict[TopicPartition, int], Closes]:
-        """Where to end, and the closings of all windows on the way there and after it.
+        """Where to end, and where all windows were closed on the way there and after it.
 
-        A closing that some partitions have not reached there holds back the others: after it, states would not be those that
-        the flow once had.
+        If some partitions have not reached a closing there, it holds back the others: beyond it, the flow never had such states.
         """
         known = progress.closes
         before = min(known.within(until), known.published)
@@ -210,12 +211,11 @@ class Rebuild:
         return until, replace(known, done=0, published=before if self.republish else known.published)
 
     def _target_offsets(self, ends: Offsets) -> Offsets:
-        """The offsets asked for."""
+        """The offsets that `to` names."""
         to, env = self.to, self.env
         if not isinstance(to, int):
             return to or {}
-        found = env.log.offsets_at(ends, to)
-        return {tp: min(offset, ends[tp]) for tp, offset in found.items()}
+        return {tp: min(offset, ends[tp]) for tp, offset in env.log.offsets_at(ends, to).items()}
 
     # ------------------------------------------------------------------ the second flow
 
@@ -227,48 +227,46 @@ class Rebuild:
         settings = replace(env.settings, takeover=True, accept_rollback=False)
         return replace(env, flow=flow, engine=self.engine(flow), settings=settings, role=role)
 
-    def _to_resume(self, attempts: Attempts, current: set[str], wanted: Rebuilding, closes: Closes) -> str:
-        """The name of the attempt that was interrupted, if it would end where this one has to end."""
+    def _to_resume(self, attempts: Attempts, current: set[str], spec: Rebuilding, closes: Closes) -> str:
+        """The name of the interrupted attempt, if it would end where this one has to end."""
         name = self.env.flow.name
-        found = next((one for one in attempts.known() if one.open and one.name not in current), None)
-        if found is None:
-            raise ConfigurationError(f"flow {name!r}: there is no interrupted attempt to resume")
-        known = Rebuilding.of(found.plan)
-        if known.attempt != wanted.attempt:
+        attempt = next(
+            (known for known in attempts.known() if known.open and known.name not in current), None
+        )
+        if attempt is None:
             raise ConfigurationError(
-                f"flow {name!r}: the interrupted attempt continues plan {known.attempt - 1}, but the flow has gone on "
-                f"to plan {wanted.attempt - 1} since; start without --resume"
+                f"flow {name!r}: there is no interrupted attempt. Expected one to resume. Start without --resume"
             )
-        if (known.silent_until, known.unfinished) != (wanted.silent_until, wanted.unfinished):
+        known = Rebuilding.of(attempt.plan)
+        # Its plans know what receivers have beyond the end that it began with, and not beyond an earlier one.
+        stops = attempt.plan.next_offsets()
+        ahead = {tp: offset for tp, offset in spec.published_until.items() if stops.get(tp, 0) < offset}
+        why = ""
+        if known.attempt != spec.attempt:
+            why = f"continues plan {known.attempt - 1}, but the flow is at plan {spec.attempt - 1} now"
+        elif (known.silent_until, known.unfinished) != (spec.silent_until, spec.unfinished):
+            why = "began with other options, or knew less of what was published"
+        elif ahead.items() - known.published_until.items():
+            why = "began with a later end, and does not know what was published after the present one"
+        elif replace(Closes.of(attempt.plan), done=0) != closes:
+            why = "began with other closings of windows"
+        if why:
             raise ConfigurationError(
-                f"flow {name!r}: the interrupted attempt was begun with other options, or more is known now of what was "
-                "published; start without --resume"
+                f"flow {name!r}: the interrupted attempt {why}. Expected the same rebuild. Start without --resume"
             )
-        # Of what receivers have beyond the end, its plans know what was beyond the end that it was begun with.
-        stops = found.plan.next_offsets()
-        ahead = {tp: offset for tp, offset in wanted.published_until.items() if stops.get(tp, 0) < offset}
-        if ahead.items() - known.published_until.items():
-            raise ConfigurationError(
-                f"flow {name!r}: the interrupted attempt was begun to end later than it is to end now, and does not know what "
-                "was published after that; start without --resume"
-            )
-        if replace(Closes.of(found.plan), done=0) != closes:
-            raise ConfigurationError(
-                f"flow {name!r}: the interrupted attempt was begun with other closings of windows; start without --resume"
-            )
-        return found.name
+        return attempt.name
 
     def _delete(self, attempts: Attempts, but: set[str]) -> set[str]:
         """Delete all attempts but those in which the flow keeps states. Returns their names."""
-        found: list[Attempt] = [one for one in attempts.known() if one.name not in but]
-        for one in found:
-            attempts.delete(one)
-        return {one.name for one in found}
+        obsolete = [attempt for attempt in attempts.known() if attempt.name not in but]
+        for attempt in obsolete:
+            attempts.delete(attempt)
+        return {attempt.name for attempt in obsolete}
 
     def _with_free_name(self, attempts: Attempts, mine: Claim, home: Home) -> tuple[Claim, Home]:
         """The claim, with the first epoch from which a free name for an attempt can be made.
 
-        A home store that was emptied gives out epochs again, while other stores still hold states under names made from
+        A metadata store that was emptied gives out epochs again, while other stores still hold states under names made from
         them.
         """
         env, epoch = self.env, mine.epoch
@@ -289,37 +287,38 @@ class Rebuild:
         for tp, planned in ends.items():
             if planned.stop > spec.until.get(tp, 0):
                 raise ConfigurationError(
-                    f"{tp[0]}[{tp[1]}]: the interrupted attempt is at {planned.stop}, beyond {spec.until.get(tp, 0)}; "
-                    "start without --resume"
+                    f"{tp[0]}[{tp[1]}]: the interrupted attempt is at {planned.stop}. Expected at most {spec.until.get(tp, 0)}. "
+                    "Start without --resume"
                 )
         try:
             while service.batch().worked:
                 if self.stopped():
                     raise ServiceStopped(
-                        f"flow {self.env.flow.name!r}: asked to stop before all was folded; nothing has changed, "
-                        "--resume goes on from here"
+                        f"flow {self.env.flow.name!r}: asked to stop before everything was folded. Nothing has changed. "
+                        "--resume continues from here"
                     )
         finally:
             service.leave()
 
     def _last_plan(self, second: Environment, spec: Refold, infos: Mapping[str, TopicInfo]) -> Plan:
-        home, _ = second.home.home(second.flow.name)
-        plan = read_plan(second, second.flow.name, home.number) if home else None
+        plan = read_last_plan(second.home, second.flow.name)
         if plan is None:
-            raise StoreInconsistent(f"flow {second.flow.name!r}: its last plan is gone; start again")
+            raise StoreInconsistent(
+                f"flow {second.flow.name!r}: its last plan is gone. Start again without --resume"
+            )
         self._check_recreated(recreated_since(plan, infos))
         short = [tp for tp, end in plan.ends().items() if end.stop < spec.until.get(tp, 0)]
         if short:
             raise ServiceStopped(
-                f"flow {self.env.flow.name!r}: {short[0][0]}[{short[0][1]}] ends at {plan.ends()[short[0]].stop}, below "
-                f"{spec.until[short[0]]} where the flow stood: the log was truncated; restore it"
+                f"flow {self.env.flow.name!r}: {short[0][0]}[{short[0][1]}] ends at {plan.ends()[short[0]].stop}. Expected "
+                f"{spec.until[short[0]]}, where the flow was: the log was truncated. Restore it"
             )
         return plan
 
-    # ------------------------------------------------------------------ the switch
+    # ------------------------------------------------------------------ cutting over
 
-    def _switch(self, home: Home, mine: Claim, plan: Plan) -> None:
-        """Switch in one step: before it the flow is where it was, after it at the second flow's last plan."""
+    def _cut_over(self, home: Home, mine: Claim, plan: Plan) -> None:
+        """Cut over in one step: before it the flow is where it was, after it at the second flow's last plan."""
         env, after = self.env, replace(home, number=plan.number, plan_id=plan.plan_id)
         with env.step(SEAL):
             # The only line that changes the flow. A crash before it leaves an attempt to resume or delete; after it, states
@@ -336,11 +335,11 @@ class Rebuild:
         stored = env.home.set_home(name, before, after, data, drop_below)
         if stored != after:
             raise Superseded(
-                f"flow {name!r}: run {stored.run_id if stored else '(none)'} has claimed it; nothing was changed"
+                f"flow {name!r}: run {stored.run_id if stored else '(none)'} has claimed it. Nothing was changed"
             )
 
-    def _clean_up(self, attempts: Attempts, before: Progress, name: str, plan: Plan) -> None:
-        """After the switch: close the attempt that has become the flow's states, and delete what is no longer needed."""
+    def _clean_up(self, attempts: Attempts, before: FlowProgress, name: str, plan: Plan) -> None:
+        """Close the attempt that has become the flow's states, and delete what is no longer needed."""
         attempts.close({name})
         deleted = self._delete(attempts, {name})
         tombstone = Header(attempts.mine.epoch, attempts.mine.run_id, plan.number, plan.plan_id)

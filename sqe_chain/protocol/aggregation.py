@@ -16,7 +16,15 @@ from functools import partial
 from sqe_chain.errors import ChainError, PoisonError, RecreatedTopic, ServiceStopped, Superseded
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.claim import check_commits, check_not_superseded, check_stores, claim, release, stamp
+from sqe_chain.protocol.claim import (
+    beat,
+    check_commits,
+    check_not_superseded,
+    check_stores,
+    claim,
+    release,
+    stamp,
+)
 from sqe_chain.protocol.declared import check_layout
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.environment import Environment
@@ -276,8 +284,7 @@ class StagedService:
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
-        mine = self.claimed
-        return mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id)
+        return beat(self.env, self.claimed)
 
     def leave(self) -> None:
         """Give the claim back, so that the next run need not wait as a standby."""

@@ -20,7 +20,7 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Claimed, Standby
 from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, read_plan
 from sqe_chain.task.states import Claim, check_whole
 
 Commits = Mapping[TopicPartition, Commit]
@@ -151,6 +151,11 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
     return stamped
 
 
+def beat(env: Environment, mine: Claim | None) -> bool:
+    """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
+    return mine is None or env.ports.home.beat(env.flow.name, mine.epoch, mine.run_id)
+
+
 def release(env: Environment, mine: Claim) -> None:
     """Give the claim back, so that the next run need not wait.
 
@@ -214,9 +219,8 @@ def _headers(env: Environment, stored_in: Mapping[str, str]) -> dict[tuple[int, 
 
 def _stored_in(env: Environment, home: Home | None) -> dict[str, str]:
     """Stage -> name of the flow under which its states are stored, according to the last plan."""
-    name = env.flow.name
-    data = home and env.home.plan(name, home.number)
-    return Plan.from_bytes(data).layout.stored_in() if data else {}
+    plan = home and read_plan(env.home, env.flow.name, home.number)
+    return plan.layout.stored_in() if plan else {}
 
 
 def _check_not_empty(env: Environment, home: Home | None, commits: Commits) -> None:

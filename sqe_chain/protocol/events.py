@@ -26,9 +26,15 @@ class Event:
 
     Attributes:
         name: the event's name in a line.
+        warns: whether a person has to look at it.
+        hidden: whether it is about the inside of a service, and gets no line.
+        for_programs: fields that lines of text do not show: they are long, or not readable for people.
     """
 
     name: ClassVar[str] = ""
+    warns: ClassVar[bool] = False
+    hidden: ClassVar[bool] = False
+    for_programs: ClassVar[frozenset[str]] = frozenset()
 
     def fields(self) -> dict[str, object]:
         """What a line shows beside the name, in this order; sequences as lists."""
@@ -70,6 +76,7 @@ class Standby(Event):
     """
 
     name: ClassVar[str] = "standby"
+    warns: ClassVar[bool] = True
 
     epoch: int
     owner: str
@@ -154,6 +161,7 @@ class Failed(Event):
     """
 
     name: ClassVar[str] = "failed"
+    warns: ClassVar[bool] = True
 
     attempt: int
     inputs: int
@@ -170,6 +178,7 @@ class Shuffled(Event):
     """
 
     name: ClassVar[str] = "shuffled"
+    hidden: ClassVar[bool] = True
 
     stages: tuple[str, ...]
     keys: int
@@ -244,6 +253,7 @@ class Committed(Event):
     """
 
     name: ClassVar[str] = "committed"
+    for_programs: ClassVar[frozenset[str]] = frozenset({"lag_by_partition", "event_time_ms"})
 
     plan: int | None = None
     inputs: int
@@ -318,6 +328,7 @@ class Waiting(Event):
     """
 
     name: ClassVar[str] = "waiting"
+    warns: ClassVar[bool] = True
 
     what: str
     reason: str
@@ -334,6 +345,7 @@ class Notice(Event):
     """
 
     name: ClassVar[str] = "notice"
+    warns: ClassVar[bool] = True
 
     text: str
     logger: str | None = None

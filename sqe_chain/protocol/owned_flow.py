@@ -20,7 +20,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import COMMIT, PERSIST, PUBLISH, SEAL, Notice, Persisted, Published, Sealed
 from sqe_chain.protocol.feature import Features
-from sqe_chain.protocol.plan import Plan, PlannedRange
+from sqe_chain.protocol.plan import Plan, PlannedRange, read_plan
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim, Transition, persist
 
@@ -62,8 +62,7 @@ class PlanLog:
 
     def read(self, number: int) -> Plan | None:
         """A plan by its number; None when it is no longer kept."""
-        data = self.env.home.plan(self.env.flow.name, number)
-        return None if data is None else Plan.from_bytes(data)
+        return read_plan(self.env.home, self.env.flow.name, number)
 
     def read_last(self) -> Plan:
         """The last plan.

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Protocol, Self
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import START_OVER, StoreInconsistent
-from sqe_chain.ports import Range, TopicPartition
+from sqe_chain.ports import Home, Range, TopicPartition
 from sqe_chain.protocol.layout import Layout, by_name, by_partition
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.states import Claim
@@ -279,6 +279,28 @@ class Plan:
     def next_offsets(self) -> dict[TopicPartition, int]:
         """Where the next batch begins in each partition."""
         return {planned.tp: planned.stop for planned in self.ranges}
+
+
+class StoredPlans(Protocol):
+    """What holds plans: a `StateStore`, or one that retries."""
+
+    def home(self, flow: str) -> tuple[Home | None, int]:
+        """See `StateStore.home`."""
+
+    def plan(self, flow: str, number: int) -> bytes | None:
+        """See `StateStore.plan`."""
+
+
+def read_plan(store: StoredPlans, flow: str, number: int) -> Plan | None:
+    """A plan of a flow by its number; None when the store does not keep it."""
+    data = store.plan(flow, number) if number >= 0 else None
+    return None if data is None else Plan.from_bytes(data)
+
+
+def read_last_plan(store: StoredPlans, flow: str) -> Plan | None:
+    """The last plan of a flow; None when the store knows none."""
+    home, _ = store.home(flow)
+    return None if home is None else read_plan(store, flow, home.number)
 
 
 def left_by(plan: Plan, last: Plan) -> set[TopicPartition]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sqe_chain.adapters.kafka import KafkaLog
 
 ONCE_PATIENCE_MS = 30_000
-"""How long a service that runs once waits for a broker or store that is unavailable."""
+"""How long a service that runs once waits for an unavailable broker or store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class EngineChoice:
         workers: processes that run tasks, with `inprocess`; 1: the service's own.
 
     Raises:
-        ConfigurationError: Spark has no such number, or there are too few or too many.
+        ConfigurationError: the number of workers is out of bounds, or the engine is Spark.
     """
 
     name: Literal["spark", "inprocess"]
@@ -53,13 +53,12 @@ class EngineChoice:
     workers: int = 1
 
     def __post_init__(self) -> None:
-        """Check the number of workers."""
         if not 1 <= self.workers <= MOST_WORKERS:
-            raise ConfigurationError(f"--workers {self.workers}; must be 1 to {MOST_WORKERS}")
+            raise ConfigurationError(f"--workers {self.workers}. Expected 1 to {MOST_WORKERS}")
         if self.workers > 1 and self.name == "spark":
             raise ConfigurationError(
-                f"--workers {self.workers} is for --engine inprocess; on Spark, --master says how many processes work, such "
-                f"as local[{self.workers}]"
+                f"--workers {self.workers} with Spark. Expected --engine inprocess. On Spark, give the number of processes with "
+                f"--master local[{self.workers}]"
             )
 
     @property
@@ -82,7 +81,7 @@ class Deployment:
         close_windows: with `once`: then close all windows.
         files: source of files -> paths and patterns instead of those that are declared.
         looked: called with the bytes of each file whose content was looked at.
-        partitions: input partitions that this reader has, such as ``0-3``; None: all, the flow is run as one.
+        partitions: input partitions of this reader, such as ``0-3``; None: all.
     """
 
     kafka: str | None = None
@@ -129,33 +128,28 @@ def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> 
 def open_inputs(flow: CompiledFlow, deployment: Deployment) -> Log:
     """What a flow reads and where it publishes: Kafka, its files, or both. Does not connect yet; see `open_log`.
 
-    Args:
-        flow: the flow.
-        deployment: where they are.
-
     Raises:
-        ConfigurationError: as `open_log`; Kafka is not given and the flow has topics; or paths are given for files that it does
-            not read.
+        ConfigurationError: as `open_log`; or Kafka is missing and the flow has topics; or the flow does not read such files.
     """
-    sources = {one.name: one for one in flow.file_sources}
+    sources = {source.name: source for source in flow.file_sources}
     for name, patterns in deployment.files.items():
         if name not in sources:
             known = ", ".join(sources) or "none"
             raise ConfigurationError(
-                f"--files {name}=...: flow {flow.name!r} has no source of files {name!r}; it has: {known}"
+                f"--files {name}=...: flow {flow.name!r} has no such source of files. Expected one of: {known}"
             )
         sources[name] = replace(sources[name], patterns=tuple(patterns))
         for pattern in patterns:
             if is_other_format(pattern, sources[name].format):
                 raise ConfigurationError(
-                    f"--files {name}={pattern}: flow {flow.name!r} reads {sources[name].format} there"
+                    f"--files {name}={pattern}: another format. Expected {sources[name].format}, which flow {flow.name!r} reads there"
                 )
     if deployment.kafka is None:
-        topics = {*flow.input_topics, *(one.topic for one in flow.outputs)}
+        topics = {*flow.input_topics, *(output.topic for output in flow.outputs)}
         topics |= {flow.dead_letter_topic} if flow.dead_letters else set()
         if topics:
             raise ConfigurationError(
-                f"flow {flow.name!r} reads or writes {', '.join(sorted(topics))}: give --kafka HOST:PORT (in Python: kafka=...)"
+                f"flow {flow.name!r} reads or writes {', '.join(sorted(topics))}. Expected brokers. Give --kafka HOST:PORT (in Python: kafka=...)"
             )
     elif not sources:
         return open_log(deployment.kafka, deployment.kafka_config)
@@ -169,7 +163,7 @@ def open_inputs(flow: CompiledFlow, deployment: Deployment) -> Log:
 def open_stores(
     flow: CompiledFlow, urls: Mapping[str, str], *, by_workers: bool = False
 ) -> Iterator[dict[str, StateStore]]:
-    """The stores of a service by name, "" being the default and home store, as long as the context lasts.
+    """The stores of a service by name, as long as the context lasts.
 
     Does not connect yet, except to check the kind of each server without TLS.
 
@@ -179,8 +173,7 @@ def open_stores(
         by_workers: whether other processes use them too.
 
     Raises:
-        ConfigurationError: an address is wrong, another kind of server answers there, or a store that the flow
-            needs is not given.
+        ConfigurationError: an address is wrong, another kind of server answers there, or a store is missing.
     """
     with open_addresses(_stores_for(flow, urls, by_workers=by_workers)) as stores:
         yield stores
@@ -188,7 +181,7 @@ def open_stores(
 
 @contextmanager
 def open_addresses(urls: Mapping[str, str]) -> Iterator[dict[str, StateStore]]:
-    """Stores by name, as long as the context lasts, whoever's they are; see `open_stores`.
+    """Stores by name, as long as the context lasts, without regard to a flow; see `open_stores`.
 
     Raises:
         ConfigurationError: an address is wrong, or another kind of server answers there.
@@ -203,11 +196,11 @@ def open_addresses(urls: Mapping[str, str]) -> Iterator[dict[str, StateStore]]:
 
 @contextmanager
 def shared(what: str, close: Callable[[], object]) -> Iterator[None]:
-    """In this context something is used that all threads of this process share, such as connections.
+    """Use something that all threads of this process share, such as connections.
 
     Args:
-        what: a name of it.
-        close: called when nobody uses it any more.
+        what: its name.
+        close: called when the last context ends that uses it.
     """
     key = os.getpid(), what
     with _uses_lock:
@@ -215,7 +208,7 @@ def shared(what: str, close: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        with _uses_lock:  # whoever begins to use it now must not find it half closed
+        with _uses_lock:  # a thread that begins to use it now must not find it half closed
             _uses[key] -= 1
             if not _uses[key]:
                 close()
@@ -231,18 +224,18 @@ def _stores_for(flow: CompiledFlow, urls: Mapping[str, str], *, by_workers: bool
     if "" not in urls:
         why = "has stages" if flow.stages else "reads files"
         raise ConfigurationError(
-            f"flow {flow.name!r} {why}, so it needs a store for its claim and plans; give --store URL, for example "
+            f"flow {flow.name!r} {why}. Expected a store for its claim and plans. Give --store URL, for example "
             '--store redis://localhost:6379 or --store sqlite:///var/lib/totals.db (in Python: store="redis://localhost")'
         )
     for stage in flow.stages:
         if stage.store and stage.store not in urls:
             raise ConfigurationError(
-                f"{stage.declared_at}: stage {stage.name!r} needs the store {stage.store!r}; give --store {stage.store}=URL"
+                f"{stage.declared_at}: stage {stage.name!r} needs the store {stage.store!r}. Expected its address. Give --store {stage.store}=URL"
             )
         if by_workers and urls[stage.store or ""].startswith("memory:"):
             raise ConfigurationError(
-                f"{stage.declared_at}: stage {stage.name!r} would keep its states in memory://, which every worker "
-                "has separately; use redis://, cassandra:// or sqlite:///, or --engine inprocess with one worker"
+                f"{stage.declared_at}: stage {stage.name!r} has a store in memory://, which each worker has for itself. Expected a store "
+                "that all share. Use redis://, cassandra:// or sqlite:///, or --engine inprocess with one worker"
             )
     return urls
 

@@ -21,14 +21,14 @@ def duration_ms(text: str) -> int:
     Raises:
         ConfigurationError: it is not a duration, or longer than a day.
     """
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
         raise ConfigurationError(
-            f"{text!r} is not a duration; write a number and its unit: 500ms, 5s, 1m or 1h"
+            f"{text!r} is no duration. Expected a number and its unit: 500ms, 5s, 1m or 1h"
         )
-    milliseconds = Decimal(found.group(1)) * _MILLISECONDS[found.group(2)]
+    milliseconds = Decimal(match.group(1)) * _MILLISECONDS[match.group(2)]
     if milliseconds > MAX_DURATION_MS:
-        raise ConfigurationError(f"{text!r} is too long; at most 24h")
+        raise ConfigurationError(f"duration {text!r} is too long. Expected at most 24h")
     if milliseconds != int(milliseconds):
-        raise ConfigurationError(f"{text!r} would be rounded; whole milliseconds")
+        raise ConfigurationError(f"duration {text!r} would be rounded. Expected whole milliseconds")
     return int(milliseconds)

@@ -25,7 +25,7 @@ from sqe_chain.runtime.stop import ServiceClock, Stop, signals
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything needed to work on a flow: connected, checked, with signal handlers in place.
+    """What a command works with: everything is connected and checked, and signal handlers are installed.
 
     Attributes:
         env: the flow and its ports; its engine runs in this process.
@@ -51,15 +51,7 @@ def launch(
     clock: ServiceClock | None = None,
     restore: Callable[[], object] | None = None,
 ) -> None:
-    """Run a service until it is asked to stop.
-
-    Args:
-        flow: the flow.
-        settings: how to run it.
-        deployment: servers and engine to use.
-        observers: further observers of the service; those that are contexts are entered when all is connected.
-        clock: its clock, with the request to end; None: a new one.
-        restore: see `prepare`.
+    """Run a service until it is asked to stop; for the arguments see `prepare`.
 
     Raises:
         ConfigurationError: windows are to be closed, but it does not run once, or has none; or partitions are none.
@@ -69,21 +61,21 @@ def launch(
     if deployment.close_windows:
         if not deployment.once:
             raise ConfigurationError(
-                "--close-windows (close_windows=True) closes all windows at the end of the input, so it needs --once (once=True)"
+                "--close-windows (close_windows=True) without an end of the input. Expected --once (once=True)"
             )
         check_closes(flow)
     if settings.overwrite is not None and not deployment.once:
         raise ConfigurationError(
-            "an overwrite ends with the last row of its files, so it needs sqe-chain load (from Python once=True)"
+            "an overwrite without an end of its files. Expected sqe-chain load (from Python once=True)"
         )
     flow = deployment.flow_of(flow)
-    with prepare(flow, settings, deployment, observers=observers, clock=clock, restore=restore) as found:
-        env, once = found.env, deployment.once
-        if not found.asked_to_stop():
-            env.engine = found.engine(flow)
+    with prepare(flow, settings, deployment, observers=observers, clock=clock, restore=restore) as prepared:
+        env, once = prepared.env, deployment.once
+        if not prepared.asked_to_stop():
+            env.engine = prepared.engine(flow)
             # Warmed up, a service that runs once would be ready no sooner.
-            Service(env, found.clock, once, deployment.close_windows, warm_up=not once).run()
-        env.emit(Stopped(found.clock.stop.reason))
+            Service(env, prepared.clock, once, deployment.close_windows, warm_up=not once).run()
+        env.emit(Stopped(prepared.clock.stop.reason))
 
 
 @contextmanager
@@ -116,9 +108,9 @@ def prepare(
         by_workers = deployment.engine.by_workers
         stores = opened.enter_context(open_stores(flow, deployment.stores, by_workers=by_workers))
         handle_again = opened.enter_context(signals(clock.stop, restore)) if restore else None
-        for one in observers:
-            if isinstance(one, AbstractContextManager):
-                opened.enter_context(one)
+        for observer in observers:
+            if isinstance(observer, AbstractContextManager):
+                opened.enter_context(observer)
         observer = Observers(clock, *observers)
         opened.enter_context(logging_to(observer))
         ports = Ports(log, stores)
@@ -154,22 +146,18 @@ def _ready(env: Environment, create_topics: int | None, stop: Stop) -> bool:
 
 
 def _create_missing(env: Environment, input_partitions: int) -> None:
-    """Create missing topics: outputs and dead letters as declared, inputs as requested.
+    """Create missing topics: outputs and dead-letter topics as declared, inputs with this number of partitions, if any.
 
-    An input that several flows share is best created by its writer, because its number of partitions is permanent for
-    the lanes through it.
-
-    Args:
-        env: the flow and its ports.
-        input_partitions: partitions of an input that is missing; 0: inputs are left missing.
+    Better let its writer create an input that several flows share: its number of partitions is permanent for the lanes
+    through it.
 
     Raises:
         Unavailable: asked to stop while the broker was unavailable.
         ConfigurationError: the broker refuses.
     """
     needed = _partitions_needed(env.flow, input_partitions)
-    found = env.log.describe(needed)
-    for topic in sorted(needed.keys() - found.keys()):
+    existing = env.log.describe(needed)
+    for topic in sorted(needed.keys() - existing.keys()):
         partitions = needed[topic]
         env.log.create_topic(topic, partitions)
         env.emit(Notice(f"created topic {topic} with {partitions} partitions"))
@@ -177,13 +165,10 @@ def _create_missing(env: Environment, input_partitions: int) -> None:
 
 def _partitions_needed(flow: CompiledFlow, input_partitions: int) -> dict[str, int]:
     """Topic -> partitions to create it with; two outputs into one topic share the larger number."""
-    needed: dict[str, int] = {}
-    if input_partitions:
-        needed.update(dict.fromkeys(flow.input_topics, input_partitions))
-    for output in flow.outputs:
-        topic = output.topic
-        needed[topic] = max(needed.get(topic, 0), output.partitions)
+    written = [(output.topic, output.partitions) for output in flow.outputs]
     if flow.dead_letters:
-        topic = flow.dead_letter_topic
-        needed[topic] = max(needed.get(topic, 0), flow.dead_letter_partitions)
+        written.append((flow.dead_letter_topic, flow.dead_letter_partitions))
+    needed = dict.fromkeys(flow.input_topics if input_partitions else (), input_partitions)
+    for topic, partitions in written:
+        needed[topic] = max(needed.get(topic, 0), partitions)
     return needed

@@ -11,16 +11,6 @@ import structlog
 from sqe_chain.protocol.events import Event, Observer, Waiting
 from sqe_chain.safe_text import json_line, shown, without_secrets
 
-WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
-"""Events that need a person's attention."""
-
-DETAILS = frozenset({"shuffled"})
-"""Events about the inside of a service, which get no line."""
-
-
-_FOR_MACHINES = frozenset({"lag_by_partition", "event_time_ms", "offsets"})
-"""Fields that lines of text leave out, because they are too long, or not readable for people."""
-
 
 class Lines(Observer):
     """One line for each event, written at once.
@@ -38,36 +28,40 @@ class Lines(Observer):
             processors=[stamp, _as_json if as_json else _as_text],
             wrapper_class=structlog.BoundLogger,
         )
-        self._common = {"flow": flow} if as_json else {}
+        self._flow = flow
         self._as_json = as_json
         self._reason = ""
 
     def event(self, event: Event) -> None:
-        """Write a line."""
-        if event.name in DETAILS:
+        if event.hidden:
             return
-        severity: dict[str, object] = {}
-        if self._as_json:
-            severity["severity"] = "warning" if event.name in WARNINGS else "info"
         fields = event.fields()
+        if self._as_json:
+            severity = "warning" if event.warns else "info"
+            self._log.msg(event.name, **{"flow": self._flow, "severity": severity, **fields})
+            return
         if isinstance(event, Waiting):  # a line for each attempt, but not the whole reason each time
-            if event.reason == self._reason and not self._as_json:
+            if event.reason == self._reason:
                 fields["reason"] = "the same"
             self._reason = event.reason
-        self._log.msg(event.name, **{**self._common, **severity, **fields})
+        self._log.msg(
+            event.name, **{name: value for name, value in fields.items() if name not in event.for_programs}
+        )
 
 
 def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
     """One object; time and event first, for people who read it."""
     first = {name: fields.pop(name) for name in ("timestamp", "event")}
-    return json_line({**first, **{name: _safe(value) for name, value in fields.items()}})
+    safe = {
+        name: without_secrets(value) if isinstance(value, str) else value for name, value in fields.items()
+    }
+    return json_line({**first, **safe})
 
 
 def _as_text(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
-    """One line. Not structlog's own renderer: it has a meaning of its own for names like `level`."""
+    """One line. Not structlog's own renderer: that treats names like `level` in its own way."""
     moment, event = fields.pop("timestamp"), fields.pop("event")
-    shown = {name: value for name, value in fields.items() if name not in _FOR_MACHINES}
-    text = "  ".join(f"{name}={_plain(value)}" for name, value in shown.items())
+    text = "  ".join(f"{name}={_plain(value)}" for name, value in fields.items())
     return f"{moment}  {event:<10} {text}".rstrip()
 
 
@@ -76,7 +70,3 @@ def _plain(value: object) -> object:
     if isinstance(value, dict | list | tuple):
         return without_secrets(json_line(value))
     return shown(value) if isinstance(value, str) else value
-
-
-def _safe(value: object) -> object:
-    return without_secrets(value) if isinstance(value, str) else value

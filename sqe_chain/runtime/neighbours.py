@@ -47,9 +47,6 @@ def who_answers(host: str, port: int, expected: str) -> str:
 def check_kafka(bootstrap: str) -> None:
     """Refuse broker addresses where another kind of server certainly answers.
 
-    Args:
-        bootstrap: `host:port` of plain listeners, separated by commas.
-
     Raises:
         ConfigurationError: one does.
     """
@@ -74,10 +71,10 @@ def check_stores(urls: Iterable[str]) -> None:
 
 def _check(address: str, expected: str, named: str) -> None:
     host, _, port = address.rpartition(":") if address.rpartition(":")[2].isdigit() else (address, "", "")
-    found = who_answers(host.strip("[]"), int(port or _PORTS[expected]), expected)
-    if found not in ("", expected):
+    kind = who_answers(host.strip("[]"), int(port or _PORTS[expected]), expected)
+    if kind not in ("", expected):
         raise ConfigurationError(
-            f"{named}: {found.capitalize()} answers there, not {expected.capitalize()}; check host and port"
+            f"{named}: {kind.capitalize()} answers there. Expected {expected.capitalize()}. Check host and port"
         )
 
 

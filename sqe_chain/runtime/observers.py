@@ -10,7 +10,7 @@ from sqe_chain.features.events import TableFlushed
 from sqe_chain.protocol.events import CaughtUp, Event, Notice, Observer, When
 
 
-class Observers:
+class Observers(Observer):
     """Passes steps and events on to several observers.
 
     Of `CaughtUp` events in a row only the first is passed on: a service without an interval emits ten a second.
@@ -21,12 +21,10 @@ class Observers:
         self._caught_up = False
 
     def step(self, number: int, when: When) -> None:
-        """Pass on."""
         for observer in self._observers:
             observer.step(number, when)
 
     def event(self, event: Event) -> None:
-        """Pass on."""
         caught_up = isinstance(event, CaughtUp)
         if caught_up and self._caught_up:
             return
@@ -40,17 +38,12 @@ OnFlush = Callable[[TableFlushed], object]
 
 
 class FlushListener(Observer):
-    """Tells a function of the user when the rows of a batch are in a table for good.
-
-    Args:
-        on_flush: the function.
-    """
+    """Calls a function of the user when the rows of a batch are durably in a table."""
 
     def __init__(self, on_flush: OnFlush) -> None:
         self._on_flush = on_flush
 
     def event(self, event: Event) -> None:
-        """Pass on."""
         if isinstance(event, TableFlushed):
             self._on_flush(event)
 
@@ -63,13 +56,12 @@ class _ToObserver(logging.Handler):
         self._observer = observer
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Emit one record."""
         self._observer.event(Notice(record.getMessage(), record.name))
 
 
 @contextmanager
 def logging_to(observer: Observer) -> Iterator[None]:
-    """In the context, warnings that libraries log become notices for this observer."""
+    """While in the context, turn warnings that libraries log into notices for this observer."""
     handler, root = _ToObserver(observer), logging.getLogger()
     root.addHandler(handler)
     try:

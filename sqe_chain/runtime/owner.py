@@ -44,8 +44,8 @@ class Owner:
 def this_process() -> Owner:
     """This process."""
     boot, namespace = _boot()
-    found = state_and_start(os.getpid())
-    return Owner(socket.gethostname(), boot, namespace, os.getpid(), found[1] if found else 0)
+    process = state_and_start(os.getpid())
+    return Owner(socket.gethostname(), boot, namespace, os.getpid(), process[1] if process else 0)
 
 
 def is_dead(owner: str) -> bool:
@@ -71,8 +71,8 @@ def is_dead(owner: str) -> bool:
 
 def is_alive(pid: int, started: int) -> bool:
     """Whether the process with this id and start time is running or paused. A zombie counts as dead."""
-    found = state_and_start(pid)
-    return found is not None and found[1] == started and found[0] not in "ZX"
+    process = state_and_start(pid)
+    return process is not None and process[1] == started and process[0] not in "ZX"
 
 
 def _boot() -> tuple[str, str]:
@@ -84,7 +84,7 @@ def _boot() -> tuple[str, str]:
 
 
 def state_and_start(pid: int) -> tuple[str, int] | None:
-    """State letter and start time of a process; None if there is none."""
+    """State and start time of a process, as the kernel shows them; None if there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -18,7 +18,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.events import CaughtUp, Committed, Event, Observer, Recovered
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import read_last_plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_inputs, open_stores
 from sqe_chain.runtime.durations import duration_ms
@@ -83,25 +83,18 @@ def run(  # noqa: PLR0913 - each is an option
         PoisonError: an input cannot be processed.
         ChainError: any other reason to end.
     """
-    choice, found = _engine(engine, spark, workers), flow.compile()
+    choice, compiled = _engine(engine, spark, workers), flow.compile()
     deployment = Deployment(
-        kafka,
-        kafka_config,
-        _urls(store),
-        choice,
-        create_topics,
-        once,
-        close_windows,
-        _paths(files),
+        *(kafka, kafka_config, _urls(store), choice, create_topics, once, close_windows, _paths(files)),
         partitions=partitions,
     )
     main = threading.current_thread() is threading.main_thread()
     launch(
-        found,
+        compiled,
         _settings(interval, settings),
         deployment,
-        observers=_observers(deployment.flow_of(found), log, on_flush),
-        restore=_nothing if main else None,
+        observers=_observers(deployment.flow_of(compiled), log, on_flush),
+        restore=(lambda: None) if main else None,
     )
 
 
@@ -130,6 +123,7 @@ class RunningService:
                 self._moved.notify_all()
 
         self._thread = threading.Thread(target=work, name=f"sqe-chain {flow.name}", daemon=True)
+        self._thread.start()
 
     @property
     def alive(self) -> bool:
@@ -178,7 +172,7 @@ class RunningService:
 
         Args:
             table: see `flushed`.
-            offsets: "topic/partition" -> offset; the row of the record before it is the last one that is wanted.
+            offsets: "topic/partition" -> offset, up to which all rows are expected.
             timeout_s: how long at most, in seconds.
 
         Raises:
@@ -188,13 +182,13 @@ class RunningService:
         deadline = monotonic() + timeout_s
         while True:  # until the deadline
             self._raise_if_failed()
-            found = self.flushed(table)
-            if all(found.get(name, 0) >= offset for name, offset in offsets.items()):
+            flushed = self.flushed(table)
+            if all(flushed.get(name, 0) >= offset for name, offset in offsets.items()):
                 return
             self._check_alive()
             self._wait(
                 deadline,
-                f"flow {self.flow.name!r}: after {timeout_s:g} s table {table!r} has rows up to {found}",
+                f"flow {self.flow.name!r}: after {timeout_s:g} s table {table!r} has rows up to {flushed}",
             )
 
     def state(self, stage: str) -> States:
@@ -221,13 +215,15 @@ class RunningService:
 
     def _check_alive(self) -> None:
         if not self.alive:
-            raise ConfigurationError(f"flow {self.flow.name!r} has stopped: there is nothing to wait for")
+            raise ConfigurationError(
+                f"flow {self.flow.name!r} has stopped. Expected a running service to wait for"
+            )
 
-    def _wait(self, deadline: float, found: str) -> None:
+    def _wait(self, deadline: float, text: str) -> None:
         """Wait until something has moved, or a moment; after the deadline raise what was found as `TimeoutError`."""
         rest_s = deadline - monotonic()
         if rest_s <= 0:
-            raise TimeoutError(found)
+            raise TimeoutError(text)
         with self._moved:
             self._moved.wait(min(rest_s, _LOOK_S))
 
@@ -249,31 +245,24 @@ class RunningService:
     def _left(self, ends: Mapping[TopicPartition, int]) -> dict[str, tuple[int, int]]:
         """Committed offset and end of each input that is not committed to its end."""
         commits = self._log.committed(self.flow.declared_name, ends)
-        found = {tp: commits[tp].offset if tp in commits else 0 for tp in ends}
+        committed = {tp: commits[tp].offset if tp in commits else 0 for tp in ends}
         return {
-            f"{topic}[{partition}]": (found[topic, partition], end)
+            f"{topic}[{partition}]": (committed[topic, partition], end)
             for (topic, partition), end in ends.items()
-            if found[topic, partition] < end
+            if committed[topic, partition] < end
         }
 
     def _files_left(self) -> bool:
-        """Whether a row of a file is not counted, or not known to be: of files nothing is committed, the plan says it."""
+        """Whether a row of a file is not counted, or not known to be. Plans know of files, commits do not."""
         if not self.flow.file_sources:
             return False
-        home, _ = self._stores[""].home(self.flow.name)
-        data = self._stores[""].plan(self.flow.name, home.number) if home and home.number >= 0 else None
-        if home is None or data is None or self._bell.plan < home.number:
+        plan = read_last_plan(self._stores[""], self.flow.name)
+        if plan is None or self._bell.plan < plan.number:
             return True
-        plan, infos = (
-            Plan.from_bytes(data),
-            self._log.describe([one.name for one in self.flow.file_sources]),
-        )
+        infos = self._log.describe([source.name for source in self.flow.file_sources])
         return bool(
             LoadedFiles.of(plan).entered.keys() - read_files(plan) or new_files(self.flow, plan, infos)
         )
-
-    def _begin(self) -> None:
-        self._thread.start()
 
 
 @contextmanager
@@ -302,19 +291,14 @@ def running(  # noqa: PLR0913 - each is an option
     Raises:
         ChainError: as `run` raises them.
     """
-    choice, found = _engine(engine, spark, workers), flow.compile()
+    choice, compiled = _engine(engine, spark, workers), flow.compile()
     deployment = Deployment(
-        kafka,
-        kafka_config,
-        _urls(store),
-        choice,
-        create_topics,
+        *(kafka, kafka_config, _urls(store), choice, create_topics),
         files=_paths(files),
         partitions=partitions,
     )
-    observers = _observers(deployment.flow_of(found), log, on_flush)
-    service = RunningService(found, _settings(interval, settings), deployment, observers)
-    service._begin()  # noqa: SLF001 - its own module
+    observers = _observers(deployment.flow_of(compiled), log, on_flush)
+    service = RunningService(compiled, _settings(interval, settings), deployment, observers)
     try:
         yield service
     except BaseException:
@@ -335,30 +319,28 @@ class _Bell(Observer):
         self.flushed: dict[str, Mapping[str, int]] = {}
 
     def event(self, event: Event) -> None:
-        """Wake the waiting threads."""
-        self.recovered |= isinstance(event, Recovered)
-        if isinstance(event, TableFlushed):
-            with self._moved:
+        with self._moved:
+            if isinstance(event, TableFlushed):
                 self.flushed[event.table] = event.offsets
-                self._moved.notify_all()
-        if isinstance(event, Recovered | Committed | CaughtUp) and event.plan is not None:
-            self.plan = event.plan
-        if isinstance(event, Committed):
-            self.held = event.held or 0
-        if isinstance(event, Recovered | Committed | CaughtUp):
-            with self._moved:
-                self._moved.notify_all()
+            elif not isinstance(event, Recovered | Committed | CaughtUp):
+                return
+            elif event.plan is not None:
+                self.plan = event.plan
+            self.recovered |= isinstance(event, Recovered)
+            if isinstance(event, Committed):
+                self.held = event.held or 0
+            self._moved.notify_all()
 
 
 def _observers(
     flow: CompiledFlow, log: Literal["text", "json"] | None, on_flush: OnFlush | None
 ) -> list[Observer]:
-    found: list[Observer] = []
+    observers: list[Observer] = []
     if log is not None:
         from sqe_chain.runtime.lines import Lines  # noqa: PLC0415 - it needs structlog
 
-        found.append(Lines(flow.name, as_json=log == "json", stream=sys.stderr))
-    return found if on_flush is None else [*found, FlushListener(on_flush)]
+        observers.append(Lines(flow.name, as_json=log == "json", stream=sys.stderr))
+    return observers if on_flush is None else [*observers, FlushListener(on_flush)]
 
 
 def _paths(files: Mapping[str, Sequence[str]] | None) -> dict[str, Sequence[str]]:
@@ -373,7 +355,7 @@ def _engine(
     name: Literal["spark", "inprocess"], spark: Mapping[str, str] | None, workers: int
 ) -> EngineChoice:
     if name not in ("spark", "inprocess"):
-        raise ConfigurationError(f"engine={name!r}; must be spark or inprocess")
+        raise ConfigurationError(f"engine={name!r}. Expected spark or inprocess")
     conf = dict(spark or {})
     return EngineChoice(name, conf.pop("spark.master", None), conf, workers)
 
@@ -382,8 +364,6 @@ def _settings(interval: str, further: Mapping[str, Any]) -> Settings:
     try:
         return Settings(interval_ms=duration_ms(interval), **further)
     except TypeError as error:
-        raise ConfigurationError(f"no such setting: {error}") from error
-
-
-def _nothing() -> None:
-    """Nothing to restore: there is no panel."""
+        raise ConfigurationError(
+            f"no such setting: {error}. Expected a field of sqe_chain.Settings"
+        ) from error

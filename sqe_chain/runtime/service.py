@@ -29,7 +29,7 @@ IDLE_MS = 100
 """Longest pause before a service without an interval looks for new messages again."""
 
 FIRST_IDLE_MS = 5
-"""The first such pause; each further one is twice as long, as long as nothing comes."""
+"""The first such pause; each further one is twice as long while nothing comes."""
 
 _LOOK_S = 0.05
 _END_S = 2.0
@@ -114,7 +114,7 @@ class Service:
                     self._wait_until_warm(warm)
                 if isinstance(service, StagedService) and service.ends:
                     self.stop.request("once")
-                # With stages a batch takes much longer than its commit, and "committed" has to be told when it is true.
+                # With stages a batch takes much longer than its commit, and `Committed` must not come before it is true.
                 with nullcontext() if stateful else self.env.commits.in_background():
                     self._batches(service, stateful=stateful)
         except (Unavailable, EngineLost, ServiceStopped) as error:
@@ -154,7 +154,7 @@ class Service:
             raise self._claim_lost(service)
 
     def _at_end(self, service: StagedService, last: Callable[[], object]) -> None:
-        """Do what comes last, when nothing is left to read or to release: the input is said to be finite."""
+        """Do what comes last, when nothing is left to read or to release: the input is finite."""
         while not self.stop.requested and service.batch(at_end=True).worked:
             pass
         if not self.stop.requested:
@@ -185,12 +185,10 @@ class Service:
             self.env.emit(Ready(self.clock.ticks_ms() - began_ms))
 
     def _not_warm(self, error: Exception) -> None:
-        self.env.emit(
-            Notice(f"the first batch may take longer, for what it needs could not be prepared: {error}")
-        )
+        self.env.emit(Notice(f"the first batch may take longer: its preparation failed: {error}"))
 
     def _alive(self, service: StagedService | Republisher) -> bool:
-        """Beat, and report a slow step: clients give servers a minute to answer."""
+        """Move the heartbeat on, and report a slow step: clients give servers a minute to answer."""
         slow = self.clock.slow_step()
         if slow:
             text = (
@@ -207,17 +205,17 @@ class Service:
             home, _ = self.env.ports.home.home(name)
         except Unavailable as error:
             return Superseded(
-                f"flow {name!r}: the store refused the heartbeat of this run, so a newer one has probably claimed the flow; "
-                f"the store does not answer now: {error}"
+                f"flow {name!r}: the store refused the heartbeat of this run, so a newer one has probably claimed the flow. "
+                f"The store does not answer now: {error}"
             )
         if mine is not None and (home is None or home.epoch <= mine.epoch):
             return StoreInconsistent(
-                f"flow {name!r}: this run has claimed it with epoch {mine.epoch}, but the store holds {home or 'nothing'}: it "
-                "was emptied or went back in time; start again: recovery finds out what can be done"
+                f"flow {name!r}: the store holds {home or 'nothing'}. Expected the claim of this run, epoch {mine.epoch}: the store "
+                "was emptied or went back in time. Start again: recovery finds out what can be done"
             )
         return Superseded(
-            f"flow {name!r}: a newer run has claimed it, this one no longer changes anything. Only one "
-            "run works at a time; a run started without --takeover waits as a standby"
+            f"flow {name!r}: a newer run has claimed it, and this one no longer changes anything. Only one "
+            "run works at a time. Start a second run without --takeover: it waits as a standby"
         )
 
     def _beat_failed(self, error: Exception) -> None:

@@ -41,7 +41,7 @@ class StoredStage:
     Args:
         flow: name of the flow.
         name: name of the stage.
-        home: a store that holds the flow's locations: all stores of the flow do.
+        home: any store of the flow: each has all of its locations.
         store: the store that holds the states.
     """
 
@@ -57,8 +57,8 @@ class StoredStage:
     def read(self, keys: Sequence[bytes], where: Location | None = None) -> list[bytes | None]:
         """The states of these keys, None where there is none.
 
-        A rebuild deletes old states only after it has written the new location. So a state that was found is valid; but
-        one that is missing may have been deleted, if the stage has moved since `where` was read.
+        A rebuild deletes old states only after it has written the new location. So a state that is there is valid. One that is
+        missing may have been deleted, if the stage has moved since this run read `where`.
 
         Args:
             keys: the keys.
@@ -66,18 +66,18 @@ class StoredStage:
         """
         where = where or self.location()
         while True:  # ends: each further round needs another rebuild of the flow
-            found = []
+            values = []
             for key in keys:
                 cell = cell_of(key, where.state_partitions, where.buckets)
                 header, states, _ = self.store.read(where.flow, self.name, cell, [key])
                 if header is not None:
                     check_whole(header, f"{where.flow}/{self.name}/{cell}")
-                found += states
-            if None not in found:
-                return found
+                values += states
+            if None not in values:
+                return values
             before, where = where, self.location()
             if _rows(before) == _rows(where):
-                return found
+                return values
 
     def scan(self, keys: Sequence[bytes] = ()) -> Iterator[tuple[bytes, bytes]]:
         """All rows, those of a state partition in the order of their keys.
@@ -95,26 +95,25 @@ class StoredStage:
             yield from sorted(self.store.scan(where.flow, self.name, cell))
         if _rows(where) != _rows(self.location()):
             raise Unavailable(
-                f"flow {self.flow!r} was rebuilt while stage {self.name!r} was read; read it again"
+                f"flow {self.flow!r} was rebuilt while this read stage {self.name!r}. Read it again"
             )
 
 
 def location_of(store: StateStore, flow: str, stage: str) -> Location:
-    """Where a stage is now.
-
-    Args:
-        store: one of the flow's stores: each has all of its locations.
-        flow: name of the flow.
-        stage: name of the stage.
+    """Where a stage is now, according to any store of the flow.
 
     Raises:
         ConfigurationError: the flow, or the stage, has not run with this store yet.
     """
     known = store.locations(flow)
     if known is None:
-        raise ConfigurationError(f"the store has no flow {flow!r}: it has not run with this store yet")
+        raise ConfigurationError(
+            f"the store has no flow {flow!r}: it has not run with this store. Run it, or give the right store"
+        )
     if stage not in known.stages:
-        raise ConfigurationError(f"flow {flow!r} has not run with stage {stage!r} yet")
+        raise ConfigurationError(
+            f"flow {flow!r} has not run with stage {stage!r} yet. Run it with this stage"
+        )
     return known.stages[stage]
 
 
@@ -142,7 +141,7 @@ class States(Mapping[Key, Any]):
         self._flow, self._stores, self._node = flow, stores, stage_named(flow, stage)
         if self._node.codec is None:
             raise ConfigurationError(
-                f"stage {stage!r} is a filter: it has rows of its own format, but no states"
+                f"stage {stage!r} is a filter. Expected a stage with states. Use `sqe-chain state`, which shows its rows"
             )
         self._codec: Codec[Any] = self._node.codec
 
@@ -150,21 +149,21 @@ class States(Mapping[Key, Any]):
         """The state of a key.
 
         Raises:
-            KeyError: there is none; or it is neither text nor bytes, which no key is that has a state.
+            KeyError: there is none; also if the key is neither text nor bytes.
             ConfigurationError: the stage has windows: a key has several states, see `rows`.
         """
         self._check_no_windows()
         if not isinstance(key, str | bytes | bytearray | memoryview):
             raise KeyError(key)
-        found = next(self.rows([key]), None)
-        if found is None or found.state is None:
+        stored = next(self.rows([key]), None)
+        if stored is None or stored.state is None:
             raise KeyError(key)
-        return found.state
+        return stored.state
 
     def __iter__(self) -> Iterator[Key]:
         """All keys."""
         self._check_no_windows()
-        return (_shown(found.key) for found in self.rows())
+        return (_shown(stored.key) for stored in self.rows())
 
     def __len__(self) -> int:
         """How many keys there are; reads them all."""
@@ -173,7 +172,7 @@ class States(Mapping[Key, Any]):
     def to_dict(self) -> dict[Key, Any]:
         """All states at once, which is faster than one after the other."""
         self._check_no_windows()
-        return {_shown(found.key): found.state for found in self.rows() if found.state is not None}
+        return {_shown(stored.key): stored.state for stored in self.rows() if stored.state is not None}
 
     def rows(self, keys: Sequence[Key] = ()) -> Iterator[StoredState]:
         """Stored states; for a stage with windows, of each open and each retained final window.
@@ -211,13 +210,13 @@ class States(Mapping[Key, Any]):
                 yield StoredState(name, None)
                 continue
             with _decoding(name, self._node.name, self._flow.name, self._codec.type_name):
-                found = list(self._node.stage_kind.states_in(name, data))
-            yield from (one for one in found if not keys or one.key in keys)
+                states = list(self._node.stage_kind.states_in(name, data))
+            yield from (state for state in states if not keys or state.key in keys)
 
     def _check_no_windows(self) -> None:
         if self._node.traits.windowed:
             raise ConfigurationError(
-                f"stage {self._node.name!r} has windows, so a key has several states: use rows(), to_pandas() or to_arrow()"
+                f"stage {self._node.name!r} has windows, hence several states for a key. Use rows(), to_pandas() or to_arrow()"
             )
 
 
@@ -246,8 +245,8 @@ def stage_named(flow: CompiledFlow, name: str) -> StageNode:
     for node in flow.stages:
         if node.name == name:
             return node
-    known = ", ".join(node.name for node in flow.stages) or "none, it keeps no states"
-    raise ConfigurationError(f"flow {flow.name!r} has no stage {name!r}; its stages are: {known}")
+    known = ", ".join(node.name for node in flow.stages) or "(none, it keeps no states)"
+    raise ConfigurationError(f"flow {flow.name!r} has no stage {name!r}. Expected one of: {known}")
 
 
 def stored_rows(
@@ -272,7 +271,7 @@ def _decoding(key: Key, stage: str, flow: str, type_name: str) -> Iterator[None]
         yield
     except Exception as error:
         raise StoreInconsistent(
-            f"the state of key {key!r} in stage {stage!r} of flow {flow!r} is not a {type_name}: {error}"
+            f"the state of key {key!r} in stage {stage!r} of flow {flow!r} cannot be decoded: {error}. Expected a {type_name}"
         ) from error
 
 
@@ -326,21 +325,21 @@ def get(
     name = flow if isinstance(flow, str) else flow.name
     urls = {"": store} if isinstance(store, str) else store
     if not urls:
-        raise ConfigurationError("get() needs the address of a store")
+        raise ConfigurationError("get(): no store. Expected the address of one")
     home = _opened(urls.get("") or next(iter(urls.values())))
     where = location_of(home, name, stage)
     decode = _decoder(where, name, stage) if isinstance(flow, str) else _declared(where, flow, stage)
     if where.store not in urls:
         raise ConfigurationError(
-            f"stage {stage!r} of flow {name!r} keeps its states in the store {where.store!r}; give its address as well: "
+            f"stage {stage!r} of flow {name!r} has its states in the store {where.store!r}. Expected its address as well: "
             f"store={{'': URL, {where.store!r}: URL}}"
         )
     stored = StoredStage(name, stage, home, _opened(urls[where.store]))
-    (found,) = stored.read([key_bytes(key)], where)
-    if found is None:
+    (value,) = stored.read([key_bytes(key)], where)
+    if value is None:
         return None
     with _decoding(key, stage, name, where.type_name):
-        return decode(found)
+        return decode(value)
 
 
 _open = ExitStack()
@@ -375,15 +374,16 @@ def _decoder(where: Location, flow: str, stage: str) -> Callable[[bytes], Any]:
             return codec_tagged(where.type_name).decode
         except ConfigurationError:
             raise ConfigurationError(
-                f"stage {stage!r} holds messages of type {where.type_name!r}, which this program has not imported: import the module "
-                "that was generated from their .proto, or give the flow itself instead of its name"
+                f"stage {stage!r} holds messages of type {where.type_name!r}, which this program has not imported. Import their generated "
+                "module, or give the flow itself instead of its name"
             ) from None
     raise ConfigurationError(
-        f"stage {stage!r} holds states of type {where.type_name or 'unknown'!r}: give the flow itself instead of its name"
+        f"stage {stage!r} holds states of type {where.type_name or 'unknown'!r}, which this program cannot read by its name. Give the "
+        "flow itself instead of its name"
     )
 
 
 def _no_single_state(kind: str, flow: str, stage: str) -> ConfigurationError:
     return ConfigurationError(
-        f"stage {stage!r} of flow {flow!r} is of kind {kind!r}, where a key has no single state; use sqe_chain.states"
+        f"stage {stage!r} of flow {flow!r} is of kind {kind!r}. Expected one state for a key. Use sqe_chain.states"
     )

@@ -1,11 +1,14 @@
-"""Figures of a service for the panel, from its events. Pure: the time is an argument."""
+"""What a service has done so far, counted from its events: for the panel, and for Prometheus. Pure: the time is an argument."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from sqe_chain.features.events import Filtered, TableFlushed
 from sqe_chain.protocol.events import (
     CLAIM,
     COMMIT,
@@ -19,6 +22,7 @@ from sqe_chain.protocol.events import (
     Committed,
     Event,
     Notice,
+    Observer,
     Persisted,
     Recovered,
     Sealed,
@@ -27,10 +31,14 @@ from sqe_chain.protocol.events import (
     When,
 )
 
-RATE_WINDOW_S = 10.0
+RATE_WINDOW_S: Final = 10.0
 """The input rate is the mean over this time."""
+BATCH_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
+"""Upper bounds, in seconds, between which the times of batches and steps are counted."""
+LATENCY_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600)
+"""The same from the time of a record until its state is stored."""
 
-_DOING = {
+_DOING: Final = {
     CLAIM: "claiming",
     RECOVER: "recovering",
     PROCESS: "processing",
@@ -42,25 +50,58 @@ _DOING = {
 
 
 @dataclass(slots=True)
-class Statistics:
-    """Implements `protocol.interfaces.Observer`.
+class Times:
+    """How long something took, each time.
+
+    Attributes:
+        bounds: upper bounds, in seconds.
+        counts: the number of times up to each of the bounds, and above the last.
+        sum_s: all of them together, in seconds.
+    """
+
+    bounds: Sequence[float]
+    counts: list[int] = field(default_factory=list)
+    sum_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def add(self, seconds: float) -> None:
+        """Count one more; a clock that was set back gives 0."""
+        seconds = max(0.0, seconds)
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.sum_s += seconds
+
+
+@dataclass(slots=True, eq=False)
+class Statistics(Observer):
+    """Figures of a service.
 
     Attributes:
         now_s: returns seconds since 1970.
         doing: what the service does, in a few words.
         notice: the last notice for people; empty when all is well.
         epoch: of the claim; 0 without one.
-        plan: number of the last plan; -1 without one.
+        plan: number of the last plan; None without one: 0 is the number of a plan.
         inputs: messages read.
         replays: of these, replays ignored.
-        excluded: of these, left out by the poison policy.
+        excluded: of these, skipped by the poison policy.
         outputs: messages published.
+        filtered: (stage, reason) -> messages that filters dropped or reported.
         rows: states written.
+        waits: waits for a broker or store that was unavailable.
         batches: batches committed.
         batch_ms: how long the last batch took, in milliseconds.
+        batch_times: how long each batch took.
+        step_times: the same of each numbered step.
+        latency: from the time of the newest record of a batch until the batch is committed.
         lag: offsets that were there when the last batch began, and are not in it.
-        held: records that wait for event time.
+        lag_by_partition: the same for each "topic/partition" of the last batch.
+        flushed: (table, "topic/partition") -> offset up to which the table has all rows.
+        held: records that wait for event time; None if no stage goes by it.
         holder: "topic/partition" that holds them back; empty when nothing waits.
+        watermark_ms: up to where event time is known there, milliseconds since 1970; None when that is not known.
+        event_time_ms: newest timestamp of a record read, milliseconds since 1970; None before the first.
         persisted_s: when states were last written, seconds since 1970; 0 never.
     """
 
@@ -68,28 +109,39 @@ class Statistics:
     doing: str = "starting"
     notice: str = ""
     epoch: int = 0
-    plan: int = -1
+    plan: int | None = None
     inputs: int = 0
     replays: int = 0
     excluded: int = 0
     outputs: int = 0
+    filtered: Counter[tuple[str, ...]] = field(default_factory=Counter)
     rows: int = 0
+    waits: int = 0
     batches: int = 0
     batch_ms: int = 0
+    batch_times: Times = field(default_factory=lambda: Times(BATCH_SECONDS))
+    step_times: dict[int, Times] = field(default_factory=dict)
+    latency: Times = field(default_factory=lambda: Times(LATENCY_SECONDS))
     lag: int = 0
-    held: int = 0
+    lag_by_partition: Mapping[str, int] = field(default_factory=dict)
+    flushed: dict[tuple[str, str], int] = field(default_factory=dict)
+    held: int | None = None
     holder: str = ""
+    watermark_ms: int | None = None
+    event_time_ms: int | None = None
     persisted_s: float = 0.0
     _recent: deque[tuple[float, int]] = field(default_factory=deque)
     _began_s: float = 0.0
+    _steps_began_s: dict[int, float] = field(default_factory=dict)
 
     def step(self, number: int, when: When) -> None:
-        """Note what the service does."""
         if when == "before":
             self.doing = _DOING[number]
+            self._steps_began_s[number] = self.now_s()
+        elif (began_s := self._steps_began_s.pop(number, None)) is not None:
+            self.step_times.setdefault(number, Times(BATCH_SECONDS)).add(self.now_s() - began_s)
 
     def event(self, event: Event) -> None:
-        """Count."""
         match event:
             case Claimed():
                 self.epoch = event.epoch
@@ -103,9 +155,23 @@ class Statistics:
                 self.persisted_s = self.now_s()
             case Committed():
                 self._count_batch(event)
+            case Filtered():
+                for name, count in event.counts.items():
+                    stage, _, reason = name.rpartition("/")
+                    self.filtered[stage, reason] += count
+            case TableFlushed():
+                self.flushed.update({(event.table, tp): offset for tp, offset in event.offsets.items()})
+            case _:
+                self._note(event)
+
+    def _note(self, event: Event) -> None:
+        """Note what the service does."""
+        match event:
             case CaughtUp():
                 self.doing, self.lag, self.notice = "waiting for input", 0, ""
+                self.lag_by_partition = dict.fromkeys(self.lag_by_partition, 0)
             case Waiting():
+                self.waits += 1
                 self.doing, self.notice = f"waiting to {event.what}", event.reason
             case Standby():
                 self.doing = "standby: another run holds the flow"
@@ -120,6 +186,11 @@ class Statistics:
         seconds = min(RATE_WINDOW_S, max(1.0, now_s - self._began_s))
         return sum(inputs for _, inputs in self._recent) / seconds
 
+    @property
+    def event_time_lag_s(self) -> float:
+        """Seconds from the newest record read until now; not a number before the first."""
+        return float("nan") if self.event_time_ms is None else self.now_s() - self.event_time_ms / 1_000
+
     def _count_batch(self, event: Committed) -> None:
         self.doing, self.notice = "waiting for the next batch", ""
         self.batches += 1
@@ -127,7 +198,11 @@ class Statistics:
         self.replays += event.replays
         self.excluded += event.excluded
         self.outputs += event.outputs
-        self.lag = event.lag
-        self.held, self.holder = event.held or 0, event.holder or ""
+        self.lag, self.lag_by_partition = event.lag, event.lag_by_partition
+        self.held, self.holder, self.watermark_ms = event.held, event.holder or "", event.watermark_ms
         self.batch_ms = event.batch_ms
+        self.batch_times.add(event.batch_ms / 1_000)
+        if event.event_time_ms > 0:
+            self.latency.add(self.now_s() - event.event_time_ms / 1_000)
+            self.event_time_ms = max(event.event_time_ms, self.event_time_ms or 0)
         self._recent.append((self.now_s(), event.inputs))

@@ -20,7 +20,7 @@ SLICE_S = 0.5
 
 
 ATTEMPT_MS = 10_000
-"""How long a server is waited for in one attempt, by default."""
+"""How long clients wait for a server in one attempt, by default."""
 
 SLOW_MS = 15_000
 """A step that waits for servers for longer gets a notice, before any time limit ends it."""
@@ -32,7 +32,7 @@ class Stop:
     """A request to end, and its reason. The first reason is kept.
 
     Signal handlers call `request`, between any two instructions. So it must wake the waiter by a reentrant object, such
-    as a SimpleQueue. An Event is not reentrant: a signal that comes while its lock is held would block for ever.
+    as a SimpleQueue. An Event is not reentrant: a signal that comes while its lock is held would block without end.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Stop:
         self._bell.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Wait that long, or until asked to end; returns whether it was.
+        """Wait for this time, or until asked to end; returns whether it was.
 
         Waits in slices: the system may deliver a signal to another thread, but Python runs the handler only in the main
         thread, when that wakes.
@@ -69,7 +69,7 @@ class ServiceClock(Clock):
     Args:
         stop: the request to end; it ends every wait.
         give_up_ms: how long a broker or store may be unavailable before `wait` reports that the service has to stop;
-            None: for ever.
+            None: it may be so without end.
     """
 
     def __init__(self, stop: Stop, give_up_ms: int | None = None) -> None:
@@ -135,9 +135,9 @@ class Heartbeat:
     Args:
         beat: writes one heartbeat; returns False if a newer run owns the flow.
         stop: asked to end when that happens.
-        failed: called with the first error, and again only after a beat has succeeded. An error is no reason to end:
+        failed: called with the first error, and again only after a heartbeat has succeeded. An error is no reason to end:
             the service itself gets the same one, and waits or stops.
-        seconds: between two beats.
+        seconds: between two heartbeats.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Heartbeat:
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        """End the thread, after the current beat."""
+        """End the thread, after the current heartbeat."""
         self._left.set()
         self._thread.join()
 

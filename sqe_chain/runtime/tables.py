@@ -21,21 +21,15 @@ _TEXTS: frozenset[FieldKind] = frozenset({"text", "enum", "other"})
 
 
 def arrow_table(states: Iterable[StoredState], codec: Codec[Any], *, windows: bool = False) -> pa.Table:
-    """All states as one table.
-
-    Args:
-        states: the stored states.
-        codec: of the states.
-        windows: whether they are of windows.
-    """
+    """All states as one table."""
     return table_of(
-        [found for found in states if found.state is not None], columns_of(codec, windows=windows)
+        [stored for stored in states if stored.state is not None], columns_of(codec, windows=windows)
     )
 
 
 def table_of(states: Sequence[StoredState], columns: Sequence[Column]) -> pa.Table:
     """States in these columns. One in which a whole number does not fit into its type is text: in JSON they have any length."""
-    arrays = [_array([of(found) for found in states], kind) for _, kind, of in columns]
+    arrays = [_array([of(stored) for stored in states], kind) for _, kind, of in columns]
     return pa.Table.from_arrays(arrays, names=[name for name, _, _ in columns])
 
 
@@ -43,14 +37,14 @@ def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, kind)
     except OverflowError:
-        return pa.array([None if one is None else str(one) for one in values], pa.string())
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
 def with_text_of(schema: pa.Schema, other: pa.Schema) -> pa.Schema | None:
     """The schema with the columns as text that are text in another one of the same names; None: there is no other such column."""
     both = zip(schema, other, strict=True)
-    found = pa.schema([after if pa.types.is_string(after.type) else before for before, after in both])
-    return None if found.equals(schema) else found
+    changed = pa.schema([after if pa.types.is_string(after.type) else before for before, after in both])
+    return None if changed.equals(schema) else changed
 
 
 def schema_of(columns: Sequence[Column]) -> pa.Schema:
@@ -64,18 +58,18 @@ def columns_of(codec: Codec[Any], *, windows: bool) -> list[Column]:
     For a type without fields (plain JSON) the state is one column, as JSON.
     """
     taken: list[Column] = [
-        ("key", pa.string(), lambda found: printable_text(found.key)),
+        ("key", pa.string(), lambda stored: printable_text(stored.key)),
         (
             "key_hex",
             pa.string(),
-            lambda found: None if printable_text(found.key) is not None else found.key.hex(),
+            lambda stored: None if printable_text(stored.key) is not None else stored.key.hex(),
         ),
     ]
     if windows:
         taken += [
-            ("start_ms", pa.int64(), lambda found: found.span and found.span.start_ms),
-            ("end_ms", pa.int64(), lambda found: found.span and found.span.end_ms),
-            ("final", pa.bool_(), lambda found: found.final),
+            ("start_ms", pa.int64(), lambda stored: stored.span and stored.span.start_ms),
+            ("end_ms", pa.int64(), lambda stored: stored.span and stored.span.end_ms),
+            ("final", pa.bool_(), lambda stored: stored.final),
         ]
     own = {name for name, _, _ in taken}
     whole = Field("state", "other", lambda state: json.dumps(codec.to_json(state), ensure_ascii=False))
@@ -86,4 +80,4 @@ def _column(field: Field, own: Container[str]) -> Column:
     """Name, type and content of a field's column; fields named like columns of our own get a prefix."""
     name = f"state.{field.name}" if field.name in own else field.name
     kind = pa.string() if field.kind in _TEXTS else pa.type_for_alias(field.kind.replace("bytes", "binary"))
-    return name, kind, lambda found: field.of(found.state)
+    return name, kind, lambda stored: field.of(stored.state)

@@ -122,23 +122,23 @@ class FaultScript(Observer):
         self.after(of, write=True)
 
     def took_effect(self, kind: str, *what: object) -> None:
-        """Tell the watch about a write that took effect."""
+        """Report a write that took effect to the watch."""
         if self.watch is not None:
             self.watch(kind, what)
 
     def _fire(self, of: Port, when: When, *, write: bool) -> None:
-        for one in [*self.injected]:
-            if one.when != when or one.of not in {None, of} or (one.writes and not write):
+        for fault in [*self.injected]:
+            if fault.when != when or fault.of not in {None, of} or (fault.writes and not write):
                 continue
-            if one.passes:
-                one.passes -= 1
+            if fault.passes:
+                fault.passes -= 1
                 continue
-            one.calls -= 1
-            if not one.calls:
-                self.injected.remove(one)
+            fault.calls -= 1
+            if not fault.calls:
+                self.injected.remove(fault)
             # Calls during the action must not trigger faults: those are for the paused run.
             waiting, self.injected = self.injected, []
             try:
-                one.action()
+                fault.action()
             finally:
                 self.injected = waiting

@@ -56,10 +56,6 @@ class FaultyWriter(Writer):
 class FaultyPort:
     """A port with faults around the calls that a subclass names; everything else is the port's own.
 
-    Args:
-        inner: the port.
-        script: the faults.
-
     Attributes:
         of: what it is called in faults.
         asks: calls that a fault can only precede.
@@ -80,17 +76,17 @@ class FaultyPort:
         return repr(self.inner)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it has
-        found = getattr(self.inner, name)
+        attribute = getattr(self.inner, name)
         if name in self.asks or name in self.reads:
-            return partial(self._read, name, found)
-        return partial(self._write, name, found) if name in self.writes else found
+            return partial(self._read, name, attribute)
+        return partial(self._write, name, attribute) if name in self.writes else attribute
 
     def _read(self, name: str, call: Any, *arguments: object, **named: object) -> object:  # noqa: ANN401 - a call
         self.script.before(self.of)
-        found = call(*arguments, **named)
+        answer = call(*arguments, **named)
         if name in self.reads:
             self.script.after(self.of)
-        return found
+        return answer
 
     def _write(self, name: str, call: Any, *arguments: object, **named: object) -> object:  # noqa: ANN401 - a call
         with self.script.writing(self.of, self.writes[name].format(*arguments)):
@@ -110,7 +106,7 @@ class _FaultyLog(FaultyPort):
             self.script.before("broker")
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-        return [[message for block in self.read(one) for message in block] for one in ranges]
+        return [[message for block in self.read(read_range) for message in block] for read_range in ranges]
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
         with self.script.writing("broker", f"commit of {group}"):
@@ -170,58 +166,43 @@ class FaultyStorage(FaultyPort):
     def _write(self, name: str, call: Any, *arguments: object, **named: object) -> object:  # noqa: ANN401 - a call
         what = f"{self.inner!r}: {name} {named.get('what', '')}".rstrip()
         with self.script.writing("table", what):
-            found = call(*arguments, **named)
+            answer = call(*arguments, **named)
             self.script.took_effect("table", name, *arguments)
-        return found
+        return answer
 
 
 class _FaultyRows(FaultyStorage):
     """The rows of a table of chunks: a crash can also come between one row and the next, which are written in no order."""
 
     def write_pieces(self, chunks: Iterable[Sequence[object]]) -> None:
-        for one in chunks:
-            self._write("write_pieces", self.inner.write_pieces, [one])
+        for piece in chunks:
+            self._write("write_pieces", self.inner.write_pieces, [piece])
 
     def write_index(self, part: int, rows: Sequence[object]) -> None:
-        for one in rows:
-            self._write("write_index", self.inner.write_index, part, [one])
+        for row in rows:
+            self._write("write_index", self.inner.write_index, part, [row])
 
 
 def faulty_log(log: Log, script: FaultScript) -> Log:
-    """A log with injected faults.
-
-    Args:
-        log: the log.
-        script: the faults.
-    """
+    """A log with injected faults."""
     return cast("Log", _FaultyLog(log, script))
 
 
 def faulty_store(store: StateStore, script: FaultScript) -> StateStore:
-    """A store with injected faults.
-
-    Args:
-        store: the store.
-        script: the faults.
-    """
+    """A store with injected faults."""
     return cast("StateStore", _FaultyStore(store, script))
 
 
 def faulty_sink(sink: Sink, script: FaultScript) -> Sink:
-    """The sink, with faults around each call of the place of its table, and there of each row; another kind of sink as it is.
-
-    Args:
-        sink: of a stage.
-        script: the faults.
-    """
-    found: Any = sink
-    wrappable = is_dataclass(found) and hasattr(found, "storage")
+    """The sink, with faults around each call of the place of its table, and there of each row; another kind of sink as it is."""
+    original: Any = sink
+    wrappable = is_dataclass(original) and hasattr(original, "storage")
     if not wrappable:
         return sink
-    storage = found.storage
+    storage = original.storage
     if hasattr(storage, "rows"):  # of chunks: a crash between any two rows is one of its own
         storage = replace(storage, rows=_FaultyRows(storage.rows, script))
     else:
         storage = FaultyStorage(storage, script)
-    wrapped: Sink = replace(found, storage=storage)
+    wrapped: Sink = replace(original, storage=storage)
     return wrapped

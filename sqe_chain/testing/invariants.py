@@ -11,7 +11,7 @@ INVARIANTS = {
     "one writer": "after a claim no older run changes anything",
     "redo": "a lane and position names one content, wherever it is published, and is written once a batch",
     "whole": "collections are applied as a whole or not at all",
-    "once": "every input is counted, or left out by a plan, once; with one dead letter",
+    "once": "every input is counted, or skipped by a plan, once; with one dead-letter record",
     "plans": "plans are sealed once, name what they hold, and follow each other",
     "rest": "when faults stop, lag goes to zero and nothing is left to finish",
     "sound": "a service stops only for what it is documented to stop for",
@@ -20,12 +20,7 @@ INVARIANTS = {
 
 
 class Violation(Exception):
-    """An invariant does not hold.
-
-    Args:
-        name: of the invariant.
-        text: what was found.
-    """
+    """An invariant does not hold."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {INVARIANTS[name]}. Found: {text}")

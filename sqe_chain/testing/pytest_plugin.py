@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Tell the seed, if it is not the default."""
+    """Show the seed, if it is not the default."""
     seed = config.getoption(_OPTION)
     return f"sqe-chain: {_OPTION}={seed}" if seed else None
 

@@ -7,42 +7,35 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
-from sqe_chain.chain import Chain
 from sqe_chain.codecs import codec_for
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.envelope.message import Envelope, read, wrap_unchecked
+from sqe_chain.envelope.message import wrap_unchecked
 from sqe_chain.envelope.partitioner import key_bytes, partition_of
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.features.closing import check_closes
 from sqe_chain.features.events import AnnouncementResult
 from sqe_chain.features.every import service_of
 from sqe_chain.features.file_inputs import check_no_files
-from sqe_chain.features.holding import WaitingInputs, waiting_in
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.announcement import Announcement
 from sqe_chain.operations.moving import export_states, import_states
 from sqe_chain.operations.rebuild import Rebuild
-from sqe_chain.ports import Commit, Header, Headers, Log, StateStore, TopicPartition
+from sqe_chain.ports import Headers, Log, StateStore, TopicPartition
 from sqe_chain.ports.readers import Partitions
-from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stages.contents import Remembered, remembered
-from sqe_chain.stages.window_rows import Result, results_in
 from sqe_chain.task.watched import watching
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash, FaultScript
 from sqe_chain.testing.faulty_ports import faulty_log, faulty_sink, faulty_store
+from sqe_chain.testing.results import Results
 from sqe_chain.testing.values import ValueWatch
 from sqe_chain.wings import WINGS, load
 
@@ -71,7 +64,7 @@ class Zombie:
         return self.service.batch().worked
 
 
-class Rehearsal(Arming):
+class Rehearsal(Arming, Results):
     """One flow with its topics and its store in memory, to crash and restart.
 
     Args:
@@ -114,8 +107,8 @@ class Rehearsal(Arming):
         self.log = log or MemoryLog(f"rehearsal-{unique}")
         if block_records is not None:
             self.log.set_block(block_records)
-        found = store if store is not None else MemoryStore(f"rehearsal-{unique}", max_rows_per_write)
-        self.stores: dict[str, StateStore] = dict(found) if isinstance(found, Mapping) else {"": found}
+        given = store if store is not None else MemoryStore(f"rehearsal-{unique}", max_rows_per_write)
+        self.stores: dict[str, StateStore] = dict(given) if isinstance(given, Mapping) else {"": given}
         self.settings = replace(settings or Settings(), allow_weak_durability=True)
         self.script = FaultScript()
         self.clock = SteppingClock() if now_ms is None else SteppingClock(now_ms=now_ms)
@@ -376,72 +369,6 @@ class Rehearsal(Arming):
         """Import the lines of an export into the stores, which must not hold the flow yet."""
         import_states(self._environment(None), lines)
 
-    def states(self, stage: str) -> dict[bytes, Any]:
-        """All states of an aggregate, parsed.
-
-        Raises:
-            ConfigurationError: there is no such stage, or it is a filter or has windows.
-        """
-        node = self._stage(stage)
-        if node.codec is None or node.traits.windowed:
-            raise ConfigurationError(f"stage {stage!r} is not an aggregate; `windows` reads those of windows")
-        found = (one for row, data in self._rows(node) for one in node.stage_kind.states_in(row, data))
-        return {one.key: one.state for one in found}
-
-    def windows(self, stage: str) -> list[Result]:
-        """All windows of a stage that are open or retained, in the order (key, window).
-
-        Raises:
-            ConfigurationError: there is no such stage, or it has no windows.
-        """
-        node = self._stage(stage)
-        if node.codec is None or not node.traits.windowed:
-            raise ConfigurationError(f"stage {stage!r} has no windows")
-        return results_in(dict(self._rows(node)), node.codec)
-
-    def waiting(self, stage: str) -> list[WaitingInputs]:
-        """What waits for event time in each state partition of a stage.
-
-        Raises:
-            ConfigurationError: there is no such stage, it takes its records as they come, or the flow has not run yet.
-        """
-        return waiting_in(self.stores[""], self.flow, self._stage(stage))
-
-    def remembered(self, stage: str) -> list[Remembered]:
-        """What a filter remembers: marks of producers or roots, sequence numbers or ids; see `Remembered`.
-
-        Raises:
-            ConfigurationError: there is no such stage, or it is not a filter or has windows.
-        """
-        node = self._stage(stage)
-        if node.traits.states_by_key:
-            raise ConfigurationError(f"stage {stage!r} is not a filter; `states` reads those of an aggregate")
-        return remembered(node.kind, dict(self._rows(node)))
-
-    def headers(self, stage: str) -> list[Header | None]:
-        """The header of each cell of a stage: of its state partitions, or of their buckets."""
-        node = self._stage(stage)
-        return self.stores[node.store or ""].headers(
-            self._store_flow(stage), stage, self.flow.cells[node.index]
-        )
-
-    def published(self, topic: str) -> list[Envelope]:
-        """All envelopes in a topic, by partition and offset."""
-        return [read(message.value(), headers=message.headers()) for message in self.log.records(topic)]
-
-    def chains(self, topic: str) -> list[Chain]:
-        """The source topic chains of all envelopes in a topic."""
-        return [envelope.chain for envelope in self.published(topic)]
-
-    def commits(self) -> dict[TopicPartition, Commit]:
-        """The group's commits."""
-        infos = self.log.describe(self.flow.input_topics)
-        return self.log.committed(self.flow.declared_name, inputs.input_partitions(self.flow, infos))
-
-    def events(self, name: str) -> list[dict[str, object]]:
-        """All events of this name that the service reported, in all its runs."""
-        return [event.fields() for event in self.script.events if event.name == name]
-
     def _environment(self, settings: Settings | None) -> Environment:
         """The environment of a new run, with injected faults."""
         run, script = next(self._runs), self.script
@@ -466,7 +393,7 @@ class Rehearsal(Arming):
         if not sources:
             return self.log
         files: Log = load(WINGS, "files", "files")(
-            {one.name: one for one in sources}, self.log, skip_bad=self.flow.poison != "stop"
+            {source.name: source for source in sources}, self.log, skip_bad=self.flow.poison != "stop"
         )
         return files
 
@@ -474,25 +401,8 @@ class Rehearsal(Arming):
     def _engine(env: Environment, flow: CompiledFlow) -> InProcessEngine:
         return InProcessEngine(flow, env.ports.log, env.ports.store, sinks=env.ports.sink)
 
-    def _store_flow(self, stage: str) -> str:
-        """The name under which a stage's states are stored; a rebuild changes it."""
-        home, _ = self.stores[""].home(self.flow.name)
-        data = self.stores[""].plan(self.flow.name, home.number) if home else None
-        return Plan.from_bytes(data).layout.stored_in().get(stage, self.flow.name) if data else self.flow.name
-
-    def _rows(self, node: StageNode) -> Iterator[tuple[bytes, bytes]]:
-        store = self.stores[node.store or ""]
-        for cell in self.flow.cells[node.index]:
-            yield from store.scan(self._store_flow(node.name), node.name, cell)
-
     def _memory(self, name: str) -> MemoryStore:
         store = self.stores[name]
         if not isinstance(store, MemoryStore):
             raise ConfigurationError(f"{store!r} cannot be rolled back; rehearse with a MemoryStore")
         return store
-
-    def _stage(self, name: str) -> StageNode:
-        for stage in self.flow.stages:
-            if stage.name == name:
-                return stage
-        raise ConfigurationError(f"flow {self.flow.name!r} has no stage {name!r}")

@@ -9,25 +9,25 @@ Item = TypeVar("Item")
 
 
 def smallest(
-    found: Item, smaller: Callable[[Item], Iterator[Item]], shows: Callable[[Item], bool], most_attempts: int
+    item: Item, smaller: Callable[[Item], Iterator[Item]], shows: Callable[[Item], bool], most_attempts: int
 ) -> Item:
     """The smallest item that still shows something: the first smaller one that does is taken, again and again.
 
     Args:
-        found: shows it.
+        item: shows it.
         smaller: gives the items that are a little smaller, the smallest first.
         shows: whether an item shows it.
         most_attempts: items to try.
     """
     left = most_attempts
     while left > 0:
-        for one in smaller(found):
+        for candidate in smaller(item):
             left -= 1
-            if shows(one):
-                found = one
+            if shows(candidate):
+                item = candidate
                 break
             if left <= 0:
-                return found
+                return item
         else:
-            return found
-    return found
+            return item
+    return item

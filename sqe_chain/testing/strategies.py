@@ -67,7 +67,7 @@ def chains(*, max_links: int = 4) -> st.SearchStrategy[Chain]:
     Args:
         max_links: links at most; the format allows 32.
     """
-    return st.lists(links(), max_size=max_links).map(lambda found: Chain(tuple(found)))
+    return st.lists(links(), max_size=max_links).map(lambda drawn: Chain(tuple(drawn)))
 
 
 @st.composite
@@ -123,11 +123,11 @@ def feeds(
         keys: of the records; by default none.
         max_records: records at most.
     """
-    one = [
-        st.builds(Feed, st.just(topic), found, key=st.none() if keys is None else keys)
-        for topic, found in payloads.items()
+    records = [
+        st.builds(Feed, st.just(topic), values, key=st.none() if keys is None else keys)
+        for topic, values in payloads.items()
     ]
-    return st.lists(st.one_of(one), min_size=1, max_size=max_records)
+    return st.lists(st.one_of(records), min_size=1, max_size=max_records)
 
 
 @st.composite

@@ -21,11 +21,7 @@ class ValueChanged(UserWarning):
 
 
 class ValueWatch:
-    """Watches the values of a flow, and reports what it has seen once for each place.
-
-    Args:
-        flow: the flow.
-    """
+    """Watches the values of a flow, and reports what it has seen once for each place."""
 
     def __init__(self, flow: CompiledFlow) -> None:
         self._flow = flow
@@ -56,9 +52,9 @@ class ValueWatch:
         Raises:
             NotDeterministic: a function has changed what it only looks at.
         """
-        found, self._found = self._found, []
+        changes, self._found = self._found, []
         errors, self._errors = self._errors, []
         if errors:
             raise NotDeterministic(errors[0])
-        for text in found:
+        for text in changes:
             warnings.warn(text, ValueChanged, stacklevel=4)

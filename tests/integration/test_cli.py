@@ -254,7 +254,7 @@ def test_a_flow_is_listed_and_forgotten_with_its_topics(deployment: Deployment, 
     assert name in listed()
     forget = ("flows", "forget", name, "--kafka", deployment.kafka, *where, "--topics", "--yes")
     refused = deployment.show(*forget)
-    assert (refused.returncode, "is run now" in refused.stderr) == (2, True)
+    assert (refused.returncode, "is running" in refused.stderr) == (2, True)
     assert running.end() == 0
     done = deployment.show(*forget)
     assert done.returncode == 0, done.stderr

@@ -113,9 +113,7 @@ def test_the_command_says_what_it_did_and_needs_no_kafka(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"files": 1, "rows": 5, "read": 5, "left_out": 0, "left": 0}
     again = loaded(tmp_path, "--store", store)
-    assert (
-        again.stdout == "0 rows read, 0 of them left out; 1 files hold 5 rows, 0 of them still to be read\n"
-    )
+    assert again.stdout == "0 rows read, 0 of them skipped; 1 files hold 5 rows, 0 of them still to be read\n"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     write(elsewhere / "x.csv", rows_of(1, 2))

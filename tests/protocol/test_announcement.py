@@ -529,7 +529,7 @@ def test_before_a_rewound_flow_has_caught_up_nothing_is_announced() -> None:
     plan = world.last_plan()
     with pytest.raises(
         NotCaughtUp,
-        match=r"words\[0\] has to be read again up to \d+, it has read up to 1.*start the service",
+        match=r"read words\[0\] again up to \d+, and has read up to 1.*Run the service",
     ):
         world.up.announce()
     assert world.last_plan() == plan
@@ -600,7 +600,7 @@ def with_context(flow: Flow, where: str) -> None:
         ("map", "map .*takes the context"),
         ("filter", "filter .*takes the context"),
         ("key", "output .*takes the context"),
-        ("nothing", "nothing to announce"),
+        ("nothing", "no changes"),
     ],
 )
 def test_what_does_not_follow_from_states_alone_is_refused(where: str, text: str) -> None:
@@ -625,7 +625,7 @@ def test_a_stage_that_cannot_be_announced_does_not_stand_in_the_way_of_another()
     found.feed("more", word("ant"))
     found.run_until_caught_up()
     assert found.announce("more").outputs == {"more": 1}
-    with pytest.raises(ConfigurationError, match=r"no stage 'mroe' .*: letters, more"):
+    with pytest.raises(ConfigurationError, match=r"stage 'mroe' has no changes.*: letters, more"):
         found.announce("mroe")
 
 
@@ -694,7 +694,7 @@ def test_asked_to_stop_it_ends_before_anything_is_sealed() -> None:
     world = World()
     plan = world.last_plan()
     env = world.up._environment(None)
-    with pytest.raises(ServiceStopped, match="nothing was announced"):
+    with pytest.raises(ServiceStopped, match="Nothing was published"):
         Announcement(env, stopped=lambda: True).run()
     assert world.last_plan() == plan
 

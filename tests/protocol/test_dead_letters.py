@@ -264,7 +264,7 @@ def test_after_a_rewind_an_earlier_input_comes_back_too() -> None:
 def test_what_cannot_be_known_any_more_is_not_guessed() -> None:
     pipeline = rewound()
     pipeline.service.log.truncate_before("sums.dead-letters", 0, 1)
-    with pytest.raises(ServiceStopped, match=r"letters before 1 are gone"):
+    with pytest.raises(ServiceStopped, match=r"records before 1 are gone"):
         pipeline.resend()
 
 
@@ -279,7 +279,7 @@ def test_what_was_decided_before_a_crash_needs_no_older_letters() -> None:
     with pytest.raises(Crash):
         pipeline.resend(faulty_log(pipeline.service.log, FaultScript(writes={(commits[2], "after")})))
     pipeline.service.log.truncate_before("sums.dead-letters", 0, 1)
-    with pytest.raises(ServiceStopped, match="letters before 1 are gone"):
+    with pytest.raises(ServiceStopped, match="records before 1 are gone"):
         pipeline.resend()  # not for the letter that began the round, but for the next, which was sent before
     pipeline.service.run_until_caught_up()
     assert "a" in pipeline.counted()
@@ -326,7 +326,9 @@ def test_another_topic_is_not_taken_in_the_middle() -> None:
     pipeline.resend()
     pipeline.resend(to="words.again")
     assert pipeline.counted() == WORDS
-    with pytest.raises(ConfigurationError, match="does not read 'elsewhere'; it reads: words, words"):
+    with pytest.raises(
+        ConfigurationError, match=r"does not read 'elsewhere'\. Expected one of: words, words"
+    ):
         pipeline.resend(to="elsewhere")
 
 

@@ -167,7 +167,7 @@ def test_a_flow_that_is_run_is_not_forgotten() -> None:
     pipeline = Pipeline()
     run = pipeline.first.start()
     before = pipeline.left()
-    with pytest.raises(ConfigurationError, match="flow 'first' is run now"):
+    with pytest.raises(ConfigurationError, match="flow 'first' is running"):
         pipeline.forget(wait=lambda _: run.beat())
     assert pipeline.left() == before
     waited: list[int] = []
@@ -186,7 +186,7 @@ def test_a_store_that_was_not_given_is_missed() -> None:
         pipeline.forget()
     pipeline.stores["other"] = other
     assert pipeline.left() == before
-    with pytest.raises(ConfigurationError, match="knows nothing of flow 'first'"):
+    with pytest.raises(ConfigurationError, match="flow 'first': the store knows nothing of it"):
         ForgetFlow(
             "first",
             {"": other},
@@ -205,7 +205,7 @@ def test_topics_that_others_use_are_not_deleted(make: Callable[[], Flow]) -> Non
     pipeline = Pipeline()
     Rehearsal(make(), store=pipeline.stores, log=pipeline.first.log).run_until_caught_up()
     before = pipeline.left()
-    with pytest.raises(ConfigurationError, match=r"topic 'first\.out' is used by flow 'user' as well"):
+    with pytest.raises(ConfigurationError, match=r"topic 'first\.out': flow 'user' uses it as well"):
         pipeline.forget()
     assert pipeline.left() == before
     assert pipeline.forget(topics=False) == []
@@ -236,7 +236,7 @@ def test_a_plan_that_cannot_be_read_hides_no_other_flow() -> None:
     assert found["foreign"].plan is None
     assert "cannot be read" in found["foreign"].unreadable
     before = pipeline.left()
-    with pytest.raises(ConfigurationError, match=r"flow 'foreign': .* leave --topics out"):
+    with pytest.raises(ConfigurationError, match=r"flow 'foreign': .* Do without --topics"):
         pipeline.forget()
     assert pipeline.left() == before
     assert pipeline.forget(topics=False) == []
@@ -250,7 +250,7 @@ def test_a_flow_whose_plan_cannot_be_read_is_not_forgotten() -> None:
     home.set_home("first", stands, replace(stands, number=stands.number + 1), b"[]")
     before = pipeline.left()
     with pytest.raises(
-        ConfigurationError, match=r"flow 'first': a stored plan cannot be read .*nothing was forgotten"
+        ConfigurationError, match=r"flow 'first': a stored plan cannot be read .*Nothing was forgotten"
     ):
         pipeline.forget()
     assert pipeline.left() == before

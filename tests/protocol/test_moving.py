@@ -244,7 +244,7 @@ def test_what_is_no_whole_export_is_refused(before: Rehearsal, change: str) -> N
 
 
 def test_a_store_that_knows_the_flow_is_not_filled(before: Rehearsal) -> None:
-    with pytest.raises(ConfigurationError, match="knows flow 'notes' already"):
+    with pytest.raises(ConfigurationError, match="flow 'notes': the store has it already"):
         before.imported(before.exported())
 
 
@@ -252,7 +252,7 @@ def test_a_store_that_knows_a_flow_which_has_read_nothing_yet_is_not_filled_eith
     """Its birth plan says where it begins, and may be at work already."""
     fresh = Rehearsal(before.flow, partitions={"words": 2}, store=stores())
     fresh.start()
-    with pytest.raises(ConfigurationError, match="knows flow 'notes' already, at plan 0"):
+    with pytest.raises(ConfigurationError, match="flow 'notes': the store has it already, at plan 0"):
         fresh.imported(before.exported())
 
 

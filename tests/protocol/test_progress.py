@@ -18,7 +18,7 @@ from sqe_chain.errors import StoreInconsistent
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow import Flow
-from sqe_chain.operations.progress import Progress, find_progress
+from sqe_chain.operations.progress import FlowProgress, find_progress
 from sqe_chain.ports import Commit, Header
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.plan import Plan
@@ -73,7 +73,7 @@ class Sealed:
         assert data is not None
         return Plan.from_bytes(data)
 
-    def progress(self) -> Progress:
+    def progress(self) -> FlowProgress:
         env = self.found._environment(None)
         home, _ = self.store.home("notes")
         assert home is not None
@@ -232,7 +232,7 @@ def test_where_the_plan_before_is_gone_too_nothing_is_guessed() -> None:
     copy = sealed.store.copy_home("notes")
     del copy.plans[sealed.before.number]
     sealed.store.restore_home("notes", copy)
-    with pytest.raises(StoreInconsistent, match="not known what was published"):
+    with pytest.raises(StoreInconsistent, match="no longer keeps plan 1"):
         sealed.progress()
 
 

@@ -343,7 +343,7 @@ def test_an_old_set_is_refused_after_a_change(tmp_path: Path) -> None:
         (["0-1"], "no set has partition 2"),
         (["0-1", "1-3"], "both have partition 1"),
         (["0-3", "7"], "there is no partition 7"),
-        ([], "give the sets"),
+        ([], "no sets are given"),
     ],
 )
 def test_a_change_that_would_lose_or_share_partitions_is_refused(

@@ -155,7 +155,7 @@ def test_nothing_is_flushed_before_the_seal(tmp_path: Path) -> None:
 
 def test_a_flow_with_a_table_is_not_folded_again(tmp_path: Path) -> None:
     found = begun(tmp_path, 2)
-    with pytest.raises(ConfigurationError, match="to fold again is not possible"):
+    with pytest.raises(ConfigurationError, match="to rebuild it is not possible"):
         found.service.rebuild()
 
 

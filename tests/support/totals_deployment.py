@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
-from services.stored import StoredState, stored_states
+from services.stored import StoredRow, stored_states
 from sqe_chain import read, wrap
 from sqe_chain.adapters import open_store
 from sqe_chain.envelope.partitioner import partition_of
@@ -215,7 +215,7 @@ class TotalsDeployment(Deployment):
         headers = [(s, *store.headers(name, s, range(3))) for s in STAGES]
         return [store.home(name)[0], *headers, *sorted(rows)]  # type: ignore[list-item]
 
-    def _rows(self, stage: str) -> Iterable[StoredState]:
+    def _rows(self, stage: str) -> Iterable[StoredRow]:
         return stored_states(self.store, f"{self.name}-totals", stage)
 
     def check_receivers(self) -> None:

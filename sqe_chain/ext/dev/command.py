@@ -11,7 +11,8 @@ from rich.text import Text
 
 from sqe_chain.adapters import WithSchema, open_store
 from sqe_chain.cli.console import ERR, OUT
-from sqe_chain.cli.options import Option, command
+from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.options import command
 from sqe_chain.ext.dev import DevMachine, down, fetch, kafka, reset, status, up
 from sqe_chain.ext.dev.machine import DEFAULT_KINDS
 

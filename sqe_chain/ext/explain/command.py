@@ -15,7 +15,8 @@ import typer
 from sqe_chain.cli.console import ERR, OUT, print_json, print_table, readable
 from sqe_chain.cli.listening import working_on
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import FlowArgument, JsonOption, Option, Servers, command
+from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.options import FlowArgument, JsonOption, ServerOptions, command
 from sqe_chain.cli.values import key_named
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.explain.audit import AuditedStage, audit, audited_stages
@@ -46,7 +47,7 @@ def trace_key(
     stage: Annotated[str, typer.Argument(metavar="STAGE", help="Name of the stage.")],
     key: Annotated[str, typer.Argument(metavar="KEY", help="Key (0x... for bytes).")],
     *,
-    servers: Servers,
+    servers: ServerOptions,
     form: Annotated[
         Literal["text", "json", "html"], Option("How the trace is shown.", "text|json|html", name="format")
     ] = "text",
@@ -87,7 +88,7 @@ def why_not(
     target: FlowArgument,
     record: Annotated[str, typer.Argument(metavar="TOPIC[PARTITION]@OFFSET", help="Where the record is.")],
     *,
-    servers: Servers,
+    servers: ServerOptions,
     json: JsonOption = False,
 ) -> None:
     """Show what became of a record: counted, ignored as a replay, skipped, filtered, dropped, waiting, or not read.
@@ -133,7 +134,7 @@ class Sampling:
 
 @command
 def audit_flow(
-    target: FlowArgument, *, servers: Servers, sampling: Sampling, json: JsonOption = False
+    target: FlowArgument, *, servers: ServerOptions, sampling: Sampling, json: JsonOption = False
 ) -> None:
     """Compare the states of keys drawn at random with what the records give.
 
@@ -196,7 +197,7 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
 
 @contextmanager
 def _reading(
-    flow: CompiledFlow, servers: Servers, rate: int | None = None
+    flow: CompiledFlow, servers: ServerOptions, rate: int | None = None
 ) -> Iterator[tuple[Prepared, Callable[[int, int], None]]]:
     """Everything that is needed to read, and what shows the progress and keeps the rate."""
     settings = Settings(allow_weak_durability=True)
@@ -225,7 +226,7 @@ def _counted(flow: CompiledFlow, port: int | None) -> Iterator[Callable[[Audited
         return
     from prometheus_client import CollectorRegistry, Counter, Gauge  # noqa: PLC0415 - few ask for it
 
-    from sqe_chain.runtime.metrics import Health, serve  # noqa: PLC0415 - the same
+    from sqe_chain.runtime.serving import Health, serve  # noqa: PLC0415 - the same
 
     registry, labels = CollectorRegistry(), ("flow", "stage")
     keys = Counter(

@@ -15,10 +15,9 @@ from sqe_chain.ext.explain.trace import name_of, positions
 from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import FilterNode, FlatMapNode, Node
-from sqe_chain.operations.progress import read_plan
 from sqe_chain.ports import Message, Range
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, read_plan
 
 Verdict = Literal[
     "counted",
@@ -161,7 +160,7 @@ def _read_record(
                 )
             return Fate(place, "skipped", f"It cannot be read as an envelope: {error}")
     for number in range(plan.number, -1, -1):
-        kept = read_plan(env, env.flow.name, number)
+        kept = read_plan(env.home, env.flow.name, number)
         if kept is None:
             break
         for exclusion in kept.exclusions:

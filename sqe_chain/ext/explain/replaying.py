@@ -19,13 +19,12 @@ from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import ChangesNode, Node, StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.operations.progress import read_plan
 from sqe_chain.ports import Log
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.claim import never_run
 from sqe_chain.protocol.environment import Environment, Ports, Refold, Role
 from sqe_chain.protocol.events import Event, Observer
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, read_plan
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Job, Portion, Report
 
@@ -254,7 +253,7 @@ def plan_reached(env: Environment) -> Plan:
     home, _ = env.home.home(env.flow.name)
     if home is None or home.number < 0:
         raise never_run(env.flow.name)
-    plan = read_plan(env, env.flow.name, home.number)
+    plan = read_plan(env.home, env.flow.name, home.number)
     if plan is None:
         raise StoreInconsistent(f"plan {home.number} of flow {env.flow.name!r} is gone. Restore the store")
     return plan

@@ -13,10 +13,9 @@ from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Missing, Replay, plan_reached
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.operations.progress import read_plan
 from sqe_chain.ports import Range, StateStore
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, read_plan
 from sqe_chain.runtime.states import location_of
 
 _ATTEMPTS = 20
@@ -193,7 +192,7 @@ def read_states(env: Environment, stage: StageNode, keys: Sequence[bytes]) -> St
         numbers = {header.number for header in after if header is not None and not header.begun_id}
         if before != after or any(header is not None and header.begun_id for header in after):
             continue
-        plan = last if not numbers else read_plan(env, env.flow.name, max(numbers))
+        plan = last if not numbers else read_plan(env.home, env.flow.name, max(numbers))
         if plan is None or (len(numbers) > 1 and plan.number != max(numbers)):
             continue
         return StoredValues(plan, tuple(sorted(states, key=lambda state: (state.key, state.span))))

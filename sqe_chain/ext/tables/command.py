@@ -10,7 +10,8 @@ import typer
 from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, print_json, print_table
-from sqe_chain.cli.options import JsonOption, Option, command
+from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.options import JsonOption, command
 from sqe_chain.cli.values import properties
 from sqe_chain.wings import needing
 

@@ -14,7 +14,8 @@ import typer
 
 from sqe_chain.cli.console import ERR
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import KafkaIfNeeded, Option, Stores, command
+from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.options import KafkaIfNeeded, Stores, command
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.web.application import LOOPBACK, Pages, application

@@ -33,8 +33,8 @@ class Audit:
     Attributes:
         flow: the flow.
         stores: name -> store, without injected faults.
-        reference: (stage, cell, how far the plan has read) -> its rows, as an undisturbed run has written them; empty: this
-            is that run, or one with other records.
+        reference: (stage, cell, how far the plan has read) -> its rows in an undisturbed run; empty: this is that run, or one
+            with other records.
         seen: the same of this run.
         checked: invariant -> how often it was looked at.
     """
@@ -80,8 +80,8 @@ class Audit:
             self._require(
                 "plans", plan.previous_id == before.plan_id, f"plan {plan.number} follows another one"
             )
-            starts = {one.tp: one.start for one in plan.ranges}
-            follows = all(starts.get(one.tp) == one.stop for one in before.ranges)
+            starts = {planned.tp: planned.start for planned in plan.ranges}
+            follows = all(starts.get(planned.tp) == planned.stop for planned in before.ranges)
             self._require("plans", follows, f"plan {plan.number} does not begin where the one before ends")
         self._plans[plan.plan_id] = self._last = plan
 
@@ -96,7 +96,7 @@ class Audit:
             self._require("monotone", header.number >= before.number, f"{where}; before {before}")
         plan = self._plans.get(header.plan_id)
         self._require("order", plan is not None, f"{where}: that plan was never sealed")
-        node = next(one for one in self.flow.stages if one.name == stage)
+        node = next(node for node in self.flow.stages if node.name == stage)
         store = self.stores[node.store or ""]
         if (
             plan is None
@@ -105,7 +105,7 @@ class Audit:
             or not self._comparable(node)
         ):
             return
-        reached = plan.number, tuple(sorted((one.tp, one.stop) for one in plan.ranges))
+        reached = plan.number, tuple(sorted((planned.tp, planned.stop) for planned in plan.ranges))
         rows = dict(store.copy_part(self.flow.name, stage, part).states)
         self.seen[stage, part, reached] = rows
         expected = self.reference.get((stage, part, reached))
@@ -156,7 +156,9 @@ class Audit:
         last = self._last
         if last is None:
             return
-        ends = {one.tp: one.stop for one in last.ranges if one.topic in self.flow.input_topics}
+        ends = {
+            planned.tp: planned.stop for planned in last.ranges if planned.topic in self.flow.input_topics
+        }
         for tp, bound in log.bounds(ends).items():
             self._require(
                 "rest", ends[tp] == bound.stable_end, f"{tp}: read to {ends[tp]} of {bound.stable_end}"

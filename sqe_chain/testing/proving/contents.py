@@ -33,10 +33,6 @@ def content_of(value: object, depth: int = 0) -> Content:  # noqa: PLR0911 - one
 
     Sets are equal whatever their order; dicts, lists and messages in the order that their bytes have. An object without fields
     is its type.
-
-    Args:
-        value: of any type.
-        depth: how deep it lies in another one.
     """
     kind = type(value).__qualname__
     if value is None or isinstance(value, _PLAIN):
@@ -58,18 +54,18 @@ def content_of(value: object, depth: int = 0) -> Content:  # noqa: PLR0911 - one
 
 def _parts(value: Any, depth: int) -> Content:  # noqa: ANN401, PLR0911 - one for each kind of value
     if isinstance(value, Mapping):
-        return tuple((content_of(key, depth), content_of(one, depth)) for key, one in value.items())
+        return tuple((content_of(key, depth), content_of(item, depth)) for key, item in value.items())
     if isinstance(value, AbstractSet):
-        return tuple(sorted((content_of(one, depth) for one in value), key=repr))
+        return tuple(sorted((content_of(item, depth) for item in value), key=repr))
     if isinstance(value, list | tuple):
-        return tuple(content_of(one, depth) for one in value)
+        return tuple(content_of(item, depth) for item in value)
     if isinstance(value, Context):
         return _of_context(value, depth)
     if hasattr(value, "to_pydict") and hasattr(value, "schema"):  # of Arrow
         return str(value.schema), content_of(value.to_pydict(), depth)
     names = getattr(value, "__struct_fields__", None)
     if names is None and is_dataclass(value):
-        names = [one.name for one in fields(value)]
+        names = [attribute.name for attribute in fields(value)]
     if names is None:
         names = [name for name in _attributes(value) if not name.startswith("__")]
     if names:
@@ -78,12 +74,12 @@ def _parts(value: Any, depth: int) -> Content:  # noqa: ANN401, PLR0911 - one fo
         _, *state = value.__reduce_ex__(2)
     except Exception:  # noqa: BLE001 - locks, files and the like
         return ()
-    return tuple(content_of(one, depth) for one in state if isinstance(one, tuple | dict | list))
+    return tuple(content_of(part, depth) for part in state if isinstance(part, tuple | dict | list))
 
 
 def _attributes(value: object) -> list[str]:
-    slots = (getattr(one, "__slots__", ()) for one in type(value).__mro__)
-    named = [name for one in slots for name in ([one] if isinstance(one, str) else one)]
+    slots = (getattr(cls, "__slots__", ()) for cls in type(value).__mro__)
+    named = [name for slot in slots for name in ([slot] if isinstance(slot, str) else slot)]
     return [*named, *getattr(value, "__dict__", {})]
 
 

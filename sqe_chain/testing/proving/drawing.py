@@ -12,7 +12,7 @@ from sqe_chain.testing.proving.schedule import Fault, Point, Schedule, What
 
 _WHATS: Final[tuple[What, ...]] = ("crash", "no answer", "takeover")
 _NEAR: Final = 40
-"""Calls between two faults, at most: what is done again after the first one is the place for the second."""
+"""Calls between two faults, at most: the second one hits what is redone after the first."""
 _MOST_FAULTS: Final = 4
 
 
@@ -30,7 +30,7 @@ def single_faults(base: Schedule, points: Sequence[Point], *, writes: bool) -> I
         if point.write == writes and (writes or point.when == "before"):
             ranked.append((seen[point.kind], point.call, point))
             seen[point.kind] += 1
-    for _, _, point in sorted(ranked, key=lambda one: one[:2]):
+    for _, _, point in sorted(ranked, key=lambda place: place[:2]):
         for what in _WHATS:
             if what != "takeover" or point.service == "flow":
                 yield replace(base, faults=(Fault(what, point.call, point.when, point.service),))
@@ -43,22 +43,14 @@ def replayed(base: Schedule) -> Iterator[Schedule]:
 
 
 def drawn(base: Schedule, random: Random, calls: int, *, upstream: int, rewinds: bool) -> Iterator[Schedule]:
-    """Pairs of faults, and schedules with all that there is, without end.
-
-    Args:
-        base: all inputs.
-        random: gives what is drawn.
-        calls: of the flow's undisturbed run.
-        upstream: calls of the service upstream; 0: there is none.
-        rewinds: whether something can be published again.
-    """
+    """Pairs of faults, and schedules with all that there is, without end."""
     while True:
         first = random.randrange(max(1, calls))
         pair = tuple(_fault(random, call) for call in (first, first + 1 + random.randrange(_NEAR)))
         yield replace(base, faults=pair)
         count = random.randrange(1, _MOST_FAULTS + 1)
         faults = [_fault(random, random.randrange(calls + _NEAR)) for _ in range(count)]
-        found = replace(
+        schedule = replace(
             base,
             block=random.choice((1, 2, 7, 1_000)),
             in_place=random.random() < 0.5,  # noqa: PLR2004 - a coin
@@ -70,10 +62,10 @@ def drawn(base: Schedule, random: Random, calls: int, *, upstream: int, rewinds:
             faults.append(
                 replace(_fault(random, random.randrange(upstream)), what="crash", service="upstream")
             )
-            found = replace(found, upstream=True, batch=0, carrier=random.choice(("value", "headers")))
+            schedule = replace(schedule, upstream=True, batch=0, carrier=random.choice(("value", "headers")))
         if again or (rewinds and not upstream):
-            found = replace(found, rewinds=random.choice(((), (0,), (1,), (0, 1))))
-        yield replace(found, faults=tuple(faults))
+            schedule = replace(schedule, rewinds=random.choice(((), (0,), (1,), (0, 1))))
+        yield replace(schedule, faults=tuple(faults))
 
 
 def _fault(random: Random, call: int) -> Fault:

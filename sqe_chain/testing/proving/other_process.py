@@ -30,15 +30,8 @@ _TIMEOUT_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What other processes are to run.
-
-    Attributes:
-        flow: the user's.
-        records: its inputs.
-        partitions: input topic -> partitions.
-        settings: how the service runs.
-    """
+class OtherProcesses:
+    """What other processes are to run."""
 
     flow: CompiledFlow
     records: Sequence[FedRecord]
@@ -61,9 +54,9 @@ class Work:
             from sqe_chain.engines.packing import PackedFlow  # noqa: PLC0415 - needs cloudpickle
         packed = PackedFlow.of(with_tables_in(self.flow, Path()))  # nobody could send one in memory
         # Payloads may be of types that cannot be sent; their bytes are enough.
-        records = [replace(one, feed=replace(one.feed, payload=None)) for one in self.records]
+        records = [replace(record, feed=replace(record.feed, payload=None)) for record in self.records]
         sent = pickle.dumps((packed, records, dict(self.partitions), self.settings, list(inputs)))
-        path = os.pathsep.join(one or "." for one in sys.path)
+        path = os.pathsep.join(directory or "." for directory in sys.path)
         started = [
             subprocess.Popen(  # noqa: S603 - this Python
                 [sys.executable, "-m", __name__],
@@ -75,11 +68,11 @@ class Work:
             for seed in HASH_SEEDS
         ]
         try:
-            return [_answer(one, sent) for one in started]
+            return [_answer(process, sent) for process in started]
         finally:
-            for one in started:
-                one.kill()
-                one.wait()
+            for process in started:
+                process.kill()
+                process.wait()
 
 
 def _answer(process: subprocess.Popen[bytes], sent: bytes) -> list[Calls]:
@@ -90,8 +83,8 @@ def _answer(process: subprocess.Popen[bytes], sent: bytes) -> list[Calls]:
     if process.returncode:
         last = errors.decode(errors="replace").strip().rpartition("\n")[2]
         raise ConfigurationError(f"the flow does not work in another process: {last}")
-    found: list[Calls] = pickle.loads(given)  # noqa: S301 - from our own process
-    return found
+    calls: list[Calls] = pickle.loads(given)  # noqa: S301 - from our own process
+    return calls
 
 
 def main() -> None:
@@ -100,15 +93,15 @@ def main() -> None:
     os.dup2(2, 1)  # what the user's functions print is no answer
     packed, records, partitions, settings, inputs = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
     watch = Watch(twice=False)
-    found: list[Any] = []
+    answers: list[Any] = []
     with TemporaryDirectory(prefix="sqe-chain-prove-") as directory:
         bench = Bench(packed.unpack(), records, partitions, settings, watch, Path(directory))
         for numbers in inputs:
             watch.forget()
             bench.run(Schedule(numbers))
-            found.append({place: (call.gave, call.text) for place, call in watch.calls.items()})
+            answers.append({place: (call.gave, call.text) for place, call in watch.calls.items()})
     with os.fdopen(answer, "wb") as out:
-        pickle.dump(found, out)
+        pickle.dump(answers, out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a run of a flow has left behind, as its readers see it: states, outputs without replays, tables and dead letters."""
+"""What a run of a flow has left behind, as its readers see it: states, outputs without replays, tables, dead-letter records."""
 
 from __future__ import annotations
 
@@ -21,18 +21,13 @@ Part = Mapping[object, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a run has left behind.
-
-    Attributes:
-        parts: what it is -> its contents by key.
-        own: the parts that hold coordinates of messages, so that they differ where replays stand in the log.
-    """
+class RunOutcome:
+    """What a run has left behind."""
 
     parts: Mapping[str, Part] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
 
-    def difference(self, other: Outcome, *, replays: bool) -> str | None:
+    def difference(self, other: RunOutcome, *, replays: bool) -> str | None:
         """The first difference, in words; None: they are equal.
 
         Args:
@@ -40,17 +35,17 @@ class Outcome:
             replays: whether the logs of the two differ by replays.
         """
         for name, part in self.parts.items():
-            found = other.parts.get(name, {})
-            if part == found or (replays and name in self.own):
+            now_there = other.parts.get(name, {})
+            if part == now_there or (replays and name in self.own):
                 continue
-            for key in [*part, *(key for key in found if key not in part)]:
-                if part.get(key) != found.get(key):
-                    was, now = part.get(key, "nothing"), found.get(key, "nothing")
+            for key in [*part, *(key for key in now_there if key not in part)]:
+                if part.get(key) != now_there.get(key):
+                    was, now = part.get(key, "nothing"), now_there.get(key, "nothing")
                     return f"{name}, {_named(key)}: undisturbed {shown(was)}\n    now {shown(now)}"
         return None
 
 
-def outcome_of(rehearsal: Rehearsal) -> Outcome:
+def outcome_of(rehearsal: Rehearsal) -> RunOutcome:
     """Look at what a run has left behind, in the end.
 
     Raises:
@@ -64,7 +59,9 @@ def outcome_of(rehearsal: Rehearsal) -> Outcome:
         if stage.stage_kind.sink is not None:
             parts[f"rows of table {stage.name!r}"] = _rows_of_table(stage)
         elif stage.codec is not None and stage.traits.windowed:
-            parts[name] = {(one.key, one.span): _content(one.state) for one in rehearsal.windows(stage.name)}
+            parts[name] = {
+                (state.key, state.span): _content(state.state) for state in rehearsal.windows(stage.name)
+            }
         elif stage.codec is not None:
             parts[name] = {key: _content(state) for key, state in rehearsal.states(stage.name).items()}
         else:
@@ -77,14 +74,14 @@ def outcome_of(rehearsal: Rehearsal) -> Outcome:
         if _side_before(rehearsal, output) == "dropped":
             own.add(name)
     if flow.dead_letters:
-        found = [parse_dead_letter(one) for one in rehearsal.log.records(flow.dead_letter_topic)]
+        records = [parse_dead_letter(message) for message in rehearsal.log.records(flow.dead_letter_topic)]
         letters: dict[object, object] = {
-            (one.topic, one.partition, one.offset): one.error for one in found if one is not None
+            (dead.topic, dead.partition, dead.offset): dead.error for dead in records if dead is not None
         }
         parts["dead letters"] = letters
         own.add("dead letters")
         parts["errors of dead letters"] = dict(Counter(letters.values()))
-    return Outcome(parts, frozenset(own))
+    return RunOutcome(parts, frozenset(own))
 
 
 def _received(rehearsal: Rehearsal, output: OutputNode) -> Part:
@@ -95,10 +92,10 @@ def _received(rehearsal: Rehearsal, output: OutputNode) -> Part:
     log, flow = rehearsal.log, rehearsal.flow
     records = log.records(output.topic)
     if output.process_id is not None:
-        return {one.key(): one.value() for one in records}
+        return {record.key(): record.value() for record in records}
     accepts = ReplayFilter(log.topic_ids([output.topic]))
     newest = _side_before(rehearsal, output) == "changes"
-    found: dict[object, Any] = {}
+    received: dict[object, Any] = {}
     for record in records:
         try:
             fresh = accepts.accept(record)
@@ -111,10 +108,10 @@ def _received(rehearsal: Rehearsal, output: OutputNode) -> Part:
             continue
         content = envelope.payloads, envelope.type, envelope.timestamp_ms
         if not newest:
-            found.setdefault((envelope.key, envelope.lane), []).append(content)
+            received.setdefault((envelope.key, envelope.lane), []).append(content)
         elif envelope.key is not None:
-            found[envelope.key] = content
-    return found
+            received[envelope.key] = content
+    return received
 
 
 def _side_before(rehearsal: Rehearsal, node: Node) -> Side:

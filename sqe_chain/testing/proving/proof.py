@@ -57,7 +57,7 @@ class Proof:
         ]
         if self.not_reached:
             lines.append("  Not reached:")
-            lines += [f"    {one}" for one in self.not_reached]
+            lines += [f"    {text}" for text in self.not_reached]
         return "\n".join(lines)
 
 
@@ -87,14 +87,14 @@ def told(schedule: Schedule, records: Sequence[FedRecord], fired: Sequence[str],
         lines.append(f"  Sizes, in records: {', '.join(more)}.")
     if not schedule.in_place:
         lines.append("  Stages run after a shuffle, and not in the tasks that read.")
-    lines += [f"  - {one}" for one in fired] or ["  Nothing has to happen."]
+    lines += [f"  - {text}" for text in fired] or ["  Nothing has to happen."]
     lines.append(f"Again: prove_schedule(flow, inputs, {as_code(schedule)})")
     return "\n".join(lines)
 
 
 def as_code(schedule: Schedule) -> str:
     """A schedule as Python: what is not as by default."""
-    named = [one.name for one in fields(Schedule)]
+    named = [part.name for part in fields(Schedule)]
     plain = Schedule(())
     return f"Schedule({', '.join(f'{name}={value!r}' for name in named if (value := getattr(schedule, name)) != getattr(plain, name))})"
 

@@ -12,8 +12,8 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.testing.proving.other_process import Work
-from sqe_chain.testing.proving.progress import Progress
+from sqe_chain.testing.proving.other_process import OtherProcesses
+from sqe_chain.testing.proving.progress import progress_bar
 from sqe_chain.testing.proving.proof import Proof
 from sqe_chain.testing.proving.prover import Found, Prover
 from sqe_chain.testing.proving.schedule import Inputs, Schedule, fed_records, given_feeds
@@ -69,11 +69,11 @@ def prove(  # noqa: PLR0913 - limits of a proof, by their names
         ChainError: the flow stops for an input without any fault: see its poison policy.
     """
     if not seconds > 0 or type(schedules) is not int or schedules < 1:
-        raise ConfigurationError(f"seconds={seconds!r}, schedules={schedules!r}; both more than 0")
+        raise ConfigurationError(f"seconds={seconds!r}, schedules={schedules!r}. Expected both above 0")
     with _prover(flow, inputs, partitions, settings, seed) as prover:
         prover.until, prover.most = time.monotonic() + seconds, schedules
-        with Progress(f"prove {flow.name}", schedules, progress) as bar:
-            return prover.run(bar.advance, other_processes=other_processes)
+        with progress_bar(f"prove {flow.name}", schedules, wanted=progress) as advance:
+            return prover.run(advance, other_processes=other_processes)
 
 
 def prove_schedule(
@@ -102,7 +102,7 @@ def prove_schedule(
     with _prover(flow, inputs, partitions, settings, 0) as prover:
         if not set(schedule.inputs) <= set(range(len(prover.bench.records))):
             raise ConfigurationError(
-                f"inputs={schedule.inputs!r}; numbers of the {len(prover.bench.records)} records, from 0"
+                f"inputs={schedule.inputs!r}. Expected numbers of the {len(prover.bench.records)} records, from 0"
             )
         try:
             prover.attempt(schedule)
@@ -120,13 +120,13 @@ def _prover(
     seed: int,
 ) -> Iterator[Prover]:
     """What runs the schedules of a flow, and forgets everything afterwards."""
-    found = flow.compile()
+    compiled = flow.compile()
     known, own = partitions or {}, settings or Settings()
-    records = fed_records(found, given_feeds(inputs), known)
+    records = fed_records(compiled, given_feeds(inputs), known)
     with TemporaryDirectory(prefix="sqe-chain-prove-") as directory:
         watch = Watch()
-        bench = Bench(found, records, known, own, watch, Path(directory))
+        bench = Bench(compiled, records, known, own, watch, Path(directory))
         try:
-            yield Prover(bench, Work(found, records, known, own), watch, seed)
+            yield Prover(bench, OtherProcesses(compiled, records, known, own), watch, seed)
         finally:
             bench.clear()

@@ -12,7 +12,7 @@ from typing import Final
 
 from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact
 from sqe_chain.testing.proving.drawing import drawn, replayed, single_faults
-from sqe_chain.testing.proving.other_process import Calls, Work
+from sqe_chain.testing.proving.other_process import Calls, OtherProcesses
 from sqe_chain.testing.proving.proof import Proof, by_step, told
 from sqe_chain.testing.proving.schedule import (
     STEPS,
@@ -61,7 +61,7 @@ class Prover:
     """One proof."""
 
     bench: Bench
-    work: Work
+    work: OtherProcesses
     watch: Watch
     seed: int
     until: float = 0.0
@@ -80,7 +80,7 @@ class Prover:
         """All inputs, and nothing that happens."""
         return Schedule(tuple(range(len(self.bench.records))))
 
-    def run(self, advance: Callable[[], None], *, other_processes: bool) -> Proof:
+    def run(self, advance: Callable[[], object], *, other_processes: bool) -> Proof:
         """Run all there is time for."""
         base = self.base
         try:
@@ -116,12 +116,12 @@ class Prover:
         points = self.reference(base).points
         republishes = not self.bench.flow.keeps_plans
         up = replace(base, upstream=True) if self.bench.upstream else None
-        upstream = [one for one in self.reference(up).points if one.service == "upstream"] if up else []
+        upstream = [point for point in self.reference(up).points if point.service == "upstream"] if up else []
         yield from replayed(up) if up else replayed(base) if republishes else ()
         yield from single_faults(base, points, writes=True)
         yield from single_faults(up, upstream, writes=True) if up else ()
         yield from single_faults(base, points, writes=False)
-        calls = sum(one.when == "before" for one in points)
+        calls = sum(point.when == "before" for point in points)
         random = Random(self.seed)  # noqa: S311 - no secret
         yield from drawn(base, random, calls, upstream=len(upstream), rewinds=republishes)
 
@@ -159,50 +159,48 @@ class Prover:
             self.not_reached.append(f"other processes: {error}")
             return
         self.counts["processes"] = len(answers)
-        found = self._others(base, [runs[0] for runs in answers])
-        if not found:
+        different = self._others(base, [runs[0] for runs in answers])
+        if not different:
             return
         alone = [(number,) for number in base.inputs]
         singles = self.work.calls(alone)
         for index, inputs in enumerate(alone):
             schedule = replace(base, inputs=inputs)
             less = self._others(schedule, [runs[index] for runs in singles])
-            if less.keys() & found.keys():
+            if less.keys() & different.keys():
                 raise Found(schedule, "", less, shrunk=True)
-        raise Found(base, "", found, shrunk=True)
+        raise Found(base, "", different, shrunk=True)
 
     def _others(self, schedule: Schedule, answers: Sequence[Calls]) -> dict[int, Observation]:
         """The functions that give something else in another process."""
         self.watch.forget()
         self.bench.run(schedule)
-        found: dict[int, Observation] = {}
+        different: dict[int, Observation] = {}
         for (number, given), call in self.watch.calls.items():
             for calls in answers:
                 gave, text = calls.get((number, given), (call.gave, ""))
                 if gave != call.gave:
                     seen = Observation(number, "other process", call.arguments, call.given, call.text, text)
-                    found.setdefault(number, seen)
-        return found
+                    different.setdefault(number, seen)
+        return different
 
     # ------------------------------------------------------------------ what was found
 
-    def error(self, found: Found) -> NotExact:
+    def error(self, shown: Found) -> NotExact:
         """The error about it, with the shortest schedule that shows it."""
-        schedule, observations, why = found.schedule, found.observations, found.why
-        if not found.shrunk:
+        schedule, observations, why = shown.schedule, shown.observations, shown.why
+        if not shown.shrunk:
             schedule = smallest(schedule, self._smaller, self._shows(set(observations)), _MOST_ATTEMPTS)
-        self.watch.forget()
-        trial = self._again(schedule)
-        observations = (observations if found.shrunk else self.watch.observations) or observations
-        if trial is not None:
-            why = _why(self.bench.run(schedule.undisturbed), trial) or why
-        fired = trial.fired if trial is not None else []
+        pair = self._run_again(schedule)
+        observations = (observations if shown.shrunk else self.watch.observations) or observations
+        why = (_why(*pair) if pair else "") or why
+        fired = pair[1].fired if pair else []
         end = told(schedule, self.bench.records, fired, self.seed)
         error: NotExact
         if observations:
             functions = self.watch.functions
             findings = [finding_of(functions[number], seen) for number, seen in sorted(observations.items())]
-            texts = "\n\n".join(one.text for one in findings)
+            texts = "\n\n".join(finding.text for finding in findings)
             error = NotDeterministic(
                 f"Flow {self.work.flow.name!r} is not deterministic.\n\n{texts}\n\n{end}"
             )
@@ -212,11 +210,12 @@ class Prover:
         error.schedule = schedule
         return error
 
-    def _again(self, schedule: Schedule) -> Trial | None:
-        """Run a schedule once more, after its undisturbed run; None: the flow stops without any fault."""
+    def _run_again(self, schedule: Schedule) -> tuple[Trial, Trial] | None:
+        """Run a schedule again after its undisturbed run, and return both; None: the flow stops without any fault."""
+        self.watch.forget()
         try:
             reference = self.bench.run(schedule.undisturbed)
-            return self.bench.run(schedule, reference)
+            return reference, self.bench.run(schedule, reference)
         except ChainError:
             return None
 
@@ -224,15 +223,10 @@ class Prover:
         """Whether a schedule still shows that functions are to blame, or else that the flow is not exact."""
 
         def shows(schedule: Schedule) -> bool:
-            self.watch.forget()
-            try:
-                reference = self.bench.run(schedule.undisturbed)
-                trial = self.bench.run(schedule, reference)
-            except ChainError:
+            pair = self._run_again(schedule)
+            if pair is None:
                 return False
-            if numbers:
-                return bool(numbers & self.watch.observations.keys())
-            return bool(_why(reference, trial))
+            return bool(numbers & self.watch.observations.keys() if numbers else _why(*pair))
 
         return shows
 
@@ -244,7 +238,7 @@ class Prover:
             yield replace(schedule, faults=(*schedule.faults[:index], *schedule.faults[index + 1 :]))
         for index in range(len(schedule.rewinds)):
             yield replace(schedule, rewinds=(*schedule.rewinds[:index], *schedule.rewinds[index + 1 :]))
-        needed = bool(schedule.rewinds) or any(one.service == "upstream" for one in schedule.faults)
+        needed = bool(schedule.rewinds) or any(fault.service == "upstream" for fault in schedule.faults)
         plain = Schedule(
             schedule.inputs, schedule.faults, schedule.rewinds, upstream=schedule.upstream and needed
         )
@@ -263,16 +257,20 @@ class Prover:
             points = self.bench.run(schedule.undisturbed).points
         except ChainError:
             return
-        for one in points:
-            if (one.when, one.service) == (fault.when, fault.service) and one.write and one.call < fault.call:
-                yield replace(schedule, faults=(replace(fault, call=one.call),))
+        for point in points:
+            if (
+                (point.when, point.service) == (fault.when, fault.service)
+                and point.write
+                and point.call < fault.call
+            ):
+                yield replace(schedule, faults=(replace(fault, call=point.call),))
 
     def _proof(self, base: Trial, *, other_processes: bool) -> Proof:
         points: dict[int, tuple[int, int]] = {}
-        for one in base.points:
-            if one.write or one.when == "before":
-                done, there = points.get(one.step, (0, 0))
-                points[one.step] = done + ((one.when, one.call) in self.reached), there + 1
+        for point in base.points:
+            if point.write or point.when == "before":
+                done, there = points.get(point.step, (0, 0))
+                points[point.step] = done + ((point.when, point.call) in self.reached), there + 1
         not_reached = [*self.not_reached, *self._left_out(base, points)]
         if not other_processes:
             not_reached.append("other processes: other_processes=False")
@@ -299,11 +297,11 @@ class Prover:
         if missing:
             yield f"{missing} points: no time (seconds=, schedules=)"
         called = {number for number, _ in self.watch.calls}
-        for one in self.watch.functions:
-            if one.number not in called:
-                yield f"{one.name}, declared at {one.node.declared_at}: no record has reached it"
-            elif one.number in self.watch.not_copied:
-                yield f"{one.name}, declared at {one.node.declared_at}, was not called twice: its arguments cannot be copied"
+        for function in self.watch.functions:
+            if function.number not in called:
+                yield f"{function.name}, declared at {function.node.declared_at}: no record has reached it"
+            elif function.number in self.watch.not_copied:
+                yield f"{function.name}, declared at {function.node.declared_at}, was not called twice: its arguments cannot be copied"
         for name in _SIDES - {point.step for point in base.points}:
             yield f"step {name}, {STEPS[name]}: the flow does nothing there"
         for topic, why in self.bench.not_upstream.items():

@@ -174,14 +174,14 @@ def given_feeds(inputs: Inputs) -> list[Feed]:
     if isinstance(inputs, Mapping):
         topics = [[Feed(topic, payload) for payload in payloads] for topic, payloads in inputs.items()]
         longest = max(map(len, topics), default=0)
-        return [one[index] for index in range(longest) for one in topics if index < len(one)]
-    found = list(inputs)
-    for one in found:
-        if not isinstance(one, Feed):
+        return [topic[index] for index in range(longest) for topic in topics if index < len(topic)]
+    feeds = list(inputs)
+    for feed in feeds:
+        if not isinstance(feed, Feed):
             raise ConfigurationError(
-                f"inputs: {shown(one)}; topic -> payloads, or a list of Feed(topic, payload, ...)"
+                f"inputs: {shown(feed)}. Expected topic -> payloads, or a list of Feed(topic, payload, ...)"
             )
-    return found
+    return feeds
 
 
 def fed_records(flow: CompiledFlow, feeds: Sequence[Feed], partitions: Mapping[str, int]) -> list[FedRecord]:
@@ -192,21 +192,21 @@ def fed_records(flow: CompiledFlow, feeds: Sequence[Feed], partitions: Mapping[s
     """
     maker = Rehearsal(flow, partitions=partitions)
     known = flow.input_topics
-    found = []
-    for one in feeds:
-        if one.topic not in known:
+    records = []
+    for feed in feeds:
+        if feed.topic not in known:
             raise ConfigurationError(
-                f"inputs: flow {flow.name!r} does not read topic {one.topic!r}, but {', '.join(known) or 'none'}"
+                f"inputs: flow {flow.name!r} does not read topic {feed.topic!r}. Expected one of: {', '.join(known) or '(none)'}"
             )
-        key = None if one.key is None else key_bytes(one.key)
-        place = one.partition
+        key = None if feed.key is None else key_bytes(feed.key)
+        place = feed.partition
         if place is None:
-            place = 0 if key is None else partition_of(key, partitions.get(one.topic, 1))
-        more: dict[str, Any] = {"timestamp_ms": one.timestamp_ms, "headers": one.headers}
-        offset = maker.feed(one.topic, one.payload, key=key, partition=place, **more)
-        found.append(FedRecord(one, place, maker.log.kept(one.topic, place)[offset].value(), key))
+            place = 0 if key is None else partition_of(key, partitions.get(feed.topic, 1))
+        more: dict[str, Any] = {"timestamp_ms": feed.timestamp_ms, "headers": feed.headers}
+        offset = maker.feed(feed.topic, feed.payload, key=key, partition=place, **more)
+        records.append(FedRecord(feed, place, maker.log.kept(feed.topic, place)[offset].value(), key))
     maker.log.clear()
-    return found
+    return records
 
 
 class PassThrough(Codec[bytes]):
@@ -220,15 +220,12 @@ class PassThrough(Codec[bytes]):
 
     @property
     def type_name(self) -> str:
-        """That of the payloads."""
         return self._type_name
 
     def encode(self, value: bytes) -> bytes:
-        """The bytes."""
         return value
 
     def decode(self, data: bytes) -> bytes:
-        """The bytes."""
         return data
 
 

@@ -19,16 +19,17 @@ def surroundings(function: Any) -> dict[str, Content]:  # noqa: ANN401 - of the 
 
     Globals, what it closes over, its defaults, and the object that it belongs to; the same of functions that it names.
     """
-    found: dict[str, Content] = {}
+    contents: dict[str, Content] = {}
     for name, value in _seen_by(function, 0):
-        found.setdefault(name, content_of(value))
-    return found
+        contents.setdefault(name, content_of(value))
+    return contents
 
 
 def _seen_by(function: Any, depth: int) -> Iterator[tuple[str, Any]]:  # noqa: ANN401, C901 - one for each kind of callable
     if isinstance(function, partial):
         yield from (
-            ("an argument of partial()", one) for one in (*function.args, *function.keywords.values())
+            ("an argument of partial()", argument)
+            for argument in (*function.args, *function.keywords.values())
         )
         function = function.func
     if isinstance(function, MethodType):
@@ -61,9 +62,9 @@ def _seen_by(function: Any, depth: int) -> Iterator[tuple[str, Any]]:  # noqa: A
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
     yield code
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            yield from _codes(one)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def place_of(function: Any) -> str:  # noqa: ANN401 - of the user

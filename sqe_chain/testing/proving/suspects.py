@@ -1,4 +1,4 @@
-"""Why a function is not deterministic: it is called once more, and what it calls and what it leaves behind is looked at."""
+"""Finds out why a function is not deterministic: calls it again, and looks at what it calls and leaves behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ADVICE: Final[Mapping[Reason, str]] = {
     "order": "sets have another order in each process: sort them before their order matters",
     "state of its own": "keep what it must remember in the state of an aggregate",
     "changed argument": "others see the same value: change a copy",
-    "other rows": "a row of the result may depend on its own row alone, because batches end elsewhere when they are done again",
+    "other rows": "a row of the result may depend on its own row alone, because batches end elsewhere when they are redone",
     "world outside": "bring it into the flow as a topic, or look it up before the message enters",
 }
 _SUSPECTS: Final[Mapping[tuple[str, str], Reason]] = {
@@ -72,24 +72,19 @@ class Finding:
     text: str
 
 
-def finding_of(one: Watched, seen: Observation) -> Finding:
-    """Find out why a function is not deterministic.
-
-    Args:
-        one: the function.
-        seen: how it was found out.
-    """
-    reason, where, what = _reason(one, seen)
-    declared = one.node.called
-    if one.role != one.node.word and not declared.startswith(one.role):
-        declared = f"{one.role} of {declared}"
-    file, _, line = one.node.declared_at.rpartition(":")
+def finding_of(watched: Watched, seen: Observation) -> Finding:
+    """Find out why a function is not deterministic."""
+    reason, where, what = _reason(watched, seen)
+    declared = watched.node.called
+    if watched.role != watched.node.word and not declared.startswith(watched.role):
+        declared = f"{watched.role} of {declared}"
+    file, _, line = watched.node.declared_at.rpartition(":")
     at = f"{short(file)}:{line}"
     text = (
-        f"{one.name} ({place_of(one.function) or at}; {declared}, declared at {at}) "
+        f"{watched.name} ({place_of(watched.function) or at}; {declared}, declared at {at}) "
         f"{what}.\n  {_shows(seen)}\n  Instead: {_ADVICE[reason]}."
     )
-    return Finding(one.name, where, reason, f"{declared}, declared at {at}", text)
+    return Finding(watched.name, where, reason, f"{declared}, declared at {at}", text)
 
 
 def _shows(seen: Observation) -> str:
@@ -107,21 +102,21 @@ def _shows(seen: Observation) -> str:
     return f"For {seen.given}, {when}, it gave\n    {seen.first}\n    {seen.second}"
 
 
-def _reason(one: Watched, seen: Observation) -> tuple[Reason, str, str]:
+def _reason(watched: Watched, seen: Observation) -> tuple[Reason, str, str]:
     """Why, where, and in words."""
-    own = place_of(one.function) or one.node.declared_at
+    own = place_of(watched.function) or watched.node.declared_at
     if seen.sign == "changed its argument":
         return "changed argument", own, "changes the value that it is given"
     if seen.sign == "depends on other rows":
         return "other rows", own, "gives something else for a row if other rows are beside it"
-    calls, changed = _called_again(one.function, seen.arguments) if seen.arguments else ([], [])
+    calls, changed = _called_again(watched.function, seen.arguments) if seen.arguments else ([], [])
     changed = changed or [*seen.changed]
-    found = {reason: (where, f"calls {name} at {where}") for reason, name, where in reversed(calls)}
+    reasons = {reason: (where, f"calls {name} at {where}") for reason, name, where in reversed(calls)}
     if changed:
-        found["state of its own"] = own, f"remembers something: {', '.join(changed)} has changed"
+        reasons["state of its own"] = own, f"remembers something: {', '.join(changed)} has changed"
     for reason in _STRENGTH:
-        if reason in found:
-            return reason, *found[reason]
+        if reason in reasons:
+            return reason, *reasons[reason]
     if seen.sign == "other process":
         return "order", own, "gives something else in another process: the order of a set, or a hash"
     return "world outside", own, "is not deterministic: it depends on something beside its arguments"
@@ -163,8 +158,8 @@ def _called_again(
 def _owners(called: Any) -> Iterator[str]:  # noqa: ANN401 - a function written in C
     yield getattr(called, "__module__", "") or ""
     held = getattr(called, "__self__", None)
-    for one in (held if isinstance(held, type) else type(held)).__mro__:
-        yield {"date": "datetime"}.get(one.__name__, one.__name__)
+    for cls in (held if isinstance(held, type) else type(held)).__mro__:
+        yield {"date": "datetime"}.get(cls.__name__, cls.__name__)
 
 
 def _line(frame: FrameType | None) -> str:

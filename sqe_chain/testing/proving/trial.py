@@ -21,13 +21,13 @@ from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.proving.audit import Audit
-from sqe_chain.testing.proving.outcome import Outcome, outcome_of
+from sqe_chain.testing.proving.outcome import RunOutcome, outcome_of
 from sqe_chain.testing.proving.schedule import Fault, FedRecord, PassThrough, Point, Schedule, Service
 from sqe_chain.testing.proving.watching import Watch, watched_flow, with_tables_in
 from sqe_chain.testing.rehearsal import Rehearsal
 
 HALVES: Final = 2
-"""The inputs are fed in two parts: what is done again in the second meets states of the first."""
+"""The inputs are fed in two parts: what is redone in the second meets states of the first."""
 _DAY_MS: Final = 86_400_000
 _MOST_BATCHES: Final = 200
 _MOST_WAITS: Final = 1_000
@@ -39,7 +39,7 @@ _READS: Final[Mapping[Port, str]] = {
 
 
 class StandingClock(SteppingClock):
-    """A clock that stands still: what depends on it is equal in all runs. Who wants time to pass lets it jump."""
+    """A clock that does not move by itself: what depends on it is equal in all runs. `jump` lets time pass."""
 
     def now_ms(self) -> int:
         return self.now
@@ -88,21 +88,10 @@ class PointScript(FaultScript):
 
 @dataclass(slots=True)
 class Trial:
-    """What a run has shown.
-
-    Attributes:
-        schedule: what happened in it.
-        outcome: what it has left behind; None: it did not get that far.
-        points: where something could have happened.
-        fired: the points where something did, in words.
-        happened: what it was.
-        violation: the invariant that did not hold.
-        checked: invariant -> how often it was looked at.
-        cells: what was stored, for `Audit.reference`.
-    """
+    """What a run has shown."""
 
     schedule: Schedule
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     points: list[Point] = field(default_factory=list)
     fired: list[str] = field(default_factory=list)
     happened: list[str] = field(default_factory=list)
@@ -112,16 +101,7 @@ class Trial:
 
 
 class Bench:
-    """Where a flow is run again and again, always in the same world.
-
-    Args:
-        flow: the user's.
-        records: its inputs.
-        partitions: input topic -> partitions.
-        settings: how the service runs.
-        watch: watches its functions.
-        directory: for its tables.
-    """
+    """Where a flow is run again and again, always in the same world."""
 
     def __init__(
         self,
@@ -143,10 +123,6 @@ class Bench:
     def run(self, schedule: Schedule, reference: Trial | None = None) -> Trial:
         """Run the flow.
 
-        Args:
-            schedule: what happens.
-            reference: the same without anything that happens.
-
         Raises:
             ChainError: the flow stops without anything that happened.
         """
@@ -157,8 +133,8 @@ class Bench:
         MemoryLog(self.name).clear()
         for name in {"", *(stage.store or "" for stage in self.flow.stages)}:
             self.store(name, 1).restore_all()
-        for one in self._directory.iterdir():
-            shutil.rmtree(one, ignore_errors=True)
+        for directory in self._directory.iterdir():
+            shutil.rmtree(directory, ignore_errors=True)
 
     def store(self, name: str, rows: int) -> MemoryStore:
         """The store that stages call so."""
@@ -219,7 +195,9 @@ class _Run:
         for name, service in services:
             script = PointScript(service=name)
             service.script, service.clock = script, self._clock
-            script.injected = [self._injected(one, service) for one in schedule.faults if one.service == name]
+            script.injected = [
+                self._injected(fault, service) for fault in schedule.faults if fault.service == name
+            ]
             self._scripts.append(script)
         self._service.script.watch = self._audit.on_write
 
@@ -254,10 +232,10 @@ class _Run:
         middle = (len(numbers) + 1) // 2
         upstream = bench.upstream if self._upstream is not None else {}
         for number in numbers[:middle] if half == 0 else numbers[middle:]:
-            one = bench.records[number]
-            topic = origin_of(one.feed.topic) if one.feed.topic in upstream else one.feed.topic
-            more = one.feed.headers, one.feed.timestamp_ms
-            self._service.log.append(topic, one.partition, one.value, one.key, *more)
+            record = bench.records[number]
+            topic = origin_of(record.feed.topic) if record.feed.topic in upstream else record.feed.topic
+            more = record.feed.headers, record.feed.timestamp_ms
+            self._service.log.append(topic, record.partition, record.value, record.key, *more)
 
     def _work(self, service: Rehearsal, *, rewind: bool = False) -> None:
         """Run a service until it is caught up, as a supervisor does; then perhaps let it publish everything again."""
@@ -304,21 +282,18 @@ def _types_by_topic(
     flow: CompiledFlow, records: Sequence[FedRecord]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Input topics that a service upstream can republish, with the type of their payloads; and why others cannot be."""
-    found: dict[str, str] = {}
+    types_by_topic: dict[str, str] = {}
     refused: dict[str, str] = {}
     for source in flow.sources:
         for topic in source.topics if source.files is None else ():
-            types: set[str] = set()
+            types = {_type_of(record) for record in records if record.feed.topic == topic}
             if source.raw:
                 refused[topic] = "it is read raw: what is there twice is two messages"
-                continue
-            for one in (record for record in records if record.feed.topic == topic):
-                types.add(_type_of(one))
-            if len(types) != 1 or "" in types:
+            elif len(types) != 1 or "" in types:
                 refused[topic] = "its records are not envelopes with payloads of one type"
             else:
-                found[topic] = types.pop()
-    return found, refused
+                types_by_topic[topic] = types.pop()
+    return types_by_topic, refused
 
 
 def _type_of(record: FedRecord) -> str:

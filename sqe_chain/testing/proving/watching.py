@@ -1,9 +1,9 @@
 """A flow whose user functions are watched: each call is compared with every other call of the same arguments.
 
 A function is deterministic if it gives the same for the same arguments, changes nothing but the state that it folds into, and
-remembers nothing. So each call is made twice at first sight: the second time with copies of the arguments, a year later by the
-clock. Whatever it gave is remembered, and compared with what it gives for these arguments in every later run: after other
-records, after crashes, and in another process.
+remembers nothing. So the first call with some arguments is made twice: the second time with copies of them, a year later by the
+clock. The watch remembers the result, and compares it in every later run: after other records, after crashes, and in another
+process.
 """
 
 from __future__ import annotations
@@ -126,11 +126,7 @@ class Watched:
 
 
 class WatchedContext(Context):
-    """A context that notes what is done with it, and does it in the real one, too, if there is one.
-
-    Attributes:
-        done: what was done.
-    """
+    """A context that notes what is done with it, and does it in the real one, too, if there is one."""
 
     __slots__ = ("_later", "_real", "done")
 
@@ -180,35 +176,41 @@ class Watch:
         self.calls.clear()
         self.observations.clear()
 
-    def call(self, one: Watched, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401 - of the user
+    def call(self, watched: Watched, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401 - of the user
         """Call a function, and compare what it gives with what it gave for the same arguments."""
         self.made += 1
         given = tuple(content_of(argument) for argument in arguments)
-        place = one.number, given
+        place = watched.number, given
         known = self.calls.get(place)
         copies = (
-            self._copies(one, arguments) if known is None or one.number not in self.observations else None
+            self._copies(watched, arguments)
+            if known is None or watched.number not in self.observations
+            else None
         )
-        around = _around(one) if known is None else {}
+        around = _around(watched) if known is None else {}
         own = _with_contexts(arguments, real=True)
-        result, error, gave = _outcome(one, own)
+        result, error, gave = _outcome(watched, own)
         text = _shown_outcome(result, error)
         said = ", ".join(shown(argument) for argument in arguments)
 
         def observe(sign: Sign, first: str, second: str, changed: tuple[str, ...] = ()) -> None:
-            found = Observation(one.number, sign, copies or (), said, first, second, changed)
-            self.observations.setdefault(one.number, found)
+            observation = Observation(watched.number, sign, copies or (), said, first, second, changed)
+            self.observations.setdefault(watched.number, observation)
 
-        for index in range(one.states, len(arguments)):
-            if one.shared and not isinstance(own[index], Context) and content_of(own[index]) != given[index]:
+        for index in range(watched.states, len(arguments)):
+            if (
+                watched.shared
+                and not isinstance(own[index], Context)
+                and content_of(own[index]) != given[index]
+            ):
                 before = shown(copies[index]) if copies else "another value"
                 observe("changed its argument", before, shown(own[index]))
         if known is None:
             self.calls[place] = Call(gave, text, said, copies or (), around)
             if self.twice and copies is not None:
-                self._again(one, copies, gave, text, observe)
+                self._again(watched, copies, gave, text, observe)
         elif known.gave != gave:
-            now = _around(one)
+            now = _around(watched)
             changed = tuple(name for name, content in now.items() if known.around.get(name) != content)
             observe("called again", known.text, text, changed)
         if error is not None:
@@ -217,39 +219,34 @@ class Watch:
 
     def _again(
         self,
-        one: Watched,
+        watched: Watched,
         copies: tuple[Any, ...],
         gave: Content,
         text: str,
         observe: Callable[[Sign, str, str], None],
     ) -> None:
-        """Call a function once more, as if it were later, and whole batches row by row as well."""
+        """Call a function again, as if it were later, and whole batches row by row as well."""
         if gave[0] == ("raised", PoisonError.__qualname__):
             return  # perhaps the real context has refused something
         with later():
-            result, error, again = _outcome(one, _with_contexts(_copied(copies), real=False))
+            result, error, again = _outcome(watched, _with_contexts(_copied(copies), real=False))
         if again != gave:
             observe("called twice", text, _shown_outcome(result, error))
-        elif isinstance(one.node, MapBatchesNode) and error is None:
-            alone = _row_by_row(one, one.node, copies[0])
+        elif isinstance(watched.node, MapBatchesNode) and error is None:
+            alone = _row_by_row(watched, watched.node, copies[0])
             if alone is not None and content_of(alone) != content_of(result.to_pylist()):
                 observe("depends on other rows", shown(result.to_pylist()), shown(alone))
 
-    def _copies(self, one: Watched, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def _copies(self, watched: Watched, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
         try:
             return _copied(arguments)
         except Exception:  # noqa: BLE001 - whatever a user's class raises
-            self.not_copied.add(one.number)
+            self.not_copied.add(watched.number)
             return None
 
 
 def watched_flow(flow: CompiledFlow, watch: Watch) -> CompiledFlow:
-    """The flow with all its user functions watched.
-
-    Args:
-        flow: the user's.
-        watch: who watches.
-    """
+    """The flow with all its user functions watched."""
 
     def watched(node: Node) -> Node:
         changes: dict[str, Any] = _replaced(node, node, watch)
@@ -263,7 +260,7 @@ def watched_flow(flow: CompiledFlow, watch: Watch) -> CompiledFlow:
 
 
 def with_tables_in(flow: CompiledFlow, directory: Path) -> CompiledFlow:
-    """The flow with its tables in a directory, wherever the flow says that they are."""
+    """The flow with its tables in a directory, wherever it declares them."""
 
     def elsewhere(node: Node) -> Node:
         if not isinstance(node, StageNode) or not hasattr(node.stage_kind, "address"):
@@ -282,16 +279,16 @@ def _with_nodes(flow: CompiledFlow, changed: Callable[[Node], Node]) -> Compiled
 def _replaced(holder: Any, node: Node, watch: Watch) -> dict[str, Any]:  # noqa: ANN401 - a node or a kind of stage
     """The fields of a node or a kind of stage that hold functions, with these watched."""
     changes: dict[str, Any] = {}
-    for one in fields(holder):
-        held = getattr(holder, one.name)
+    for place in fields(holder):
+        held = getattr(holder, place.name)
         declared = isinstance(held, DeclaredFunction)
         function = held.function if declared else held
-        if not (declared or (one.name in _PLACES and callable(held))) or not _of_user(function):
+        if not (declared or (place.name in _PLACES and callable(held))) or not _of_user(function):
             continue
-        role = node.word if one.name == "function" else one.name
+        role = node.word if place.name == "function" else place.name
         watched = Watched(function, len(watch.functions), node, role, watch, shared=role not in _OWNERS)
         watch.functions.append(watched)
-        changes[one.name] = replace(held, function=watched) if declared else watched
+        changes[place.name] = replace(held, function=watched) if declared else watched
     return changes
 
 
@@ -302,41 +299,45 @@ def _of_user(function: object) -> bool:
 
 
 def later() -> AbstractContextManager[object]:
-    """A year later, by every clock of Python that tells the time of day; nothing changes without time-machine."""
+    """A year later, by every clock of Python for the time of day; nothing changes without time-machine."""
     try:
         import time_machine  # noqa: PLC0415 - an extra
     except ImportError:
         return nullcontext()
-    found: AbstractContextManager[object] = time_machine.travel(time.time() + LATER_S, tick=True)
-    return found
+    travel: AbstractContextManager[object] = time_machine.travel(time.time() + LATER_S, tick=True)
+    return travel
 
 
-def _around(one: Watched) -> dict[str, int]:
-    return {name: hash(content) for name, content in surroundings(one.function).items()}
+def _around(watched: Watched) -> dict[str, int]:
+    return {name: hash(content) for name, content in surroundings(watched.function).items()}
 
 
 def _with_contexts(arguments: Sequence[Any], *, real: bool) -> tuple[Any, ...]:
-    return tuple(WatchedContext(one, real=real) if isinstance(one, Context) else one for one in arguments)
+    return tuple(
+        WatchedContext(argument, real=real) if isinstance(argument, Context) else argument
+        for argument in arguments
+    )
 
 
 def _copied(arguments: Sequence[Any]) -> tuple[Any, ...]:
     """Copies of arguments; batches of Arrow and contexts do not change."""
     return tuple(
-        one if isinstance(one, Context) or hasattr(one, "to_pydict") else deepcopy(one) for one in arguments
+        argument if isinstance(argument, Context) or hasattr(argument, "to_pydict") else deepcopy(argument)
+        for argument in arguments
     )
 
 
-def _outcome(one: Watched, arguments: tuple[Any, ...]) -> tuple[Any, Exception | None, Content]:
+def _outcome(watched: Watched, arguments: tuple[Any, ...]) -> tuple[Any, Exception | None, Content]:
     """What a call gives: its result, its error, and the content of whatever it has done."""
     result, error = None, None
     try:
-        result = one.function(*arguments)
+        result = watched.function(*arguments)
         if isinstance(result, Iterator):
             result = list(result)
     except Exception as raised:  # noqa: BLE001 - user code may raise anything
         error = raised
     gave = ("raised", type(error).__qualname__) if error else content_of(result)
-    states = tuple(content_of(state) for state in arguments[: one.states])
+    states = tuple(content_of(state) for state in arguments[: watched.states])
     done = tuple(tuple(context.done) for context in arguments if isinstance(context, WatchedContext))
     return result, error, (gave, states, done)
 
@@ -345,15 +346,15 @@ def _shown_outcome(result: object, error: Exception | None) -> str:
     return shown(result) if error is None else f"{type(error).__qualname__}: {shown(str(error))}"
 
 
-def _row_by_row(one: Watched, node: MapBatchesNode, batch: Any) -> list[dict[str, Any]] | None:  # noqa: ANN401 - of Arrow
+def _row_by_row(watched: Watched, node: MapBatchesNode, batch: Any) -> list[dict[str, Any]] | None:  # noqa: ANN401 - of Arrow
     """What a function over batches gives for each row alone; None if it fails for one of them."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     try:
         for index in range(batch.num_rows):
-            for row in one.function(batch.slice(index, 1)).to_pylist():
+            for row in watched.function(batch.slice(index, 1)).to_pylist():
                 if node.row_column:
                     row[node.row_column] += index
-                found.append(row)
+                rows.append(row)
     except Exception:  # noqa: BLE001 - user code may raise anything
         return None
-    return found
+    return rows

@@ -25,12 +25,12 @@ MUTANTS: Final = (
                 "self._set_home(attempt.name, home, replace(home, number=-1, plan_id=''), None, plan.number + 1)",
             ),
         ),
-        ("Rebuild._to_resume", replace("known.attempt != wanted.attempt", "False")),
+        ("Rebuild._to_resume", replace("known.attempt != spec.attempt", "False")),
         (
             "Rebuild._to_resume",
             replace(
-                "(known.silent_until, known.unfinished) != (wanted.silent_until, wanted.unfinished)",
-                "known.silent_until != wanted.silent_until",
+                "(known.silent_until, known.unfinished) != (spec.silent_until, spec.unfinished)",
+                "known.silent_until != spec.silent_until",
             ),
         ),
         killed_by="test_rebuild::test_whatever_was_interrupted_where_nothing_but_the_states_is_ever_taken_for_them",
@@ -133,7 +133,10 @@ MUTANTS: Final = (
     ),
     mutant(
         "after a rebuild, a batch that was published in part is cut otherwise",
-        ("find_progress", replace("Rebuilding.of(base).unfinished if base is last else unfinished", "None")),
+        (
+            "find_progress",
+            replace("behind.unfinished if base is last else _unfinished_after(base, last)", "None"),
+        ),
         killed_by="test_rebuild_published_in_part::test_a_batch_published_in_part_is_finished_as_it_was_cut",
         schedules=500,
     ),
@@ -231,7 +234,7 @@ MUTANTS: Final = (
             "Attempts.close",
             replace("self._find(name) if name != self.env.flow.name else None", "self._find(name)"),
         ),
-        ("Attempts._find", drop("check_claim(env, self.mine)")),
+        ("Attempts._find", drop("check_claim(self.env, self.mine)")),
         killed_by="test_rebuild::test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing",
         schedules=1000,
     ),

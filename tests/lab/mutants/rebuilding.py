@@ -50,7 +50,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a rebuild does not ask Kafka's commits whether a batch was published",
-        ("find_progress", replace("last.plan_id in {meta.get('id') for _, meta in ours.values()}", "False")),
+        ("progress:_is_published", replace("last.plan_id in committed", "False")),
         killed_by="test_progress::test_a_commit_of_it_proves_that_it_was_published",
     ),
     mutant(
@@ -74,7 +74,7 @@ MUTANTS: Final = (
         (
             "Rebuild._spec",
             replace(
-                "{tp: max(offset, heard.get(tp, 0)) for tp, offset in published.items()}",
+                "{tp: max(offset, received.get(tp, 0)) for tp, offset in published.items()}",
                 "dict(published)",
             ),
         ),

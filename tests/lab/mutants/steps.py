@@ -248,10 +248,10 @@ MUTANTS: Final = (
     mutant(
         "a heartbeat beats for a run that has lost the claim",
         (
-            "StagedService.beat",
+            "claim:beat",
             replace(
-                "mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id)",
-                "mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id) or True",
+                "mine is None or env.ports.home.beat(env.flow.name, mine.epoch, mine.run_id)",
+                "mine is None or env.ports.home.beat(env.flow.name, mine.epoch, mine.run_id) or True",
             ),
         ),
         killed_by="test_standby::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still",

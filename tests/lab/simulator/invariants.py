@@ -17,6 +17,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, Header, Home, Output, TopicPartition
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.testing.invariants import Violation
 from tests.lab.simulator.expected import ExpectedStates
 from tests.lab.simulator.facts import CHANGED, ids_of, parsed, unit_of
 from tests.lab.simulator.flows import text_type
@@ -27,41 +28,6 @@ from tests.lab.simulator.world import TABLE, World
 
 if TYPE_CHECKING:
     from tests.lab.simulator.table_audit import TableAudit
-
-INVARIANTS = {
-    "sum": "at rest every state is the fold of all facts, each once",
-    "prefix": "at every moment every state is the fold of a prefix of each lane",
-    "monotone": "epochs, plans, headers and cursors never go back",
-    "order": "outputs come before states, downstream states before upstream ones",
-    "commit": "a group's offset is not beyond the last plan that all headers have reached",
-    "one writer": "after a claim no older run changes anything",
-    "redo": "a lane and position names one content, wherever it is published, and is written once a batch",
-    "whole": "collections are applied as a whole or not at all",
-    "once": "every input is counted, or left out by a plan, once; with one dead letter",
-    "plans": "plans are sealed once, name what they hold, and follow each other",
-    "rest": "when faults stop, lag goes to zero and nothing is left to finish",
-    "sound": "a service stops only for what it is documented to stop for",
-}
-"""Name -> its statement."""
-
-
-class Violation(Exception):
-    """An invariant does not hold.
-
-    Args:
-        name: of the invariant.
-        text: what was found.
-    """
-
-    def __init__(self, name: str, text: str) -> None:
-        super().__init__(f"{name}: {INVARIANTS[name]}. Found: {text}")
-        self.name = name
-        self.text = text
-
-    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
-        """Make it picklable: worker processes send it."""
-        return Violation, (self.name, self.text)
-
 
 Content = tuple[Sequence[bytes | None], bytes | None, str, int, int, int]
 """Content of an output: payloads, key, type, number of siblings, event time, partition."""

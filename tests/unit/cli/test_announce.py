@@ -59,7 +59,7 @@ def test_a_rebuild_announces_if_asked(log: MemoryLog, command: Command, where: t
     assert sorted(totals(log)[len(before) :]) == [("a", 20), ("bb", 20), ("ccc", 30)]
     again = command("announce", "cli_flows:counts", *where)
     assert again.exit_code == 0, again.stderr
-    assert "announced before and unchanged since: per-word" in again.stderr
+    assert "published before and unchanged since: per-word" in again.stderr
     assert len(totals(log)) == len(before) + 3
 
 
@@ -89,12 +89,14 @@ def test_a_flow_that_has_to_catch_up_says_so(
     before = totals(log)
     refused = command("announce", "cli_flows:counts", *where)
     assert refused.exit_code == 3
-    assert "start the service until it has caught up, then announce" in " ".join(refused.stderr.split())
+    assert "Run the service until it has caught up, then `sqe-chain announce`" in " ".join(
+        refused.stderr.split()
+    )
     done = command("rebuild", "cli_flows:counts", *where, "--engine", "inprocess", "--announce")
     assert done.exit_code == 0, done.stderr
     said = " ".join(done.stderr.split())
     assert "folded again" in said
-    assert "not announced yet" in said
+    assert "not republished yet" in said
     assert "sqe-chain announce cli_flows:counts" in said
     assert totals(log) == before
     assert run(command, where).exit_code == 0
@@ -113,4 +115,4 @@ def test_what_cannot_be_announced_is_refused_before_anything_is_done(
 ) -> None:
     done = command(*arguments, *where)
     assert done.exit_code == 2
-    assert "no stage has changes() with an output" in " ".join(done.stderr.split())
+    assert "has no changes() with an output" in " ".join(done.stderr.split())

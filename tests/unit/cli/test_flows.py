@@ -68,7 +68,7 @@ def test_a_flow_is_forgotten_when_its_name_is_typed(
     assert log.committed("cli-counts", [("words", 0)]) == {}
     assert "totals" in log.describe(["totals"])
     again = command(*asked, "--yes")
-    assert (again.exit_code, "knows nothing of flow 'cli-counts'" in again.stderr) == (2, True)
+    assert (again.exit_code, "flow 'cli-counts': the store knows nothing of it" in again.stderr) == (2, True)
 
 
 def test_its_topics_go_where_that_is_asked_for(

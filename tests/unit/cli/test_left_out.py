@@ -92,7 +92,7 @@ def test_what_kept_plans_leave_out_is_listed_and_counted(
     table = command("excluded", "cli_flows:skips", "--store", store, "--limit", "1")
     assert "words[0]@1" in table.stdout
     assert "words[1]@0" not in table.stdout
-    assert "2 inputs left out in plans 0 to 2: 2 ValueError" in table.stderr
+    assert "2 inputs skipped in plans 0 to 2: 2 ValueError" in table.stderr
     assert command("excluded", "cli_flows:copies").exit_code == 2
     assert "the store has no flow" in command("excluded", "cli_flows:counts", "--store", store).stderr
 
@@ -113,7 +113,7 @@ def test_peek_shows_why_a_letter_was_left_out_and_what_it_is(
     assert (letter["topic"], letter["partition"], letter["offset"]) == ("words", 1, 0)
     assert (letter["flow"], letter["error"], letter["text"]) == ("cli-letters", "ValueError", refused("b"))
     shown = command("peek", "cli-letters.dead-letters", *KAFKA).stdout
-    assert "dead letter of flow cli-letters, read at words[1]@0: ValueError: cannot read b" in shown
+    assert "dead-letter record of flow cli-letters, read at words[1]@0: ValueError: cannot read b" in shown
     assert 'payload "b"' in shown
 
 
@@ -127,7 +127,7 @@ def test_letters_come_back_once(
     flows.broken.clear()
     shown = command("dead-letters", "replay", "cli_flows:letters", *KAFKA)
     assert shown.exit_code == 0, shown.stderr
-    assert "dead letters sent back: 1" in shown.stdout
+    assert "dead-letter records sent back: 1" in shown.stdout
     assert "stay in cli-letters.dead-letters: 1" in shown.stderr
     again = json.loads(command("dead-letters", "replay", "cli_flows:letters", *KAFKA, "--json").stdout)
     assert (again["flow"], again["sent"], again["left"]) == ("cli-letters", 0, 0)

@@ -37,10 +37,11 @@ from sqe_chain.protocol.events import (
     Stopped,
     Waiting,
 )
-from sqe_chain.runtime import metrics as metrics_module
+from sqe_chain.runtime import serving
 from sqe_chain.runtime.lines import Lines
-from sqe_chain.runtime.metrics import MOST, STUCK_MS, Health, Metrics, serve
+from sqe_chain.runtime.metrics import Metrics
 from sqe_chain.runtime.observers import Observers, logging_to
+from sqe_chain.runtime.serving import MOST, STUCK_MS, Health, serve
 from sqe_chain.runtime.statistics import Statistics
 from tests.support.ports import own_port
 
@@ -89,7 +90,7 @@ def test_the_panel_shows_every_number() -> None:
     text = shown(statistics)
     for part in (
         *("totals", "localhost:9092", "input rate", "1,000/s", "lag", "77", "batch time", "321 ms"),
-        *("replays ignored", "40", "last persist", "5 s ago", "store writes", "33", "8, 4", "left out"),
+        *("replays ignored", "40", "last persist", "5 s ago", "store writes", "33", "8, 4", "skipped"),
     ):
         assert part in text
 
@@ -194,7 +195,7 @@ def test_warnings_of_libraries_are_shown_too() -> None:
 
 def test_metrics_count_and_answer() -> None:
     registry = CollectorRegistry()
-    tell(Metrics("totals", registry))
+    tell(Metrics("totals", registry).statistics)
     port = own_port()
     with (
         serve(port, registry, Health(lambda: 0)),
@@ -219,7 +220,7 @@ def test_metrics_count_and_answer() -> None:
 def test_a_service_without_stages_has_no_number_of_a_plan() -> None:
     """Nor does it begin with one: 0 is the number of a plan, and alerts compare it."""
     registry = CollectorRegistry()
-    metrics = Metrics("f", registry)
+    metrics = Metrics("f", registry).statistics
     assert numbers(registry, "sqe_chain_plan") == {}
     metrics.event(Recovered.of(StartResult(partitions=3)))
     metrics.event(replace(COMMITTED, plan=None))
@@ -240,7 +241,7 @@ def numbers(registry: CollectorRegistry, name: str) -> dict[str, float]:
 
 def test_lag_is_shown_by_partition_and_removed_partitions_are_no_longer_shown() -> None:
     registry = CollectorRegistry()
-    metrics = Metrics("f", registry)
+    metrics = Metrics("f", registry).statistics
     metrics.event(committed({"a.b/0": 5, "a.b/1": 0, "old/0": 9}))
     metrics.event(committed({"a.b/0": 7, "a.b/1": 2}))
     name = "sqe_chain_partition_lag"
@@ -252,7 +253,7 @@ def test_lag_is_shown_by_partition_and_removed_partitions_are_no_longer_shown() 
 
 def test_event_time_lag_follows_the_clock_and_never_goes_back() -> None:
     registry, now_s = CollectorRegistry(), [1_000.0]
-    metrics = Metrics("f", registry, lambda: now_s[0])
+    metrics = Metrics("f", registry, lambda: now_s[0]).statistics
 
     def lag() -> float:
         (value,) = numbers(registry, "sqe_chain_event_time_lag_seconds").values()
@@ -322,7 +323,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 def test_what_waits_for_event_time_is_shown_with_who_holds_it_back() -> None:
     registry, statistics = CollectorRegistry(), Statistics(lambda: 0.0)
-    metrics = Metrics("f", registry)
+    metrics = Metrics("f", registry).statistics
     for observer in (metrics, statistics):
         observer.event(COMMITTED)
     assert numbers(registry, "sqe_chain_held") == {}
@@ -371,7 +372,7 @@ def test_whoever_says_nothing_makes_way_for_others() -> None:
 
 
 def test_nobody_stays_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_module, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(serving, "PATIENCE_S", 0.01)
     port = own_port()
     with (
         serve(port, CollectorRegistry(), Health(lambda: 0)),

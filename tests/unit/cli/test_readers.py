@@ -112,7 +112,7 @@ def test_what_cannot_be_read_apart_is_refused_with_the_reason(
     assert run(command, where, "--partitions", "0-x").exit_code == 2
     change = command("readers", "change", "cli_readers:copies", *where, "--to", "0-1", "--to", "2-")
     assert change.exit_code == 2
-    assert "Stop its readers, and start others with whatever sets" in change.stderr
+    assert "Stop its readers, and start others with any sets" in change.stderr
 
 
 def test_readers_that_only_publish_keep_their_place_in_the_group(

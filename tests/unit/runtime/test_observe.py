@@ -57,7 +57,7 @@ def test_the_dashboard_uses_metrics_that_exist() -> None:
 
 def test_a_step_is_timed() -> None:
     registry, now = CollectorRegistry(), [100.0]
-    metrics = Metrics("totals", registry, lambda: now[0])
+    metrics = Metrics("totals", registry, lambda: now[0]).statistics
     metrics.step(COMMIT, "before")
     now[0] = 102.5
     metrics.step(COMMIT, "after")

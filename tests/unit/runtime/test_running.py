@@ -169,7 +169,7 @@ def test_states_of_windows_are_rows(log: MemoryLog) -> None:
         assert row.span is not None
         assert (row.state.value, row.span.end_ms - row.span.start_ms) == (2, 1_000)  # type: ignore[union-attr]
         assert found.to_arrow().column_names == ["key", "key_hex", "start_ms", "end_ms", "final", "value"]
-        with pytest.raises(ConfigurationError, match=r"use rows\(\)"):
+        with pytest.raises(ConfigurationError, match=r"Use rows\(\)"):
             found["a"]
 
 
@@ -177,11 +177,11 @@ def test_states_of_windows_are_rows(log: MemoryLog) -> None:
     ("arguments", "text"),
     [
         ({"engine": "flink"}, "engine='flink'"),
-        ({"interval": "soon"}, "not a duration"),
+        ({"interval": "soon"}, "is no duration"),
         ({"max_recrods": 1}, "max_recrods"),
-        ({"store": None}, "so it needs a store"),
+        ({"store": None}, "Expected a store"),
         ({"close_windows": True}, "no stage of the flow has any"),
-        ({"close_windows": True, "once": False}, r"so it needs --once \(once=True\)"),
+        ({"close_windows": True, "once": False}, r"Expected --once \(once=True\)"),
     ],
 )
 def test_what_cannot_work_is_said(log: MemoryLog, arguments: dict[str, object], text: str) -> None:
@@ -211,7 +211,7 @@ def test_an_overwrite_without_an_end_is_refused_and_changes_nothing(tmp_path: Pa
     run(flow, once=True, **where)
     old = [{"robot": "r1", "at_ms": 1}]
     (tmp_path / "a.csv").write_text("robot,at_ms\nr1,2\n")
-    told = r"needs sqe-chain load \(from Python once=True\)"
+    told = r"Expected sqe-chain load \(from Python once=True\)"
     with (
         pytest.raises(ConfigurationError, match=told),
         running(flow, overwrite=mode, **where) as service,

@@ -95,9 +95,9 @@ def test_what_cannot_be_answered_is_said(found: Deployment) -> None:
     with pytest.raises(ConfigurationError, match="has not run with stage 'nothing' yet"):
         get("counts", "nothing", "a", store=found.urls)
     for flow in (found.flow, "counts"):
-        with pytest.raises(ConfigurationError, match="has no single state"):
+        with pytest.raises(ConfigurationError, match="Expected one state for a key"):
             get(flow, "windows", "a", store=found.urls)
-    with pytest.raises(ConfigurationError, match="address of a store"):
+    with pytest.raises(ConfigurationError, match="Expected the address of one"):
         get("counts", "plain", "a", store={})
 
 
@@ -108,7 +108,7 @@ def test_a_type_that_is_not_known_here_asks_for_the_flow(found: Deployment) -> N
     for name in ("acme.v1.Total", "own:Total", ""):
         one = Location("counts", 3, 2, "aggregate", name)
         store.set_locations("counts", Locations(known.epoch + 1, 0, {"per-letter": one}))
-        with pytest.raises(ConfigurationError, match="give the flow itself"):
+        with pytest.raises(ConfigurationError, match=r"(?i)give the flow itself"):
             get("counts", "per-letter", "a", store=found.urls)
         assert get(found.flow, "per-letter", "a", store=found.urls) == Int64Value(value=2)
         known = store.locations("counts") or known
@@ -168,7 +168,7 @@ def test_rows_that_may_be_missing_are_not_passed_off_as_all(found: Deployment) -
     store = Rebuilt(found.stores[""].name)
     store.rehearsal = found.rehearsal
     stage = StoredStage("counts", "per-letter", store, store)
-    with pytest.raises(Unavailable, match="rebuilt while stage 'per-letter' was read"):
+    with pytest.raises(Unavailable, match="rebuilt while this read stage 'per-letter'"):
         list(stage.scan())
     assert {key for key, _ in stage.scan()} == {b"a", b"b"}
 

@@ -14,7 +14,7 @@ from services.expected import Expected, Total, expected
 from services.fastening import to_fastenings
 from services.naive import count, table
 from services.reports import reports
-from services.stored import StoredState, stored_states
+from services.stored import StoredRow, stored_states
 from sqe_chain.envelope.message import wrap
 
 ROBOT = "robot-0001"
@@ -49,11 +49,11 @@ def line_state(key: str, total: Total) -> bytes:
     ).SerializeToString()
 
 
-def robot_states(truth: Expected) -> dict[str, StoredState]:
-    return {key: StoredState(0, key.encode(), robot_state(key, total)) for key, total in truth.robots.items()}
+def robot_states(truth: Expected) -> dict[str, StoredRow]:
+    return {key: StoredRow(0, key.encode(), robot_state(key, total)) for key, total in truth.robots.items()}
 
 
-def audited(states: dict[str, StoredState], truth: Expected) -> audit.StageAudit:
+def audited(states: dict[str, StoredRow], truth: Expected) -> audit.StageAudit:
     return audit.audit_stage("per-robot", states.values(), truth.robots, audit._robot)
 
 
@@ -65,7 +65,7 @@ def test_what_is_right_has_no_findings(truth: Expected) -> None:
 
 
 def test_lines_are_compared_too(truth: Expected) -> None:
-    states = [StoredState(0, key.encode(), line_state(key, total)) for key, total in truth.lines.items()]
+    states = [StoredRow(0, key.encode(), line_state(key, total)) for key, total in truth.lines.items()]
 
     assert audit.is_exact([audit.audit_stage("per-line", states, truth.lines, audit._line)])
     assert not audit.is_exact([audit.audit_stage("per-line", states[1:], truth.lines, audit._line)])
@@ -83,7 +83,7 @@ def test_a_missing_key_is_found_with_its_events(truth: Expected) -> None:
 
 def test_an_extra_key_is_found(truth: Expected) -> None:
     states = robot_states(truth)
-    states["robot-9999"] = StoredState(0, b"robot-9999", robot_state("robot-9999", Total("line-1", events=3)))
+    states["robot-9999"] = StoredRow(0, b"robot-9999", robot_state("robot-9999", Total("line-1", events=3)))
 
     found = audited(states, truth)
 
@@ -93,7 +93,7 @@ def test_an_extra_key_is_found(truth: Expected) -> None:
 
 def test_a_key_in_two_state_partitions_is_found(truth: Expected) -> None:
     states = robot_states(truth)
-    states["again"] = StoredState(3, ROBOT.encode(), states[ROBOT].state)
+    states["again"] = StoredRow(3, ROBOT.encode(), states[ROBOT].state)
 
     found = audited(states, truth)
 
@@ -109,7 +109,7 @@ def test_a_wrong_count_is_found_with_its_sign(
     total = truth.robots[ROBOT]
     states = robot_states(truth)
     state = robot_state(ROBOT, total, events=total.events + beyond)
-    states[ROBOT] = StoredState(0, ROBOT.encode(), state)
+    states[ROBOT] = StoredRow(0, ROBOT.encode(), state)
 
     found = audited(states, truth)
 
@@ -132,7 +132,7 @@ def test_a_wrong_count_is_found_with_its_sign(
 )
 def test_any_wrong_value_is_found_although_the_count_agrees(truth: Expected, changed: dict[str, Any]) -> None:
     states = robot_states(truth)
-    states[ROBOT] = StoredState(0, ROBOT.encode(), robot_state(ROBOT, truth.robots[ROBOT], **changed))
+    states[ROBOT] = StoredRow(0, ROBOT.encode(), robot_state(ROBOT, truth.robots[ROBOT], **changed))
 
     found = audited(states, truth)
 
@@ -141,7 +141,7 @@ def test_any_wrong_value_is_found_although_the_count_agrees(truth: Expected, cha
 
 def test_what_is_no_state_is_found(truth: Expected) -> None:
     states = robot_states(truth)
-    states[ROBOT] = StoredState(0, ROBOT.encode(), b"\xff\xff\xff")
+    states[ROBOT] = StoredRow(0, ROBOT.encode(), b"\xff\xff\xff")
 
     found = audited(states, truth)
 
@@ -177,7 +177,7 @@ def test_sqlite_is_read_by_its_documented_schema(tmp_path: Path, truth: Expected
 @pytest.mark.parametrize(
     ("store", "why"),
     [
-        ("memory://x", "reads redis://, cassandra:// and sqlite:// only"),
+        ("memory://x", "Expected redis://, cassandra:// or sqlite://"),
         ("sqlite:///no/such/file.db", "/no/such/file.db: no such file"),
         ("redis://127.0.0.1:1", "127.0.0.1:1"),
     ],

@@ -7,14 +7,14 @@ from itertools import combinations
 import pytest
 
 from services.compose_chaos.docker import State
-from services.compose_chaos.faults import ALL, SERVERS, SERVICES, Fault, Kind, plan
-from services.compose_chaos.story import Outcome, Struck
+from services.compose_chaos.faults import ALL, SERVERS, SERVICES, ChaosFault, Kind, plan
+from services.compose_chaos.story import ChaosOutcome, Struck
 from services.compose_chaos.strikes import NoEvidence, _must_be_another
 
 KILLED = (*SERVERS, *SERVICES)
 
 
-def victims(faults: list[Fault], kind: Kind) -> list[frozenset[str]]:
+def victims(faults: list[ChaosFault], kind: Kind) -> list[frozenset[str]]:
     return [frozenset(fault.victims) for fault in faults if fault.kind is kind]
 
 
@@ -46,13 +46,13 @@ def test_a_run_may_begin_with_any_of_them() -> None:
 
 def test_a_fault_without_evidence_proves_nothing() -> None:
     fault = plan(7, 1)[0]
-    outcome = Outcome([Struck(fault, "", 1.0), Struck(fault, "a pid", 1.0)], audit="…\nexact: 249 keys")
+    outcome = ChaosOutcome([Struck(fault, "", 1.0), Struck(fault, "a pid", 1.0)], audit="…\nexact: 249 keys")
     assert outcome.last_line == "exact: 249 keys; 1 faults took hold"
 
     outcome.failures.append("no evidence")
 
     assert outcome.last_line == "not proved: exact: 249 keys; 1 faults took hold"
-    assert Outcome().last_line == "not exact: the audit did not pass; 0 faults took hold"
+    assert ChaosOutcome().last_line == "not exact: the audit did not pass; 0 faults took hold"
 
 
 def state(pid: int, started_at: str, exit_code: int = 0) -> State:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from services.audit import Finding, StageAudit
+from services.audit import StageAudit, WrongKey
 from services.demo.kills import LIVES_FOR_EACH_KILL, Aim, Kills, Moment
 from services.demo.life import Life, LogLine, parse_line
-from services.demo.verdict import Outcome
+from services.demo.verdict import TotalsOutcome
 from services.demo.victim import Victim, summary
 from services.expected import expected
 from services.naive import Naive
@@ -184,13 +184,13 @@ def test_a_victim_remembers_its_lives_and_counts_what_is_said_and_not_committed(
     assert victim.bury(done=24).said_twice == 0, "its last commit arrived, it only could not say so"
 
 
-def outcome(**changed: Any) -> Outcome:
+def outcome(**changed: Any) -> TotalsOutcome:
     """An outcome with which nothing is wrong, but for what is changed."""
     truth = expected(reports(7, 100))
     kills = Kills("totals", 1, 1, Random(1))
     kills.record(life_of(LogLine("published", 4, outputs=1), LogLine("sealed", 5)), 0)
     kills.recovered((5,))
-    right = Outcome(
+    right = TotalsOutcome(
         truth=truth,
         stages=[
             StageAudit("per-robot", keys=len(truth.robots), events=truth.events),
@@ -214,7 +214,7 @@ def test_the_last_line_says_what_was_proved() -> None:
 
 def wrong_stage() -> StageAudit:
     stage = StageAudit("per-robot", keys=90, events=200, missing=3, doubled=1)
-    stage.findings.append(Finding("per-robot", "robot-0001", "missing events", ""))
+    stage.findings.append(WrongKey("per-robot", "robot-0001", "missing events", ""))
     return stage
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,14 +10,14 @@ from rich.console import Console
 
 from services.demo import progress as shown
 from services.demo.positions import Standing, retry, standing, topic_end
-from services.demo.progress import Progress, Row
+from services.demo.progress import DemoProgress, ServiceRow
 from services.fastening import totals
 from services.naive import values
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import Unavailable
 from sqe_chain.ports import Commit
 
-ROW = Row("totals", 2, "sealed", "1/5", "0/2", 1200, 34, 5)
+ROW = ServiceRow("totals", 2, "sealed", "1/5", "0/2", 1200, 34, 5)
 
 
 @pytest.fixture
@@ -62,12 +61,12 @@ def test_a_busy_broker_is_asked_again_but_not_for_ever() -> None:
 
 def test_without_a_terminal_there_are_plain_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     output = io.StringIO()
-    with Progress(Console(file=output, width=40)) as progress:
+    with DemoProgress(Console(file=output, width=40)) as progress:
         progress.show([ROW])
         assert output.getvalue() == ""
         monkeypatch.setattr(shown, "PLAIN_EVERY_S", 0.0)
         progress._plain_due = 0
-        progress.show([ROW, replace(ROW, service="standardize", open_plans="")])
+        progress.show([ROW, ROW._replace(service="standardize", open_plans="")])
         progress.note("kill [-9]")
 
     lines = output.getvalue().splitlines()
@@ -80,7 +79,7 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(monkeypatch: pyte
 def test_in_a_terminal_there_is_one_live_table_and_notes_stay() -> None:
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=120, color_system=None)
-    with Progress(console) as progress:
+    with DemoProgress(console) as progress:
         progress.show([ROW])
         progress.note("something happened")
 

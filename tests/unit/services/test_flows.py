@@ -8,7 +8,7 @@ from services import audit, naive, simulate
 from services.expected import Expected, expected
 from services.fastening import standard, totals
 from services.reports import reports
-from services.stored import StoredState
+from services.stored import StoredRow
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.testing import Rehearsal
 
@@ -30,7 +30,7 @@ def audited(service: Rehearsal, truth: Expected) -> list[audit.StageAudit]:
     parsers = {"per-robot": (truth.robots, audit._robot), "per-line": (truth.lines, audit._line)}
     for stage, (held, parse) in parsers.items():
         states = [
-            StoredState(0, key, state.SerializeToString()) for key, state in service.states(stage).items()
+            StoredRow(0, key, state.SerializeToString()) for key, state in service.states(stage).items()
         ]
         found.append(audit.audit_stage(stage, states, held, parse))
     return found

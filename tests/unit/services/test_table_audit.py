@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from services import naive, simulate
 from services.demo.kills import Kills
-from services.demo_ingest.tables import Outcome, wanted_sums
+from services.demo_ingest.tables import TablesOutcome, wanted_sums
 from services.expected import expected
 from services.fastening import standard
 from services.naive import Naive
@@ -128,7 +128,15 @@ def test_the_outcome_says_what_is_off_and_what_proves_nothing() -> None:
     table = TableAudit("t", rows=truth.events, chunks=9)
     other = replace(table, table="cassandra://h/k/t", chunks=8)
     sums = {one.table: wanted_sums(truth) for one in (table, other)}
-    right = Outcome(truth, [table, other], sums, truth.messages * 2, 5, plain, [standardize, rows])
+    right = TablesOutcome(
+        truth=truth,
+        tables=[table, other],
+        spark=sums,
+        records=truth.messages * 2,
+        reported_replays=5,
+        naive=plain,
+        kills=[standardize, rows],
+    )
 
     assert right.failures == []
     assert right.lines == [

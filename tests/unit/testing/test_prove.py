@@ -484,7 +484,7 @@ def test_feeds_are_those_of_a_rehearsal() -> None:
 @pytest.mark.parametrize(
     ("inputs", "settings", "error"),
     [
-        ({"other": [{}]}, {}, "does not read topic 'other', but in"),
+        ({"other": [{}]}, {}, "does not read topic 'other'. Expected one of: in"),
         ([{"robot": "r"}], {}, "a list of Feed"),
         ({"in": EVENTS}, {"seconds": 0}, "seconds=0"),
         ({"in": EVENTS}, {"schedules": 0}, "schedules=0"),

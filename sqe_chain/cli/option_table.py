@@ -1,0 +1,79 @@
+"""The options of the groups that commands take: one row for each, by the name of its field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import typer
+
+from sqe_chain.engines import MOST_WORKERS
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of the command line, as the annotation of what takes its value.
+
+    Attributes:
+        help: what it does.
+        metavar: a word for its value.
+        name: its name without dashes; by default that of the annotated field or parameter.
+        env: whether it can be set in the environment too, as ``SQE_CHAIN_`` and its name.
+        least: of numbers.
+        most: of numbers.
+    """
+
+    help: str
+    metavar: str | None = None
+    name: str = ""
+    env: bool = False
+    least: float | None = None
+    most: float | None = None
+
+    def for_typer(self, field: str) -> Any:  # noqa: ANN401 - typer says no type
+        """The same for typer, which takes the value of a field or parameter of this name."""
+        name = self.name or field.replace("_", "-")
+        env = f"SQE_CHAIN_{name.replace('-', '_').upper()}" if self.env else None
+        return typer.Option(
+            f"--{name}", help=self.help, metavar=self.metavar, envvar=env, min=self.least, max=self.most
+        )
+
+
+# fmt: off
+TABLE: Final = {
+    "kafka": Option("Brokers, separated by commas; not needed by flows that read files and publish nothing.", "HOST:PORT", env=True),
+    "store": Option("redis://HOST:PORT/DB, cassandra://HOST:PORT/KEYSPACE or sqlite:///FILE; NAME= for stages that name this store. Repeatable.", "[NAME=]URL", env=True),
+    "engine": Option("Where tasks run: on Spark, or in this process.", env=True),
+    "workers": Option("With --engine inprocess: spread the tasks over N processes on this machine; 1: all run in this process.", "N", env=True, least=1, most=MOST_WORKERS),
+    "master": Option("Spark's master: local[2], spark://HOST:PORT.", "URL", env=True),
+    "spark_conf": Option("A property of Spark. Repeatable.", "K=V", env=True),
+    "max_excluded": Option("Stop before sealing a batch that would skip more inputs than this, and more than the share.", "N", env=True, least=0),
+    "max_excluded_share": Option("The same limit as a share of the records read by the batch, 0 to 1; 1: never stop for this.", "SHARE", env=True, least=0, most=1),
+    "files": Option("Paths or patterns of a source of files, instead of those that the flow declares. Repeatable.", "SOURCE=PATH"),
+    "open_files": Option("Files that are read at the same time.", "N", env=True, least=1),
+    "abandon": Option("Do not read the rest of the file with this content, which is gone; what was read stays counted. Repeatable.", "HASH"),
+    "max_records": Option("Records of one batch, over all partitions and files.", "N", env=True, least=1),
+    "create_topics": Option("Create missing topics: outputs with the partitions that the flow declares, inputs with N (0: inputs must exist).", "N", env=True, least=0),
+    "close_windows": Option("At the end of the input (`load`, or --once) close all windows and publish their final results. Later records that belong before their end are late."),
+    "interval": Option("How often a batch is made: 500ms, 5s, 1m. Flows without stages never wait for it.", "DURATION", env=True),
+    "idle": Option("How long an input partition must be silent before stages that go by event time no longer wait for it.", "DURATION", env=True),
+    "partitions": Option("Read only these input partitions, as one of several readers of the flow: 0-3, or 0,2,4-7, or 8- (8 and all above).", "SET", env=True),
+    "once": Option("Process the messages that are there now, then end."),
+    "drop": Option("Forget a stored stage that the flow no longer has. Repeatable.", "STAGE"),
+    "accept_rollback": Option("Continue although the whole store went back in time."),
+    "max_bytes": Option("Bytes of values read and published in one batch, by the average so far.", "BYTES", env=True, least=1),
+    "metrics_port": Option("Serve metrics for Prometheus, /live and /ready on this port, to programs on this machine.", "PORT", env=True, least=1, most=65_535),
+    "metrics_host": Option("Address for --metrics-port; 0.0.0.0 for all networks, as in a container.", "ADDRESS", env=True),
+    "web": Option("Serve a page about this service on this port of this machine.", "PORT", env=True, most=65_535),
+    "overwrite": Option("Replace all rows of the flow's tables by those of the files, in one step at the end."),
+    "overwrite_partitions": Option("Replace only the rows whose partition keys are in the files; other rows stay."),
+    "again": Option("Overwrite again with the same contents, because the flow's functions have changed."),
+    "drop_overwrite": Option("Give up the overwrite that is under way, and end: tables stay as they are."),
+    "match": Option("Only keys that match: robot-1*, with * ? and [...].", "PATTERN"),
+    "where": Option("Only states for which this is true: events>100, line=L1. Repeatable.", "CONDITION"),
+    "begin": Option("Only windows that begin then or later: 2026-11-20T10:00:00Z, or milliseconds since 1970.", "TIME", name="from"),
+    "end": Option("Only windows that begin before.", "TIME", name="to"),
+    "output": Option("Write to a new file: .jsonl, .jsonl.gz or .parquet.", "FILE"),
+    "waiting": Option("Instead of states: how many records wait for event time in each state partition, and who holds them back."),
+}
+"""Name of a field -> its option."""
