@@ -20,7 +20,13 @@ from typing import Any, ClassVar, Literal, Self
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsistent
 from sqe_chain.features.events import TableReplaced
-from sqe_chain.features.file_inputs import LoadedFiles, entering_files, finished_topics, with_finished
+from sqe_chain.features.file_inputs import (
+    FileInputs,
+    LoadedFiles,
+    entering_files,
+    finished_topics,
+    with_finished,
+)
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Replacement, Rows, Sink, TopicInfo, TopicPartition, replacing
@@ -297,7 +303,8 @@ class Overwriting(Feature):
         infos = {info.name: info for info in entering or ()}
         starts = {(name, 0): (0, False) for name in infos}
         now_ms = self.env.clock.now_ms()
-        return layout_plan(last, last.ranges, claim, now_ms, last.layout, infos, starts)
+        files = FileInputs(self.env)
+        return layout_plan(last, last.ranges, claim, now_ms, last.layout, infos, starts, [files])
 
 
 def _staged_in(env: Environment, mine: Claim, plan: Plan, stage: StageNode) -> Replacement:

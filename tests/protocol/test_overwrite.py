@@ -99,6 +99,16 @@ def test_readers_see_all_old_rows_or_all_new_ones(tmp_path: Path, kind: str, mod
     assert found.replaced() == 1
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_each_row_of_the_files_is_read_once(tmp_path: Path, mode: str) -> None:
+    """The plan that begins an overwrite lists the files that enter, so none of them enters again."""
+    found, new = begun(tmp_path, "memory")
+    found.load.script.events.clear()
+    found.use(mode)
+    found.load.complete_overwrite()
+    assert sum(int(str(event["inputs"])) for event in found.load.events("committed")) == len(new)
+
+
 def load_until_crash(found: LoadedTable) -> None:
     """One process: to its end, or to the crash."""
     try:
