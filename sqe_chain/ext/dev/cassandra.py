@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import ClassVar
 
 from sqe_chain.engines.java import java
 from sqe_chain.ext.dev.packages import fetch_cassandra
-from sqe_chain.ext.dev.server import HOST, Server, free_port
+from sqe_chain.ext.dev.server import HOST, JavaServer
 
 _PROBE_TIMEOUT_S = 1.0
 _OPTIONS_FRAME = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0])
@@ -82,57 +80,22 @@ _LOGBACK = """\
 """
 
 
-class CassandraServer(Server):
-    """A real Cassandra node in a process of its own, the only one of its cluster.
+class CassandraServer(JavaServer):
+    """A real Cassandra node in a process of its own, the only one of its cluster; arguments and errors of `JavaServer`.
 
-    Acknowledged writes are on disk (`commitlog_sync: batch`); `properties` can change every setting.
-    There is no JMX, so no nodetool.
-
-    Args:
-        data_dir: configuration, commit log and data. None: a temporary directory, removed by `close`.
-        port: port for clients. None: a free one, the same over restarts.
-        heap_mb: size of the Java heap in MiB.
-        properties: settings as in cassandra.yaml; they override the defaults here. With the authenticator
-            `PasswordAuthenticator` the first login is `cassandra`, password `cassandra`.
-        detached: leave it running when this process ends.
-
-    Raises:
-        ConfigurationError: Java or pyspark (its Ivy fetches the jars) are missing.
-        Unavailable: the jars cannot be downloaded.
+    Acknowledged writes are on disk (`commitlog_sync: batch`). `properties` are those of cassandra.yaml. With the authenticator
+    `PasswordAuthenticator` the first login is `cassandra`, password `cassandra`. There is no JMX, so no nodetool.
     """
 
     kind: ClassVar[str] = "cassandra"
-    start_timeout_s: ClassVar[float] = 300
-    stop_timeout_s: ClassVar[float] = 20
-
-    def __init__(
-        self,
-        data_dir: Path | str | None = None,
-        port: int | None = None,
-        *,
-        heap_mb: int = 256,
-        properties: Mapping[str, object] | None = None,
-        detached: bool = False,
-    ) -> None:
-        super().__init__(data_dir, port, detached=detached)
-        self._heap_mb = heap_mb
-        self._properties = dict(properties or {})
-        self._storage_port: int | None = None
 
     @property
     def url(self) -> str:
-        """Address as `cassandra://host:port/keyspace`; the keyspace does not exist yet.
-
-        Raises:
-            ConfigurationError: the server was never started.
-        """
+        """Address with a keyspace that does not exist yet. Raises ConfigurationError: the server was never started."""
         return f"cassandra://{HOST}:{self.port}/sqe_chain"
 
     def _prepare(self) -> None:
-        # Native libraries are unpacked here; a killed node leaves them behind.
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._scratch.mkdir()
-        self._storage_port = free_port()  # only the node itself uses it, so it may change
+        super()._prepare()
         (self.data_dir / "cassandra.yaml").write_text(  # JSON is YAML
             json.dumps(self._all_properties(), indent=2) + "\n", encoding="utf-8"
         )
@@ -178,16 +141,12 @@ class CassandraServer(Server):
             return False
         return len(answer) > _OPCODE and answer[_OPCODE] == _SUPPORTED
 
-    @property
-    def _scratch(self) -> Path:
-        return self.data_dir / "tmp"
-
     def _all_properties(self) -> dict[str, object]:
-        seeds = {"seeds": f"{HOST}:{self._storage_port}"}
+        seeds = {"seeds": f"{HOST}:{self._own_port}"}
         computed: dict[str, object] = {
             "listen_address": HOST,
             "rpc_address": HOST,
-            "storage_port": self._storage_port,
+            "storage_port": self._own_port,
             "native_transport_port": self.port,
             "seed_provider": [
                 {"class_name": "org.apache.cassandra.locator.SimpleSeedProvider", "parameters": [seeds]}

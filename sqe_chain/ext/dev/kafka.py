@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import socket
 import struct
 import subprocess
@@ -15,7 +14,7 @@ from typing import ClassVar
 from sqe_chain.engines.java import ClassArchive, java
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ext.dev.packages import fetch_kafka
-from sqe_chain.ext.dev.server import HOST, Server, free_port
+from sqe_chain.ext.dev.server import HOST, JavaServer, free_port
 
 _FORMAT_TIMEOUT_S = 300
 _PROBE_TIMEOUT_S = 1.0
@@ -48,32 +47,21 @@ _DEFAULTS = {
 }
 
 
-class KafkaServer(Server):
-    """A real Kafka broker in a process of its own.
+class KafkaServer(JavaServer):
+    """A real Kafka broker in a process of its own; arguments and errors of `JavaServer`, and these.
 
-    Topics are not created by mistake, records never expire, groups start without delay; all this and
-    everything else can be changed by `properties`. It acknowledges what is in the page cache, as Kafka
-    does: a killed broker keeps it, a machine without power may not.
+    Topics are not created by mistake, records never expire, groups start without delay. `properties` can change all that. It
+    acknowledges what is in the page cache, as Kafka does: a killed broker keeps it, a machine without power may not. Stop the
+    broker before you copy its data directory.
 
     Args:
-        data_dir: configuration, log and data. None: a temporary directory, removed by `close`. Stop the broker before you copy it.
-        port: port of the plaintext listener. None: a free one, the same over restarts.
-        heap_mb: size of the Java heap in MiB.
-        properties: broker properties; they win over the defaults here.
         sasl: user and password. A second listener then wants SASL/SCRAM-SHA-256 over plaintext; see `sasl_bootstrap`. They count when the
             data directory is new.
         fast_boot: compile less: starts sooner, slower under load. For tests, not for benchmarks.
         java_options: further options for the broker's Java.
-        detached: leave it running when this process ends.
-
-    Raises:
-        ConfigurationError: Java or pyspark (its Ivy fetches the jars) are missing.
-        Unavailable: the jars cannot be downloaded.
     """
 
     kind: ClassVar[str] = "kafka"
-    start_timeout_s: ClassVar[float] = 300
-    stop_timeout_s: ClassVar[float] = 20
 
     def __init__(
         self,
@@ -87,13 +75,10 @@ class KafkaServer(Server):
         java_options: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
-        super().__init__(data_dir, port, detached=detached)
-        self._heap_mb = heap_mb
-        self._properties = dict(properties or {})
+        super().__init__(data_dir, port, heap_mb=heap_mb, properties=properties, detached=detached)
         self._sasl = sasl
         self._fast_boot = fast_boot
         self._java_options = tuple(java_options)
-        self._controller_port: int | None = None
         self._sasl_port: int | None = None
 
     @property
@@ -115,11 +100,7 @@ class KafkaServer(Server):
         return f"{HOST}:{self._sasl_port}"
 
     def _prepare(self) -> None:
-        # Native libraries are unpacked here; a killed broker leaves them behind.
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._scratch.mkdir()
-        # Clients need the same broker port after a restart; the controller's port may change.
-        self._controller_port = free_port()
+        super()._prepare()
         if self._sasl and self._sasl_port is None:
             self._sasl_port = free_port()
         lines = [f"{name}={value}" for name, value in self._all_properties().items()]
@@ -145,16 +126,12 @@ class KafkaServer(Server):
     def _data(self) -> Path:
         return self.data_dir / "data"
 
-    @property
-    def _scratch(self) -> Path:
-        return self.data_dir / "tmp"
-
-    def _all_properties(self) -> dict[str, str]:
+    def _all_properties(self) -> dict[str, object]:
         listeners = {"PLAINTEXT": f"{HOST}:{self.port}"}
         if self._sasl:
             listeners["SASL_PLAINTEXT"] = f"{HOST}:{self._sasl_port}"
         advertised = ",".join(f"{name}://{address}" for name, address in listeners.items())
-        controller = f"{HOST}:{self._controller_port}"
+        controller = f"{HOST}:{self._own_port}"
         computed = {
             "process.roles": "broker,controller",
             "node.id": "1",

@@ -123,7 +123,7 @@ def status(directory: Path | str | None = None) -> DevMachine:
     return _read(_path(directory))
 
 
-def down(directory: Path | str | None = None, *, grace_s: float = 20) -> DevMachine:
+def down(directory: Path | str | None = None, *, grace_s: float = 20, delete: bool = False) -> DevMachine:
     """Stop everything that was started in this directory. Data and addresses stay for the next `up`.
 
     Only processes that `up` started are stopped, never later ones with the same pid.
@@ -131,6 +131,7 @@ def down(directory: Path | str | None = None, *, grace_s: float = 20) -> DevMach
     Args:
         directory: None: `default_directory()`.
         grace_s: seconds that each server has to end by itself.
+        delete: delete the data, too: the next `up` begins with empty servers.
 
     Returns:
         The servers as they were before; those marked as running have been stopped.
@@ -139,41 +140,22 @@ def down(directory: Path | str | None = None, *, grace_s: float = 20) -> DevMach
         ConfigurationError: the list of servers cannot be read.
         Unavailable: another `up` or `down` in this directory does not end.
     """
-    if not _was_used(directory):
+    if not (_path(directory) / "lock").exists():  # `up` has never begun here
         return status(directory)
     with _locked(directory) as path:
-        return _stop(path, grace_s)
-
-
-def reset(directory: Path | str | None = None) -> DevMachine:
-    """Stop everything that was started in this directory, and delete its data: the next `up` begins with empty servers.
-
-    Args:
-        directory: None: `default_directory()`.
-
-    Returns:
-        The servers as they were before.
-
-    Raises:
-        ConfigurationError: the list of servers cannot be read.
-        Unavailable: another `up` or `down` in this directory does not end.
-    """
-    if not _was_used(directory):
-        return status(directory)
-    with _locked(directory) as path:
-        before = _stop(path, grace_s=0)
+        before = _read(path)
         for server in before.servers:
-            if (path / server.kind).exists():
-                shutil.rmtree(path / server.kind)
-        _write(DevMachine(path, ()))
+            server.identity.end(grace_s)
+        if delete:
+            for kind in (server.kind for server in before.servers if (path / server.kind).exists()):
+                shutil.rmtree(path / kind)
+            _write(DevMachine(path, ()))
         return before
 
 
-def _stop(path: Path, grace_s: float) -> DevMachine:
-    before = _read(path)
-    for server in before.servers:
-        server.identity.end(grace_s)
-    return before
+def reset(directory: Path | str | None = None) -> DevMachine:
+    """Stop everything at once and delete its data; see `down`."""
+    return down(directory, grace_s=0, delete=True)
 
 
 def _check_ports(machine: DevMachine, ports: Mapping[str, int | None]) -> None:
@@ -190,13 +172,10 @@ def _start(kind: str, path: Path, port: int | None, heap_mb: int) -> DevServer:
     server: KafkaServer | RedisServer | CassandraServer
     if kind == "kafka":
         server = KafkaServer(path / kind, port, heap_mb=heap_mb, detached=True)
-        address = server.start().bootstrap
-    elif kind == "redis":
-        server = RedisServer(path / kind, port, detached=True)
-        address = server.start().url
     else:
-        server = CassandraServer(path / kind, port, detached=True)
-        address = server.start().url
+        server = (RedisServer if kind == "redis" else CassandraServer)(path / kind, port, detached=True)
+    server.start()
+    address = server.bootstrap if isinstance(server, KafkaServer) else server.url
     return DevServer(
         kind=kind,
         address=address,
@@ -217,11 +196,6 @@ def _port(wanted: int | None, before: DevServer | None) -> int | None:
 
 def _path(directory: Path | str | None) -> Path:
     return default_directory() if directory is None else Path(directory).expanduser().absolute()
-
-
-def _was_used(directory: Path | str | None) -> bool:
-    """Whether `up` has begun anything here."""
-    return (_path(directory) / "lock").exists()
 
 
 @contextmanager

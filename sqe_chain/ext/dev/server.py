@@ -238,3 +238,46 @@ class Server(ABC):
         # The cause is often far above the end of a Java log, so errors from before are shown, too.
         errors = [line for line in lines[:-_TAIL_LINES] if _ERROR.search(line)]
         return "\n".join(errors[-_TAIL_LINES:] + lines[-_TAIL_LINES:])
+
+
+class JavaServer(Server):
+    """A server that runs in Java.
+
+    Args:
+        data_dir: configuration, logs and data. None: a temporary directory, removed by `close`.
+        port: port for clients. None: a free one, the same over restarts.
+        heap_mb: size of the Java heap in MiB.
+        properties: settings of the server; they override the defaults of the class.
+        detached: leave it running when this process ends.
+
+    Raises:
+        ConfigurationError: Java or pyspark (its Ivy fetches the jars) are missing.
+        Unavailable: the jars cannot be downloaded.
+    """
+
+    start_timeout_s: ClassVar[float] = 300
+    stop_timeout_s: ClassVar[float] = 20
+
+    def __init__(
+        self,
+        data_dir: Path | str | None = None,
+        port: int | None = None,
+        *,
+        heap_mb: int = 256,
+        properties: Mapping[str, object] | None = None,
+        detached: bool = False,
+    ) -> None:
+        super().__init__(data_dir, port, detached=detached)
+        self._heap_mb = heap_mb
+        self._properties = dict(properties or {})
+        self._own_port: int | None = None
+
+    @property
+    def _scratch(self) -> Path:
+        return self.data_dir / "tmp"
+
+    def _prepare(self) -> None:
+        # Native libraries are unpacked here; a killed server leaves them behind.
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir()
+        self._own_port = free_port()  # only the server itself uses it, so it may change
