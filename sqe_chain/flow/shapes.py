@@ -20,6 +20,8 @@ Gives = Literal["one", "many", "nothing"]
 """What a function returns: a value; an iterable of values, or None; nothing, for it changes its first argument."""
 
 A_FOLD: Final = "a fold changes its state in place"
+ITERABLES: Final = frozenset({list, tuple, types.GeneratorType})
+"""What functions that give many values mostly return: these need no closer look."""
 _READ_OUT: Final = frozenset({"setdefault", "get"})
 """Methods that give a part of a state, which a fold may go on with."""
 

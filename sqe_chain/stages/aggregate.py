@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction
-from sqe_chain.flow.shapes import check_values, title_of
+from sqe_chain.flow.shapes import ITERABLES, check_values, title_of
 from sqe_chain.flow.stage_kind import (
     NOTHING,
     LiveState,
@@ -250,7 +250,7 @@ class Aggregate(StageWork):
         self, emissions: Iterable[object], state: object, key: bytes, path: bytes, origin: Origin | None
     ) -> None:
         """Pass on each value before the next is made: a generator may change the state between them."""
-        if emissions.__class__ is not list or emissions is state:
+        if emissions is state or emissions.__class__ not in ITERABLES:
             check_values("fold", self.kind.fold.function, emissions, state)
         emit, settle = self.task.emit, self._settle
         for index, emission in enumerate(emissions):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import GeneratorType
 from typing import Any, Final
 from weakref import finalize
 
@@ -18,7 +17,7 @@ from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.fields import compiled
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import FunctionNode, KeyedNode, Node, OutputNode, SourceNode, StageNode
-from sqe_chain.flow.shapes import check_values, truth
+from sqe_chain.flow.shapes import ITERABLES, check_values, truth
 from sqe_chain.flow.stage_kind import Side
 from sqe_chain.flow.units import Push, number
 from sqe_chain.stages.record_work import pack_key_and_id
@@ -32,8 +31,6 @@ Encode = Callable[[Any], bytes]
 Leaving = tuple[str, Encode, Callable[[bytes], Any] | None]
 """Of values on their way into an output: what the envelope says of their type, their encoding, and what reads that, unless the codec
 writes only what it reads."""
-ITERABLES: Final = frozenset({list, tuple, GeneratorType})
-"""What a flat_map mostly returns; anything else is looked at more closely."""
 _PLAIN: Final = frozenset({dict, list, str, bytes, int, float, bool})
 """Types without fields, which might hold something else than was declared."""
 IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})

@@ -33,7 +33,7 @@ WORTHWHILE = 60
 """Envelopes that are encoded by columns; for fewer of them that costs more than it saves."""
 
 
-class _Rows(NamedTuple):
+class EnvelopeRows(NamedTuple):
     """What is to become a record each; those of one input follow each other.
 
     Attributes:
@@ -50,10 +50,10 @@ class _Rows(NamedTuple):
     types: Sequence[str]
     payloads: Sequence[Any]
 
-    def only(self, rows: Sequence[int]) -> _Rows:
+    def only(self, rows: Sequence[int]) -> EnvelopeRows:
         """Some of them, in this order."""
         columns: list[Any] = [[column[row] for row in rows] for column in self]
-        return _Rows(*columns)
+        return EnvelopeRows(*columns)
 
 
 class Gatherer:
@@ -143,15 +143,14 @@ class Gatherer:
 
     def _rows(
         self, made: Sequence[Made], numbers: Sequence[int], inputs: Inputs, groups: Sequence[int] | None
-    ) -> _Rows:
+    ) -> EnvelopeRows:
         """What goes out, by input, and then by output in the order of its first payload."""
         outputs, keys, types, payloads = zip(*made, strict=True)
-        rows = _Rows(numbers, outputs, keys, types, payloads)
+        rows = EnvelopeRows(numbers, outputs, keys, types, payloads)
         if len(set(numbers)) == len(numbers):  # one payload each
             return rows
-        places = list(zip(numbers, outputs, keys, groups or repeat(0), strict=False))
-        if len(set(places)) < len(places):
-            rows = self._collected(rows, places, inputs)
+        if len(set(zip(numbers, outputs, keys, groups or repeat(0), strict=False))) < len(numbers):
+            rows = self._collected(rows, groups, inputs)
         if rows.outputs.count(rows.outputs[0]) == len(rows.outputs):
             return rows
         firsts: dict[tuple[int, int], int] = {}
@@ -160,14 +159,15 @@ class Gatherer:
         order = sorted(range(len(ranks)), key=ranks.__getitem__)
         return rows.only(order)
 
-    def _collected(self, rows: _Rows, places: Sequence[tuple[Any, ...]], inputs: Inputs) -> _Rows:
-        """The payloads of one place together, where its first one is.
+    def _collected(self, rows: EnvelopeRows, groups: Sequence[int] | None, inputs: Inputs) -> EnvelopeRows:
+        """The payloads of one input, output and key together, where their first one is.
 
         Args:
             rows: of each payload.
-            places: input, output and key of each, and its group.
+            groups: its group; None: they have none.
             inputs: the inputs.
         """
+        places = zip(rows.inputs, rows.outputs, rows.keys, groups or repeat(0), strict=False)
         collections: dict[tuple[Any, ...], list[int]] = {}
         for row, place in enumerate(places):
             collections.setdefault(place, []).append(row)
@@ -188,7 +188,7 @@ class Gatherer:
                 payloads[own[0]] = [rows.payloads[row] for row in own]
         return rows._replace(payloads=payloads).only(order)
 
-    def _records(self, rows: _Rows, inputs: Inputs, saved: Saved) -> list[Output]:
+    def _records(self, rows: EnvelopeRows, inputs: Inputs, saved: Saved) -> list[Output]:
         """The records of all rows, in their order."""
         partitions = inputs.partitions(rows.inputs)
         if len(partitions) == 1 and rows.outputs.count(rows.outputs[0]) == len(rows.outputs):
@@ -204,7 +204,7 @@ class Gatherer:
         return [record for _, record in sorted(found, key=itemgetter(0))]
 
     def _of_one(
-        self, target: Target, tp: TopicIdPartition, rows: _Rows, inputs: Inputs, saved: Saved
+        self, target: Target, tp: TopicIdPartition, rows: EnvelopeRows, inputs: Inputs, saved: Saved
     ) -> list[Output]:
         """The records of one output, for inputs of one partition."""
         at = inputs.at(rows.inputs)
@@ -233,7 +233,7 @@ class Gatherer:
         _check_sizes(target, rows, (values, fields, headers), inputs)
         return list(zip(repeat(target.topic), partitions, rows.keys, values, headers, times))
 
-    def _bare(self, target: Target, process_id: int, rows: _Rows, inputs: Inputs) -> list[Output]:
+    def _bare(self, target: Target, process_id: int, rows: EnvelopeRows, inputs: Inputs) -> list[Output]:
         """The one bare payload that each input gave, under SQE's record key."""
         found: list[Output] = []
         counts = Counter(rows.inputs)
@@ -336,7 +336,7 @@ def _headers(target: Target, numbers: Sequence[int], inputs: Inputs) -> list[Hea
 
 def _described(
     target: Target,
-    rows: _Rows,
+    rows: EnvelopeRows,
     columns: Iterable[tuple[bytes, int, Headers | None, WrittenLane]],
     inputs: Inputs,
 ) -> list[Headers | None]:
@@ -359,7 +359,7 @@ def _described(
     return described
 
 
-def _check_sizes(target: Target, rows: _Rows, columns: tuple[Any, Any, Any], inputs: Inputs) -> None:
+def _check_sizes(target: Target, rows: EnvelopeRows, columns: tuple[Any, Any, Any], inputs: Inputs) -> None:
     """See that the topic accepts the sizes of all records: of their values, fields of keys, and headers."""
     values, fields, headers = columns
     if not any(headers) and 2 * max(map(len, values)) <= target.largest:  # a key is in its envelope

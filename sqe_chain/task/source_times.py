@@ -56,8 +56,10 @@ class SourceTimes:
         times_ms: list[int | None] = [None] * count
         stated_ms = [0] * count
         special: list[int] | range = range(count)
-        if block is not None:
-            lanes, times_ms = block.lanes.tolist(), block.times_ms.tolist()
+        if block is None:
+            offsets = [message.offset() for message in messages]
+        else:
+            lanes, times_ms, offsets = block.lanes.tolist(), block.times_ms.tolist(), block.offsets.tolist()
             stated_ms = block.watermarks_ms.tolist()
             special = (~block.ordinary).nonzero()[0].tolist()
         heads: dict[int, EnvelopeHead] = {}
@@ -80,7 +82,7 @@ class SourceTimes:
             self._node.static
         ):  # its messages have no times, so what envelopes state of times says nothing of them
             stated_ms = [0] * count
-        return TimeFacts([message.offset() for message in messages], times_ms, lanes, stated_ms)
+        return TimeFacts(offsets, times_ms, lanes, stated_ms)
 
     def observe(self, facts: TimeFacts) -> None:
         """Move event time by records that were read for the first time, whatever becomes of them."""

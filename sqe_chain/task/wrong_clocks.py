@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ NONE_AHEAD: Final = (0, 0, 0)
 
 
 def believe_times(
-    known: tuple[int | None, Ahead], times_ms: Iterable[int], guard: JumpGuard | None, clock_ms: int | None
+    known: tuple[int | None, Ahead], times_ms: Sequence[int], guard: JumpGuard | None, clock_ms: int | None
 ) -> tuple[int | None, Ahead]:
     """The latest time that is believed after some times, which come in the order of a lane.
 
@@ -30,6 +30,10 @@ def believe_times(
         clock_ms: the service's; None: more is there to be read, which will show what is right, so it is not asked.
     """
     now_ms, (count, lowest_ms, highest_ms) = known
+    if times_ms and not count and now_ms is not None:  # as a rule: none is far ahead
+        latest_ms = max(times_ms)
+        if guard is None or latest_ms - now_ms <= guard.max_jump_ms:
+            return max(now_ms, latest_ms), NONE_AHEAD
     for at_ms in times_ms:
         if guard is not None and (now_ms is None or at_ms - now_ms > guard.max_jump_ms):
             allowed_ms = guard.max_jump_ms if now_ms is None else 0

@@ -47,7 +47,7 @@ MUTANTS: Final = (
         (
             "OperatorWriter._into_stage",
             replace(
-                "self._unit(node, 'beat', \"b''\" if n in self._shuffled else 'None', \"''\", f'{at.path} + number(part)')",
+                "self._unit(node, 'beat', nothing, \"''\", f'{at.path} + number(part)')",
                 "self._unit(node, 'beat', f'passing({n}, {at.value})[1]({at.value})', f'passing({n}, {at.value})[0]', f'{at.path} + number(part)')",
             ),
         ),
