@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from sqe_chain.codecs.text import float_in
+from sqe_chain.codecs.text import parse_float
 from sqe_chain.errors import ConfigurationError
 
 _UNREADABLE: Final = (
@@ -174,7 +174,7 @@ class Address:
     def seconds(self, name: str, default: float) -> float:
         """Take an option that is a time in seconds, above 0 and at most an hour."""
         try:
-            value = float_in(self.text(name, str(default)))
+            value = parse_float(self.text(name, str(default)))
         except ValueError:
             value = 0.0
         if not 0 < value <= 3600:  # noqa: PLR2004 - an hour; every wait is bounded

@@ -306,20 +306,20 @@ def error_of(meaning: Meaning, text: str) -> ChainError | None:
 @contextmanager
 def raised_as_ours(
     kinds: tuple[type[BaseException], ...],
-    mapped: Callable[[BaseException, str], ChainError | None],
+    error_for: Callable[[BaseException, str], ChainError | None],
     address: str,
 ) -> Iterator[None]:
     """Raise our errors in place of a driver's.
 
     Args:
         kinds: the classes of the driver's exceptions.
-        mapped: takes an exception and the address, returns our error; None: the exception itself is raised.
+        error_for: takes an exception and the address, returns our error; None: the exception itself is raised.
         address: of the servers, without passwords.
     """
     try:
         yield
     except kinds as error:
-        known = mapped(error, address)
+        known = error_for(error, address)
         if known is None:
             raise
         raise known from error

@@ -22,7 +22,7 @@ from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import JsonOption, Kafka, command
 from sqe_chain.cli.values import topic_name
 from sqe_chain.codecs import codec_name
-from sqe_chain.codecs.protobuf import numbered
+from sqe_chain.codecs.protobuf import use_numbers
 from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.operations.dead_letters import parse_dead_letter
@@ -160,7 +160,7 @@ def _payload(name: str, payload: bytes | None) -> object:
     message = _known(name, payload)
     if message is None:
         return as_json(payload)
-    return numbered(message, MessageToDict(message, preserving_proto_field_name=True))
+    return use_numbers(message, MessageToDict(message, preserving_proto_field_name=True))
 
 
 def _known(name: str, payload: bytes) -> Protobuf | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqe_chain.cli.console import as_json, readable
 from sqe_chain.codecs import Codec, Field
-from sqe_chain.codecs.text import float_in, int_in
+from sqe_chain.codecs.text import parse_float, parse_int
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.stored import StoredState
 
@@ -129,7 +129,7 @@ def _parsed(field: Field, value: str, text: str) -> object:
             return value.encode()
         if field.kind == "text":
             return value
-        return float_in(value) if field.kind.startswith("float") else int_in(value)
+        return parse_float(value) if field.kind.startswith("float") else parse_int(value)
     except (KeyError, ValueError):
         raise ConfigurationError(
             f"--where {text!r}: value {value!r}. Expected one of field {field.name!r}"

@@ -125,11 +125,11 @@ def is_aggregates(python_type: type) -> bool:
     return issubclass(python_type, Aggregates) and python_type is not Aggregates
 
 
-def reduced(python_type: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | str:  # noqa: ANN401 - `copyreg` knows no such class
+def reduce_class(python_type: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | str:  # noqa: ANN401 - `copyreg` knows no such class
     """How such a class is pickled; see `pickle.Pickler.reducer_override`."""
     if python_type is Aggregates:
         return python_type.__qualname__
     return aggregates_in, (description_of(python_type),)
 
 
-copyreg.pickle(_AggregatesType, reduced)
+copyreg.pickle(_AggregatesType, reduce_class)

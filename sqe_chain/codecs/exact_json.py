@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import msgspec.inspect as mi
 
-from sqe_chain.codecs.text import checked_decimal, checked_time, exact_float
+from sqe_chain.codecs.text import check_decimal, check_time, exact_float
 from sqe_chain.codecs.type_walk import LISTS, Info, describe, fields_of, form_of, kinds_of, nests_freely
 
 _TIMES: Final = {"datetime", "time", "timedelta"}
@@ -34,7 +34,7 @@ _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS: Final = bytes(set(range(256)) - _STEPS.keys())
 
 
-def reader_of(
+def make_reader(
     python_type: type, *, whole_numbers: bool = False, deep: bool = False
 ) -> Callable[[bytes], Any]:
     """The function that reads JSON as a type.
@@ -51,7 +51,7 @@ def reader_of(
     kinds = kinds_of(python_type)
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(form).decode
     if not deep and nests_freely(python_type):
-        decode = _bounded(decode)
+        decode = _bound(decode)
     searches = [_FINE] if kinds & _TIMES else []
     if whole_numbers and "float" in kinds:
         searches.append(_LONG)
@@ -85,7 +85,7 @@ def check_depth(data: bytes | str) -> None:
         )
 
 
-def _bounded(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _bound(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     def read(data: bytes) -> Any:  # noqa: ANN401 - a value of the type
         if len(data) > SHALLOW:
             check_depth(data)
@@ -128,9 +128,9 @@ def _check(info: Info, data: Any, path: str, *, whole_numbers: bool) -> None:  #
     try:
         match info:
             case mi.DecimalType() if isinstance(data, str):
-                checked_decimal(data)
+                check_decimal(data)
             case mi.DateTimeType() | mi.TimeType() | mi.TimeDeltaType() if isinstance(data, str):
-                checked_time(data)
+                check_time(data)
             case mi.FloatType() if whole_numbers and isinstance(data, int):
                 exact_float(data)
     except ValueError as error:

@@ -3,7 +3,7 @@
 A state is encoded before, which refuses NaN, parts of characters and keys that are no text. Where the check cannot see the
 reason (limits of fields, ``__post_init__``), it makes a round trip of that part.
 
->>> check = checker(dict)
+>>> check = make_check(dict)
 >>> check({"n": 1, "tags": ["a"]}, set()), check({"cell": (1, 2)}, set())
 (True, False)
 >>> tags = [1]
@@ -23,7 +23,7 @@ from uuid import UUID
 import msgspec
 import msgspec.inspect as mi
 
-from sqe_chain.codecs.exact_json import reader_of
+from sqe_chain.codecs.exact_json import make_reader
 from sqe_chain.codecs.type_walk import BOUNDS, RECORDS, Info, describe, inside, walk
 
 Check = Callable[[Any, set[int]], bool]
@@ -60,7 +60,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 @cache
-def checker(python_type: Any) -> Check:  # noqa: ANN401 - a struct, a dataclass, or a plain type
+def make_check(python_type: Any) -> Check:  # noqa: ANN401 - a struct, a dataclass, or a plain type
     """The check for values of a type that have been encoded."""
     writer = _CheckWriter()
     test = writer.test(describe(python_type), "v", root=True)
@@ -70,10 +70,10 @@ def checker(python_type: Any) -> Check:  # noqa: ANN401 - a struct, a dataclass,
 
 
 @cache
-def settler(python_type: Any) -> Callable[[Any], None] | None:  # noqa: ANN401 - the same
+def make_settle(python_type: Any) -> Callable[[Any], None] | None:  # noqa: ANN401 - the same
     """What makes floats of ints in fields of floats, as decoding does; None: the type has no such field."""
     scope: dict[str, Any] = {}
-    lines = _settled(describe(python_type), "v", (), scope)
+    lines = _write_settle(describe(python_type), "v", (), scope)
     if not lines:
         return None
     exec("\n".join(["def settle(v):", *lines]), scope)  # noqa: S102 - our own text
@@ -81,24 +81,24 @@ def settler(python_type: Any) -> Callable[[Any], None] | None:  # noqa: ANN401 -
     return settle
 
 
-def objection(state: object, read: object) -> str:
+def explain_difference(state: object, read: object) -> str:
     """Why a state is not exact: what differs from what was read back, or which object is met twice."""
-    if difference := next(_differences(state, read, ""), None):
+    if difference := next(_find_differences(state, read, ""), None):
         return f"{difference}. Expected exactly what is read back. Store that"
     elsewhere = "it holds an object that another state holds, too, read back as two"
-    return (
-        f"{next(_repeated(state, '', {}), elsewhere)}. Expected each in one place. Store a copy, or its index"
-    )
+    return f"{next(_find_repeated(state, '', {}), elsewhere)}. Expected each in one place. Store a copy, or its index"
 
 
-def changes(value: object, read: object) -> Iterator[str]:
+def find_changes(value: object, read: object) -> Iterator[str]:
     """What is not as it was once a value was read back; an int that is the same float is."""
     return (
-        text for text in _differences(value, read, "") if not text.endswith("is a int, read back a float")
+        text
+        for text in _find_differences(value, read, "")
+        if not text.endswith("is a int, read back a float")
     )
 
 
-def _settled(info: Info, v: str, above: tuple[type, ...], scope: dict[str, Any]) -> list[str]:
+def _write_settle(info: Info, v: str, above: tuple[type, ...], scope: dict[str, Any]) -> list[str]:
     """The lines for the fields of a struct or dataclass, and of those in its fields."""
     if not isinstance(info, RECORDS) or is_frozen(info.cls) or info.cls in above:
         return []
@@ -110,7 +110,7 @@ def _settled(info: Info, v: str, above: tuple[type, ...], scope: dict[str, Any])
         if mi.FloatType in map(type, kinds) and mi.IntType not in map(type, kinds):
             lines.append(f"{indent}if {name}.__class__ is int: {name} = float({name})")
         for kind in kinds:
-            if below := _settled(kind, name, (*above, info.cls), scope):
+            if below := _write_settle(kind, name, (*above, info.cls), scope):
                 scope[cls := f"x{len(scope)}"] = kind.cls
                 lines += [f"{indent}if {name}.__class__ is {cls}:", *below]
     return lines
@@ -239,15 +239,15 @@ def _reads_back(kind: Any, v: object) -> bool:  # noqa: ANN401 - a type
         read = _reader(kind)(_encode(v))
     except (msgspec.MsgspecError, TypeError, ValueError):
         return False
-    return next(_differences(v, read, ""), None) is None
+    return next(_find_differences(v, read, ""), None) is None
 
 
 @cache
 def _reader(kind: Any) -> Callable[[bytes], Any]:  # noqa: ANN401 - a type
-    return reader_of(kind)
+    return make_reader(kind)
 
 
-def _differences(a: Any, b: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - any value
+def _find_differences(a: Any, b: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - any value
     """Where two values are not equal, or not of equal types."""
     it = path or "it"
     if a.__class__ is not b.__class__:
@@ -256,7 +256,7 @@ def _differences(a: Any, b: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - 
     parts, read = dict(parts_of(a)), dict(parts_of(b))
     for name in dict.fromkeys((*parts, *read)):
         if name in parts and name in read:
-            yield from _differences(parts[name], read[name], path + name)
+            yield from _find_differences(parts[name], read[name], path + name)
         else:
             yield f"{path}{name} is there before or after only"
     if not parts and not _is_same(a, b):
@@ -282,7 +282,7 @@ def parts_of(v: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any value
         yield from ((f".{name}", getattr(v, name)) for name in names if hasattr(v, name))
 
 
-def _repeated(v: Any, path: str, seen: dict[int, str]) -> Iterator[str]:  # noqa: ANN401 - any value
+def _find_repeated(v: Any, path: str, seen: dict[int, str]) -> Iterator[str]:  # noqa: ANN401 - any value
     """Objects that are met twice."""
     parts = list(parts_of(v))
     if (parts or isinstance(v, dict | list | set)) and not isinstance(v, tuple):
@@ -291,7 +291,7 @@ def _repeated(v: Any, path: str, seen: dict[int, str]) -> Iterator[str]:  # noqa
             yield f"{before} and {path} are one object, read back as two"
             return
     for where, part in parts:
-        yield from _repeated(part, path + where, seen)
+        yield from _find_repeated(part, path + where, seen)
 
 
 def is_frozen(cls: type) -> bool:

@@ -30,10 +30,10 @@ def misread(was: Mapping[str, str], python_type: type, names: Names) -> str:
     Returns:
         The first difference that matters, in words; empty when there is none.
     """
-    return next(_differences(was, whole_shape(python_type, names[1]), names, set()), "")
+    return next(_find_differences(was, whole_shape(python_type, names[1]), names, set()), "")
 
 
-def _differences(
+def _find_differences(
     was: Mapping[str, str], now: Mapping[str, str], names: Names, seen: set[Names]
 ) -> Iterator[str]:
     if names in seen or names[0] not in was or names[1] not in now:
@@ -44,7 +44,7 @@ def _differences(
         pairs: list[Names] = []
         yield from _of_field(known.get(name), field, pairs)
         for pair in pairs:
-            yield from _differences(was, now, pair, seen)
+            yield from _find_differences(was, now, pair, seen)
     added = [name for name in after if name not in known]
     gone = [name for name, field in known.items() if field.mark != "-" and name not in after]
     if added and gone:

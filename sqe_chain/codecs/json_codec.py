@@ -17,10 +17,10 @@ from sqe_chain.codecs.exact_json import (
     check_zones,
     has_offset,
     has_times,
+    make_reader,
     may_be_time,
-    reader_of,
 )
-from sqe_chain.codecs.exact_states import checker, is_frozen, objection, settler
+from sqe_chain.codecs.exact_states import explain_difference, is_frozen, make_check, make_settle
 from sqe_chain.codecs.json_changes import misread
 from sqe_chain.codecs.json_shape import shape_of
 from sqe_chain.codecs.type_walk import Info, describe, fields_of, kind_of, kinds_of, nests_freely, runs_code
@@ -61,11 +61,11 @@ class Json(Codec[Value]):
         self._name = _name_of(python_type) if type_name is None else type_name
         self._nests = nests_freely(python_type)
         # Called for every message.
-        vars(self).update(decode=reader_of(python_type), decode_own=reader_of(python_type, deep=True))
+        vars(self).update(decode=make_reader(python_type), decode_own=make_reader(python_type, deep=True))
         self._times = has_times(python_type)
         self._floats = bool({"float", "any"} & kinds_of(python_type))
         self.reads_back = not runs_code(python_type)
-        self.settle = settler(cast("Hashable", python_type))
+        self.settle = make_settle(cast("Hashable", python_type))
         if not self._floats and not self._times and not self._nests:
             vars(self)["encode"] = _encode
 
@@ -101,7 +101,7 @@ class Json(Codec[Value]):
         Raises:
             msgspec.DecodeError: it is not JSON, lacks a field, or a field has another type, or could not hold what is written.
         """
-        return cast("Value", reader_of(self.python_type)(data))  # each object has its own reader
+        return cast("Value", make_reader(self.python_type)(data))  # each object has its own reader
 
     def decode_all(self, payloads: Sequence[bytes]) -> list[Value]:
         shallow = max(map(len, payloads), default=0) <= SHALLOW
@@ -125,8 +125,8 @@ class Json(Codec[Value]):
             ValueError: it is not such a state, or see `encode`.
         """
         data = self.encode(state)
-        if not checker(cast("Hashable", self.python_type))(state, set() if seen is None else seen):
-            raise ValueError(objection(state, self.decode(data)))
+        if not make_check(cast("Hashable", self.python_type))(state, set() if seen is None else seen):
+            raise ValueError(explain_difference(state, self.decode(data)))
         return data
 
     @property

@@ -32,38 +32,38 @@ def as_plain(state: Message) -> Any:  # noqa: ANN401 - see as_dict
     Keys of maps stay text, and so does the content of protobuf's own types (Any, Struct, Timestamp, Duration). Readers
     whose numbers are doubles (JavaScript) lose digits beyond 2**53.
     """
-    return numbered(state, as_dict(state))
+    return use_numbers(state, as_dict(state))
 
 
-def numbered(message: Message, value: Any) -> Any:  # noqa: ANN401 - see as_dict
+def use_numbers(message: Message, value: Any) -> Any:  # noqa: ANN401 - see as_dict
     """Protobuf's JSON of a message, with 64-bit integers as numbers; see `as_plain`."""
-    return _numbered(cast("Descriptor", message.DESCRIPTOR), value)
+    return _use_numbers(cast("Descriptor", message.DESCRIPTOR), value)
 
 
-def _numbered(kind: Descriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
+def _use_numbers(kind: Descriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
     if kind.full_name in _WRAPPERS:
         return int(value)
     if not isinstance(value, dict) or kind.full_name in _FREE:
         return value
     names = {field.name: field for field in kind.fields}
     return {
-        name: _field_numbered(names[name], content) if name in names else content
+        name: _field_with_numbers(names[name], content) if name in names else content
         for name, content in value.items()
     }
 
 
-def _field_numbered(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
+def _field_with_numbers(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
     if isinstance(value, dict) and field.message_type and field.message_type.GetOptions().map_entry:
         values = field.message_type.fields_by_name["value"]
-        return {key: _field_numbered(values, content) for key, content in value.items()}
+        return {key: _field_with_numbers(values, content) for key, content in value.items()}
     if isinstance(value, list) and field.is_repeated:
-        return [_item_numbered(field, item) for item in value]
-    return _item_numbered(field, value)
+        return [_item_with_numbers(field, item) for item in value]
+    return _item_with_numbers(field, value)
 
 
-def _item_numbered(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
+def _item_with_numbers(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
     if field.message_type is not None and value is not None:
-        return _numbered(field.message_type, value)
+        return _use_numbers(field.message_type, value)
     return int(value) if field.cpp_type in _LONG and isinstance(value, str) else value
 
 

@@ -75,10 +75,10 @@ def misread(was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, st
     Returns:
         The first difference that matters, in words; empty when there is none.
     """
-    return next(_differences(was, now, names, set()), "")
+    return next(_find_differences(was, now, names, set()), "")
 
 
-def _differences(
+def _find_differences(
     was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, str], seen: set[tuple[str, str]]
 ) -> Iterator[str]:
     if names in seen or names[0] not in was or names[1] not in now:
@@ -97,7 +97,7 @@ def _differences(
         if not _reads(old, new):
             yield f"field {number} of {names[1]} was {old}, now it is {new}"
         for pair in _messages(old, new):
-            yield from _differences(was, now, pair, seen)
+            yield from _find_differences(was, now, pair, seen)
     yield from _alternatives(before, after, names[1])
 
 

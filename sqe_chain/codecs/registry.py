@@ -118,7 +118,7 @@ def _json(*, aggregates: bool = False) -> type[Codec[Any]]:
 
 
 def tag_of(codec: Codec[Any]) -> str:
-    """A name of a codec and its type, for another process of the same job; see `codec_tagged`."""
+    """A name of a codec and its type, for another process of the same job; see `codec_of_tag`."""
     if isinstance(codec, Protobuf):
         return codec.type_name
     python_type = codec.python_type
@@ -142,7 +142,7 @@ _DEEPEST_PART = 20
 """Levels below a value that an error's text names."""
 
 
-def refused_part(value: object) -> str:
+def find_refused_part(value: object) -> str:
     """The part of a value that JSON does not take, with its type, for an error's text; empty if JSON takes each."""
     path, parts = "", _parts_of(value)
     for _ in range(_DEEPEST_PART):  # what is a part of itself has no end
@@ -170,13 +170,13 @@ def _parts_of(value: object) -> list[tuple[str, object]]:
     return list(parts_of(value))
 
 
-def encode_tagged(value: object) -> tuple[str, bytes]:
-    """A value's bytes, by the codec that takes its type, and the tag by which `codec_tagged` finds that codec again."""
+def encode_with_tag(value: object) -> tuple[str, bytes]:
+    """A value's bytes, by the codec that takes its type, and the tag by which `codec_of_tag` finds that codec again."""
     codec = codec_for(type(value))
     return tag_of(codec), codec.encode(value)
 
 
-def codec_tagged(tag: str) -> Codec[Any]:
+def codec_of_tag(tag: str) -> Codec[Any]:
     """The codec that `tag_of` named, in any process that can import its type or got it through `make_known`.
 
     The class is looked up each time: a notebook may define it again under its name.
@@ -210,12 +210,12 @@ def codec_tagged(tag: str) -> Codec[Any]:
                 f"{error}. Define it at the top of a module or script, not inside a function. {_RENAMED}"
             ) from error
     if of_state:
-        python_type = window_of(codec_tagged(state[:-1]).python_type)
-    return _made(codec_named(name), python_type)
+        python_type = window_of(codec_of_tag(state[:-1]).python_type)
+    return _make(codec_named(name), python_type)
 
 
 @cache
-def _made(codec: type[Codec[Any]], python_type: type[Any]) -> Codec[Any]:
+def _make(codec: type[Codec[Any]], python_type: type[Any]) -> Codec[Any]:
     """A codec is made once for each class, since making one takes longer than a small batch."""
     return codec(python_type)
 

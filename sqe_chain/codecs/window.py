@@ -77,12 +77,12 @@ def state_type(python_type: type) -> type | None:
     return state
 
 
-def reduced(window: type) -> tuple[Callable[..., Any], tuple[Any, ...]] | str:
+def reduce_class(window: type) -> tuple[Callable[..., Any], tuple[Any, ...]] | str:
     """How a class of windows is pickled; see `pickle.Pickler.reducer_override`."""
     return window.__qualname__ if window is Window else (window_of, (state_type(window),))
 
 
-copyreg.pickle(_WindowType, reduced)
+copyreg.pickle(_WindowType, reduce_class)
 
 
 def key_text(key: bytes) -> str:

@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 
 from sqe_chain.codecs import aggregates
 from sqe_chain.codecs.registry import classes_of_script, make_known
-from sqe_chain.codecs.window import Window, reduced
+from sqe_chain.codecs.window import Window, reduce_class
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
@@ -132,9 +132,9 @@ class _FlowPickler(cloudpickle.CloudPickler):  # type: ignore[misc] # published 
             files = () if module else tuple(_with_imports(file))
             return _message_type, (obj.DESCRIPTOR.full_name, module, files)
         if isinstance(obj, type) and issubclass(obj, Window) and obj is not Window:
-            return reduced(obj)
+            return reduce_class(obj)
         if isinstance(obj, type) and issubclass(obj, aggregates.Aggregates):
-            return aggregates.reduced(obj)
+            return aggregates.reduce_class(obj)
         if getattr(obj, "__module__", "") == "__main__" and "msgspec" in sys.modules:
             from sqe_chain.codecs.struct_pickle import is_struct, reduce_struct  # noqa: PLC0415 - it needs msgspec
 

@@ -53,7 +53,7 @@ class Partitions:
                     f"partitions {text!r}: expected numbers and ranges, such as 0-3, or 0,2,4-7, or 8- (8 and all above)"
                 )
             ranges.append((first, end))
-        merged = _merged(ranges)
+        merged = _merge(ranges)
         if len(merged) > MOST_RANGES:
             raise ConfigurationError(f"partitions {text!r}: {len(merged)} ranges; at most {MOST_RANGES}")
         return cls(merged)
@@ -101,10 +101,10 @@ ALL: Final = Partitions(((0, None),))
 
 def union_of(sets: Iterable[Partitions]) -> Partitions:
     """All numbers that are in any of several sets; as many ranges as it takes."""
-    return Partitions(_merged(span for partitions in sets for span in partitions.ranges))
+    return Partitions(_merge(span for partitions in sets for span in partitions.ranges))
 
 
-def _merged(ranges: Iterable[_Range]) -> tuple[_Range, ...]:
+def _merge(ranges: Iterable[_Range]) -> tuple[_Range, ...]:
     """Ranges in their order, with gaps between them."""
     merged = list[_Range]()
     for first, last in sorted(ranges, key=lambda span: span[0]):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqe_chain.adapters import open_store
 from sqe_chain.codecs import Codec
-from sqe_chain.codecs.registry import codec_tagged
+from sqe_chain.codecs.registry import codec_of_tag
 from sqe_chain.envelope.partitioner import cell_of, key_bytes
 from sqe_chain.errors import ConfigurationError, PoisonError, StoreInconsistent, Unavailable
 from sqe_chain.flow import Flow
@@ -371,7 +371,7 @@ def _decoder(where: Location, flow: str, stage: str) -> Callable[[bytes], Any]:
         return json.loads
     if where.type_name and not colon:
         try:
-            return codec_tagged(where.type_name).decode
+            return codec_of_tag(where.type_name).decode
         except ConfigurationError:
             raise ConfigurationError(
                 f"stage {stage!r} holds messages of type {where.type_name!r}, which this program has not imported. Import their generated "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sqe_chain.codecs import Codec
-from sqe_chain.codecs.registry import codec_tagged, encode_tagged
+from sqe_chain.codecs.registry import codec_of_tag, encode_with_tag
 from sqe_chain.errors import PoisonError, text_of
 from sqe_chain.flow.stored import named_key, unreadable
 
@@ -56,7 +56,7 @@ class OwnValues:
             PoisonError: there is no codec for it, or that does not take it.
         """
         try:
-            return Stored(*encode_tagged(value))
+            return Stored(*encode_with_tag(value))
         except Exception as error:
             raise self._refused(value, error) from error
 
@@ -74,7 +74,7 @@ class OwnValues:
     def _decoded(self, stored: Stored) -> Any:  # noqa: ANN401 - of any type
         decode = self._decoders.get(stored.type)
         if decode is None:
-            decode = self._decoders[stored.type] = codec_tagged(stored.type).decode_own
+            decode = self._decoders[stored.type] = codec_of_tag(stored.type).decode_own
         return decode(stored.data)
 
     def read_back(self, value: object) -> Any:  # noqa: ANN401 - of any type

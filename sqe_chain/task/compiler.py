@@ -8,7 +8,7 @@ from typing import Any, Final
 from weakref import finalize
 
 from sqe_chain.codecs import Codec, codec_for
-from sqe_chain.codecs.registry import codec_tagged, tag_of
+from sqe_chain.codecs.registry import codec_of_tag, tag_of
 from sqe_chain.envelope.partitioner import key_bytes, key_of_each
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow.batches import MapBatchesNode
@@ -231,7 +231,7 @@ def _same(value: object) -> object:
 def _found_by(tag: str, flow: CompiledFlow, stage: StageNode, value: object) -> Codec[Any]:
     """The codec that another process finds, also where this one needs no other: a flow may be shuffled at any time."""
     try:
-        return codec_tagged(tag)
+        return codec_of_tag(tag)
     except ConfigurationError as error:
         raise PoisonError(f"{got(flow, stage, type(value).__name__)}: {error}") from error
 

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from sqe_chain.codecs.registry import codec_tagged
+from sqe_chain.codecs.registry import codec_of_tag
 from sqe_chain.errors import PoisonError, RepeatedPosition, text_of
 from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.context import Origin
@@ -360,7 +360,7 @@ class _Decoder:
         if tag:  # otherwise it is a heartbeat
             decode = self._decoders.get(tag)
             if decode is None:
-                decode = self._decoders[tag] = codec_tagged(tag).decode_own
+                decode = self._decoders[tag] = codec_of_tag(tag).decode_own
             try:
                 found = decode(value)
             except Exception as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from sqe_chain.codecs.registry import refused_part
+from sqe_chain.codecs.registry import find_refused_part
 from sqe_chain.errors import PoisonError, text_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin
@@ -185,7 +185,7 @@ def _value_in(flow: CompiledFlow, error: BaseException) -> str:
             node, name = encoded
             value = frame.f_locals.get(name)
             text = got(flow, node, type(value).__name__, ", which got")
-            part = refused_part(value)
+            part = find_refused_part(value)
             text += part and f": {part}"
     return text
 

@@ -32,9 +32,9 @@ class ValueWatch:
     def passed(self, node: Node, value: object, read: object) -> None:
         if value is read or codec_for(type(value)).name != "json":
             return
-        from sqe_chain.codecs.exact_states import changes  # noqa: PLC0415 - it needs msgspec
+        from sqe_chain.codecs.exact_states import find_changes  # noqa: PLC0415 - it needs msgspec
 
-        for change in changes(value, read):
+        for change in find_changes(value, read):
             text = f"{way_into(self._flow, node)}: {change}"
             if text not in self._warned:
                 self._warned.add(text)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from sqe_chain.codecs import codec_for
-from sqe_chain.codecs.registry import codec_tagged, tag_of
+from sqe_chain.codecs.registry import codec_of_tag, tag_of
 from sqe_chain.envelope.partitioner import key_bytes, key_of_each
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.compiled import CompiledFlow
@@ -203,7 +203,7 @@ class NaiveCompiler:
             if found is None:
                 codec = encoding_of(self._flow.compile(), node, value)
                 tag = tag_of(codec)
-                found = known[value.__class__] = tag, codec.encode, codec_tagged(tag).decode
+                found = known[value.__class__] = tag, codec.encode, codec_of_tag(tag).decode
             tag, encode, decode = found
             if shuffled:
                 append((own, encode(value), tag, path, origin))

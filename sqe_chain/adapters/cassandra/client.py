@@ -27,7 +27,7 @@ from cassandra.policies import (
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, SimpleStatement, tuple_factory
 
 from sqe_chain.adapters.address import HostPort, ServerSettings, host_port_text
-from sqe_chain.adapters.cassandra.faults import RAISED, mapped
+from sqe_chain.adapters.cassandra.faults import RAISED, error_for
 from sqe_chain.adapters.store_rules import raised_as_ours
 from sqe_chain.errors import ChainError, ConfigurationError
 
@@ -103,10 +103,10 @@ class CassandraClient:
         self._lost_at: float | None = None
         self._policy = TokenAwarePolicy(DCAwareRoundRobinPolicy(settings.datacenter))
         with self._mapped():
-            self._cluster = self._made()
+            self._cluster = self._make_cluster()
         try:
             with self._mapped():
-                self._session = self._connected()
+                self._session = self._connect()
         except BaseException:
             self._cluster.shutdown()
             raise
@@ -237,11 +237,11 @@ class CassandraClient:
             try:
                 answer: list[Row] | ChainError = list(self._session.execute(SimpleStatement(text), host=host))
             except RAISED as error:
-                answer = mapped(error, str(self.settings)) or ConfigurationError(str(error))
+                answer = error_for(error, str(self.settings)) or ConfigurationError(str(error))
             answers.append((f"{host.address}:{host.endpoint.port}", answer))
         return sorted(answers, key=lambda node: node[0])
 
-    def _made(self) -> Cluster:
+    def _make_cluster(self) -> Cluster:
         settings = self.settings
         return Cluster(
             contact_points=settings.nodes,
@@ -270,7 +270,7 @@ class CassandraClient:
             },
         )
 
-    def _connected(self) -> Session:
+    def _connect(self) -> Session:
         wanted = self.settings.datacenter
         try:
             session = self._cluster.connect()
@@ -299,7 +299,7 @@ class CassandraClient:
 
     @contextlib.contextmanager
     def _mapped(self) -> Iterator[None]:
-        with raised_as_ours(RAISED, mapped, str(self.settings)):
+        with raised_as_ours(RAISED, error_for, str(self.settings)):
             try:
                 yield
             except NoHostAvailable:

@@ -69,7 +69,7 @@ def meaning_of(error: BaseException) -> Meaning:
     return meaning_in(MEANINGS, error)
 
 
-def mapped(error: BaseException, address: str) -> ChainError | None:
+def error_for(error: BaseException, address: str) -> ChainError | None:
     """Our error for an exception of cassandra-driver; None for programming errors, which must crash."""
     text = f"{address}: {type(error).__name__}: {error}"
     if any(words in str(error) for words in _TOO_LARGE):

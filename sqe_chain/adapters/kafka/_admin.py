@@ -15,7 +15,7 @@ import confluent_kafka.admin
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as DriverPartition
 
-from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, mapped
+from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, error_for
 from sqe_chain.adapters.kafka._settings import KafkaSettings
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import NO_LIMIT, Bounds, TopicInfo, TopicPartition
@@ -253,7 +253,7 @@ class Admin(KafkaClient):
         try:
             return ask()
         except KafkaException as error:
-            raise mapped(error, doing, self._settings) from None
+            raise error_for(error, doing, self._settings) from None
         except (ValueError, TypeError) as error:
             raise ConfigurationError(self._settings.scrub(f"{doing}: {error}.")) from None
 
@@ -277,7 +277,7 @@ class Admin(KafkaClient):
                 self._faults.raise_refusal()
                 if error.args[0].name() in {"_TIMED_OUT", "_TRANSPORT", "_TIMED_OUT_QUEUE"}:
                     raise self._no_answer(doing) from None
-                refused = mapped(error, doing, self._settings)
+                refused = error_for(error, doing, self._settings)
                 raise (
                     _StaleMetadata(str(refused)) if error.args[0].name() in _UNKNOWN else refused
                 ) from None

@@ -89,7 +89,7 @@ MEMBERS = frozenset({"ILLEGAL_GENERATION", "NON_EMPTY_GROUP", "REBALANCE_IN_PROG
 """Codes by which a broker refuses commits for a group that has members."""
 
 
-def mapped(error: KafkaError | KafkaException, doing: str, settings: KafkaSettings) -> ChainError:
+def error_for(error: KafkaError | KafkaException, doing: str, settings: KafkaSettings) -> ChainError:
     """The error to raise for an error of the driver.
 
     A code in neither table counts as transient. A test fails when the driver gains a code that nobody has
@@ -141,7 +141,7 @@ class Faults:
         if refused is not None:
             if self.tokens is not None and self.tokens.failed:
                 raise Unavailable(self.tokens.failed)
-            raise mapped(refused, "Logging in", self._settings)
+            raise error_for(refused, "Logging in", self._settings)
 
     def why(self) -> str:
         """The latest report as the end of a sentence; empty when there is none."""
@@ -193,7 +193,7 @@ class KafkaClient:
         try:
             self.driver.poll(wait_s)
         except KafkaException as error:
-            raise mapped(error, doing, self._settings) from None
+            raise error_for(error, doing, self._settings) from None
 
     def _no_answer(self, doing: str) -> Unavailable:
         return Unavailable(

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as DriverPartition
 
-from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, mapped
+from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, error_for
 from sqe_chain.adapters.kafka._settings import READER, KafkaSettings
 from sqe_chain.errors import ChainError
 from sqe_chain.ports import Commit, TopicPartition
@@ -82,7 +82,7 @@ class KafkaGroup(KafkaClient):
             try:  # a synchronous commit has no timeout
                 self.driver.commit(offsets=offsets, asynchronous=True)
             except KafkaException as error:
-                raise mapped(error, doing, self._settings) from None
+                raise error_for(error, doing, self._settings) from None
             while not self._replies:
                 self._serve(_SLICE_S, doing)
                 self._faults.raise_refusal()
@@ -102,7 +102,7 @@ class KafkaGroup(KafkaClient):
         self._serve(0, doing)
         self._faults.raise_refusal()
         if error.name() not in _RETRY:
-            raise mapped(error, doing, self._settings)
+            raise error_for(error, doing, self._settings)
         if time.monotonic() > deadline:
             raise self._no_answer(doing)
         time.sleep(_SLICE_S)

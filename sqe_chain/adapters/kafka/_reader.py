@@ -16,7 +16,7 @@ from confluent_kafka import Message as DriverMessage
 from confluent_kafka import TopicPartition as DriverPartition
 
 from sqe_chain.adapters.kafka._admin import admin
-from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, mapped
+from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, error_for
 from sqe_chain.adapters.kafka._settings import READER, READER_TUNING, KafkaSettings
 from sqe_chain.errors import START_OVER, ChainError, LostOffsets, RecreatedTopic, TruncatedInput, Unavailable
 from sqe_chain.ports import Bounds, Message, Range, TopicPartition
@@ -125,7 +125,7 @@ class KafkaReader(KafkaClient):
             except KafkaException as error:
                 # _STATE: the assignment is not active yet
                 if error.args[0].name() != "_STATE" or time.monotonic() > deadline:
-                    raise mapped(error, _doing(wanted), self._settings) from None
+                    raise error_for(error, _doing(wanted), self._settings) from None
                 time.sleep(0.001)
             else:
                 return
@@ -146,7 +146,7 @@ class KafkaReader(KafkaClient):
             else:
                 if "UNKNOWN_TOPIC" in error.name():
                     self._bounds(wanted)  # raises RecreatedTopic if the topic was deleted
-                raise mapped(error, f"{_doing(wanted)}, at {position},", self._settings)
+                raise error_for(error, f"{_doing(wanted)}, at {position},", self._settings)
         return records, end
 
     def _give_up(self, wanted: Range, position: int, end: int) -> None:
@@ -240,7 +240,7 @@ def read(settings: KafkaSettings, wanted: Range) -> Iterator[Sequence[Message]]:
         raise
     except KafkaException as error:
         reader.close()
-        raise mapped(error, _doing(wanted), settings) from None
+        raise error_for(error, _doing(wanted), settings) from None
     POOL.give_back(settings, reader)
 
 

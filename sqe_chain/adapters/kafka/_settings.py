@@ -40,7 +40,7 @@ class Tokens:
     """
 
     def __init__(self, place: str, argument: str) -> None:
-        self._place, self._function = place, _imported(place)
+        self._place, self._function = place, _import_function(place)
         self.failed = ""
         self._latest: tuple[Any, ...] = ()
         self._ask(argument)
@@ -78,7 +78,7 @@ class Tokens:
 _SHAPES = [[str, int], [str, float]]
 
 
-def _imported(place: str) -> Callable[[str], Any]:
+def _import_function(place: str) -> Callable[[str], Any]:
     module, _, name = place.partition(":")
     try:
         function: Any = getattr(importlib.import_module(module), name)

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sqe_chain.adapters.kafka._admin import admin
-from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, mapped
+from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, error_for
 from sqe_chain.adapters.kafka._settings import WRITER, WRITER_TUNING, KafkaSettings
 from sqe_chain.errors import ChainError, ConfigurationError, OutputTooLarge, Unavailable
 from sqe_chain.ports import Output, TopicInfo, Writer
@@ -51,7 +51,7 @@ class Sender(KafkaClient):
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             return
-        failed = mapped(error, f"Writing {message.topic()}[{message.partition()}]", self._settings)
+        failed = error_for(error, f"Writing {message.topic()}[{message.partition()}]", self._settings)
         weight = _weight(error, failed)
         if self._failed is None or weight > self._weight:
             self._failed, self._weight = failed, weight
@@ -61,7 +61,7 @@ class Sender(KafkaClient):
         try:
             self.driver.list_topics(topic, timeout=self._settings.timeout_s)
         except KafkaException as error:
-            raise mapped(error, f"Looking for the leaders of {topic}", self._settings) from None
+            raise error_for(error, f"Looking for the leaders of {topic}", self._settings) from None
         self.serve(0)
 
     def serve(self, wait_s: float) -> None:
@@ -74,7 +74,7 @@ class Sender(KafkaClient):
         while self._call(self.driver.flush, _SLICE_S):  # in slices, to raise errors before the deadline
             self._raise()
             if time.monotonic() > deadline:
-                raise self.timed_out(f"{len(self.driver)} records were not acknowledged")
+                raise self.time_out_error(f"{len(self.driver)} records were not acknowledged")
         self._raise()
 
     def explain(self, error: KafkaException) -> ChainError:
@@ -85,7 +85,7 @@ class Sender(KafkaClient):
         while len(self.driver) and time.monotonic() < deadline:
             with suppress(KafkaException):
                 self.driver.poll(_ROOM_S)
-        return self._failed or mapped(error, "Writing", self._settings)
+        return self._failed or error_for(error, "Writing", self._settings)
 
     def _call(self, serve: Callable[[float], int], wait_s: float) -> int:
         """Call the driver's poll or flush; they raise when the producer has failed durably."""
@@ -99,7 +99,7 @@ class Sender(KafkaClient):
             raise self._failed
         self._faults.raise_refusal()
 
-    def timed_out(self, what: str) -> Unavailable:
+    def time_out_error(self, what: str) -> Unavailable:
         """The error after waiting too long."""
         return Unavailable(
             f"Writing to Kafka at {self._settings.bootstrap}: {what} within {self._settings.flush_s:g} s."
@@ -164,7 +164,7 @@ class KafkaWriter(Writer):
             except BufferError:
                 self._wait_for_room((topic, value, key, partition, None, None, stamp, headers))
             except KafkaException as error:
-                raise self._refused(error, topic, partition, key, value) from None
+                raise self._error_of_record(error, topic, partition, key, value) from None
 
     def _ready(self, topic: str) -> tuple[Callable[..., None], int, int]:
         """The `produce` method for a topic, and the first and last timestamp that it accepts now."""
@@ -229,14 +229,14 @@ class KafkaWriter(Writer):
                 sender.driver.produce(*record)
             except BufferError:
                 if time.monotonic() > deadline:
-                    raise sender.timed_out("the client's buffer stayed full") from None
+                    raise sender.time_out_error("the client's buffer stayed full") from None
             except KafkaException as error:
                 topic, value, key, partition = record[:4]
-                raise self._refused(error, topic, partition, key, value) from None
+                raise self._error_of_record(error, topic, partition, key, value) from None
             else:
                 return
 
-    def _refused(
+    def _error_of_record(
         self, error: KafkaException, topic: str, partition: int, key: bytes | None, value: bytes | None
     ) -> ChainError:
         if error.args[0].name() != "MSG_SIZE_TOO_LARGE":
@@ -245,7 +245,7 @@ class KafkaWriter(Writer):
             return (
                 sender.explain(error)
                 if fatal
-                else mapped(error, f"Writing {topic}[{partition}]", self._settings)
+                else error_for(error, f"Writing {topic}[{partition}]", self._settings)
             )
         _TOPICS.pop((self._settings, topic), None)  # the limit may be raised before the next attempt
         return OutputTooLarge(

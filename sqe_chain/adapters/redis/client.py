@@ -18,8 +18,8 @@ from sqe_chain.adapters.redis.connections import (
     RedisSettings,
     Reply,
     SingleRedisServer,
-    checked,
-    mapped,
+    error_for,
+    reply_of,
 )
 from sqe_chain.adapters.redis.scripts import Script
 from sqe_chain.adapters.store_rules import SizeLimits, raised_as_ours
@@ -80,7 +80,7 @@ class RedisClient:
             answer, *waited = self._servers.exchange_in_slot([("EVALSHA", script.digest, *call), *wait])
             if isinstance(answer, NoScriptError):
                 answer, *waited = self._servers.exchange_in_slot([("EVAL", script.text, *call), *wait])
-            reply = checked(answer)
+            reply = reply_of(answer)
             for replicas in waited:
                 self._check_replicas(replicas)
             return reply
@@ -88,7 +88,7 @@ class RedisClient:
     def together(self, commands: Sequence[Command]) -> list[Reply]:
         """Send reading commands in one round trip; those on keys of one slot are executed in this order."""
         with self._mapped():
-            return [checked(answer) for answer in self._servers.exchange(commands)]
+            return [reply_of(answer) for answer in self._servers.exchange(commands)]
 
     def pages(self, key: str, page_bytes: int) -> Iterator[dict[bytes, bytes]]:
         """All fields of a hash, in pages of about `page_bytes`; a field may come twice.
@@ -96,7 +96,7 @@ class RedisClient:
         A cursor means nothing to another server, nor to the same one after a restart: fields would be
         missed. So all pages come over one connection. `Unavailable`: it is lost, or another server has the key now; begin again.
         """
-        with self._mapped(), self._servers.pinned(key) as ask:
+        with self._mapped(), self._servers.pin(key) as ask:
             cursor, count = 0, 100
             while True:
                 cursor, flat = _page(ask(("HSCAN", key, cursor, "COUNT", count)))
@@ -111,7 +111,7 @@ class RedisClient:
         """All keys that match a pattern, on all servers that take writes; some may come twice."""
         with self._mapped():
             for server in self._servers.masters():
-                with server.pinned("") as ask:
+                with server.pin("") as ask:
                     cursor = -1
                     while cursor:
                         command = ("SCAN", max(cursor, 0), "MATCH", pattern, "COUNT", 1_000)
@@ -147,7 +147,7 @@ class RedisClient:
         """Check that every server answers, and supports the kind of waiting that the settings ask for."""
         with self._mapped():
             for answer in self._servers.each(("PING",)).values():
-                checked(answer)
+                reply_of(answer)
             for name, *_ in _wait(self._settings):
                 # Waits for no replica: only checks that the command exists, and the right to it.
                 nobody = (name, 0, 1) if name == "WAIT" else (name, 0, 0, 1)
@@ -173,10 +173,10 @@ class RedisClient:
                 f"{self._settings}: the server does not have WAITAOF, which the option wait_aof_replicas needs: "
                 "use Redis 7.2 or later, or the option wait_replicas"
             )
-        return checked(answer)
+        return reply_of(answer)
 
     def _mapped(self) -> AbstractContextManager[None]:
-        return raised_as_ours((RedisError, RedisClusterException), mapped, str(self._settings))
+        return raised_as_ours((RedisError, RedisClusterException), error_for, str(self._settings))
 
 
 _BULK_BYTES = 512 << 20

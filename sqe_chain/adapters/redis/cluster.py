@@ -31,8 +31,8 @@ from sqe_chain.adapters.redis.connections import (
     RedisSettings,
     Reply,
     SingleRedisServer,
-    checked,
     meaning_of,
+    reply_of,
 )
 from sqe_chain.adapters.store_rules import Meaning
 
@@ -68,7 +68,7 @@ class RedisCluster(RedisServers):
         for _ in range(_REDIRECTIONS):
             if asking:
                 asked, *answers = self._send(address, [("ASKING",), *commands])
-                checked(asked)
+                reply_of(asked)
             else:
                 answers = self._send(address, commands)
             match answers[0]:
@@ -84,9 +84,9 @@ class RedisCluster(RedisServers):
         )
 
     @contextlib.contextmanager
-    def pinned(self, key: str) -> Iterator[Callable[[Command], Reply]]:
-        checked(self.exchange_in_slot([("HMGET", key, "")])[0])  # learns the owner, if the slot has moved
-        with self._server(self._owner(_slot(("HMGET", key)))).pinned(key) as ask:
+    def pin(self, key: str) -> Iterator[Callable[[Command], Reply]]:
+        reply_of(self.exchange_in_slot([("HMGET", key, "")])[0])  # learns the owner, if the slot has moved
+        with self._server(self._owner(_slot(("HMGET", key)))).pin(key) as ask:
 
             def unmoved(command: Command) -> Reply:
                 try:
@@ -156,7 +156,7 @@ class RedisCluster(RedisServers):
                     raise
                 failure = error
                 continue
-            self._learn(cast("list[list[Reply]]", checked(answer)), address)
+            self._learn(cast("list[list[Reply]]", reply_of(answer)), address)
             if self._owners:
                 return self._owners
         raise failure or SlotNotCoveredError("no node of the cluster knows who owns its slots")

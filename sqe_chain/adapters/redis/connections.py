@@ -89,7 +89,7 @@ class RedisServers(Protocol):
     def exchange_in_slot(self, commands: Sequence[Command]) -> list[Answer]:
         """The same for commands on one slot, that of the first command's key, over one connection."""
 
-    def pinned(self, key: str) -> AbstractContextManager[Callable[[Command], Reply]]:
+    def pin(self, key: str) -> AbstractContextManager[Callable[[Command], Reply]]:
         """One connection to the key's server, for commands whose cursors are valid only there."""
 
     def each(self, command: Command) -> dict[str, Answer]:
@@ -129,9 +129,9 @@ class SingleRedisServer(RedisServers):
     exchange_in_slot = exchange
 
     @contextlib.contextmanager
-    def pinned(self, key: str) -> Iterator[Callable[[Command], Reply]]:  # noqa: ARG002 - one server has them all
+    def pin(self, key: str) -> Iterator[Callable[[Command], Reply]]:  # noqa: ARG002 - one server has them all
         with self._connection() as connection:  # lost, it is an error, never silently another one
-            yield lambda command: checked(_exchange(connection, [command])[0])
+            yield lambda command: reply_of(_exchange(connection, [command])[0])
 
     def each(self, command: Command) -> dict[str, Answer]:
         return {str(self._settings): self.exchange([command])[0]}
@@ -169,7 +169,7 @@ class _DriverConnection(Protocol):
     def disconnect(self) -> None: ...
 
 
-def checked(answer: Answer) -> Reply:
+def reply_of(answer: Answer) -> Reply:
     """A reply, as it is; an error that the server sent is raised."""
     if isinstance(answer, ResponseError):
         raise answer
@@ -245,7 +245,7 @@ class _Sentinels:
                     raise
                 failures.append(f"{host_port_text(address)}: {error}")
                 continue
-            master = cast("list[bytes] | None", checked(answer))
+            master = cast("list[bytes] | None", reply_of(answer))
             if master is not None:
                 return master[0].decode(), int(master[1])
             strangers.append(host_port_text(address))
@@ -305,7 +305,7 @@ def meaning_of(error: BaseException) -> Meaning:
     return Meaning.SETTINGS if meaning is Meaning.TRY_AGAIN and CERTIFICATE in str(error) else meaning
 
 
-def mapped(error: BaseException, address: str) -> ChainError | None:
+def error_for(error: BaseException, address: str) -> ChainError | None:
     """Our error for an exception of redis-py; None for programming errors, which must crash."""
     text = f"{address}: {type(error).__name__}: {error}"
     if isinstance(error, exceptions.AskError):

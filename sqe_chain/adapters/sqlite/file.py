@@ -97,7 +97,7 @@ def absolute(path: str) -> str:
     return str(file)
 
 
-def mapped(error: BaseException, path: str) -> ChainError | None:
+def error_for(error: BaseException, path: str) -> ChainError | None:
     """Our error for an error of the driver; None for programming errors, which must crash."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
@@ -169,7 +169,7 @@ class SqliteFile:
             ConfigurationError: not our database, or no right to use it.
             StoreInconsistent: damaged, or replaced by another file.
         """
-        with self._lock, raised_as_ours((sqlite3.Error,), mapped, self._path):
+        with self._lock, raised_as_ours((sqlite3.Error,), error_for, self._path):
             connection = self._opened(create=write)
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:

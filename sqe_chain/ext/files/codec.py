@@ -9,10 +9,10 @@ import msgspec
 import msgspec.inspect as mi
 
 from sqe_chain.codecs.codec import Codec, Field, Shape
-from sqe_chain.codecs.exact_json import reader_of
+from sqe_chain.codecs.exact_json import make_reader
 from sqe_chain.codecs.protobuf import Protobuf
 from sqe_chain.codecs.raw import Raw
-from sqe_chain.codecs.text import bool_in, checked_decimal, checked_time, float_in, int_in
+from sqe_chain.codecs.text import check_decimal, check_time, parse_bool, parse_float, parse_int
 from sqe_chain.codecs.type_walk import form_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.files.protobuf_rows import message_of
@@ -102,7 +102,9 @@ def _reader_of(codec: Codec[Any], form: Format) -> Callable[[bytes], Any]:
             "protobuf message, bytes, or a function that takes the row's JSON"
         )
     return (
-        _csv_reader(codec.python_type) if form == "csv" else reader_of(codec.python_type, whole_numbers=True)
+        _csv_reader(codec.python_type)
+        if form == "csv"
+        else make_reader(codec.python_type, whole_numbers=True)
     )
 
 
@@ -164,15 +166,15 @@ def _reads_of(kind: Any) -> tuple[Read, ...]:  # noqa: ANN401 - msgspec's descri
         else ()
     )
     if isinstance(kind, mi.IntType) or (values and all(type(value) is int for value in values)):
-        return (int_in,)
+        return (parse_int,)
     if isinstance(kind, mi.FloatType):
-        return (float_in,)
+        return (parse_float,)
     if isinstance(kind, mi.BoolType):
-        return (bool_in,)
+        return (parse_bool,)
     if isinstance(kind, mi.DecimalType):
-        return (checked_decimal,)
+        return (check_decimal,)
     if isinstance(kind, mi.DateTimeType | mi.TimeType | mi.TimeDeltaType):
-        return (checked_time,)
+        return (check_time,)
     return ()
 
 

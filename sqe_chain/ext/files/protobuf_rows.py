@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 
-from sqe_chain.codecs.text import bool_in, exact_float, float_in, int_in
+from sqe_chain.codecs.text import exact_float, parse_bool, parse_float, parse_int
 from sqe_chain.ports.files import Format
 
 _PROTOBUF: Final = "google.protobuf."
@@ -82,7 +82,7 @@ def _field(field: FieldDescriptor, value: Any, path: str, form: Format) -> Any: 
     if message is not None and message.GetOptions().map_entry and isinstance(value, dict):
         key, item = (message.fields_by_name[name] for name in ("key", "value"))
         if key.cpp_type in _INTS:
-            value = {str(_checked(path, int_in, one)): item for one, item in value.items()}
+            value = {str(_checked(path, parse_int, one)): item for one, item in value.items()}
         return {one: _one(item, content, f"{path}[...]", form) for one, content in value.items()}
     if field.is_repeated and isinstance(value, list):
         return [_one(field, one, path, form) for one in value]
@@ -98,15 +98,15 @@ def _one(field: FieldDescriptor, value: Any, path: str, form: Format) -> Any:  #
             raise ParseError(
                 f"field {path}: {value!r} was rounded before. Expected an int. Write its digits."
             )
-        return _checked(path, int_in, value) if isinstance(value, str) else value
+        return _checked(path, parse_int, value) if isinstance(value, str) else value
     if kind in _BITS:
         return _float(value, _BITS[kind], path, form)
     if not isinstance(value, str):
         return value
     if kind == FieldDescriptor.CPPTYPE_BOOL:
-        return _checked(path, bool_in, value) if form == "csv" else value
+        return _checked(path, parse_bool, value) if form == "csv" else value
     if field.enum_type is not None:
-        return value if value in field.enum_type.values_by_name else _checked(path, int_in, value)
+        return value if value in field.enum_type.values_by_name else _checked(path, parse_int, value)
     if field.type == FieldDescriptor.TYPE_BYTES and not _BASE64.fullmatch(value):
         raise ParseError(f"field {path}: {value[:80]!r} is no base64. Expected its letters alone.")
     return value
@@ -114,7 +114,7 @@ def _one(field: FieldDescriptor, value: Any, path: str, form: Format) -> Any:  #
 
 def _float(value: Any, bits: int, path: str, form: Format) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, str) and value not in _OWN_FLOATS:
-        return _checked(path, lambda text: float_in(text, bits), value)
+        return _checked(path, lambda text: parse_float(text, bits), value)
     if type(value) is int or (form == "parquet" and type(value) is float):
         return _checked(path, lambda number: exact_float(number, bits), value)
     return value

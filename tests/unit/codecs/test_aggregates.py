@@ -13,7 +13,7 @@ from sqe_chain import read, wrap
 from sqe_chain.codecs import codec_for
 from sqe_chain.codecs.aggregates import AggregatePart, Aggregates, aggregates_of
 from sqe_chain.codecs.json_codec import Json
-from sqe_chain.codecs.registry import codec_tagged, encode_tagged, tag_of
+from sqe_chain.codecs.registry import codec_of_tag, encode_with_tag, tag_of
 from sqe_chain.codecs.window import Window, window_of
 
 PARTS = (
@@ -68,8 +68,8 @@ def test_codecs_survive_it_too() -> None:
 
 @pytest.mark.parametrize("value", [STATE, window_of(TOTALS)("R7", 0, 10, STATE)])
 def test_values_are_found_again_by_their_tag(value: object) -> None:
-    tag, data = encode_tagged(value)
-    found = codec_tagged(tag)
+    tag, data = encode_with_tag(value)
+    found = codec_of_tag(tag)
     assert found.decode(data) == value
     assert found.python_type is type(value)
     assert tag_of(found) == tag

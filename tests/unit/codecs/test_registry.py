@@ -14,7 +14,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import read, wrap
 from sqe_chain.codecs import Codec, codec_for, codec_named, register, registry
-from sqe_chain.codecs.registry import codec_tagged, make_known, tag_of
+from sqe_chain.codecs.registry import codec_of_tag, make_known, tag_of
 from sqe_chain.errors import ConfigurationError, MalformedField, WrongPayloadType
 
 
@@ -76,7 +76,7 @@ def test_a_value_is_wrapped_and_read_by_the_codec_of_its_type(value: object, nam
     envelope = read(wrap(value, key="k", timestamp_ms=5), strict=True)
     assert envelope.type == name
     assert envelope.payload_as(type(value)) == value
-    assert codec_tagged(tag_of(codec_for(type(value)))).python_type is type(value)
+    assert codec_of_tag(tag_of(codec_for(type(value)))).python_type is type(value)
 
 
 def test_a_sequence_is_a_collection() -> None:
@@ -134,9 +134,9 @@ def test_a_type_within_a_function_cannot_be_found_elsewhere() -> None:
 
     tag = tag_of(codec_for(Local))
     with pytest.raises(ConfigurationError, match="Define it at the top of a module"):
-        codec_tagged(tag)
+        codec_of_tag(tag)
     make_known([Local])  # as it is done with types of a script
-    assert codec_tagged(tag).python_type is Local
+    assert codec_of_tag(tag).python_type is Local
 
 
 @pytest.mark.parametrize("tag", ["shop.Renamed", "json:shop:Renamed"])
@@ -144,7 +144,7 @@ def test_what_waits_under_an_old_name_is_told(tag: str) -> None:
     with pytest.raises(
         ConfigurationError, match=r"of type shop.Renamed .* wait for their event time.*under its old name"
     ):
-        codec_tagged(tag)
+        codec_of_tag(tag)
 
 
 def test_a_class_that_is_defined_again_under_its_name_is_the_new_one() -> None:
@@ -153,7 +153,7 @@ def test_a_class_that_is_defined_again_under_its_name_is_the_new_one() -> None:
 
     for default in (1, 2):
         found = globals()["Again"] = define(default)
-        assert codec_tagged(tag_of(codec_for(found))).python_type is found
+        assert codec_of_tag(tag_of(codec_for(found))).python_type is found
     del globals()["Again"]
 
 

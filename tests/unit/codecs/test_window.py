@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain import read, wrap
 from sqe_chain.codecs import codec_for
 from sqe_chain.codecs.json_codec import Json
-from sqe_chain.codecs.registry import codec_tagged, encode_tagged, make_known, tag_of
+from sqe_chain.codecs.registry import codec_of_tag, encode_with_tag, make_known, tag_of
 from sqe_chain.codecs.window import Window, key_text, state_type, window_of
 from sqe_chain.errors import ConfigurationError, WrongPayloadType
 
@@ -37,8 +37,8 @@ def window(state: Any) -> Window[Any]:
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_value_is_found_again_by_its_tag(state: object) -> None:
-    tag, data = encode_tagged(window(state))
-    found = codec_tagged(tag).decode(data)
+    tag, data = encode_with_tag(window(state))
+    found = codec_of_tag(tag).decode(data)
     assert found == window(state)
     assert type(found) is type(window(state))
     assert type(found.state) is type(state)
@@ -79,9 +79,9 @@ def test_a_class_of_a_script_is_known_to_workers_inside_a_window_too() -> None:
 
     tag = tag_of(codec_for(Window[Local]))
     with pytest.raises(ConfigurationError, match="Local"):
-        codec_tagged(tag)
+        codec_of_tag(tag)
     make_known([Local])
-    assert codec_tagged(tag).python_type is Window[Local]
+    assert codec_of_tag(tag).python_type is Window[Local]
 
 
 def test_it_is_pickled_by_the_type_of_its_state() -> None:

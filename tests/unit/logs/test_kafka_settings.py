@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from sqe_chain.adapters.kafka import KafkaLog, load_config
-from sqe_chain.adapters.kafka._clients import CONFIGURATION, REFUSALS, logger, mapped
+from sqe_chain.adapters.kafka._clients import CONFIGURATION, REFUSALS, error_for, logger
 from sqe_chain.adapters.kafka._settings import READER, REFUSED, WRITER, settings
 from sqe_chain.errors import ConfigurationError, Unavailable
 
@@ -51,7 +51,7 @@ def test_no_secret_is_shown_and_all_travel() -> None:
 
 def test_no_secret_is_in_an_error() -> None:
     made = settings("localhost:9092", {"sasl.password": "hush"}, 1, 1)
-    error = mapped(KafkaError(KafkaError._AUTHENTICATION, "bad login ann:hush"), "Logging in", made)
+    error = error_for(KafkaError(KafkaError._AUTHENTICATION, "bad login ann:hush"), "Logging in", made)
     assert isinstance(error, ConfigurationError)
     assert "hush" not in str(error)
     assert "ann" in str(error)

@@ -9,7 +9,7 @@ import cassandra
 import pytest
 from cassandra import cluster, connection, protocol
 
-from sqe_chain.adapters.cassandra.faults import MEANINGS, mapped, meaning_of
+from sqe_chain.adapters.cassandra.faults import MEANINGS, error_for, meaning_of
 from sqe_chain.adapters.store_rules import Meaning
 from sqe_chain.errors import ConfigurationError, Unavailable
 
@@ -64,19 +64,19 @@ def test_what_some_errors_mean(error: BaseException, meaning: Meaning) -> None:
     "said", ["keyspace k does not exist", "Undefined column name data in table k.sqe_chunks"]
 )
 def test_what_was_dropped_or_altered_is_to_be_restored(said: str) -> None:
-    told = mapped(cassandra.InvalidRequest(said), "a")
+    told = error_for(cassandra.InvalidRequest(said), "a")
     assert isinstance(told, ConfigurationError)
     assert said in str(told)
     assert "restore it from a snapshot" in str(told)
 
 
 def test_our_errors_name_the_cluster_and_the_drivers_text() -> None:
-    error = mapped(
+    error = error_for(
         cassandra.WriteTimeout("late", write_type=cassandra.WriteType.CAS), "cassandra://host:1/ks"
     )
     assert isinstance(error, Unavailable)
     assert "cassandra://host:1/ks: WriteTimeout: " in str(error)
-    too_large = mapped(cassandra.InvalidRequest("CQL Message of size 9 exceeds allowed maximum of 8"), "a")
+    too_large = error_for(cassandra.InvalidRequest("CQL Message of size 9 exceeds allowed maximum of 8"), "a")
     assert isinstance(too_large, ConfigurationError)
     assert "native_transport_max_message_size" in str(too_large)
-    assert mapped(protocol.SyntaxException(0x2000, "line 1", None), "a") is None
+    assert error_for(protocol.SyntaxException(0x2000, "line 1", None), "a") is None

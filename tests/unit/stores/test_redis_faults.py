@@ -7,7 +7,7 @@ import inspect
 import pytest
 from redis import exceptions
 
-from sqe_chain.adapters.redis.connections import MEANINGS, mapped, meaning_of
+from sqe_chain.adapters.redis.connections import MEANINGS, error_for, meaning_of
 from sqe_chain.adapters.store_rules import Meaning
 from sqe_chain.errors import ConfigurationError, Unavailable
 
@@ -61,8 +61,8 @@ def test_a_class_that_is_unknown_counts_as_its_parent() -> None:
 
 
 def test_our_errors_name_the_server_and_the_drivers_text() -> None:
-    error = mapped(exceptions.TimeoutError("late"), "redis://host:1/0")
+    error = error_for(exceptions.TimeoutError("late"), "redis://host:1/0")
     assert isinstance(error, Unavailable)
     assert str(error) == "redis://host:1/0: TimeoutError: late"
-    assert isinstance(mapped(exceptions.MovedError("1 host:2"), "a"), ConfigurationError)
-    assert mapped(exceptions.DataError("x"), "a") is None
+    assert isinstance(error_for(exceptions.MovedError("1 host:2"), "a"), ConfigurationError)
+    assert error_for(exceptions.DataError("x"), "a") is None

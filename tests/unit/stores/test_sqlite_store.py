@@ -15,7 +15,7 @@ import pytest
 
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.sqlite import SqliteStore, file
-from sqe_chain.adapters.sqlite.file import SqliteFile, mapped
+from sqe_chain.adapters.sqlite.file import SqliteFile, error_for
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Home, Location, Locations, Views
@@ -162,7 +162,7 @@ def test_what_extended_result_codes_mean(code: int, kind: type) -> None:
     error = sqlite3.OperationalError("text")
     error.sqlite_errorcode = code
     error.sqlite_errorname = "NAME"
-    assert isinstance(mapped(error, "path"), kind)
+    assert isinstance(error_for(error, "path"), kind)
 
 
 def test_many_processes_may_open_a_new_file_at_once(path: Path) -> None:
