@@ -404,16 +404,14 @@ def _row(option: Any) -> str:  # noqa: ANN401 - typer's own classes
 
 def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: ANN401 - typer's own classes
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    usage = " ".join((name, *(p.metavar or p.name.upper() for p in arguments), "[OPTIONS]"))
+    usage = " ".join((name, *(p.metavar or p.name.upper() for p in arguments)))
     rows = [f"| `{p.metavar or p.name.upper()}` | {_cell(p)} |" for p in arguments if p.metavar != FLOW]
     rows += [row for row in map(_row, _options(command)) if row not in shared]
     others = [f"`{o.opts[0]}`" for o in _options(command) if _row(o) in shared and o.opts[0] not in OFTEN]
     table = ["", "| | |", "|---|---|", *rows] if rows else []
     return "\n".join(
         (
-            f"## `{name}`",
-            "",
-            f"```text\n{usage}\n```",
+            f"## `{usage}`",
             "",
             inspect.cleandoc(command.help or ""),
             *table,
