@@ -115,8 +115,8 @@ def retrieve(jars: Jars, target: Path, java: str, report: Report) -> None:
 
 def _ivy(jars: Jars) -> Path:
     """The Ivy jar inside the pyspark package, found without importing pyspark."""
-    found = importlib.util.find_spec("pyspark")
-    for directory in (found.submodule_search_locations or []) if found else []:
+    package = importlib.util.find_spec("pyspark")
+    for directory in (package.submodule_search_locations or []) if package else []:
         for jar in sorted(Path(directory, "jars").glob("ivy-*.jar")):
             return jar
     raise ConfigurationError(
@@ -136,16 +136,16 @@ def _retrieve_once(jars: Jars, target: Path, java: str, report: Report) -> None:
         command += ["-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")]
         command += ["-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")]
         lines: list[str] = []
-        found = 0
+        steps = 0
         with subprocess.Popen(  # noqa: S603  arguments are ours, no shell
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as ivy:
             for line in ivy.stdout or ():
                 lines.append(line)
                 if line.lstrip().startswith(("found ", "[SUCCESSFUL ]")):
-                    found += 1
-                    if found % _REPORT_EVERY == 0:
-                        report(f"{jars.title}: {found} of about {jars.steps} steps")
+                    steps += 1
+                    if steps % _REPORT_EVERY == 0:
+                        report(f"{jars.title}: {steps} of about {jars.steps} steps")
         if ivy.returncode or not (work / "jars" / jars.main).is_file():
             tail = "".join(lines[-_LINES_OF_ERROR:]).rstrip()
             raise Unavailable(f"{jars.title} could not be downloaded from Maven Central:\n{tail}")

@@ -51,8 +51,8 @@ class ProcessIdentity:
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity | None:
         """The identity of the process that has this pid now; None if there is none."""
-        found = state_and_start(pid)
-        return cls(pid, found[1]) if found else None
+        state = state_and_start(pid)
+        return cls(pid, state[1]) if state else None
 
     def alive(self) -> bool:
         """Whether this process is running or paused. A zombie counts as dead."""
@@ -86,8 +86,8 @@ class ProcessIdentity:
         wait_until(lambda: not self.alive(), timeout_s=60)
 
     def _stopped(self) -> bool:
-        found = state_and_start(self.pid)
-        return found is None or found[0] == "T"
+        state = state_and_start(self.pid)
+        return state is None or state[0] == "T"
 
 
 def spawn(

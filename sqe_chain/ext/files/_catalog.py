@@ -105,19 +105,19 @@ class Catalog:
             UnreadableFile, ChangedFile: one cannot be read.
             ConfigurationError: the suffix of a name has no known format.
         """
-        found: dict[bytes, FileRows] = {}
+        contents: dict[bytes, FileRows] = {}
         paths = list(self.paths())
         for path in paths:
             rows = self._rows_of(path)
             if rows is not None:
-                found.setdefault(rows.topic_id, rows)
+                contents.setdefault(rows.topic_id, rows)
         for path in self._known.keys() - set(paths):
             del self._known[path]
         for topic_id, rows in self._by_content.items():
-            if found.get(topic_id) is not rows:
+            if contents.get(topic_id) is not rows:
                 rows.close()
-        self._by_content = found
-        return found
+        self._by_content = contents
+        return contents
 
     def find(self, topic_id: bytes) -> FileRows | None:
         """The file with this content; looks again if it is not known."""
@@ -129,17 +129,17 @@ class Catalog:
         Raises:
             UnreadableFile: a folder cannot be listed.
         """
-        found: set[str] = set()
+        matches: set[str] = set()
         for pattern in self._source.patterns:
             if os.path.isfile(pattern):  # noqa: PTH113 - unlike Path's it never raises
-                found.add(pattern)
+                matches.add(pattern)
                 continue
             if not MAGIC & set(pattern):
                 self._check_no_folder(pattern)
-                found.add(pattern)
+                matches.add(pattern)
                 continue
-            found.update(matching(pattern))
-        return iter(sorted(found))
+            matches.update(matching(pattern))
+        return iter(sorted(matches))
 
     def _check_no_folder(self, path: str) -> None:
         if os.path.isdir(path):  # noqa: PTH112 - the same

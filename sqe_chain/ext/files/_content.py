@@ -148,12 +148,12 @@ class FixedFile(_OpenFile):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Read into a buffer; the number of bytes, 0 at the end."""
-        found = memoryview(buffer).cast("B")
+        view = memoryview(buffer).cast("B")
         done = 0
-        while done < len(found) and self._at < self._content.size:
+        while done < len(view) and self._at < self._content.size:
             number, begin = divmod(self._at, BLOCK)
-            part = memoryview(self._read_block(number))[begin : begin + len(found) - done]
-            found[done : done + len(part)] = part
+            part = memoryview(self._read_block(number))[begin : begin + len(view) - done]
+            view[done : done + len(part)] = part
             done += len(part)
             self._at += len(part)
         return done

@@ -163,7 +163,7 @@ class FilesLog(Log):
             UnreadableFile, ChangedFile: a file cannot be read.
         """
         wanted, others = self._split(topics)
-        found: dict[str, TopicInfo] = {}
+        infos: dict[str, TopicInfo] = {}
         for name, source in self.sources.items():
             named = {topic for topic in wanted if source.has(topic)}
             if name not in wanted and not named:
@@ -171,13 +171,13 @@ class FilesLog(Log):
             for topic_id, rows in self._look(name).items():
                 topic = source.topic(topic_id)
                 if name in wanted or topic in named:
-                    found[topic] = TopicInfo(topic, topic_id, 1, label=rows.path, records=rows.count)
-        return found | (self.base.describe(others) if others else {})
+                    infos[topic] = TopicInfo(topic, topic_id, 1, label=rows.path, records=rows.count)
+        return infos | (self.base.describe(others) if others else {})
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         wanted, others = self._split(topics)
-        found = {name: info.topic_id for name, info in self.describe(wanted).items()} if wanted else {}
-        return found | (self.base.topic_ids(others) if others else {})
+        ids = {name: info.topic_id for name, info in self.describe(wanted).items()} if wanted else {}
+        return ids | (self.base.topic_ids(others) if others else {})
 
     def create_topic(self, topic: str, partitions: int) -> None:
         self.base.create_topic(topic, partitions)
@@ -192,8 +192,8 @@ class FilesLog(Log):
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         own, others = self._split_partitions(partitions)
-        found = {tp: Bounds(0, self._rows(tp[0]).count) for tp in own}
-        return found | (self.base.bounds(others) if others else {})
+        bounds = {tp: Bounds(0, self._rows(tp[0]).count) for tp in own}
+        return bounds | (self.base.bounds(others) if others else {})
 
     def read(self, read_range: Range) -> Iterator[Sequence[Message]]:
         """Read rows, or messages.
@@ -221,11 +221,11 @@ class FilesLog(Log):
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
         own, others = self._split(one.topic for one in ranges)
         theirs = [one for one in ranges if one.topic in others]
-        found = dict(zip(theirs, self.base.read_all(theirs), strict=True)) if theirs else {}
+        messages = dict(zip(theirs, self.base.read_all(theirs), strict=True)) if theirs else {}
         for one in ranges:
             if one.topic in own:
-                found[one] = [message for block in self.read(one) for message in block]
-        return [found[one] for one in ranges]
+                messages[one] = [message for block in self.read(one) for message in block]
+        return [messages[one] for one in ranges]
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         # Nothing is committed of files
@@ -246,8 +246,8 @@ class FilesLog(Log):
     ) -> dict[TopicPartition, int]:
         # Rows have no time, so of files it is the end
         own, others = self._split_partitions(partitions)
-        found = {tp: self._rows(tp[0]).count for tp in own}
-        return found | (self.base.offsets_at(others, timestamp_ms) if others else {})
+        offsets = {tp: self._rows(tp[0]).count for tp in own}
+        return offsets | (self.base.offsets_at(others, timestamp_ms) if others else {})
 
     def _split(self, topics: Iterable[str]) -> tuple[set[str], set[str]]:
         """Topics of files and names of sources, and the others."""

@@ -76,8 +76,8 @@ def _time(kind: Any, value: int, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has 
         return f"{'-' if value < 0 else ''}PT{seconds}.{nanos:09}S"
     moment = _EPOCH + timedelta(microseconds=micros)
     if pa.types.is_time(kind):
-        found = moment.time()
-        return f"{found.isoformat('microseconds')}{rest:03}" if rest else found
+        of_day = moment.time()
+        return f"{of_day.isoformat('microseconds')}{rest:03}" if rest else of_day
     if kind.tz is None:
         moment = moment.replace(tzinfo=None)
     else:
@@ -222,11 +222,11 @@ def _as_json(row: dict[str, Any]) -> bytes:
 def _names_twice(fields: Any, pa: Any) -> list[str]:  # noqa: ANN401 - a schema, or a type of structs
     """Names that several fields have, also within structs."""
     names = [field.name for field in fields]
-    found = {name for name in names if names.count(name) > 1}
+    twice = {name for name in names if names.count(name) > 1}
     for field in fields:
         kind = field.type
         while pa.types.is_list(kind) or pa.types.is_large_list(kind):
             kind = kind.value_type
         if pa.types.is_struct(kind):
-            found.update(_names_twice(kind, pa))
-    return sorted(found)
+            twice.update(_names_twice(kind, pa))
+    return sorted(twice)

@@ -127,18 +127,18 @@ class CsvRows:
                 return fields
 
     def _header(self) -> tuple[str, ...]:
-        found = tuple(self._next() or ())
-        twice = sorted({one for one in found if found.count(one) > 1})
+        names = tuple(self._next() or ())
+        twice = sorted({one for one in names if names.count(one) > 1})
         if twice:
             raise UnreadableFile(
                 f"{self._path}: its first row names {', '.join(map(repr, twice))} several times; correct it, or give "
                 "Csv(columns=...) for files without names"
             )
-        if any("\udc80" <= letter <= "\udcff" for one in found for letter in one):
+        if any("\udc80" <= letter <= "\udcff" for one in names for letter in one):
             raise UnreadableFile(
                 f"{self._path}: the names in its first row are not {self._how.encoding}; declare Csv(encoding=...)"
             )
-        return found
+        return names
 
     def _lines(self) -> Iterator[str]:
         read, encoding = self._stream.readline, self._how.encoding

@@ -111,7 +111,7 @@ def _reader_of(codec: Codec[Any], form: Format) -> Callable[[bytes], Any]:
 def _csv_reader(python_type: type) -> Callable[[bytes], Any]:
     form = form_of(python_type)
     fields = getattr(mi.type_info(form), "fields", ())
-    reads = [(field.encode_name, *found) for field in fields if (found := _read_of(field)) is not None]
+    reads = [(field.encode_name, *reading) for field in fields if (reading := _read_of(field)) is not None]
 
     def read(data: bytes) -> Any:  # noqa: ANN401 - a value of the type
         row = _texts.decode(_checked(data))
@@ -181,6 +181,6 @@ def _reads_of(kind: Any) -> tuple[Read, ...]:  # noqa: ANN401 - msgspec's descri
 def _checked(data: bytes) -> bytes:
     """A row of CSV, if it has as many fields as there are columns. Raises ValueError: it has not."""
     if data.startswith(b"["):
-        found = len(msgspec.json.decode(data))
-        raise ValueError(f"the row has {found} fields, and its file has another number of columns")
+        count = len(msgspec.json.decode(data))
+        raise ValueError(f"the row has {count} fields, and its file has another number of columns")
     return data

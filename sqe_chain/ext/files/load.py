@@ -95,11 +95,11 @@ class FileLoad:
             ConfigurationError: it is something else.
         """
         try:
-            found = json.loads(text)
+            offsets = json.loads(text)
         except ValueError as error:
             raise ConfigurationError(f"no state of a load: {error}") from None
-        if not isinstance(found, dict) or not all(
-            is_hash(name) and type(offset) is int and offset >= 0 for name, offset in found.items()
+        if not isinstance(offsets, dict) or not all(
+            is_hash(name) and type(offset) is int and offset >= 0 for name, offset in offsets.items()
         ):
             raise ConfigurationError("no state of a load; must be an object of hashes and their next offsets")
-        return cls({bytes.fromhex(name): offset for name, offset in found.items()})
+        return cls({bytes.fromhex(name): offset for name, offset in offsets.items()})

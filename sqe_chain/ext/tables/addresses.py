@@ -31,12 +31,12 @@ def text_of(address: object) -> str:
     Raises:
         ValueError: neither text nor path, empty, a URL as a path, or a path that Delta Lake cannot use.
     """
-    found = os.fspath(address) if isinstance(address, str | os.PathLike) else None
-    if not isinstance(found, str) or not found:
+    given = os.fspath(address) if isinstance(address, str | os.PathLike) else None
+    if not isinstance(given, str) or not given:
         raise ValueError("a directory or an address, as text or a path")
-    if not isinstance(address, str) and _CUT.match(found):
-        raise ValueError(f"a URL loses a slash in a path ({without_secrets(found)}): give it as text")
-    path = found.removeprefix(_FILE)
+    if not isinstance(address, str) and _CUT.match(given):
+        raise ValueError(f"a URL loses a slash in a path ({without_secrets(given)}): give it as text")
+    path = given.removeprefix(_FILE)
     wrong = None if "://" in path else _NOT_IN_PATHS.search(os.path.abspath(path))  # noqa: PTH100 - of a text
     if wrong is not None:
         raise ValueError(

@@ -57,14 +57,14 @@ def chunk_table_at(address: str, options: Mapping[str, str]) -> ChunkTable:
     """
     parsed = Address.parse(address, options)
     keyspace, _, name = parsed.path.strip("/").partition("/")
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         raise ConfigurationError(
             f"{parsed.scheme}://: the path of a table is its keyspace and its name, as in /sqe_chain/readings"
             f"{f'; not /{keyspace}/{name}' if name else ''}"
         )
     settings = settings_of(replace(parsed, path=f"/{keyspace}"))
-    return ChunkTable(CassandraRows(settings, found[1], int(found[2] or 0)))
+    return ChunkTable(CassandraRows(settings, match[1], int(match[2] or 0)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -92,14 +92,14 @@ class CassandraRows(ChunkRows):
 
     def definition(self) -> Definition | None:
         read = f"SELECT table_id, description, columns FROM {self._in('sqe_tables')} WHERE {_TABLE}"
-        found = self._client.rows((read, self._table), serial=True)
-        if not found:
+        rows = self._client.rows((read, self._table), serial=True)
+        if not rows:
             return None
-        if not found[0][2]:
+        if not rows[0][2]:
             raise TableAltered(
                 f"{self}: another program has deleted the columns from its row in sqe_tables: restore it"
             )
-        return Definition(found[0][0], found[0][1], _columns_in(found[0][2]))
+        return Definition(rows[0][0], rows[0][1], _columns_in(rows[0][2]))
 
     def define(self, before: Definition | None, after: Definition) -> bool:
         told, table = _columns_as(after), self._in("sqe_tables")
@@ -254,8 +254,8 @@ def _columns_as(definition: Definition) -> str:
 
 
 def _columns_in(text: str) -> tuple[tuple[str, str], ...]:
-    found = (line.partition(" ") for line in text.splitlines())
-    return tuple((name, of) for name, _, of in found)
+    pairs = (line.partition(" ") for line in text.splitlines())
+    return tuple((name, of) for name, _, of in pairs)
 
 
 def _loaded(rows: Sequence[tuple[Any, ...]]) -> tuple[PartHead, list[ChunkSet]]:

@@ -148,8 +148,8 @@ class ChunkIndex:
 
     def since(self, name: ChunkName, minimum: str) -> list[ChunkInfo]:
         """The chunks of a partition key from a chunk id on, in the order of ids."""
-        found = self._chunks.get((name.table, name.version, name.partition_key), {})
-        return [found[one] for one in sorted(found) if one >= minimum]
+        chunks = self._chunks.get((name.table, name.version, name.partition_key), {})
+        return [chunks[one] for one in sorted(chunks) if one >= minimum]
 
     def has(self, chunk: ChunkInfo, minimum: str, *, replaces: bool = False) -> bool:
         """Whether a chunk is written already, so that it can be skipped.

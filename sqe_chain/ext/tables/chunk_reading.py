@@ -54,10 +54,10 @@ def name_in(path: str) -> tuple[int, str]:
 
 def chunk_id_in(name: str) -> str | None:
     """The chunk id in the name of a flush's chunk set; None: a compaction has written it. Raises ValueError: another program has."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         raise ValueError(name)
-    return found[1]
+    return match[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class ChunkSnapshot(Snapshot):
 
     def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
         del flow, stage  # the description says whose table it is
-        found = zip(parts, self.rows.heads(parts), strict=True)
-        return {part: Head(head.number, head.plan, head.epoch or 0, head.run) for part, head in found}
+        stored = zip(parts, self.rows.heads(parts), strict=True)
+        return {part: Head(head.number, head.plan, head.epoch or 0, head.run) for part, head in stored}
 
     def loaded(self, part: int) -> Loaded:
         """The chunk sets of a state partition, and the head that they belong to."""
@@ -128,9 +128,9 @@ class ChunkSnapshot(Snapshot):
             missing = [part for part in parts if part not in self._loaded]
             if not missing:
                 return
-            found = self.rows.sets(missing)
+            sets = self.rows.sets(missing)
             heads = self.rows.heads(missing)
-            for part, loaded, head in zip(missing, found, heads, strict=True):
+            for part, loaded, head in zip(missing, sets, heads, strict=True):
                 if _state(loaded[0]) == _state(head):
                     self._loaded[part] = loaded
         raise Unavailable(f"table {self.rows.address}: it changes faster than it can be read")
@@ -168,9 +168,9 @@ def read(snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -
             average = row.size // max(row.pieces, 1) + 1
             asked.append(WantedBlobs(row.partition_key, row.chunk_set, columns, tuple(blocks), average))
             expected.append(sum(one.blocks[number][0] for number in blocks))
-    found = Pieces()
-    found.row_groups = sum(len(one.blocks) for one in asked)
-    found.row_groups_left_out = total - found.row_groups
+    result = Pieces()
+    result.row_groups = sum(len(one.blocks) for one in asked)
+    result.row_groups_left_out = total - result.row_groups
     batches: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     broken = None
     for chunk, rows, pieces in _fetched(snapshot, asked, expected):
@@ -180,8 +180,8 @@ def read(snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -
             break
         batches[tuple(batch.schema.names)].append(batch)
     _check_there(snapshot, files, broken)
-    found.tables = [pa.Table.from_batches(same) for same in batches.values()]
-    return found
+    result.tables = [pa.Table.from_batches(same) for same in batches.values()]
+    return result
 
 
 def indexed(
@@ -197,16 +197,16 @@ def indexed(
     for file in files:
         part, name = name_in(file.path)
         named[part].add(name)
-    found = [
+    index = [
         row
         for part, names in named.items()
         for row in snapshot.rows.index(part, partition_key)
         if row.chunk_set in names
     ]
     wanted = sum(_told(file)["chunks"] for file in files)
-    broken = f"{wanted - len(found)} chunks" if partition_key is None and len(found) != wanted else None
+    broken = f"{wanted - len(index)} chunks" if partition_key is None and len(index) != wanted else None
     _check_there(snapshot, files, broken)
-    return found
+    return index
 
 
 def may_matter(
@@ -221,13 +221,13 @@ def may_matter(
     for one in candidates:
         if may_hold(_bounds_of(one.info), keys):
             by_key[one.row.partition_key].append(one)
-    found = []
+    chosen = []
     for same in by_key.values():
         kept = [one for one in same if may_hold(_bounds_of(one.info), others)]
         rest = [one for one in same if not may_hold(_bounds_of(one.info), others)]
-        found += kept
-        found += [one for one in rest if any(_meet(one.info, other.info) for other in kept)]
-    return found
+        chosen += kept
+        chosen += [one for one in rest if any(_meet(one.info, other.info) for other in kept)]
+    return chosen
 
 
 def _meet(one: ChunkInfo, other: ChunkInfo) -> bool:
@@ -269,20 +269,20 @@ def _bounds_of(info: ChunkInfo) -> dict[str, tuple[Plain, Plain]]:
 def _as_plain(snapshot: ChunkSnapshot, wanted: Mapping[str, Bounds]) -> dict[str, Bounds]:
     """Bounds as the index has them, without columns whose plain values have another order."""
     types = dict(snapshot.definition.columns)
-    found = {}
+    plain_bounds = {}
     for name, bounds in wanted.items():
         column = Column(name, types[name])
         if "decimal" in column.type or column.is_list:
             continue
         of = column.arrow
         low, high = (None if one is None else plain(pa.scalar(one, of)) for one in bounds)
-        found[name] = (low, high)
-    return found
+        plain_bounds[name] = (low, high)
+    return plain_bounds
 
 
 def _told(file: StoredFile) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.statistics)
-    return found
+    statistics: dict[str, Any] = json.loads(file.statistics)
+    return statistics
 
 
 def _fetched(

@@ -70,11 +70,11 @@ def unpacked(file: TableFile) -> Iterator[PackedChunk]:
     """The chunks of a set that `files_of` gave."""
     at = 8 + int.from_bytes(file.data[:8], "big")
     for chunk, (blocks, blobs) in zip(file.chunks, json.loads(bytes(file.data[8:at])), strict=True):
-        found = []
+        unpacked_blobs = []
         for column, block, length in blobs:
-            found.append(Blob(column, block, bytes(file.data[at : at + length])))
+            unpacked_blobs.append(Blob(column, block, bytes(file.data[at : at + length])))
             at += length
-        yield PackedChunk(_shortened(chunk), blocks, found)
+        yield PackedChunk(_shortened(chunk), blocks, unpacked_blobs)
 
 
 def _cut(rows: Any) -> tuple[Blocks, list[Blob]]:  # noqa: ANN401 - an Arrow table
@@ -87,9 +87,9 @@ def _cut(rows: Any) -> tuple[Blocks, list[Blob]]:  # noqa: ANN401 - an Arrow tab
         block = whole.slice(start, stop - start)
         bounds = {}
         for name, cells in zip(block.schema.names, block.columns, strict=True):
-            found = bounds_of(cells) if several else None
-            if found is not None and _short(*found):
-                bounds[name] = found
+            known = bounds_of(cells) if several else None
+            if known is not None and _short(*known):
+                bounds[name] = known
             blobs.append(Blob(name, number, encoded(name, cells)))
         blocks.append((stop - start, bounds))
     return blocks, blobs
@@ -104,8 +104,8 @@ def encoded(name: str, cells: Any) -> bytes:  # noqa: ANN401 - an Arrow array
         sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
     ) as writer:
         writer.write_batch(batch)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def decoded(data: bytes) -> Any:  # noqa: ANN401 - an Arrow array

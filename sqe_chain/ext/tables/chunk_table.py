@@ -71,8 +71,8 @@ class ChunkTable(Storage):
         return self.rows.remarks()
 
     def snapshot(self) -> ChunkSnapshot | None:
-        found = self.rows.definition()
-        return None if found is None else ChunkSnapshot(self.rows, found)
+        definition = self.rows.definition()
+        return None if definition is None else ChunkSnapshot(self.rows, definition)
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         del name  # the rows know it
@@ -97,9 +97,9 @@ class ChunkTable(Storage):
     def written(self, path: str, file: TableFile) -> Written | None:
         # A chunk is in the index only after it was written
         part, name = name_in(path)
-        found = self.rows.index_of(part, name, [chunk.name.partition_key for chunk in file.chunks])
-        chunks = [ChunkInfo.from_plain(json.loads(row.info)) for row in found]
-        return Written(chunks, sum(row.size for row in found)) if found else None
+        index = self.rows.index_of(part, name, [chunk.name.partition_key for chunk in file.chunks])
+        chunks = [ChunkInfo.from_plain(json.loads(row.info)) for row in index]
+        return Written(chunks, sum(row.size for row in index)) if index else None
 
     def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo]) -> None:
         # The chunks, then the index

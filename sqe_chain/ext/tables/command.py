@@ -37,21 +37,21 @@ OptionsOption = Annotated[
 @command
 def show(address: AddressArgument, *, option: OptionsOption = None, json: JsonOption = False) -> None:
     """Show what a table is: who writes it, its columns and keys, files, rows and bytes. Reads no rows."""
-    found = _opened(address, option).describe()
-    total = found.total
+    table = _opened(address, option).describe()
+    total = table.total
     if json:
-        print_json({**asdict(found), "columns": dict(found.columns), **asdict(total)})
+        print_json({**asdict(table), "columns": dict(table.columns), **asdict(total)})
         return
     OUT.print(
-        f"stage {found.stage!r} of flow {found.flow!r}, version {found.version}; commit {found.commits}"
+        f"stage {table.stage!r} of flow {table.flow!r}, version {table.version}; commit {table.commits}"
     )
-    OUT.print(f"partition key {', '.join(found.partition_key)}; row key {', '.join(found.row_key)}")
-    OUT.print(Text(", ".join(f"{name} {of}" for name, of in found.columns.items())))
+    OUT.print(f"partition key {', '.join(table.partition_key)}; row key {', '.join(table.row_key)}")
+    OUT.print(Text(", ".join(f"{name} {of}" for name, of in table.columns.items())))
     print_table(
         ("state partition", "files", "rows, replaced ones included", "bytes"),
         (
             (number, f"{one.files:,}", f"{one.rows:,}", f"{one.size:,}")
-            for number, one in [*found.state_partitions.items(), ("all", total)]
+            for number, one in [*table.state_partitions.items(), ("all", total)]
         ),
     )
 

@@ -53,9 +53,9 @@ def _info(chunk: Any, schema: TableSchema, table: str, version: int) -> ChunkInf
     ordered = {*schema.partition_key, schema.row_key[0]}
     for column, cells in zip(schema.columns, chunk.columns, strict=True):
         name = column.name
-        found = (start[name], end[name]) if name in ordered else bounds_of(cells)
-        if found is not None:
-            minimum[name], maximum[name] = found
+        bounds = (start[name], end[name]) if name in ordered else bounds_of(cells)
+        if bounds is not None:
+            minimum[name], maximum[name] = bounds
     return ChunkInfo(
         ChunkName(
             table, version, schema.key_bytes([chunk[name][0].as_py() for name in schema.partition_key])
@@ -81,6 +81,6 @@ def bounds_of(cells: Any) -> tuple[Plain, Plain] | None:  # noqa: ANN401 - an Ar
     """Smallest and largest value of a column; None where JSON has none: a list, or null or NaN throughout, or infinity."""
     if pa.types.is_nested(cells.type):
         return None
-    found = pc.min_max(cells)
-    least, most = plain(found["min"]), plain(found["max"])
+    ends = pc.min_max(cells)
+    least, most = plain(ends["min"]), plain(ends["max"])
     return None if least is None or most is None else (least, most)

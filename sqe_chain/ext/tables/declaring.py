@@ -91,10 +91,10 @@ def _check_shapes(columns: object, payload: object, options: object, where: str)
 
 def address_of(table: str, at: str | os.PathLike[str] | None) -> str:
     """Where a table lives: an absolute path, or a URL. Raises ValueError: see `text_of`."""
-    found = text_of(at if at is not None else os.environ.get(TABLES) or "tables")
-    if "://" not in found:
-        return str(Path(found).absolute() / table)
-    return in_place(found, table)
+    place = text_of(at if at is not None else os.environ.get(TABLES) or "tables")
+    if "://" not in place:
+        return str(Path(place).absolute() / table)
+    return in_place(place, table)
 
 
 def rows_of(kind: IngestKind) -> list[dict[str, Any]]:

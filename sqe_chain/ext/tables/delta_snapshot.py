@@ -56,8 +56,8 @@ def keep_handle(key: Key, table: Any, version: int, entry: bytes, user: object) 
 def take_handle(key: Key) -> Handle | None:
     """Take the handle that was kept, if its user is gone."""
     with _lock:
-        found = _kept.pop((os.getpid(), key), None)
-    return found if found is not None and found._user() is None else None  # noqa: SLF001 - of this module
+        handle = _kept.pop((os.getpid(), key), None)
+    return handle if handle is not None and handle._user() is None else None  # noqa: SLF001 - of this module
 
 
 _DIGITS = 20
@@ -110,10 +110,10 @@ def _is_cut(path: Path) -> bool:
 
 def _has_infinity(path: Path) -> bool:
     """Whether an entry has statistics that Python takes for JSON, and delta-rs does not."""
-    found: list[str] = []
+    constants: list[str] = []
     for action in _actions(path):
-        json.loads(action.get("add", {}).get("stats") or "null", parse_constant=found.append)
-    return bool(found)
+        json.loads(action.get("add", {}).get("stats") or "null", parse_constant=constants.append)
+    return bool(constants)
 
 
 MARK: Final = "sqe-chain"
@@ -159,8 +159,8 @@ class DeltaSnapshot(Snapshot):
     def marker(self, name: str) -> int | None:
         """The number under a marker; None: it was never set."""
         with self._mapped():
-            found: int | None = self._table.transaction_version(name)
-        return found
+            number: int | None = self._table.transaction_version(name)
+        return number
 
     def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
         return heads_of(self.marker, flow, stage, parts)
@@ -168,7 +168,7 @@ class DeltaSnapshot(Snapshot):
     def files(self, part: int | None = None) -> list[StoredFile]:
         """The files that make up the table, or a state partition, in the order of their paths."""
         rows = self._actions().to_pylist()
-        found = [
+        stored = [
             StoredFile(
                 row["path"],
                 row["size_bytes"],
@@ -185,7 +185,7 @@ class DeltaSnapshot(Snapshot):
             )
             for row in rows
         ]
-        wanted = [one for one in found if part is None or one.part == part]
+        wanted = [one for one in stored if part is None or one.part == part]
         return sorted(wanted, key=lambda one: one.path)
 
     def foreign_file(self) -> str | None:

@@ -52,9 +52,9 @@ class Description:
     @property
     def total(self) -> StatePartition:
         """All files together."""
-        found = list(self.state_partitions.values())
+        parts = list(self.state_partitions.values())
         return StatePartition(
-            sum(one.files for one in found), sum(one.rows for one in found), sum(one.size for one in found)
+            sum(one.files for one in parts), sum(one.rows for one in parts), sum(one.size for one in parts)
         )
 
 

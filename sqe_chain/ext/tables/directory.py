@@ -158,8 +158,8 @@ class TableDirectory(ParquetStorage):
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
         system, root = self._files()
         with self._mapped():
-            found = system.get_file_info([f"{root}{file.path}" for file in files])
-        return [one.path for one, info in zip(files, found, strict=True) if info.size != one.size]
+            infos = system.get_file_info([f"{root}{file.path}" for file in files])
+        return [one.path for one, info in zip(files, infos, strict=True) if info.size != one.size]
 
     def lost(self, snapshot: DeltaSnapshot) -> list[str]:
         # By names and sizes of all files; in an object store, which is asked for each one, of the newest
@@ -210,17 +210,17 @@ class TableDirectory(ParquetStorage):
             keep_handle(self._key, table, before, snapshot.entry, snapshot)
 
     def vacuum(self, retain_hours: int) -> list[str]:
-        found = self.snapshot()
-        if found is None:
+        snapshot = self.snapshot()
+        if snapshot is None:
             return []
         with self._mapped():
-            old = self._vacuum(found, retain_hours, dry_run=True)
-            awaited = {path for path in old if is_awaited(found, path)}
+            old = self._vacuum(snapshot, retain_hours, dry_run=True)
+            awaited = {path for path in old if is_awaited(snapshot, path)}
             if awaited:  # delta-rs deletes all or nothing
                 gone = [path for path in old if path not in awaited]
                 self._delete(gone)
             else:
-                gone = self._vacuum(found, retain_hours, dry_run=False)
+                gone = self._vacuum(snapshot, retain_hours, dry_run=False)
             gone += self._drop_drafts(retain_hours)
         return gone
 
@@ -264,14 +264,14 @@ class TableDirectory(ParquetStorage):
         return pafs.PyFileSystem(DeltaStorageHandler(self.address, self._options or None)), ""
 
     def _vacuum(self, snapshot: DeltaSnapshot, retain_hours: int, *, dry_run: bool) -> list[str]:
-        found = snapshot._table.vacuum(  # noqa: SLF001 - of this module
+        paths = snapshot._table.vacuum(  # noqa: SLF001 - of this module
             retain_hours,
             dry_run=dry_run,
             enforce_retention_duration=False,
             full=True,  # also what was written and never committed, by who crashed and was superseded
             commit_properties=CommitProperties(custom_metadata={MARK: "vacuum"}),
         )
-        return list(found)
+        return list(paths)
 
     def _delete(self, paths: Sequence[str]) -> None:
         files, root = self._files()

@@ -173,8 +173,8 @@ def _bounds(column: Any) -> tuple[str, str] | None:  # noqa: ANN401 - an Arrow a
     """Values between which all of a column lie, as JSON; None: it has none."""
     if pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py():
         return None
-    found = pc.min_max(column)
-    least, most = found["min"].as_py(), found["max"].as_py()
+    ends = pc.min_max(column)
+    least, most = ends["min"].as_py(), ends["max"].as_py()
     if isinstance(most, str):
         cut = most[:_STATISTIC_LENGTH]
         least, most = least[:_STATISTIC_LENGTH], most if cut == most else _next_text(cut)
@@ -221,7 +221,7 @@ def foreign_in(paths: Iterable[str]) -> str | None:
 
 def chunk_id_in(path: str) -> str | None:
     """The chunk id in the name of a file of a flush; None: a compaction has written it. Raises ValueError: a file of another program."""
-    found = _NAME.fullmatch(path.rpartition("/")[2])
-    if found is None:
+    match = _NAME.fullmatch(path.rpartition("/")[2])
+    if match is None:
         raise ValueError(path)
-    return found[1][: -len("-0000")] if found[1] else None
+    return match[1][: -len("-0000")] if match[1] else None

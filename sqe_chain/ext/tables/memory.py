@@ -184,10 +184,10 @@ class MemoryStorage(ParquetStorage):
             return gone
 
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
-        found = self._data.content.files.get(path)
-        if found is None:
+        stored = self._data.content.files.get(path)
+        if stored is None:
             raise FileNotFoundError(path)
-        return pa.BufferReader(found[0])
+        return pa.BufferReader(stored[0])
 
     def copy_all(self) -> TableCopy:
         """A copy of the table, for `restore_all`."""

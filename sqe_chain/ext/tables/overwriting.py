@@ -117,7 +117,7 @@ def told_of(files: Sequence[StoredFile]) -> bytes:
 
 def staged_files(replacement: Replacement, where: object) -> list[StoredFile]:
     """All files of an overwrite. Raises TableInconsistent: the store has lost some of them."""
-    found: list[StoredFile] = []
+    staged: list[StoredFile] = []
     for part, told in replacement.staged.items():
         own = [StoredFile(*values) for text in told for values in json.loads(text)]
         count = StagedCount.of(replacement.known[part], replacement.since).files
@@ -126,8 +126,8 @@ def staged_files(replacement: Replacement, where: object) -> list[StoredFile]:
                 f"{where}, state partition {part}: plan {replacement.since} has begun an overwrite, of which {count} files were "
                 f"staged, and the store knows {len(own)}: it lost what it had acknowledged; restore it"
             )
-        found += own
-    return found
+        staged += own
+    return staged
 
 
 def change_of(

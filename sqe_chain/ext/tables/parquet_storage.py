@@ -57,11 +57,11 @@ def heads_of(
     marker: Callable[[str], int | None], flow: str, stage: str, parts: Sequence[int]
 ) -> dict[int, Head]:
     """The heads of state partitions, by the numbers under their markers; None: it was never set."""
-    found = {}
+    heads = {}
     for part in parts:
         number, plan, epoch, run = map(marker, _markers(flow, stage, part))
-        found[part] = Head(number, plan, epoch or 0, run)
-    return found
+        heads[part] = Head(number, plan, epoch or 0, run)
+    return heads
 
 
 class ParquetStorage(Storage):
@@ -151,11 +151,11 @@ class ParquetStorage(Storage):
     def read(self, snapshot: OwnSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
         # Row groups by the files' footers
         del snapshot
-        found = Pieces()
+        pieces = Pieces()
         for file in files:
             with self._opened(file) as opened:
-                _read(opened, wanted, found)
-        return found
+                _read(opened, wanted, pieces)
+        return pieces
 
     def chunks(
         self,
@@ -165,13 +165,13 @@ class ParquetStorage(Storage):
     ) -> list[ChunkInfo]:
         # Footers have the chunks, names of files the chunk ids of flushes
         del snapshot
-        found: list[ChunkInfo] = []
+        infos: list[ChunkInfo] = []
         for file in files:
             own = chunk_id_in(file.path)
             with self._opened(file) as opened:
                 chunks = chunks_in(pq.read_metadata(opened))
-            found += [chunk if own is None else chunk.with_id(own) for chunk in chunks]
-        return [one for one in found if partition_key is None or one.name.partition_key == partition_key]
+            infos += [chunk if own is None else chunk.with_id(own) for chunk in chunks]
+        return [one for one in infos if partition_key is None or one.name.partition_key == partition_key]
 
     @contextmanager
     def _opened(self, file: StoredFile) -> Iterator[Any]:

@@ -42,12 +42,12 @@ def cell_of(column: Column, given: object) -> Any:  # noqa: ANN401 - of the colu
 def within(cells: Any, bounds: Bounds) -> Any:  # noqa: ANN401 - Arrow arrays
     """Which cells lie within bounds; null does not."""
     low, high = bounds
-    found = pc.is_valid(cells)
+    inside = pc.is_valid(cells)
     if low is not None:
-        found = pc.and_(found, pc.greater_equal(cells, pa.scalar(low, cells.type)))
+        inside = pc.and_(inside, pc.greater_equal(cells, pa.scalar(low, cells.type)))
     if high is not None:
-        found = pc.and_(found, pc.less_equal(cells, pa.scalar(high, cells.type)))
-    return pc.fill_null(found, False)  # noqa: FBT003 - a value of the array
+        inside = pc.and_(inside, pc.less_equal(cells, pa.scalar(high, cells.type)))
+    return pc.fill_null(inside, False)  # noqa: FBT003 - a value of the array
 
 
 def may_hold(known: Mapping[str, tuple[Any, Any]], wanted: Mapping[str, Bounds]) -> bool:
@@ -85,10 +85,10 @@ def overlap(low: Any, high: Any, least: Any, most: Any) -> bool:  # noqa: ANN401
     """
     try:
         least, most = _alike(least, low, high), _alike(most, low, high)
-        found = (high is None or least <= high) and (low is None or most >= low)
+        meet = (high is None or least <= high) and (low is None or most >= low)
     except (TypeError, ValueError):
         return True
-    return bool(found)
+    return bool(meet)
 
 
 def _alike(told: Any, *bounds: Any) -> Any:  # noqa: ANN401 - values of any type

@@ -151,13 +151,13 @@ class ReaderOffsets:
 
     def to_json(self) -> str:
         """All of it, as JSON."""
-        found = {
+        state = {
             "number": self._number,
             "flushed": self._flushed,
             "flushing": self._flushing,
             "active": self._active,
         }
-        return json.dumps(found, sort_keys=True)
+        return json.dumps(state, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -168,17 +168,17 @@ class ReaderOffsets:
         """
         try:
             plain = json.loads(text)
-            found = cls(plain["flushed"])
-            found._number = _checked_offset(plain["number"])
+            offsets = cls(plain["flushed"])
+            offsets._number = _checked_offset(plain["number"])
             if plain["flushing"] is not None:
-                found._flushing = {
+                offsets._flushing = {
                     partition: (_checked_offset(first), _checked_offset(end))
                     for partition, (first, end) in plain["flushing"].items()
                 }
-                found._repeating = True
+                offsets._repeating = True
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(f"no state of a reader: {type(error).__name__}: {error}") from None
-        return found
+        return offsets
 
 
 def _checked_offsets(offsets: dict[str, int]) -> dict[str, int]:

@@ -74,9 +74,9 @@ def open_table(address: str | os.PathLike[str], options: Mapping[str, str] | Non
         where = text_of(address)
     except ValueError as error:
         raise ConfigurationError(without_secrets(f"open_table({address!r}): {error}")) from None
-    found = Table(storage_at(where, options))
-    found.schema()  # to fail now
-    return found
+    table = Table(storage_at(where, options))
+    table.schema()  # to fail now
+    return table
 
 
 class Table:
@@ -157,9 +157,9 @@ class Table:
         files = snapshot.files()
         chosen = _files_with(files, wanted, TableDeclaration.of(snapshot).state_partitions)
         pieces = self._storage.read(snapshot, chosen, wanted)
-        found = _joined(pieces, snapshot, needed)
-        latest = latest_of(found, schema)
-        replaced = found.num_rows - latest.num_rows
+        rows = _joined(pieces, snapshot, needed)
+        latest = latest_of(rows, schema)
+        replaced = rows.num_rows - latest.num_rows
         for name, bounds in {**keys, **where}.items():
             latest = latest.filter(within(latest[name], bounds))
         return Scan(
@@ -168,7 +168,7 @@ class Table:
             len(files) - len(chosen),
             pieces.row_groups,
             pieces.row_groups_left_out,
-            found.num_rows,
+            rows.num_rows,
             replaced,
         )
 
@@ -200,8 +200,8 @@ class Table:
         Raises:
             TableAltered: see `scan`.
         """
-        found = self._read(lambda snapshot: self._chunks(snapshot, partition_key))
-        return sorted(found, key=lambda one: (one.name.chunk_id, one.name.partition_key))
+        chunks = self._read(lambda snapshot: self._chunks(snapshot, partition_key))
+        return sorted(chunks, key=lambda one: (one.name.chunk_id, one.name.partition_key))
 
     def _chunks(self, snapshot: Snapshot, partition_key: object) -> list[ChunkInfo]:
         schema = _schema_in(snapshot, self._storage)
@@ -307,10 +307,10 @@ class Table:
             raise ConfigurationError(f"{self}: {error}") from None
 
     def _snapshot(self) -> Snapshot:
-        found: Snapshot | None = self._storage.snapshot()
-        if found is None:
+        snapshot: Snapshot | None = self._storage.snapshot()
+        if snapshot is None:
             raise ConfigurationError(f"{self}: there is no table")
-        return found
+        return snapshot
 
 
 def _joined(pieces: Pieces, snapshot: Snapshot, needed: Sequence[str]) -> Any:  # noqa: ANN401 - Arrow tables

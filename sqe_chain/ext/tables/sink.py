@@ -127,7 +127,7 @@ class TableSink(Sink):
     def _put(self, flush: Flush, files: list[TableFile]) -> list[StoredFile]:
         """Write the files, except the chunks that an earlier attempt at this flush has written."""
         own = chunk_id(flush.number, flush.plan_id, flush.part)
-        found = []
+        stored = []
         for number, file in enumerate(files):
             path = self.storage.path(flush.part, own, number, file.digest)
             written = self.storage.written(path, file)
@@ -137,8 +137,8 @@ class TableSink(Sink):
                 written = self.storage.written(path, file)
                 if written is None or _missing(file, written, own):
                     raise Unavailable(f"{self.storage}: {path} was written, and cannot be read")
-            found.append(StoredFile(path, written.size, flush.part, file.statistics))
-        return found
+            stored.append(StoredFile(path, written.size, flush.part, file.statistics))
+        return stored
 
     def _table(self, claim: SinkClaim) -> Snapshot:
         """The table, created if there was none, with all columns."""
@@ -200,19 +200,19 @@ class TableSink(Sink):
 
     def _check_columns(self, snapshot: Snapshot) -> list[Any]:
         """The columns that the table does not have yet, as Arrow fields."""
-        wanted, found = self.schema.for_readers, snapshot.schema
+        wanted, stored_columns = self.schema.for_readers, snapshot.schema
         missing = []
         for column in wanted:
-            if column.name not in found.names:
+            if column.name not in stored_columns.names:
                 missing.append(column)
                 continue
-            stored = found.field(column.name).type
+            stored = stored_columns.field(column.name).type
             if not _same_type(stored, column.type):
                 raise TableAltered(
                     f"{self.storage}: column {column.name!r} is {stored}, and declared as {column.type}: a column keeps its type; give "
                     "the changed one another name"
                 )
-        unknown = [name for name in found.names if name not in wanted.names]
+        unknown = [name for name in stored_columns.names if name not in wanted.names]
         if unknown:
             raise TableAltered(
                 f"{self.storage}: has columns that stage does not declare: {', '.join(unknown)}: another program has added them, or a "

@@ -169,10 +169,10 @@ class Background:
 
     def _failed(self, error: Exception) -> None:
         named = ChainError(f"Publishing failed: {type(error).__name__}: {error}")
-        found = error if isinstance(error, ChainError) else named
-        if self.error is None or str(self.error) != str(found):
-            _LOGGER.warning("Records wait in the write-ahead log: %s", found)
-        self.error = found
+        kept = error if isinstance(error, ChainError) else named
+        if self.error is None or str(self.error) != str(kept):
+            _LOGGER.warning("Records wait in the write-ahead log: %s", kept)
+        self.error = kept
 
     def _recovered(self) -> None:
         if self.error is not None:

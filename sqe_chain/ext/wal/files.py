@@ -182,10 +182,10 @@ class LocalFiles(Files):
             self._lock = None
 
     def _descriptor(self, name: str) -> int:
-        found = self._open.get(name)
-        if found is None:
-            found = self._open[name] = os.open(self._directory / name, os.O_RDWR | os.O_CLOEXEC)
-        return found
+        descriptor = self._open.get(name)
+        if descriptor is None:
+            descriptor = self._open[name] = os.open(self._directory / name, os.O_RDWR | os.O_CLOEXEC)
+        return descriptor
 
     def _close(self, name: str) -> None:
         descriptor = self._open.pop(name, None)

@@ -240,9 +240,9 @@ class GroupCommit:
                 interrupted = group.begun
                 if not interrupted:
                     group.before, group.begun = before, True
-            found = self._found(group) if interrupted else self._append(group)
-            self._end(group, found)
-            if isinstance(found, Appended):
+            result = self._found(group) if interrupted else self._append(group)
+            self._end(group, result)
+            if isinstance(result, Appended):
                 self._on_durable()
             if until is None:
                 return

@@ -96,16 +96,16 @@ class WriteAheadLog:
         except OSError as error:
             raise unwritable(files, "opened", error) from error
         try:
-            found = recover(files, Identity(new_id(), topic, partitions), accept_loss=accept_loss)
-            self._tail = Tail(files, found, limits, now_ms, self.full)
+            recovered = recover(files, Identity(new_id(), topic, partitions), accept_loss=accept_loss)
+            self._tail = Tail(files, recovered, limits, now_ms, self.full)
         except OSError as error:
             files.unlock()
             raise unwritable(files, "opened", error) from error
         except BaseException:
             files.unlock()
             raise
-        self._identity, self._saved = found.identity, found.position
-        self._published = found.position.published
+        self._identity, self._saved = recovered.identity, recovered.position
+        self._published = recovered.position.published
 
     # What it holds.
 

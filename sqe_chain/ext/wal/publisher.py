@@ -67,8 +67,8 @@ def epoch_of(value: object, context: WithHeaders) -> int | None:
 def log_of(value: object, context: WithHeaders) -> str | None:
     """The id of the log that a message came from; None if it has none. For `drop_stale(producer=log_of)`."""
     del value
-    found = _last(context.headers, LOG_HEADER)
-    return None if found is None else found.decode("ascii")
+    content = _last(context.headers, LOG_HEADER)
+    return None if content is None else content.decode("ascii")
 
 
 def numbered(topic: str, log_id: str, entry: Entry) -> Output:
@@ -84,12 +84,12 @@ def numbered(topic: str, log_id: str, entry: Entry) -> Output:
 
 
 def _number(headers: Headers | None, name: str) -> int | None:
-    found = _last(headers, name)
-    if found is None:
+    content = _last(headers, name)
+    if content is None:
         return None
-    if not found.isdigit() or len(found) > _LONGEST:
+    if not content.isdigit() or len(content) > _LONGEST:
         raise ValueError(f"header {name} is no decimal number")
-    return int(found)
+    return int(content)
 
 
 def _last(headers: Headers | None, name: str) -> bytes | None:

@@ -155,13 +155,13 @@ def _bytes(what: str, given: object) -> bytes | None:
     try:
         view = memoryview(given)  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
-        found = type(given).__name__
+        kind = type(given).__name__
     else:
         if view.itemsize == 1:
             return view.tobytes()
-        found = f"{type(given).__name__} with items of {view.itemsize} bytes"
+        kind = f"{type(given).__name__} with items of {view.itemsize} bytes"
     raise TypeError(
-        f"{what} of a record: {found}. Expected bytes, or a buffer of single bytes. Say which bytes are meant, with .tobytes() or .encode()"
+        f"{what} of a record: {kind}. Expected bytes, or a buffer of single bytes. Say which bytes are meant, with .tobytes() or .encode()"
     )
 
 

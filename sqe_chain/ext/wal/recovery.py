@@ -86,21 +86,21 @@ def recover(files: Files, wanted: Identity, *, accept_loss: bool) -> RecoveredLo
 
 
 def _identity(files: Files, wanted: Identity, segments: list[str]) -> Identity:
-    found = read_identity(files)
-    if found is None:
+    stored = read_identity(files)
+    if stored is None:
         if segments:
             raise LogDamaged(
                 f"{files.where}/{IDENTITY} is missing, but there are segments: restore it from a copy, or use another directory"
             )
         write_identity(files, wanted)
         return wanted
-    if (found.topic, found.partitions) != (wanted.topic, wanted.partitions):
+    if (stored.topic, stored.partitions) != (wanted.topic, wanted.partitions):
         raise PartitionsMismatch(
-            f"The write-ahead log in {files.where} is for topic {found.topic} with partitions={found.partitions}, but is opened "
+            f"The write-ahead log in {files.where} is for topic {stored.topic} with partitions={stored.partitions}, but is opened "
             f"for {wanted.topic} with partitions={wanted.partitions}. Both are permanent, so that keys keep their partitions: "
             "open it as it was made, or give the new one a directory of its own"
-        ).at(found.topic)
-    return found
+        ).at(stored.topic)
+    return stored
 
 
 def _find_ends(files: Files, segments: list[Segment], durable: int) -> list[int]:

@@ -99,16 +99,16 @@ def read_header(files: Files, name: str, log_id: bytes, partitions: int) -> Segm
         LogDamaged: it is not as it was written, or belongs to another log.
     """
     size = header_size(partitions)
-    found = files.read(name, 0, size)
-    if len(found) < size or _CRC.pack(crc32(found[: -_CRC.size])) != found[-_CRC.size :]:
+    content = files.read(name, 0, size)
+    if len(content) < size or _CRC.pack(crc32(content[: -_CRC.size])) != content[-_CRC.size :]:
         raise LogDamaged(f"{files.where}/{name}: its header is damaged. {WAYS_OUT}")
-    magic, owner, epoch, base, *previous, previous_end, count = _HEAD.unpack_from(found)
+    magic, owner, epoch, base, *previous, previous_end, count = _HEAD.unpack_from(content)
     if (magic, owner, count) != (MAGIC, log_id, partitions) or name != segment_name(base, epoch):
         raise LogDamaged(
             f"{files.where}/{name}: it is not a segment of this log, but of {owner.hex()} with {count} partitions, from offset "
             f"{base} on; this log is {log_id.hex()} with {partitions}. Move it back to where it came from"
         )
-    numbers = (_NUMBER.unpack_from(found, _HEAD.size + index * _NUMBER.size)[0] for index in range(count))
+    numbers = (_NUMBER.unpack_from(content, _HEAD.size + index * _NUMBER.size)[0] for index in range(count))
     before = (previous[0], previous[1])
     return Segment(name, epoch, base, before, previous_end, tuple(numbers), size, base)
 
@@ -139,18 +139,18 @@ def groups(files: Files, segment: Segment, at: int, until: int) -> Iterator[Stor
     """
     window, start = b"", at
     while at < until:
-        found = _group(window, at - start)
-        if found is None and start + len(window) < until:
+        next_group = _group(window, at - start)
+        if next_group is None and start + len(window) < until:
             window, start = files.read(segment.name, at, min(_READ_AHEAD, until - at)), at
-            found = _group(window, 0)
-            if found is None and len(window) < until - at:
+            next_group = _group(window, 0)
+            if next_group is None and len(window) < until - at:
                 window = files.read(segment.name, at, min(_size_of(window), until - at))
-                found = _group(window, 0)
-        if found is None:
+                next_group = _group(window, 0)
+        if next_group is None:
             _judge(files, segment, at, until)
         else:
-            at = start + found.after
-            yield replace(found, after=at)
+            at = start + next_group.after
+            yield replace(next_group, after=at)
 
 
 def entries(files: Files, segment: Segment, found: StoredGroup, sequences: list[int], at: int) -> list[Entry]:
@@ -261,16 +261,16 @@ class Reader:
             LogDamaged: a record is not as it was written.
             OSError: the disk fails.
         """
-        found: list[Entry] = []
+        records: list[Entry] = []
         size = 0
-        while len(found) < max_records and size < max_bytes:
+        while len(records) < max_records and size < max_bytes:
             segment, end, until = self._log.segment_at(self.offset)
             if segment is None:
                 break
             if segment is not self._segment:
                 self._enter(segment)
-            size += self._read_from(segment, end, until, found, max_records, max_bytes - size)
-        return found
+            size += self._read_from(segment, end, until, records, max_records, max_bytes - size)
+        return records
 
     def _enter(self, segment: Segment) -> None:
         self._segment, self._next = segment, segment.base
