@@ -59,10 +59,9 @@ class Block(ABC):
     def times_ms(self) -> Ints:
         """Their event times."""
 
-    @property
     @abstractmethod
-    def watermarks_ms(self) -> Ints:
-        """The watermarks that they bear; 0 for none."""
+    def times(self) -> tuple[list[int], list[int], list[int]]:
+        """Their lanes, times, and the watermarks that they bear (0 for none), as lists that belong to the caller."""
 
     @property
     @abstractmethod
@@ -173,9 +172,9 @@ class RawBlock(Block):
     def times_ms(self) -> Ints:
         return np.fromiter(self.timestamps_ms, np.int64, len(self.messages))
 
-    @cached_property
-    def watermarks_ms(self) -> Ints:
-        return np.zeros(len(self.messages), np.int64)
+    def times(self) -> tuple[list[int], list[int], list[int]]:
+        count = len(self.messages)
+        return [0] * count, self.timestamps_ms.copy(), [0] * count
 
     @cached_property
     def chain_sizes(self) -> Ints:
@@ -233,9 +232,9 @@ class EnvelopeBlock(Block):
     def times_ms(self) -> Ints:
         return self.columns.timestamp_ms
 
-    @property
-    def watermarks_ms(self) -> Ints:
-        return self.columns.watermark_ms
+    def times(self) -> tuple[list[int], list[int], list[int]]:
+        columns = self.columns
+        return columns.lane.tolist(), columns.timestamp_ms.tolist(), columns.watermark_ms.tolist()
 
     @property
     def chain_sizes(self) -> Ints:

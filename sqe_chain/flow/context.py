@@ -95,27 +95,29 @@ class Origin(_OriginFields):
         return other is not None and self.offset == other.offset and self.tp == other.tp
 
     @property
+    def stated(self) -> tuple[int, bytes, int]:
+        """What envelopes made of it state of it: lane, chain and time. See the next three."""
+        _, _, _, _, _, head, message, carried, _ = self
+        if head is not None:
+            return head.lane, head.chain, head.timestamp_ms
+        if carried is not None:
+            return carried[:3]
+        return 0, b"", message.timestamp()[1] if message is not None else -1
+
+    @property
     def stated_lane(self) -> int:
         """The lane as the envelope states it, without the partition it was read from; 0 at the origin."""
-        if self.head is not None:
-            return self.head.lane
-        return self.carried.stated_lane if self.carried is not None else 0
+        return self.stated[0]
 
     @property
     def chain_bytes(self) -> bytes:
         """The serialized links, as the envelope holds them; empty at the origin."""
-        if self.head is not None:
-            return self.head.chain
-        return self.carried.chain_bytes if self.carried is not None else b""
+        return self.stated[1]
 
     @property
     def timestamp_ms(self) -> int:
         """The event's time; a republished envelope keeps it."""
-        if self.head is not None:
-            return self.head.timestamp_ms
-        if self.carried is not None:
-            return self.carried.timestamp_ms
-        return self.message.timestamp()[1] if self.message is not None else -1
+        return self.stated[2]
 
     @property
     def key(self) -> bytes | None:
@@ -157,8 +159,8 @@ class Origin(_OriginFields):
         """The parts that are kept through a shuffle, in addition to topic, partition and offset, for a node that needs NOTHING (0), ENVELOPE (1) or CONTEXT (2)."""
         if need == 0:
             return ()
-        coordinates = self.tp.topic_id, self.epoch, self.lane, self.position, self.order_ms
-        common = (*coordinates, self.stated_lane, self.chain_bytes, self.timestamp_ms)
+        tp, _, epoch, lane, position, _, _, _, order_ms = self
+        common = (tp.topic_id, epoch, lane, position, order_ms, *self.stated)
         return common if need == 1 else (*common, self.key, self.headers, self.event_id)
 
     @classmethod

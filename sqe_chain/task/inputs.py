@@ -58,11 +58,8 @@ class Inputs:
         """Of each its place, its lane, and what envelopes state of it."""
         facts = []
         for origin in self._origins:
-            tp, offset, epoch, lane, position, head, _, _, _ = origin
-            if head is not None:
-                stated, chain, time_ms = head.lane, head.chain, head.timestamp_ms
-            else:
-                stated, chain, time_ms = origin.stated_lane, origin.chain_bytes, origin.timestamp_ms
+            tp, offset, epoch, lane, position, *_ = origin
+            stated, chain, time_ms = origin.stated
             facts.append((tp, (lane, stated), (chain, offset, epoch, position, time_ms)))
         return facts
 
@@ -134,7 +131,8 @@ class BlockInputs(Inputs):
 
     def source(self, number: int) -> Source:
         origin = self.origin(number)
-        return origin.chain_bytes, origin.offset, origin.epoch, origin.position, origin.timestamp_ms
+        _, chain, time_ms = origin.stated
+        return chain, origin.offset, origin.epoch, origin.position, time_ms
 
     @property
     def rise(self) -> bool:

@@ -34,6 +34,7 @@ from sqe_chain.task.ticks import TIMERS, Ticks, is_tick, tick_origin
 
 BLOCK = 1_000
 """Units folded at a time after a shuffle."""
+_KNOWN_ADDRESSES: Final = 200_000
 _WAKES: Final = -1
 """In rows, instead of a stage: the state partition has something to do, though it may get no units."""
 
@@ -43,40 +44,35 @@ class Shuffle:
 
     def __init__(self, flow: CompiledFlow) -> None:
         self._flow = flow
-        self._ways: dict[int, tuple[int, Callable[[Unit], int]]] = {}
+        self._ways: dict[int, tuple[int, Callable[[Unit], Any], dict[Any, int], Callable[[Any], int]]] = {}
 
-    def _way(self, stage: int) -> tuple[int, Callable[[Unit], int]]:
-        """What units of a stage carry, and the state partition of each. Computed on demand: most tasks in place need neither."""
+    def _way(self, stage: int) -> tuple[int, Callable[[Unit], Any], dict[Any, int], Callable[[Any], int]]:
+        """What units of a stage carry, their addresses, and the state partitions of these: those known, and how to find others.
+
+        Found on demand: most tasks in place need none of it.
+        """
         node = self._flow.stage_at(stage)
         address, part_of = addressing(node.traits.spread, self._flow.state_partitions)
-        need = carried_need(self._flow, node)
-        return self._ways.setdefault(stage, (need, lambda unit: part_of(address(unit))))
+        return self._ways.setdefault(stage, (carried_need(self._flow, node), address, {}, part_of))
 
     def rows(self, stage: int, units: Sequence[Unit]) -> list[UnitRow]:
         """Rows of serialized units, in the same order."""
-        need, spread = self._ways.get(stage) or self._way(stage)
+        need, address, parts, part_of = self._ways.get(stage) or self._way(stage)
+        if len(parts) >= _KNOWN_ADDRESSES:
+            parts.clear()
         last: Origin | None = None
-        carried = b""
+        carried, topic, partition, offset = b"", "", 0, 0
         rows: list[UnitRow] = []
         for unit in units:
             key, value, tag, path, origin = unit
             if origin is not last:  # units of one input follow each other: pack it once
                 carried, last = marshal.dumps(origin.pack(need)), origin  # type: ignore[arg-type]
-            tp = origin.tp
-            rows.append(
-                (
-                    spread(unit),
-                    stage,
-                    tp.topic,
-                    tp.partition,
-                    origin.offset,
-                    path,
-                    key,
-                    tag,
-                    value,
-                    carried,
-                )
-            )
+                (topic, _, partition), offset = origin.tp, origin.offset
+            at = address(unit)
+            part = parts.get(at, -1)
+            if part < 0:
+                part = parts[at] = part_of(at)
+            rows.append((part, stage, topic, partition, offset, path, key, tag, value, carried))
         return rows
 
 

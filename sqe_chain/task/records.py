@@ -82,6 +82,8 @@ class Records:
     @property
     def size(self) -> int:
         """Bytes of all values."""
+        if self.block is not None:
+            return self.block.size
         return sum([len(message.value() or b"") for message in self.messages])
 
     def head(self, number: int) -> EnvelopeHead | None:

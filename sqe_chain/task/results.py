@@ -141,10 +141,15 @@ class PartitionEnd:
     last_crc: int = -1
     times: EventTimes | None = None
 
-    def see(self, messages: Sequence[Message]) -> None:
-        """Note a block that was read, whether its records are taken or wait."""
+    def see(self, messages: Sequence[Message], size: int) -> None:
+        """Note a block that was read, whether its records are taken or wait.
+
+        Args:
+            messages: its records.
+            size: bytes of their values.
+        """
         last = messages[-1]
-        self.size += sum([len(message.value() or b"") for message in messages])
+        self.size += size
         self.last_offset, self.last_epoch = last.offset(), stored_epoch(last.leader_epoch())
         self.last_timestamp_ms = last.timestamp()[1]
         self.last_crc = record_crc(last.key(), last.value())

@@ -124,8 +124,9 @@ class SourcePartition:
         return taken_by_time(list(blocks), self._times, self._gate, self._deciding, since, self._given_times)
 
     def _seen(self, block: Sequence[Message]) -> Records:
-        self._end.see(block)
-        return self._deciding.records_of(block)
+        records = self._deciding.records_of(block)
+        self._end.see(block, records.size)
+        return records
 
     def _given_times(self, records: Records) -> dict[int, int] | None:
         """The times that the source's function gives, before it is known whether the gate lets these records pass.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
 
 from sqe_chain.chain import root_position, stored_epoch
 from sqe_chain.envelope.carrier import find_head, is_chained
@@ -59,17 +61,15 @@ class SourceTimes:
         if block is None:
             offsets = [message.offset() for message in messages]
         else:
-            lanes, times_ms, offsets = block.lanes.tolist(), block.times_ms.tolist(), block.offsets.tolist()
-            stated_ms = block.watermarks_ms.tolist()
+            (lanes, times_ms, stated_ms), offsets = block.times(), block.offsets.tolist()  # type: ignore[assignment]
             special = (~block.ordinary).nonzero()[0].tolist()
         heads: dict[int, EnvelopeHead] = {}
         for number in special:
             lanes[number], times_ms[number], stated_ms[number] = self._closely(
                 messages[number], number, heads
             )
-        for lane in dict.fromkeys(
-            lanes
-        ):  # in the order in which they are met, whatever the block says at once
+        # In the order in which they are met, whatever the block says at once.
+        for lane in lanes[:1] if lanes.count(lanes[0]) == count else dict.fromkeys(lanes):
             if lane is None or lane in self._writers:
                 continue
             first = lanes.index(lane)
@@ -89,8 +89,7 @@ class SourceTimes:
         if not facts.offsets or facts.offsets[-1] < self._since:
             return
         offsets, times_ms, lanes, stated_ms = facts
-        own = set(lanes)
-        if len(own) > 1 or offsets[0] < self._since or None in times_ms:
+        if lanes.count(lanes[0]) < len(lanes) or offsets[0] < self._since or None in times_ms:
             rows: dict[int, tuple[list[int], list[int]]] = {}
             for offset, at_ms, lane, stated in zip(offsets, times_ms, lanes, stated_ms, strict=True):
                 if lane is None or offset < self._since:
@@ -102,9 +101,8 @@ class SourceTimes:
             for lane, (found_ms, stated_here) in rows.items():  # only a lane is in the order of its times
                 self._observe(self._writers[lane], found_ms, max(stated_here))
             return
-        (only,) = own
-        if only is not None:
-            self._observe(self._writers[only], times_ms, max(stated_ms))  # type: ignore[arg-type] # none is None
+        if lanes[0] is not None:
+            self._observe(self._writers[lanes[0]], times_ms, max(stated_ms))  # type: ignore[arg-type] # none is None
 
     def _observe(self, name: str, times_ms: Sequence[int], stated_ms: int) -> None:
         self.times.observe(name, times_ms, stated_ms, guard=self.guard, at_end=self._at_end)
@@ -162,8 +160,12 @@ def without_replays(
         guard: see `guard_of`.
         deciding: what decides about them.
     """
-    times_ms = [at_ms for own in facts for at_ms in own.times_ms if at_ms is not None]
-    if guard is None or not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
+    if guard is None:
+        return facts
+    times_ms: list[Any] = list(chain.from_iterable([own.times_ms for own in facts]))
+    if None in times_ms:
+        times_ms = [at_ms for at_ms in times_ms if at_ms is not None]
+    if not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
         return facts
     reached = {lane: mark.position for lane, mark in deciding.marks}
     kept: list[TimeFacts] = []
