@@ -129,11 +129,11 @@ def bound(flow: CompiledFlow, node: Node, side: Side, shuffled: frozenset[int]) 
     known, watched = _known(flow), is_watched()
     place = len(flow.nodes), node.index, f"{side} watched" if watched else side, shuffled
     if place not in known:
-        found = operators_after(flow, node, side, shuffled)
-        if found is not None:
-            names = _names(flow, found.nodes)
-            names = watched_names(flow, found.nodes, names) if watched else names
-            known[place] = compiled(found.title, found.source, "bind", names)
+        operators = operators_after(flow, node, side, shuffled)
+        if operators is not None:
+            names = _names(flow, operators.nodes)
+            names = watched_names(flow, operators.nodes, names) if watched else names
+            known[place] = compiled(operators.title, operators.source, "bind", names)
         else:
             known[place] = None
     bind: Callable[..., Any] | None = known[place]
@@ -240,10 +240,10 @@ def _key_and_id(
     identity: DeclaredFunction, now_ms: int, value: object, key: bytes | None, origin: Origin | None
 ) -> bytes:
     """Key and id together; the id decides the state partition."""
-    found = (
+    identified = (
         identity.function(value) if origin is None else identity.function(value, Context(origin, key, now_ms))
     )
-    return pack_key_and_id(key, None if found is None else key_bytes(found))
+    return pack_key_and_id(key, None if identified is None else key_bytes(identified))
 
 
 def encoding_of(
@@ -257,15 +257,15 @@ def encoding_of(
     try:
         if isinstance(encoding, Codec):
             return encoding
-        found = codec_for(type(value)) if encoding is None else encoding(type(value))
+        codec = codec_for(type(value)) if encoding is None else encoding(type(value))
     except ConfigurationError as error:
         raise PoisonError(f"{got(flow, node, type(value).__name__)}: {error}") from error
-    if not found.deterministic:
+    if not codec.deterministic:
         raise PoisonError(
-            f"{node.declared_at}: codec {found.name!r} does not give the same bytes each time: a batch that is done again would "
+            f"{node.declared_at}: codec {codec.name!r} does not give the same bytes each time: a batch that is done again would "
             "say something else"
         )
-    return found
+    return codec
 
 
 def got(flow: CompiledFlow, node: Node, kind: str, verb: str = " got") -> str:

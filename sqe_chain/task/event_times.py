@@ -182,19 +182,19 @@ class EventTimes:
             if last_ms >= 0:
                 writer.latest_ms = max(writer.latest_ms or 0, last_ms)
 
-    def hear(self, name: str, found: Stated) -> None:
+    def hear(self, name: str, stated: Stated) -> None:
         """A writer has stated a watermark in a partition of the topic, before this one was read to its end.
 
         Args:
             name: its name.
-            found: what it stated.
+            stated: what it stated.
         """
         writer = self.writers.get(name)
         if writer is None:
-            writer = self.writers[name] = TopicWriter(found.heard_ms, hops=found.hops)
-        writer.hops = with_route(writer.hops, found.hops)
-        writer.stated_ms = max(writer.stated_ms or 0, found.watermark_ms)
-        writer.heard_ms = max(writer.heard_ms, found.heard_ms)
+            writer = self.writers[name] = TopicWriter(stated.heard_ms, hops=stated.hops)
+        writer.hops = with_route(writer.hops, stated.hops)
+        writer.stated_ms = max(writer.stated_ms or 0, stated.watermark_ms)
+        writer.heard_ms = max(writer.heard_ms, stated.heard_ms)
 
     def silent_since(self) -> dict[str, int]:
         """Writer -> clock of the batch that last heard of it; `ORIGIN` while there is no writer."""
@@ -238,13 +238,13 @@ class EventTimes:
 
     def to_json(self) -> TimesRecord:
         """For json.dumps."""
-        found: TimesRecord = {"since": self.since_ms}
+        record: TimesRecord = {"since": self.since_ms}
         if self.writers:
-            found["writers"] = {name: _writer_record(one) for name, one in sorted(self.writers.items())}
+            record["writers"] = {name: _writer_record(one) for name, one in sorted(self.writers.items())}
         if self.waiting is not None:
-            found["waiting"] = self.waiting
-            found["lanes"] = {f"{lane:016x}": at_ms for lane, at_ms in sorted(self.lanes.items())}
-        return found
+            record["waiting"] = self.waiting
+            record["lanes"] = {f"{lane:016x}": at_ms for lane, at_ms in sorted(self.lanes.items())}
+        return record
 
     @classmethod
     def from_json(cls, record: TimesRecord) -> EventTimes:
@@ -253,18 +253,18 @@ class EventTimes:
         Raises:
             KeyError, ValueError, TypeError: the record was not written by `to_json`.
         """
-        found = cls(record["since"])
+        times = cls(record["since"])
         for name, one in record.get("writers", {}).items():
             hops = tuple((flow, topic) for flow, topic in one.get("hops", ()))
             count, lowest_ms, highest_ms = one.get("ahead", NONE_AHEAD)
             ahead = (count, lowest_ms, highest_ms)
-            found.writers[name] = TopicWriter(
+            times.writers[name] = TopicWriter(
                 one["heard"], one.get("latest"), one.get("watermark"), hops, ahead
             )
         if "waiting" in record:
-            found.waiting = WaitingInputs(*record["waiting"])
-            found.lanes = {int(lane, 16): at_ms for lane, at_ms in record["lanes"].items()}
-        return found
+            times.waiting = WaitingInputs(*record["waiting"])
+            times.lanes = {int(lane, 16): at_ms for lane, at_ms in record["lanes"].items()}
+        return times
 
     def copy(self, *, clock_ms: int) -> EventTimes:
         """An independent copy for a batch.
@@ -283,13 +283,13 @@ class EventTimes:
 
 
 def _writer_record(writer: TopicWriter) -> WriterRecord:
-    found: WriterRecord = {"heard": writer.heard_ms}
+    record: WriterRecord = {"heard": writer.heard_ms}
     if writer.latest_ms is not None:
-        found["latest"] = writer.latest_ms
+        record["latest"] = writer.latest_ms
     if writer.ahead[0]:
-        found["ahead"] = writer.ahead
+        record["ahead"] = writer.ahead
     if writer.stated_ms is not None:
-        found["watermark"] = writer.stated_ms
+        record["watermark"] = writer.stated_ms
     if writer.hops:
-        found["hops"] = list(writer.hops)
-    return found
+        record["hops"] = list(writer.hops)
+    return record

@@ -62,32 +62,32 @@ class PartitionProgress(NamedTuple):
     latest_ms: int | None
 
 
-def frontier_of(found: Iterable[PartitionProgress]) -> Frontier | None:
+def frontier_of(progress: Iterable[PartitionProgress]) -> Frontier | None:
     """Up to where the order of times is complete over several partitions; None: nowhere.
 
     It is the watermark of the partition that is behind. If none is waited for, it is beyond all that was read.
 
     Args:
-        found: of each partition.
+        progress: of each partition.
     """
-    found = list(found)
-    waited_for = [one for one in found if one.waited_for]
+    progress = list(progress)
+    waited_for = [one for one in progress if one.waited_for]
     if not waited_for:
-        read = [one.latest_ms for one in found if one.latest_ms is not None]
+        read = [one.latest_ms for one in progress if one.latest_ms is not None]
         return Frontier(max(read) + 1, "", 0) if read else None
     if any(one.watermark_ms is None for one in waited_for):
         return None
     return min(Frontier(one.watermark_ms, *one[:2]) for one in waited_for if one.watermark_ms is not None)
 
 
-def furthest(*found: Frontier | None) -> Frontier | None:
+def furthest(*frontiers: Frontier | None) -> Frontier | None:
     """The last of several frontiers; None if none of them is known."""
-    return max((one for one in found if one is not None), default=None)
+    return max((frontier for frontier in frontiers if frontier is not None), default=None)
 
 
-def latest_of(found: Iterable[PartitionProgress]) -> int | None:
+def latest_of(progress: Iterable[PartitionProgress]) -> int | None:
     """The latest time read or stated in several partitions."""
-    return max((one.latest_ms for one in found if one.latest_ms is not None), default=None)
+    return max((one.latest_ms for one in progress if one.latest_ms is not None), default=None)
 
 
 class WaitingInputs(NamedTuple):

@@ -37,21 +37,21 @@ class Inputs:
         Args:
             origins: of the payloads; those of one input follow each other.
         """
-        found: list[Origin] = []
+        inputs: list[Origin] = []
         numbers: list[int] = []
         last: Origin | None = None
         for origin in origins:
             if origin is not last and not origin.same_input(last):
-                found.append(origin)
+                inputs.append(origin)
             last = origin
-            numbers.append(len(found) - 1)
-        return numbers, cls(found)
+            numbers.append(len(inputs) - 1)
+        return numbers, cls(inputs)
 
     @classmethod
     def numbered(cls, numbers: Sequence[int], origin_of: Callable[[int], Origin]) -> tuple[list[int], Inputs]:
         """The same of payloads whose inputs have numbers already."""
-        found, at = _numbered([*numbers])
-        return at, cls([origin_of(number) for number in found])
+        distinct, at = _numbered([*numbers])
+        return at, cls([origin_of(number) for number in distinct])
 
     @cached_property
     def _facts(self) -> list[tuple[TopicIdPartition, Lane, Source]]:
@@ -88,8 +88,8 @@ class Inputs:
 
     def partitions(self, numbers: Sequence[int]) -> Sequence[TopicIdPartition]:
         """Where some of them were read; one place: all of them were read there."""
-        found = [self._facts[number][0] for number in numbers]
-        return found[:1] if found.count(found[0]) == len(found) else found
+        tps = [self._facts[number][0] for number in numbers]
+        return tps[:1] if tps.count(tps[0]) == len(tps) else tps
 
     def at(self, numbers: Sequence[int]) -> Sequence[int]:
         """Some of them, as the following methods take them."""
@@ -153,12 +153,12 @@ class BlockInputs(Inputs):
         return self._block.indexes(numbers)
 
     def lanes(self, at: Any) -> tuple[list[Lane], list[int]]:  # noqa: ANN401 - of numpy
-        stated, found = _numbered(self._block.lanes[at].tolist())
-        return [(self._lane_of(lane), lane) for lane in stated], found
+        stated, lane_at = _numbered(self._block.lanes[at].tolist())
+        return [(self._lane_of(lane), lane) for lane in stated], lane_at
 
     def times_ms(self, at: Any) -> list[int]:  # noqa: ANN401 - of numpy
-        found: list[int] = self._block.times_ms[at].tolist()
-        return found
+        times_ms: list[int] = self._block.times_ms[at].tolist()
+        return times_ms
 
     @property
     def columns(self) -> Block:

@@ -32,20 +32,29 @@ def run_serially(
         given only so that they can be counted.
     """
     units: dict[int, list[UnitRow]] = {}
-
-    def kept(blocks: Iterable[Block]) -> Iterator[Block]:
+    for blocks in _tasks(flow, job, portions, read, stores, units):
         for block in blocks:
             if isinstance(block, Units):
                 units.setdefault(block.level, []).extend(block.rows)
             yield block
 
+
+def _tasks(
+    flow: CompiledFlow,
+    job: Job,
+    portions: Sequence[Portion],
+    read: Callable[[Range], Iterable[Sequence[Message]]],
+    stores: Stores,
+    units: dict[int, list[UnitRow]],
+) -> Iterator[Iterable[Block]]:
+    """The blocks of each task; those of a level are asked for when all units of it are there."""
     for task in spread(job, portions):
         reading = Reading(flow, job, stores)
         for portion in task:
-            yield from kept(reading.read(portion, read(portion.read)))
-        yield from kept(reading.finish())
+            yield reading.read(portion, read(portion.read))
+        yield reading.finish()
     for level in range(1, min(len(flow.levels), job.top_level) + 1):
         # By state partition, stage, topic, partition, offset and path: the order of units, as Spark sorts them.
         rows = sorted(units.pop(level, ()))
         if rows:
-            yield from kept(run_level(flow, job, level, rows, stores))
+            yield run_level(flow, job, level, rows, stores)

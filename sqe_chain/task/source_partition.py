@@ -136,7 +136,7 @@ class SourcePartition:
         function = self.node.timestamp
         if function is None:
             return None
-        found: dict[int, int] = {}
+        given_ms: dict[int, int] = {}
         for number in range(len(records.messages)):
             probe = Records(self.tp, records.messages, records.block, self.read_lane)
             try:
@@ -150,8 +150,8 @@ class SourcePartition:
             except Exception:  # noqa: BLE001, S112 - whatever it is, it is found again when the record is taken
                 continue
             if number in probe.given_ms:
-                found[number] = probe.given_ms[number]
-        return found
+                given_ms[number] = probe.given_ms[number]
+        return given_ms
 
     def feed(self, records: Records) -> None:
         """Take a block of records: outputs are gathered, and `units_of` gives what stages get."""
@@ -197,9 +197,9 @@ class SourcePartition:
             columns.clear()
             return UnitRun(keys, values, paths, times_ms, orders_ms, [records.origin] * count, inputs)
         units, origin = self._collector.units[stage], records.origin
-        found = [(key, value, tag, path, origin(number)) for key, value, tag, path, number in units]
+        own = [(key, value, tag, path, origin(number)) for key, value, tag, path, number in units]
         units.clear()
-        return found
+        return own
 
     def finish(self) -> PartitionEnd:
         """The end of the partition, after its last record; the dead letters are among the outputs now.
@@ -290,7 +290,7 @@ class SourcePartition:
     def _find_times(self, records: Records, function: DeclaredFunction, values: Sequence[Any]) -> None:
         """Find the event times of records by the source's function, from their values."""
         call = function.function
-        found: dict[int, set[int]] = {}
+        times_of: dict[int, set[int]] = {}
         for number, key, value in zip(records.inputs, records.keys, values, strict=True):
             if number in records.failures:
                 continue
@@ -299,11 +299,11 @@ class SourcePartition:
                     given = call(value, Context(records.origin(number), key, self._now_ms))
                 else:
                     given = call(value)
-                found.setdefault(number, set()).add(self._event_ms(records, number, given))
+                times_of.setdefault(number, set()).add(self._event_ms(records, number, given))
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 self._note(records, number, error)
         counts = Counter(records.inputs)
-        for number, times in found.items():
+        for number, times in times_of.items():
             if len(times) > 1:
                 several = (
                     f"its {counts[number]} payloads have several event times, {min(times)} to {max(times)} ms"

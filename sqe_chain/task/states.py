@@ -130,21 +130,21 @@ class CellStates:
 
     def _check(self, header: Header | None) -> None:
         transition = self._transition
-        found = check_owner(header, transition.claim, self.where)
+        stored = check_owner(header, transition.claim, self.where)
         if self._first is not None:
-            if found != self._first:
+            if stored != self._first:
                 raise StoreInconsistent(
-                    f"{self.where}: the header moved while it was read: {self._first} to {found}"
+                    f"{self.where}: the header moved while it was read: {self._first} to {stored}"
                 )
             return
-        self._first = found
-        if found.number > transition.before_number:
+        self._first = stored
+        if stored.number > transition.before_number:
             self.done = True
-        elif found.number == transition.before_number and found.plan_id == transition.before_id:
-            self.cursor = found.cursor if found.begun_id else None
+        elif stored.number == transition.before_number and stored.plan_id == transition.before_id:
+            self.cursor = stored.cursor if stored.begun_id else None
         else:
             raise StoreInconsistent(
-                f"{self.where}: is at plan {found.number} ({found.plan_id}), expected was "
+                f"{self.where}: is at plan {stored.number} ({stored.plan_id}), expected was "
                 f"{transition.before_number} ({transition.before_id}): the store went back in time; start again"
             )
 
@@ -201,12 +201,12 @@ class PartitionStates:
         keys_of: dict[int, list[bytes]] = {} if keys else {cell: [] for cell in self._cells}
         for key in keys:
             keys_of.setdefault(self.cell(key), []).append(key)
-        found: dict[bytes, bytes | None] = {}
+        contents: dict[bytes, bytes | None] = {}
         for number, own in keys_of.items():
             cell = self._cells[number]
             content = [None] * len(own) if cell.done else cell.rows(own)
-            found.update(zip(own, content, strict=True))
-        return found
+            contents.update(zip(own, content, strict=True))
+        return contents
 
 
 @dataclass(frozen=True, slots=True)

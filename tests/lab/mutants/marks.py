@@ -253,7 +253,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "in one process units come in the order in which they were made",
-        ("run_serially", replace("sorted(units.pop(level, ()))", "units.pop(level, [])")),
+        ("serial:_tasks", replace("sorted(units.pop(level, ()))", "units.pop(level, [])")),
         killed_by="test_lanes::test_one_root_through_two_partitions_of_the_topic_in_between",
     ),
     mutant(

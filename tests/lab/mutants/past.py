@@ -245,7 +245,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a partition that has met a writer hears of no other ways of it",
-        ("EventTimes.hear", drop("writer.hops = with_route(writer.hops, found.hops)")),
+        ("EventTimes.hear", drop("writer.hops = with_route(writer.hops, stated.hops)")),
         killed_by="test_ways_of_a_writer::test_what_comes_by_another_topic_is_waited_for",
     ),
     mutant(

@@ -71,13 +71,13 @@ MUTANTS: Final = (
     ),
     mutant(
         "the cursor of a begun plan is not read",
-        ("CellStates._check", replace("found.cursor if found.begun_id else None", "None")),
+        ("CellStates._check", replace("stored.cursor if stored.begun_id else None", "None")),
         killed_by="test_states::test_a_key_is_settled_up_to_the_cursor_and_with_it",
         schedules=200,
     ),
     mutant(
         "a header that moves while states are read is no matter",
-        ("CellStates._check", replace("found != self._first", "found.number < self._first.number")),
+        ("CellStates._check", replace("stored != self._first", "found.number < self._first.number")),
         killed_by="test_states::test_a_header_that_moves_between_two_reads_is_noticed",
     ),
     mutant(
