@@ -45,8 +45,8 @@ class NoLog(Log):
         raise _needed(f"topic {read_range.topic!r}")
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-        for one in ranges:
-            raise _needed(f"topic {one.topic!r}")
+        for wanted in ranges:
+            raise _needed(f"topic {wanted.topic!r}")
         return []
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
@@ -87,29 +87,24 @@ class FileRecord:
     content: bytes  # the row as JSON
 
     def topic(self) -> str:
-        """Topic of the file."""
         return self.name
 
     def partition(self) -> int:
-        """Always 0."""
         return 0
 
     def offset(self) -> int:
-        """Number of the row."""
         return self.number
 
     def key(self) -> None:
         """None."""
 
     def value(self) -> bytes:
-        """The row as JSON."""
         return self.content
 
     def headers(self) -> None:
         """None."""
 
     def timestamp(self) -> tuple[int, int]:
-        """Unknown: a row has no time but those in its columns."""
         return _NO_TIME
 
     def leader_epoch(self) -> None:
@@ -144,7 +139,7 @@ class FilesLog(Log):
     ) -> None:
         self.sources, self.base, self._skip_bad = dict(sources), base, skip_bad
         self._catalogs = {
-            name: Catalog(one, skip_bad=skip_bad, looked=looked) for name, one in self.sources.items()
+            name: Catalog(source, skip_bad=skip_bad, looked=looked) for name, source in self.sources.items()
         }
         self._lock = Lock()
         self._open: dict[FileRows, None] = {}
@@ -219,13 +214,13 @@ class FilesLog(Log):
         self._keep_open(rows)
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-        own, others = self._split(one.topic for one in ranges)
-        theirs = [one for one in ranges if one.topic in others]
+        own, others = self._split(wanted.topic for wanted in ranges)
+        theirs = [wanted for wanted in ranges if wanted.topic in others]
         messages = dict(zip(theirs, self.base.read_all(theirs), strict=True)) if theirs else {}
-        for one in ranges:
-            if one.topic in own:
-                messages[one] = [message for block in self.read(one) for message in block]
-        return [messages[one] for one in ranges]
+        for wanted in ranges:
+            if wanted.topic in own:
+                messages[wanted] = [message for block in self.read(wanted) for message in block]
+        return [messages[wanted] for wanted in ranges]
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         # Nothing is committed of files
@@ -236,7 +231,7 @@ class FilesLog(Log):
         # Files have no commits
         others = set(self._split_partitions(commits)[1])
         if others:
-            self.base.commit(group, {tp: one for tp, one in commits.items() if tp in others})
+            self.base.commit(group, {tp: commit for tp, commit in commits.items() if tp in others})
 
     def writer(self) -> Writer:
         return self.base.writer()

@@ -45,8 +45,8 @@ def sayable(value: Any) -> Any:  # noqa: ANN401 - any value of Python
         offset = value.utcoffset()
         return value.astimezone(UTC) if offset is not None and offset.seconds % 60 else value
     if isinstance(value, dict):
-        return {name: sayable(one) for name, one in value.items()}
-    return [sayable(one) for one in value] if isinstance(value, list) else value
+        return {name: sayable(item) for name, item in value.items()}
+    return [sayable(item) for item in value] if isinstance(value, list) else value
 
 
 def spelled(kind: Any, value: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -61,9 +61,9 @@ def spelled(kind: Any, value: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow ha
             if pa.types.is_map(kind)
             else {field.name: field.type for field in kind}
         )
-        return {name: spelled(types[name], one, pa) for name, one in value.items()}
+        return {name: spelled(types[name], item, pa) for name, item in value.items()}
     if isinstance(value, list):
-        return [spelled(kind.value_type, one, pa) for one in value]
+        return [spelled(kind.value_type, item, pa) for item in value]
     return value
 
 
@@ -190,7 +190,9 @@ class ParquetRows:
                     [f"no value of Python: {type(error).__name__}".encode()]
                 )  # the same with each version
             half = part.num_rows // 2
-            return chain.from_iterable(self._rows_in(one) for one in (part.slice(0, half), part.slice(half)))
+            return chain.from_iterable(
+                self._rows_in(rows) for rows in (part.slice(0, half), part.slice(half))
+            )
         return map(_as_json, rows)
 
     def _values(self, part: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - an Arrow record batch

@@ -128,13 +128,13 @@ class CsvRows:
 
     def _header(self) -> tuple[str, ...]:
         names = tuple(self._next() or ())
-        twice = sorted({one for one in names if names.count(one) > 1})
+        twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise UnreadableFile(
                 f"{self._path}: its first row names {', '.join(map(repr, twice))} several times; correct it, or give "
                 "Csv(columns=...) for files without names"
             )
-        if any("\udc80" <= letter <= "\udcff" for one in names for letter in one):
+        if any("\udc80" <= letter <= "\udcff" for name in names for letter in name):
             raise UnreadableFile(
                 f"{self._path}: the names in its first row are not {self._how.encoding}; declare Csv(encoding=...)"
             )

@@ -161,7 +161,7 @@ def _first_of(reads: Sequence[Read], *, others: bool) -> Read:
 def _reads_of(kind: Any) -> tuple[Read, ...]:  # noqa: ANN401 - msgspec's description
     """What reads a kind of value in text; nothing: it is text in JSON, too."""
     values = (
-        getattr(kind, "values", None) or [one.value for one in getattr(kind, "cls", None) or ()]
+        getattr(kind, "values", None) or [member.value for member in getattr(kind, "cls", None) or ()]
         if (isinstance(kind, mi.LiteralType | mi.EnumType))
         else ()
     )

@@ -66,11 +66,11 @@ def _read(kind: Descriptor, value: Any, path: str, form: Format) -> Any:  # noqa
         return value if wrapped is None else _one(wrapped, value, path, form)
     fields = {name: field for field in kind.fields for name in (field.name, field.json_name)}
     return {
-        name: _field(fields[name], one, f"{path}.{name}" if path else name, form) if name in fields else one
-        for name, one in value.items()
+        name: _field(fields[name], item, f"{path}.{name}" if path else name, form) if name in fields else item
+        for name, item in value.items()
         if not (
             form == "csv"
-            and one == ""
+            and item == ""
             and name in fields
             and fields[name].type != FieldDescriptor.TYPE_STRING
         )
@@ -85,7 +85,7 @@ def _field(field: FieldDescriptor, value: Any, path: str, form: Format) -> Any: 
             value = {str(_checked(path, parse_int, one)): item for one, item in value.items()}
         return {one: _one(item, content, f"{path}[...]", form) for one, content in value.items()}
     if field.is_repeated and isinstance(value, list):
-        return [_one(field, one, path, form) for one in value]
+        return [_one(field, item, path, form) for item in value]
     return _one(field, value, path, form)
 
 
@@ -129,5 +129,5 @@ def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:  # noqa:
 
 def _each(value: Any, check: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
-        return {name: _each(one, check) for name, one in value.items()}
-    return [_each(one, check) for one in value] if isinstance(value, list) else check(value)
+        return {name: _each(item, check) for name, item in value.items()}
+    return [_each(item, check) for item in value] if isinstance(value, list) else check(value)

@@ -145,7 +145,9 @@ class CassandraRows(ChunkRows):
             remove = f"DELETE FROM {self._heads} WHERE {_PART} AND chunk_set > '' AND chunk_set <= ?"
             statements.append((remove, (*at, removed_to)))
         add = f"INSERT INTO {self._heads} (name, version, part, chunk_set, size, statistics) VALUES (?, ?, ?, ?, ?, ?)"
-        statements += [(add, (*at, one.name, one.size, one.statistics)) for one in added]
+        statements += [
+            (add, (*at, chunk_set.name, chunk_set.size, chunk_set.statistics)) for chunk_set in added
+        ]
         return self._client.compare_and_set(statements)
 
     def index(self, part: int, partition_key: bytes | None = None) -> Iterator[IndexRow]:
@@ -196,14 +198,17 @@ class CassandraRows(ChunkRows):
             "AND chunk_set = ? AND column_name IN ? AND block IN ?"
         )
         statements: list[Statement] = [
-            (read, (*self._table, one.partition_key, one.chunk_set, list(one.columns), list(one.blocks)))
-            for one in asked
+            (
+                read,
+                (*self._table, blobs.partition_key, blobs.chunk_set, list(blobs.columns), list(blobs.blocks)),
+            )
+            for blobs in asked
         ]
-        count = max(1, _PAGE_BYTES // max(one.average for one in asked))
+        count = max(1, _PAGE_BYTES // max(blobs.average for blobs in asked))
         answers = self._client.together(statements, count=min(count, 5_000))
         return [
-            [Piece(one.partition_key, one.chunk_set, *row) for row in rows]
-            for one, rows in zip(asked, answers, strict=True)
+            [Piece(blobs.partition_key, blobs.chunk_set, *row) for row in rows]
+            for blobs, rows in zip(asked, answers, strict=True)
         ]
 
     def drop(self, part: int, partition_keys: Sequence[bytes], below: str) -> None:

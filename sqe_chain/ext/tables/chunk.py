@@ -149,7 +149,7 @@ class ChunkIndex:
     def since(self, name: ChunkName, minimum: str) -> list[ChunkInfo]:
         """The chunks of a partition key from a chunk id on, in the order of ids."""
         chunks = self._chunks.get((name.table, name.version, name.partition_key), {})
-        return [chunks[one] for one in sorted(chunks) if one >= minimum]
+        return [chunks[own_id] for own_id in sorted(chunks) if own_id >= minimum]
 
     def has(self, chunk: ChunkInfo, minimum: str, *, replaces: bool = False) -> bool:
         """Whether a chunk is written already, so that it can be skipped.
@@ -168,7 +168,7 @@ class ChunkIndex:
         own = chunk.name.chunk_id
         if replaces or own < minimum or any(first <= own <= last for first, last in ranges):
             return False
-        return any(one.says_the_same(chunk) for one in self.since(chunk.name, minimum))
+        return any(known.says_the_same(chunk) for known in self.since(chunk.name, minimum))
 
     def to_plain(self) -> list[dict[str, object]]:
         """All chunks, as JSON holds them."""

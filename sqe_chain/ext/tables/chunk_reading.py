@@ -109,9 +109,9 @@ class ChunkSnapshot(Snapshot):
         parts = range(self.parts) if part is None else [part]
         self._load(parts)
         return [
-            StoredFile(f"{one}/{found.name}", found.size, one, found.statistics)
-            for one in parts
-            for found in self._loaded[one][1]
+            StoredFile(f"{number}/{found.name}", found.size, number, found.statistics)
+            for number in parts
+            for found in self._loaded[number][1]
         ]
 
     def foreign_file(self) -> str | None:
@@ -161,15 +161,15 @@ def read(snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -
     candidates = _candidates(snapshot, indexed(snapshot, files, wanted.partition_key))
     columns = (*wanted.columns, SEQUENCE)
     asked, expected = [], []
-    for one in may_matter(candidates, keys, others):
-        blocks = [number for number, (_, bounds) in enumerate(one.blocks) if may_hold(bounds, keys)]
+    for candidate in may_matter(candidates, keys, others):
+        blocks = [number for number, (_, bounds) in enumerate(candidate.blocks) if may_hold(bounds, keys)]
         if blocks:
-            row = one.row
+            row = candidate.row
             average = row.size // max(row.pieces, 1) + 1
             asked.append(WantedBlobs(row.partition_key, row.chunk_set, columns, tuple(blocks), average))
-            expected.append(sum(one.blocks[number][0] for number in blocks))
+            expected.append(sum(candidate.blocks[number][0] for number in blocks))
     result = Pieces()
-    result.row_groups = sum(len(one.blocks) for one in asked)
+    result.row_groups = sum(len(blobs.blocks) for blobs in asked)
     result.row_groups_left_out = total - result.row_groups
     batches: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     broken = None
@@ -218,15 +218,15 @@ def may_matter(
     versions of rows of a chunk that is read. Else an older version of a row could match.
     """
     by_key: dict[bytes, list[Candidate]] = defaultdict(list)
-    for one in candidates:
-        if may_hold(_bounds_of(one.info), keys):
-            by_key[one.row.partition_key].append(one)
+    for candidate in candidates:
+        if may_hold(_bounds_of(candidate.info), keys):
+            by_key[candidate.row.partition_key].append(candidate)
     chosen = []
     for same in by_key.values():
-        kept = [one for one in same if may_hold(_bounds_of(one.info), others)]
-        rest = [one for one in same if not may_hold(_bounds_of(one.info), others)]
+        kept = [chunk for chunk in same if may_hold(_bounds_of(chunk.info), others)]
+        rest = [chunk for chunk in same if not may_hold(_bounds_of(chunk.info), others)]
         chosen += kept
-        chosen += [one for one in rest if any(_meet(one.info, other.info) for other in kept)]
+        chosen += [chunk for chunk in rest if any(_meet(chunk.info, other.info) for other in kept)]
     return chosen
 
 
@@ -275,7 +275,7 @@ def _as_plain(snapshot: ChunkSnapshot, wanted: Mapping[str, Bounds]) -> dict[str
         if "decimal" in column.type or column.is_list:
             continue
         of = column.arrow
-        low, high = (None if one is None else plain(pa.scalar(one, of)) for one in bounds)
+        low, high = (None if bound is None else plain(pa.scalar(bound, of)) for bound in bounds)
         plain_bounds[name] = (low, high)
     return plain_bounds
 
@@ -291,9 +291,9 @@ def _fetched(
     """The pieces of chunks, read in rounds of bounded size, with the number of their rows."""
     waiting: list[tuple[WantedBlobs, int]] = []
     size = 0
-    for one, rows in zip(asked, expected, strict=True):
-        waiting.append((one, rows))
-        size += one.average * len(one.columns) * len(one.blocks)
+    for blobs, rows in zip(asked, expected, strict=True):
+        waiting.append((blobs, rows))
+        size += blobs.average * len(blobs.columns) * len(blobs.blocks)
         if size > _ROUND_BYTES:
             yield from _round(snapshot, waiting)
             waiting, size = [], 0
@@ -303,7 +303,7 @@ def _fetched(
 def _round(
     snapshot: ChunkSnapshot, waiting: Sequence[tuple[WantedBlobs, int]]
 ) -> Iterator[tuple[WantedBlobs, int, list[Piece]]]:
-    answers = snapshot.rows.pieces([one for one, _ in waiting])
+    answers = snapshot.rows.pieces([blobs for blobs, _ in waiting])
     for (one, rows), pieces in zip(waiting, answers, strict=True):
         yield one, rows, pieces
 

@@ -127,4 +127,4 @@ def _shortened(info: ChunkInfo) -> ChunkInfo:
 
 
 def _short(*found: Plain) -> bool:
-    return all(len(one) <= _LONGEST for one in found if isinstance(one, str))
+    return all(len(bound) <= _LONGEST for bound in found if isinstance(bound, str))

@@ -104,7 +104,7 @@ class ChunkTable(Storage):
     def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo]) -> None:
         # The chunks, then the index
         part, name = name_in(path)
-        keys = {one.name.partition_key for one in missing}
+        keys = {chunk.name.partition_key for chunk in missing}
         index: list[IndexRow] = []
 
         def written() -> Iterator[list[Piece]]:
@@ -151,8 +151,8 @@ class ChunkTable(Storage):
         rows = chunk_reading.indexed(snapshot, files, partition_key)
         infos = ((row.chunk_set, chunk_reading.info_in(snapshot, row)) for row in rows)
         return [
-            one if one.name.chunk_id else one.with_id(chunk_id_in(chunk_set) or "")
-            for chunk_set, one in infos
+            info if info.name.chunk_id else info.with_id(chunk_id_in(chunk_set) or "")
+            for chunk_set, info in infos
         ]
 
     def uri(self, path: str) -> str:

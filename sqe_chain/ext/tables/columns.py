@@ -148,7 +148,7 @@ def columns_of(
     if isinstance(given, Mapping):
         columns = [Column(name, of) for name, of in given.items()]
     else:
-        columns = [one if isinstance(one, Column) else _column(payload, one) for one in given]
+        columns = [column if isinstance(column, Column) else _column(payload, column) for column in given]
     names = [column.name.lower() for column in columns]
     if not columns or len(set(names)) != len(names):
         raise FlowError(f"columns={given!r}: at least one, each once (upper and lower case are the same)")

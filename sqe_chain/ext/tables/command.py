@@ -50,8 +50,8 @@ def show(address: AddressArgument, *, option: OptionsOption = None, json: JsonOp
     print_table(
         ("state partition", "files", "rows, replaced ones included", "bytes"),
         (
-            (number, f"{one.files:,}", f"{one.rows:,}", f"{one.size:,}")
-            for number, one in [*table.state_partitions.items(), ("all", total)]
+            (number, f"{part.files:,}", f"{part.rows:,}", f"{part.size:,}")
+            for number, part in [*table.state_partitions.items(), ("all", total)]
         ),
     )
 

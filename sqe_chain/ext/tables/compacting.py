@@ -44,7 +44,7 @@ class Compaction:
 def compact(storage: Storage, schema: TableSchema, least_files: int) -> Compaction:
     """Compact each state partition by a commit of its own; arguments and errors as `Table.compact`."""
     before, left_out = _files(storage), 0
-    for part in sorted({one.part for one in before}):
+    for part in sorted({file.part for file in before}):
         left_out += retried(storage, partial(_compact_part, storage, schema, part, least_files))
     return Compaction(len(before), len(_files(storage)), left_out)
 
@@ -81,10 +81,10 @@ def merged_rows(
 def aligned(piece: Any, wanted: Any) -> Any:  # noqa: ANN401 - Arrow tables
     """Rows with the columns of a schema; one that they do not have is null."""
     columns = [
-        piece[one.name].cast(one.type)
-        if one.name in piece.column_names
-        else pa.nulls(piece.num_rows, one.type)
-        for one in wanted
+        piece[column.name].cast(column.type)
+        if column.name in piece.column_names
+        else pa.nulls(piece.num_rows, column.type)
+        for column in wanted
     ]
     return pa.table(columns, schema=wanted)
 
@@ -111,7 +111,7 @@ def put_merged(
         for chunk in chunks_of(merged.data, schema, name.table, name.version)
     ]
     # The name has a digest of what was merged: no other compaction gets the same name for other rows.
-    source = hashlib.blake2b("".join(one.path for one in files).encode(), digest_size=4).hexdigest()
+    source = hashlib.blake2b("".join(file.path for file in files).encode(), digest_size=4).hexdigest()
     added = []
     for file in storage.files_of(Flushed(merged.data, chunks, 0)):
         path = storage.merged_path(snapshot, part, source + file.digest[:8])

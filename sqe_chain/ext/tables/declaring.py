@@ -82,7 +82,7 @@ def _check_shapes(columns: object, payload: object, options: object, where: str)
     if not (payload is None or isinstance(payload, type)):
         raise FlowError(f"{where}: payload={payload!r}; a class: the type of the values")
     texts = isinstance(options, Mapping) and all(
-        isinstance(one, str) for pair in options.items() for one in pair
+        isinstance(text, str) for pair in options.items() for text in pair
     )
     if not (options is None or texts):
         names = list(options) if isinstance(options, Mapping) else type(options).__name__

@@ -185,7 +185,7 @@ class DeltaSnapshot(Snapshot):
             )
             for row in rows
         ]
-        wanted = [one for one in stored if part is None or one.part == part]
+        wanted = [file for file in stored if part is None or file.part == part]
         return sorted(wanted, key=lambda one: one.path)
 
     def foreign_file(self) -> str | None:

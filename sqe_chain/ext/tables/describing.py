@@ -54,7 +54,9 @@ class Description:
         """All files together."""
         parts = list(self.state_partitions.values())
         return StatePartition(
-            sum(one.files for one in parts), sum(one.rows for one in parts), sum(one.size for one in parts)
+            sum(part.files for part in parts),
+            sum(part.rows for part in parts),
+            sum(part.size for part in parts),
         )
 
 

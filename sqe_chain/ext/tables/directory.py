@@ -90,7 +90,9 @@ class TableDirectory(ParquetStorage):
         """Create the table, if it is not there."""
         local = self.local
         created = (
-            [] if local is None else [one for one in (local, *local.absolute().parents) if not one.exists()]
+            []
+            if local is None
+            else [path for path in (local, *local.absolute().parents) if not path.exists()]
         )
         with self._mapped():
             DeltaTable.create(
@@ -108,8 +110,8 @@ class TableDirectory(ParquetStorage):
         if local is not None:
             with self._mapped():
                 # A directory stays when the one that it lies in is on disk: also of those above that were created with it.
-                for one in (local, local.parent, *(one.parent for one in created)):
-                    _sync_directory(one)
+                for path in (local, local.parent, *(path.parent for path in created)):
+                    _sync_directory(path)
 
     def add_columns(self, snapshot: DeltaSnapshot, columns: Sequence[Any]) -> None:
         """Add columns, which are null in the rows that are there. Raises Conflict: somebody has changed the columns since."""
@@ -159,7 +161,7 @@ class TableDirectory(ParquetStorage):
         system, root = self._files()
         with self._mapped():
             infos = system.get_file_info([f"{root}{file.path}" for file in files])
-        return [one.path for one, info in zip(files, infos, strict=True) if info.size != one.size]
+        return [file.path for file, info in zip(files, infos, strict=True) if info.size != file.size]
 
     def lost(self, snapshot: DeltaSnapshot) -> list[str]:
         # By names and sizes of all files; in an object store, which is asked for each one, of the newest
@@ -182,11 +184,12 @@ class TableDirectory(ParquetStorage):
         now_ms = int(time.time() * 1_000)  # for the log; readers ignore it
         changed = not (removed and same_rows)  # a compaction is no change for those who follow the log
         actions: list[Any] = [
-            AddAction(one.path, one.size, {PARTITION: str(one.part)}, now_ms, changed, one.statistics)
-            for one in added
+            AddAction(file.path, file.size, {PARTITION: str(file.part)}, now_ms, changed, file.statistics)
+            for file in added
         ]
         actions += [
-            RemoveAction(one.path, changed, now_ms, one.size, {PARTITION: str(one.part)}) for one in removed
+            RemoveAction(file.path, changed, now_ms, file.size, {PARTITION: str(file.part)})
+            for file in removed
         ]
         transactions = [Transaction(name, number) for name, number in markers.items()]
         table = snapshot._table  # noqa: SLF001 - of this module

@@ -66,7 +66,7 @@ class TableFile:
         """What `packed` gave."""
         size = int.from_bytes(packed[:4], "big")
         head = json.loads(packed[4 : 4 + size])
-        chunks = [ChunkInfo.from_plain(one) for one in head["chunks"]]
+        chunks = [ChunkInfo.from_plain(chunk) for chunk in head["chunks"]]
         return cls(memoryview(packed)[4 + size :], head["rows"], chunks, head["statistics"])
 
 

@@ -146,8 +146,8 @@ def change_of(
     if whole:
         return list(staged), snapshot.files()
     added, removed = list(staged), []
-    for part in sorted({one.part for one in staged}):
-        own = [one for one in staged if one.part == part]
+    for part in sorted({file.part for file in staged}):
+        own = [file for file in staged if file.part == part]
         keys = {chunk.name.partition_key for chunk in storage.chunks(snapshot, own)}
         old = [file for file in snapshot.files(part) if _holds(storage, snapshot, file, keys)]
         if not old:

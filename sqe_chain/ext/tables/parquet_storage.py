@@ -171,7 +171,7 @@ class ParquetStorage(Storage):
             with self._opened(file) as opened:
                 chunks = chunks_in(pq.read_metadata(opened))
             infos += [chunk if own is None else chunk.with_id(own) for chunk in chunks]
-        return [one for one in infos if partition_key is None or one.name.partition_key == partition_key]
+        return [info for info in infos if partition_key is None or info.name.partition_key == partition_key]
 
     @contextmanager
     def _opened(self, file: StoredFile) -> Iterator[Any]:
@@ -186,7 +186,7 @@ class ParquetStorage(Storage):
                 yield opened
         except FileNotFoundError as error:
             newest = self.snapshot()
-            if newest is None or path not in {one.path for one in newest.files()}:
+            if newest is None or path not in {known.path for known in newest.files()}:
                 raise Outdated(f"{self}: {path} was deleted by a vacuum") from error
             raise TableAltered(
                 f"{self}: {path} is gone, which belongs to the table: {AFTER_A_LOSS}"

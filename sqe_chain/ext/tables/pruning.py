@@ -93,7 +93,7 @@ def overlap(low: Any, high: Any, least: Any, most: Any) -> bool:  # noqa: ANN401
 
 def _alike(told: Any, *bounds: Any) -> Any:  # noqa: ANN401 - values of any type
     """A bound of a statistic in the type of the wanted bounds: the log has times as texts."""
-    like = next((one for one in bounds if one is not None), None)
+    like = next((bound for bound in bounds if bound is not None), None)
     if isinstance(told, str) and isinstance(like, dt.datetime):
         return dt.datetime.fromisoformat(told)
     if isinstance(told, str) and isinstance(like, dt.date):

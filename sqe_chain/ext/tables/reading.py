@@ -288,7 +288,9 @@ class Table:
             raise ConfigurationError(
                 f"partition_key={partition_key!r}; a value for each of {', '.join(schema.partition_key)}"
             )
-        return [self._cell(schema, name, one) for name, one in zip(schema.partition_key, given, strict=True)]
+        return [
+            self._cell(schema, name, value) for name, value in zip(schema.partition_key, given, strict=True)
+        ]
 
     def _bounds(self, schema: TableSchema, name: str, given: Bounds) -> Bounds:
         try:
@@ -297,7 +299,7 @@ class Table:
             raise ConfigurationError(
                 f"{self}: bounds of {name!r}: {given!r}. Expected a pair of smallest and largest value; None: no limit"
             ) from None
-        low, high = (None if one is None else self._cell(schema, name, one) for one in (low, high))
+        low, high = (None if bound is None else self._cell(schema, name, bound) for bound in (low, high))
         return low, high
 
     def _cell(self, schema: TableSchema, name: str, given: object) -> Any:  # noqa: ANN401 - of the column's type
@@ -337,7 +339,11 @@ def _schema_in(snapshot: Snapshot, storage: Storage) -> TableSchema:
     except ValueError:
         raise ConfigurationError(f"{storage}: a table that `ingest` has not created") from None
     try:
-        columns = [Column(one.name, type_name(one.type)) for one in snapshot.schema if one.name not in OWN]
+        columns = [
+            Column(column.name, type_name(column.type))
+            for column in snapshot.schema
+            if column.name not in OWN
+        ]
         return TableSchema(tuple(columns), tuple(table.partition_key), tuple(table.row_key))
     except FlowError as error:
         raise TableAltered(

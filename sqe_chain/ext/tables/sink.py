@@ -309,7 +309,7 @@ def _missing(
     """The chunks of a file that have to be written; see `ChunkIndex.has`."""
     if written is None:
         return list(file.chunks)
-    index = ChunkIndex(one.with_id(minimum) for one in written.chunks)
+    index = ChunkIndex(chunk.with_id(minimum) for chunk in written.chunks)
     return [
         chunk for chunk in file.chunks if not index.has(chunk.with_id(minimum), minimum, replaces=replaces)
     ]
@@ -333,7 +333,7 @@ def known_of(snapshot: Snapshot, number: int | None, staged: list[int] | None = 
 
 def version_of(known: Iterable[bytes | None]) -> int | None:
     """The version up to which the flow knows that no other program has written."""
-    told = [json.loads(one)["version"] for one in known if one is not None]
+    told = [json.loads(text)["version"] for text in known if text is not None]
     return max(told, default=None)
 
 

@@ -291,7 +291,7 @@ class Reader:
                 made = entries(files, segment, group, self._sequences, self._at)
                 self._next += group.count
                 self._at = group.after
-                found += [one for one in made if one.offset >= self.offset]
+                found += [entry for entry in made if entry.offset >= self.offset]
                 self.offset = max(self.offset, self._next)
                 if self._next == end or len(found) >= max_records or self._at - begin >= max_bytes:
                     return self._at - begin
