@@ -7,9 +7,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from sqe_chain.engines.java import cache_directory, java
@@ -84,46 +84,39 @@ def fetch_redis(report: Report = _log.info) -> RedisProgram:
     installed = shutil.which("redis-server")
     if installed:
         return RedisProgram(Path(installed))
-    target = cache_directory() / "redis"
-    if not target.is_dir():
-        with _locked(report):
-            if not target.is_dir():
-                report("Redis: unpacking the system's packages")
-                _unpack_redis(target)
+    target = _cached("redis", report, lambda target: _unpack_redis(target, report))
     libraries = ":".join(str(path) for path in sorted(target.glob("usr/lib/*-linux-gnu*")))
     return RedisProgram(target / "usr/bin/redis-server", {"LD_LIBRARY_PATH": libraries})
 
 
-@contextmanager
-def _locked(report: Report) -> Iterator[None]:
-    """One download at a time into the cache."""
-    directory = cache_directory()
-    directory.mkdir(parents=True, exist_ok=True)
-    with exclusive(
-        directory / "lock", _LOCK_TIMEOUT_S, lambda: report(f"waiting for another download into {directory}")
-    ):
-        yield
-
-
 def _fetch_jars(jars: Jars, report: Report) -> Path:
-    target = cache_directory() / jars.directory
+    return _cached(jars.directory, report, lambda target: retrieve(jars, target, java(), report))
+
+
+def _cached(name: str, report: Report, make: Callable[[Path], None]) -> Path:
+    """A directory of the cache. If it is missing it is made, by one process at a time."""
+    cache = cache_directory()
+    target = cache / name
     if not target.is_dir():
-        with _locked(report):
+        cache.mkdir(parents=True, exist_ok=True)
+        waiting = partial(report, f"waiting for another download into {cache}")
+        with exclusive(cache / "lock", _LOCK_TIMEOUT_S, waiting):
             if not target.is_dir():
-                retrieve(jars, target, java(), report)
+                make(target)
     return target
 
 
-def _unpack_redis(target: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="partial-", dir=target.parent) as partial:
-        unpacked = Path(partial, "root")
+def _unpack_redis(target: Path, report: Report) -> None:
+    report("Redis: unpacking the system's packages")
+    with tempfile.TemporaryDirectory(prefix="partial-", dir=target.parent) as draft:
+        unpacked = Path(draft, "root")
         unpacked.mkdir()
         try:
             if os.geteuid() == 0:
-                _run("apt-get", "update", cwd=partial)  # a fresh container has no package lists yet
-            _run("apt-get", "download", *_REDIS_PACKAGES, cwd=partial)
-            for package in sorted(Path(partial).glob("*.deb")):
-                _run("dpkg", "-x", str(package), str(unpacked), cwd=partial)
+                _run("apt-get", "update", cwd=draft)  # a fresh container has no package lists yet
+            _run("apt-get", "download", *_REDIS_PACKAGES, cwd=draft)
+            for package in sorted(Path(draft).glob("*.deb")):
+                _run("dpkg", "-x", str(package), str(unpacked), cwd=draft)
         except (OSError, subprocess.SubprocessError) as error:
             raise ConfigurationError(
                 "no redis-server on the path, and it could not be unpacked from Debian's packages "

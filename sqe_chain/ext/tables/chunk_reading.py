@@ -160,28 +160,25 @@ def read(snapshot: ChunkSnapshot, files: Sequence[StoredFile], wanted: Wanted) -
     total = sum(_told(file)["blocks"] for file in files)
     candidates = _candidates(snapshot, indexed(snapshot, files, wanted.partition_key))
     columns = (*wanted.columns, SEQUENCE)
-    asked, expected = [], []
+    asked = []
     for candidate in may_matter(candidates, keys, others):
         blocks = [number for number, (_, bounds) in enumerate(candidate.blocks) if may_hold(bounds, keys)]
         if blocks:
             row = candidate.row
             average = row.size // max(row.pieces, 1) + 1
-            asked.append(WantedBlobs(row.partition_key, row.chunk_set, columns, tuple(blocks), average))
-            expected.append(sum(candidate.blocks[number][0] for number in blocks))
-    result = Pieces()
-    result.row_groups = sum(len(blobs.blocks) for blobs in asked)
-    result.row_groups_left_out = total - result.row_groups
+            rows = sum(candidate.blocks[number][0] for number in blocks)
+            asked.append(WantedBlobs(row.partition_key, row.chunk_set, columns, tuple(blocks), average, rows))
+    groups = sum(len(blobs.blocks) for blobs in asked)
     batches: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     broken = None
-    for chunk, rows, pieces in _fetched(snapshot, asked, expected):
+    for blobs, pieces in _fetched(snapshot, asked):
         batch = _batch(pieces)
-        if batch is None or batch.num_rows != rows:
-            broken = f"a chunk of {chunk.partition_key!r} in {chunk.chunk_set}"
+        if batch is None or batch.num_rows != blobs.rows:
+            broken = f"a chunk of {blobs.partition_key!r} in {blobs.chunk_set}"
             break
         batches[tuple(batch.schema.names)].append(batch)
     _check_there(snapshot, files, broken)
-    result.tables = [pa.Table.from_batches(same) for same in batches.values()]
-    return result
+    return Pieces([pa.Table.from_batches(same) for same in batches.values()], groups, total - groups)
 
 
 def indexed(
@@ -286,26 +283,18 @@ def _told(file: StoredFile) -> dict[str, Any]:
 
 
 def _fetched(
-    snapshot: ChunkSnapshot, asked: Sequence[WantedBlobs], expected: Sequence[int]
-) -> Iterator[tuple[WantedBlobs, int, list[Piece]]]:
-    """The pieces of chunks, read in rounds of bounded size, with the number of their rows."""
-    waiting: list[tuple[WantedBlobs, int]] = []
+    snapshot: ChunkSnapshot, asked: Sequence[WantedBlobs]
+) -> Iterator[tuple[WantedBlobs, list[Piece]]]:
+    """The pieces of chunks, read in rounds of bounded size."""
+    waiting: list[WantedBlobs] = []
     size = 0
-    for blobs, rows in zip(asked, expected, strict=True):
-        waiting.append((blobs, rows))
+    for blobs in asked:
+        waiting.append(blobs)
         size += blobs.average * len(blobs.columns) * len(blobs.blocks)
         if size > _ROUND_BYTES:
-            yield from _round(snapshot, waiting)
+            yield from zip(waiting, snapshot.rows.pieces(waiting), strict=True)
             waiting, size = [], 0
-    yield from _round(snapshot, waiting)
-
-
-def _round(
-    snapshot: ChunkSnapshot, waiting: Sequence[tuple[WantedBlobs, int]]
-) -> Iterator[tuple[WantedBlobs, int, list[Piece]]]:
-    answers = snapshot.rows.pieces([blobs for blobs, _ in waiting])
-    for (one, rows), pieces in zip(waiting, answers, strict=True):
-        yield one, rows, pieces
+    yield from zip(waiting, snapshot.rows.pieces(waiting), strict=True)
 
 
 def _batch(pieces: Sequence[Piece]) -> Any:  # noqa: ANN401 - an Arrow record batch, or None

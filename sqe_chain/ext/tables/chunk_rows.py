@@ -82,6 +82,7 @@ class WantedBlobs:
     columns: tuple[str, ...]  # names
     blocks: tuple[int, ...]  # numbers
     average: int  # bytes of a piece, on an average
+    rows: int = 0  # of these blocks
 
 
 class ChunkRows(Protocol):

@@ -70,13 +70,8 @@ class TableCopy:
         return TableCopy(self.newest, dict(self.files), self.created)
 
 
-class _Data:
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.content = TableCopy()
-
-
-_tables: dict[str, _Data] = {}
+_tables: dict[str, TableCopy] = {}
+_lock = threading.RLock()
 
 
 class MemoryStorage(ParquetStorage):
@@ -95,8 +90,8 @@ class MemoryStorage(ParquetStorage):
         return f"table {self.address}"
 
     @property
-    def _data(self) -> _Data:
-        return _tables.get(self.address) or _tables.setdefault(self.address, _Data())
+    def _table(self) -> TableCopy:
+        return _tables.setdefault(self.address, TableCopy())
 
     def check(self) -> list[str]:
         # Memory is not durable
@@ -105,35 +100,35 @@ class MemoryStorage(ParquetStorage):
         ]
 
     def snapshot(self) -> MemorySnapshot | None:
-        return self._data.content.newest
+        return self._table.newest
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         del name
-        data = self._data
-        with data.lock:
-            if data.content.newest is None:
-                data.content.created += 1
-                table_id = f"{self.address}#{data.content.created}"
-                data.content.newest = MemorySnapshot(0, table_id, description, schema)
+        with _lock:
+            table = self._table
+            if table.newest is None:
+                table.created += 1
+                table_id = f"{self.address}#{table.created}"
+                table.newest = MemorySnapshot(0, table_id, description, schema)
 
     def add_columns(self, snapshot: MemorySnapshot, columns: Sequence[Any]) -> None:
-        data = self._data
-        with data.lock:
+        with _lock:
+            table = self._table
             newest = self._newest(snapshot)
             if newest.schema_at > snapshot.version:
                 raise Conflict(f"{self}: its columns were changed")
             version = newest.version + 1
             schema = pa.schema([*newest.schema, *columns])
-            data.content.newest = replace(newest, version=version, schema=schema, schema_at=version)
+            table.newest = replace(newest, version=version, schema=schema, schema_at=version)
 
     def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo] = ()) -> None:
         # A file is there as a whole or not at all
         del missing
-        with self._data.lock:
-            self._data.content.files.setdefault(path, (bytes(file.data), self._now_s()))
+        with _lock:
+            self._table.files.setdefault(path, (bytes(file.data), self._now_s()))
 
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
-        stored = self._data.content.files
+        stored = self._table.files
         return [file.path for file in files if len(stored.get(file.path, (b"", 0.0))[0]) != file.size]
 
     def commit_markers(
@@ -147,8 +142,8 @@ class MemoryStorage(ParquetStorage):
         same_rows: bool = True,
     ) -> None:
         del same_rows  # nobody follows a log
-        data = self._data
-        with data.lock:
+        with _lock:
+            table = self._table
             newest = self._newest(snapshot)
             since = snapshot.version
             if newest.schema_at > since:
@@ -159,7 +154,7 @@ class MemoryStorage(ParquetStorage):
             version = newest.version + 1
             gone = {file.path for file in removed}
             stored = {path: file for path, file in newest.stored.items() if path not in gone}
-            data.content.newest = replace(
+            table.newest = replace(
                 newest,
                 version=version,
                 markers={**newest.markers, **markers},
@@ -168,44 +163,44 @@ class MemoryStorage(ParquetStorage):
             )
 
     def vacuum(self, retain_hours: int) -> list[str]:
-        data = self._data
-        with data.lock:
-            newest = data.content.newest
+        with _lock:
+            table = self._table
+            newest = table.newest
             if newest is None:
                 return []
             before = self._now_s() - retain_hours * 3_600
             gone = sorted(
                 path
-                for path, (_, at) in data.content.files.items()
+                for path, (_, at) in table.files.items()
                 if path not in newest.stored and at < before and not is_awaited(newest, path)
             )
             for path in gone:
-                del data.content.files[path]
+                del table.files[path]
             return gone
 
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
-        stored = self._data.content.files.get(path)
+        stored = self._table.files.get(path)
         if stored is None:
             raise FileNotFoundError(path)
         return pa.BufferReader(stored[0])
 
     def copy_all(self) -> TableCopy:
         """A copy of the table, for `restore_all`."""
-        with self._data.lock:
-            return self._data.content.copy()
+        with _lock:
+            return self._table.copy()
 
     def restore_all(self, copy: TableCopy | None = None) -> None:
         """Make it what it was; None: as if there had never been one."""
-        with self._data.lock:
-            self._data.content = (copy or TableCopy()).copy()
+        with _lock:
+            _tables[self.address] = (copy or TableCopy()).copy()
 
     def drop(self) -> None:
         """Delete it, as who deletes its directory."""
-        with self._data.lock:
-            self._data.content = TableCopy(created=self._data.content.created)
+        with _lock:
+            _tables[self.address] = TableCopy(created=self._table.created)
 
     def _newest(self, snapshot: MemorySnapshot) -> MemorySnapshot:
-        newest = self._data.content.newest
+        newest = self._table.newest
         if newest is None or newest.table_id != snapshot.table_id:
             raise Unavailable(f"{self}: the table of the snapshot is gone")
         return newest

@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from threading import Lock
-from types import TracebackType
 from typing import Final, Self
 
 from sqe_chain.envelope.partitioner import Partitioner
@@ -311,8 +310,6 @@ class WriteAheadLog:
         """The log."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()

@@ -38,7 +38,7 @@ ALL = TopicInfo(
 )
 
 
-class WantedBlobs(dict[str, str | None]):
+class Asked(dict[str, str | None]):
     """Settings that know which of them were asked for."""
 
     names: set[str]
@@ -53,7 +53,7 @@ def info(settings: dict[str, str | None]) -> TopicInfo:
 
 
 def test_every_setting_that_is_read_is_among_those_that_may_be_missing() -> None:
-    asked = WantedBlobs(SETTINGS)
+    asked = Asked(SETTINGS)
     asked.names = set()
     assert info(asked) == ALL
     assert asked.names == set(SETTINGS)

@@ -38,7 +38,7 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> WrittenTable:
 def change(written: WrittenTable, path: str, damage: Damage) -> None:
     """Change the bytes of a file as another program would: behind the back of the library."""
     if isinstance(written.storage, MemoryStorage):
-        files = _tables[written.storage.address].content.files
+        files = _tables[written.storage.address].files
         content, at = files.pop(path)
         changed = damage(content)
         if changed is not None:
@@ -107,7 +107,7 @@ def test_a_file_that_was_restored_is_read_again(written: WrittenTable) -> None:
     with pytest.raises(TableAltered, match="is gone"):
         written.table.read()
     if isinstance(written.storage, MemoryStorage):
-        _tables[written.storage.address].content.files[path] = (kept[0], 0.0)
+        _tables[written.storage.address].files[path] = (kept[0], 0.0)
     else:
         Path(written.storage.address, path).write_bytes(kept[0])
     written.claim(2)
