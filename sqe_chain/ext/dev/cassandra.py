@@ -132,8 +132,7 @@ class CassandraServer(JavaServer):
         ]
 
     def _answers(self) -> bool:
-        """Whether it answers CQL: an OPTIONS frame needs no login."""
-        try:
+        try:  # an OPTIONS frame of CQL needs no login
             with socket.create_connection((HOST, self.port), timeout=_PROBE_TIMEOUT_S) as connection:
                 connection.sendall(_OPTIONS_FRAME)
                 answer = connection.recv(9)

@@ -55,11 +55,9 @@ class Rows(Codec[Value]):
         return _unpickle, (self._codec, self._format)
 
     def encode(self, value: Value) -> bytes:
-        """As the type's codec does."""
         return self._codec.encode(value)
 
     def decode(self, data: bytes) -> Value:
-        """The value of a row. Raises ValueError: the row is damaged, or a column is missing or has another type."""
         value: Value = self._read(data)
         return value
 
@@ -69,20 +67,16 @@ class Rows(Codec[Value]):
 
     @property
     def type_name(self) -> str:
-        """That of the type's codec."""
         return self._codec.type_name
 
     def reads(self, type_name: str) -> bool:
-        """As the type's codec does."""
         return self._codec.reads(type_name)
 
     def fields(self) -> tuple[Field, ...]:
-        """The fields of the type's codec."""
         return self._codec.fields()
 
     def misread(self, was: str, shape: Shape) -> str:  # type: ignore[override] # a shape is a mapping
-        """Nothing: rows name their columns, and one that does not fit the type is found by itself."""
-        del was, shape
+        del was, shape  # rows name their columns: one that does not fit the type is found by itself
         return ""
 
 

@@ -138,22 +138,18 @@ class DeltaSnapshot(Snapshot):
 
     @property
     def version(self) -> int:
-        """Number of the commit."""
         return int(self._table.version())
 
     @property
     def table_id(self) -> str:
-        """Another one for each table that was ever created."""
         return str(self._table.metadata().id)
 
     @property
     def description(self) -> str:
-        """What was given at its creation."""
         return str(self._table.metadata().description or "")
 
     @property
     def schema(self) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """What readers see, as an Arrow schema."""
         return pa.schema(self._table.schema().to_arrow())
 
     def marker(self, name: str) -> int | None:
@@ -166,7 +162,6 @@ class DeltaSnapshot(Snapshot):
         return heads_of(self.marker, flow, stage, parts)
 
     def files(self, part: int | None = None) -> list[StoredFile]:
-        """The files that make up the table, or a state partition, in the order of their paths."""
         rows = self._actions().to_pylist()
         stored = [
             StoredFile(
@@ -189,14 +184,13 @@ class DeltaSnapshot(Snapshot):
         return sorted(wanted, key=lambda one: one.path)
 
     def foreign_file(self) -> str | None:
-        """The path of a file that this library has not written; None: there is none."""
         return foreign_in(self._actions().column("path").to_pylist())
 
     def foreign_commit(self, since: int) -> str | None:
-        """A commit of another program after a version, in words; None: there is none that is still known of, and that was not undone.
+        """A commit of another program after a version that was not undone, in words; None: none is known.
 
-        A RESTORE undoes what came between: that is the way out where another program has written. One that takes back a commit of this
-        library is none: its markers stay, and its rows would be missing.
+        A RESTORE undoes the commits in between. One that takes back a commit of this library is reported itself: its markers stay,
+        and its rows would be missing.
         """
         if since >= self.version:
             return None

@@ -87,7 +87,6 @@ class TableDirectory(ParquetStorage):
         return self.snapshot()
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
-        """Create the table, if it is not there."""
         local = self.local
         created = (
             []
@@ -114,7 +113,6 @@ class TableDirectory(ParquetStorage):
                     _sync_directory(path)
 
     def add_columns(self, snapshot: DeltaSnapshot, columns: Sequence[Any]) -> None:
-        """Add columns, which are null in the rows that are there. Raises Conflict: somebody has changed the columns since."""
         from deltalake import Schema  # noqa: PLC0415 - only here
 
         fields = Schema.from_arrow(pa.schema(columns)).fields

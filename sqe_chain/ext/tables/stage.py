@@ -55,7 +55,6 @@ class IngestKind(StageKind):
 
     @property
     def sink(self) -> Sink:
-        """The table; opened at first use. Raises ConfigurationError: a package is missing."""
         with needing(f"table {self.table!r}", "tables"):
             storage = storage_at(self.address, self.options)
         return OverwritingSink(storage, self.schema, self.table, self.version, self.replaces)

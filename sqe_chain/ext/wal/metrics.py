@@ -39,7 +39,6 @@ class ProducerMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """What a scrape gets."""
         status, topic = self._producer.status, self._producer.log.topic
         labels = [status.log_id, topic]
         counters = {
