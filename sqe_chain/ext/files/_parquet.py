@@ -146,7 +146,7 @@ class ParquetRows:
         twice = _names_twice(self._schema, pa)
         if twice:
             raise UnreadableFile(
-                f"{path}: it has several columns named {', '.join(map(repr, twice))}, of which a row could keep one; write it with another name "
+                f"{path}: it has several columns named {', '.join(map(repr, twice))}, and a row can keep one. Write it with another name "
                 "for each"
             )
         self._pa, self._kind, self._numbers = pa, pa.struct(list(was)), in_numbers(was, pa)

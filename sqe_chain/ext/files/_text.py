@@ -120,8 +120,8 @@ class CsvRows:
             self.position = self._end
             if fields and self._ended:  # a row that is whole is given before its reader looks for more
                 raise UnreadableFile(
-                    f"{self._path}: the quote in the row at byte {self._row_begin:,} is never closed, so all that follows would be in one field: "
-                    "was the file cut off? Write it again, under another name, and rename; or declare how it is written with Csv(quote=...)"
+                    f"{self._path}: the quote in the row at byte {self._row_begin:,} is never closed, so all that follows would be in one field. "
+                    "Was the file cut off? Write it again, under another name, and rename; or declare how it is written with Csv(quote=...)"
                 )
             if fields is None or fields:
                 return fields

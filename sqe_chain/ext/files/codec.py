@@ -92,7 +92,7 @@ def _reader_of(codec: Codec[Any], form: Format) -> Callable[[bytes], Any]:
         return lambda data: message_of(of, _object.decode(_checked(data) if form == "csv" else data), form)
     if codec.name != "json":
         raise ConfigurationError(
-            f"codec {codec.name!r} reads bytes of its own, and rows of files are JSON: take a msgspec.Struct, a dataclass, dict, a "
+            f"codec {codec.name!r} reads bytes of its own, and rows of files are JSON. Take a msgspec.Struct, a dataclass, dict, a "
             "protobuf message, bytes, or a function that takes the row's JSON"
         )
     return (

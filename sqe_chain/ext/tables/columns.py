@@ -178,7 +178,7 @@ def _column(payload: type | None, name: object) -> Column:
     """The column of a field, whose type is that of the payload type."""
     if payload is None or not field_names(payload):
         raise FlowError(
-            f"the columns of {_called(payload)} are not known: give columns= as a mapping of names to types, or a payload type "
+            f"the columns of {_called(payload)} are not known. Give columns= as a mapping of names to types, or a payload type "
             "that is a protobuf message, a msgspec Struct or a dataclass"
         )
     if not isinstance(name, str) or name not in field_names(payload):
@@ -195,7 +195,7 @@ def _column(payload: type | None, name: object) -> Column:
     if plain and cells_of(text) is not None:
         return Column(name, text)
     raise FlowError(
-        f"field {name!r} of {_called(payload)} cannot be a column ({text}). Leave it out with columns=, or say how it becomes one of "
+        f"field {name!r} of {_called(payload)} cannot be a column ({text}). Skip it with columns=, or give a function for one of "
         f"{_TYPES}: Column({name!r}, type, of=function)"
     )
 

@@ -27,7 +27,7 @@ class OverwritingSink(TableSink, ReplacingSink):
     def check_replaces(self) -> None:
         if not self.storage.one_log:
             raise ConfigurationError(
-                f"{self.storage}: an overwrite needs one commit for all state partitions, and a table in Cassandra has one for each: readers "
+                f"{self.storage}: an overwrite needs one commit for all state partitions. A table in Cassandra has one for each, and readers "
                 "would see old rows of some beside new rows of others. Let the flow write a table of Delta Lake (at=), or load into a "
                 "new version of the table (version=) and let readers change over"
             )
@@ -60,8 +60,8 @@ class OverwritingSink(TableSink, ReplacingSink):
             if absent:
                 raise TableInconsistent(
                     f"{self.storage}: plan {replacement.number} has decided that staged rows replace what is there, and "
-                    f"{len(absent)} of their files are gone or changed, such as {absent[0]}: another program has deleted them (VACUUM with a "
-                    "retention that is shorter than the load has taken?); nothing was replaced: restore them"
+                    f"{len(absent)} of their files are gone or changed, such as {absent[0]}. Another program has deleted them (VACUUM with a "
+                    "retention that is shorter than the load has taken?). Nothing was replaced. Restore them"
                 )
             added, removed = change_of(self.storage, snapshot, self.schema, staged, whole=replacement.whole)
             after = dict.fromkeys(heads, head_of(replacement))
@@ -82,7 +82,7 @@ class OverwritingSink(TableSink, ReplacingSink):
         if done and len(done) < len(heads):
             raise TableInconsistent(
                 f"{self.storage}: state partitions {sorted(done)} hold plan {replacement.number}, which has replaced all of them by one "
-                f"commit, and others do not: the table went back in time; {RESTORE_BOTH}"
+                f"commit. Others do not: the table went back in time; {RESTORE_BOTH}"
             )
         return bool(done)
 
@@ -123,8 +123,8 @@ def staged_files(replacement: Replacement, where: object) -> list[StoredFile]:
         count = StagedCount.of(replacement.known[part], replacement.since).files
         if len(own) != count:
             raise TableInconsistent(
-                f"{where}, state partition {part}: plan {replacement.since} has begun an overwrite, of which {count} files were "
-                f"staged, and the store knows {len(own)}: it lost what it had acknowledged; restore it"
+                f"{where}, state partition {part}: plan {replacement.since} has begun an overwrite. {count} files were "
+                f"staged, and the store knows {len(own)}: it lost what it had acknowledged. Restore it"
             )
         staged += own
     return staged

@@ -107,8 +107,8 @@ class ReaderOffsets:
         until = self.until(partition)
         if until is not None and offset >= until:
             raise GapError(
-                f"{partition}: offset {offset} comes after offset {until - 1}, where flush {self._number} ends, which a crash has cut off: "
-                f"read from {position} to {until - 1}, and flush, before you read on"
+                f"{partition}: offset {offset} comes after offset {until - 1}, where flush {self._number} ends, which a crash has cut off. "
+                f"Read from {position} to {until - 1}, and flush, before you read on"
             )
         self._active[partition] = (self._active.get(partition, (position, position))[0], offset + 1)
         return True

@@ -183,19 +183,19 @@ class TableSink(Sink):
             stored = TableDeclaration.of(snapshot)
         except ValueError:
             raise TableAltered(
-                f"{self.storage}: holds a table that this library has not created: give the stage a directory of its own"
+                f"{self.storage}: holds a table that this library has not created. Give the stage a directory of its own"
             ) from None
         own = self._declaration(flow, stage, stored.state_partitions)
         if (stored.flow, stored.stage, stored.version) != (own.flow, stage, self.version):
             raise TableAltered(
-                f"{self.storage}: is the table of stage {stored.stage!r} of flow {stored.flow!r}, version {stored.version}, not of "
-                f"{stage!r} of {own.flow!r}, version {self.version}: give each stage a directory of its own"
+                f"{self.storage}: is the table of stage {stored.stage!r} of flow {stored.flow!r}, version {stored.version}. Expected "
+                f"{stage!r} of {own.flow!r}, version {self.version}. Give each stage a directory of its own"
             )
         for name in ("partition_key", "row_key"):
             if getattr(stored, name) != getattr(own, name):
                 raise TableAltered(
-                    f"{self.storage}: {name} is {getattr(stored, name)}, and declared as {getattr(own, name)}: keys are permanent; "
-                    "ingest into another table"
+                    f"{self.storage}: {name} is {getattr(stored, name)}, and declared as {getattr(own, name)}. Keys are permanent. "
+                    "Ingest into another table"
                 )
 
     def _check_columns(self, snapshot: Snapshot) -> list[Any]:
@@ -209,14 +209,14 @@ class TableSink(Sink):
             stored = stored_columns.field(column.name).type
             if not _same_type(stored, column.type):
                 raise TableAltered(
-                    f"{self.storage}: column {column.name!r} is {stored}, and declared as {column.type}: a column keeps its type; give "
+                    f"{self.storage}: column {column.name!r} is {stored}, and declared as {column.type}. A column keeps its type. Give "
                     "the changed one another name"
                 )
         unknown = [name for name in stored_columns.names if name not in wanted.names]
         if unknown:
             raise TableAltered(
-                f"{self.storage}: has columns that stage does not declare: {', '.join(unknown)}: another program has added them, or a "
-                "field was removed; columns can be added, not taken away: declare them again"
+                f"{self.storage}: has columns that stage does not declare: {', '.join(unknown)}. Another program has added them, or a "
+                "field was removed. Columns can be added, not taken away. Declare them again"
             )
         return missing
 
@@ -298,7 +298,7 @@ class TableSink(Sink):
         plan_id = plans.get(number)
         if plan_id is None or head.plan != word(plan_id):
             raise TableInconsistent(
-                f"{self.storage}, state partition {part}: holds rows of a plan {number} that the store does not know: the store "
+                f"{self.storage}, state partition {part}: holds rows of a plan {number} that the store does not know. The store "
                 f"went back in time, or the flow was forgotten and begun again; {RESTORE_BOTH}"
             )
 

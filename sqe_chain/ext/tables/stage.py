@@ -48,8 +48,8 @@ class IngestKind(StageKind):
         """Refuse to be sent to another process, which would have a table of its own. Raises ConfigurationError: the table is in memory."""
         if in_memory(self.address):
             raise ConfigurationError(
-                f"table {self.table!r} is at {self.address}, in the memory of this process, and other processes would have one each: "
-                "give it a directory (at=), or run the flow in one process"
+                f"table {self.table!r} is at {self.address}, in the memory of this process. Other processes would have one each. "
+                "Give it a directory (at=), or run the flow in one process"
             )
         return self.__dict__
 

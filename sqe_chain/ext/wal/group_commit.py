@@ -148,8 +148,8 @@ class GroupCommit:
         """Frames and partitions: made by the caller, while others are written."""
         if os.getpid() != self._process:
             raise LogLocked(
-                f"The write-ahead log in {self._log.files.where} was opened by process {self._process}, of which this one is a fork: "
-                "open a log of its own in each process, after the fork"
+                f"The write-ahead log in {self._log.files.where} was opened by process {self._process}, and this one is its fork. "
+                "Open a log of its own in each process, after the fork"
             )
         return self._log.framed(records, self._numbers)
 

@@ -313,7 +313,7 @@ def test_columns_keep_their_type_and_are_not_taken_away(tmp_path: Path, row: typ
 
 def test_keys_are_permanent(tmp_path: Path) -> None:
     claimed(tmp_path)
-    with pytest.raises(TableAltered, match="keys are permanent"):
+    with pytest.raises(TableAltered, match="Keys are permanent"):
         sink_of(tmp_path, partition_key="at", row_key="robot").claim(claim_of(2))
 
 
