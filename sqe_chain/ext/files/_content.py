@@ -71,9 +71,9 @@ class FirstLook(_OpenFile):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Read into a buffer; the number of bytes, 0 at the end."""
-        found = memoryview(buffer).cast("B")
-        data = os.read(self._file, min(len(found), BLOCK))
-        found[: len(data)] = data
+        room = memoryview(buffer).cast("B")
+        data = os.read(self._file, min(len(room), BLOCK))
+        room[: len(data)] = data
         self._digest.update(data)
         self._size += len(data)
         view = memoryview(data)

@@ -116,8 +116,8 @@ _encode: Final = msgspec.json.Encoder().encode
 class ParquetRows:
     """The rows of a Parquet file, as JSON objects.
 
-    Values without a form in JSON become text, as msgspec writes it: times in ISO 8601, with nine digits where there are nanoseconds,
-    bytes in base64, decimals as digits. NaN and infinity become null.
+    Values without a form in JSON become text, as msgspec writes it: bytes in base64, decimals as digits, times in ISO 8601. Times
+    have nine digits where there are nanoseconds. NaN and infinity become null.
 
     Args:
         path: of the file, for errors.

@@ -71,9 +71,9 @@ class ChunkInfo:
     maximum: Mapping[str, Plain] = field(default_factory=dict)
     compacted: tuple[str, str] | None = None
 
-    def with_id(self, found: str) -> ChunkInfo:
+    def with_id(self, own_id: str) -> ChunkInfo:
         """The same under a chunk id."""
-        return replace(self, name=replace(self.name, chunk_id=found))
+        return replace(self, name=replace(self.name, chunk_id=own_id))
 
     def says_the_same(self, other: ChunkInfo) -> bool:
         """Whether both are the same chunk: id, keys, number of rows, and content."""
@@ -103,16 +103,16 @@ class ChunkInfo:
         }
 
     @classmethod
-    def from_plain(cls, found: Mapping[str, Any]) -> Self:
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """What `to_plain` gave."""
-        name = found["name"] | {"partition_key": bytes.fromhex(found["name"]["partition_key"])}
-        compacted = found["compacted"]
+        name = plain["name"] | {"partition_key": bytes.fromhex(plain["name"]["partition_key"])}
+        compacted = plain["compacted"]
         return cls(
             **{
-                **found,
+                **plain,
                 "name": ChunkName(**name),
-                "start_key": tuple(found["start_key"]),
-                "end_key": tuple(found["end_key"]),
+                "start_key": tuple(plain["start_key"]),
+                "end_key": tuple(plain["end_key"]),
                 "compacted": compacted and (compacted[0], compacted[1]),
             }
         )
@@ -175,6 +175,6 @@ class ChunkIndex:
         return [chunk.to_plain() for at in sorted(self._chunks) for chunk in self._chunks[at].values()]
 
     @classmethod
-    def from_plain(cls, found: Iterable[Mapping[str, Any]]) -> ChunkIndex:
+    def from_plain(cls, plain: Iterable[Mapping[str, Any]]) -> ChunkIndex:
         """What `to_plain` gave."""
-        return cls(map(ChunkInfo.from_plain, found))
+        return cls(map(ChunkInfo.from_plain, plain))

@@ -96,7 +96,7 @@ class ChunkSnapshot(Snapshot):
         return TableDeclaration.of(self).state_partitions
 
     def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
-        del flow, stage  # the description says whose table it is
+        del flow, stage  # the description names the owner of the table
         stored = zip(parts, self.rows.heads(parts), strict=True)
         return {part: Head(head.number, head.plan, head.epoch or 0, head.run) for part, head in stored}
 
@@ -109,9 +109,9 @@ class ChunkSnapshot(Snapshot):
         parts = range(self.parts) if part is None else [part]
         self._load(parts)
         return [
-            StoredFile(f"{number}/{found.name}", found.size, number, found.statistics)
+            StoredFile(f"{number}/{chunk_set.name}", chunk_set.size, number, chunk_set.statistics)
             for number in parts
-            for found in self._loaded[number][1]
+            for chunk_set in self._loaded[number][1]
         ]
 
     def foreign_file(self) -> str | None:
@@ -227,9 +227,9 @@ def may_matter(
     return chosen
 
 
-def _meet(one: ChunkInfo, other: ChunkInfo) -> bool:
+def _meet(chunk: ChunkInfo, other: ChunkInfo) -> bool:
     """Whether chunks may have rows with the same keys, by the first column of their row keys."""
-    return overlap(one.start_key[0], one.end_key[0], other.start_key[0], other.end_key[0])
+    return overlap(chunk.start_key[0], chunk.end_key[0], other.start_key[0], other.end_key[0])
 
 
 def info_in(snapshot: ChunkSnapshot, row: IndexRow) -> ChunkInfo:
@@ -309,7 +309,7 @@ def _batch(pieces: Sequence[Piece]) -> Any:  # noqa: ANN401 - an Arrow record ba
     try:
         for (column, _), data in sorted(blobs.items()):
             columns[column].append(decoded(b"".join(data)))
-        arrays = [found[0] if len(found) == 1 else pa.concat_arrays(found) for found in columns.values()]
+        arrays = [blocks[0] if len(blocks) == 1 else pa.concat_arrays(blocks) for blocks in columns.values()]
         return pa.RecordBatch.from_arrays(arrays, names=list(columns)) if SEQUENCE in columns else None
     except (pa.ArrowException, ValueError):
         return None

@@ -126,5 +126,5 @@ def _shortened(info: ChunkInfo) -> ChunkInfo:
     )
 
 
-def _short(*found: Plain) -> bool:
-    return all(len(bound) <= _LONGEST for bound in found if isinstance(bound, str))
+def _short(*bounds: Plain) -> bool:
+    return all(len(bound) <= _LONGEST for bound in bounds if isinstance(bound, str))

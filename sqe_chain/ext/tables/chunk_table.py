@@ -1,7 +1,7 @@
 """A table of chunks in a database: rows of four kinds (`chunk_rows`). The head of a state partition decides which count.
 
-A state partition has a head, the names of its *chunk sets* (what a flush or a compaction has added), an index of its chunks,
-and the chunks. A commit moves the head and names chunk sets in one comparison. So:
+A state partition has a head, the names of its *chunk sets*, an index of its chunks, and the chunks. A flush or a compaction adds
+chunk sets. A commit moves the head and names chunk sets in one comparison. So:
 
 * The chunks are written before the commit, then the index. A crash in between leaves rows without a name, which nobody reads.
 * A repeated flush makes the same names, and skips the chunks that the index has.
@@ -118,7 +118,7 @@ class ChunkTable(Storage):
         self.rows.write_index(part, index)
 
     def commit(self, snapshot: ChunkSnapshot, change: TableChange) -> None:
-        # One step for each state partition. The description says whose table it is.
+        # One step for each state partition. The description names the owner of the table.
         if change.removed:
             self._replace(snapshot, change)
         for part, head in change.after.items():

@@ -67,7 +67,7 @@ def compact(
     ] = 2,
     json: JsonOption = False,
 ) -> None:
-    """Merge the files of each state partition, and leave out replaced rows. Readers and writers go on meanwhile.
+    """Merge the files of each state partition, and drop replaced rows. Readers and writers go on meanwhile.
 
     Each state partition is one commit, so it may be killed and run again. The old files stay until a vacuum.
     """

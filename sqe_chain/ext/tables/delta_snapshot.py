@@ -181,7 +181,7 @@ class DeltaSnapshot(Snapshot):
             for row in rows
         ]
         wanted = [file for file in stored if part is None or file.part == part]
-        return sorted(wanted, key=lambda one: one.path)
+        return sorted(wanted, key=lambda stored_file: stored_file.path)
 
     def foreign_file(self) -> str | None:
         return foreign_in(self._actions().column("path").to_pylist())

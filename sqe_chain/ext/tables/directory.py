@@ -165,7 +165,7 @@ class TableDirectory(ParquetStorage):
         # By names and sizes of all files; in an object store, which is asked for each one, of the newest
         files = snapshot.files()
         if self.local is None:
-            files = sorted(files, key=lambda one: one.path.rpartition("/")[2])[-_ASKED_FOR:]
+            files = sorted(files, key=lambda file: file.path.rpartition("/")[2])[-_ASKED_FOR:]
         return self.absent(files)
 
     def commit_markers(

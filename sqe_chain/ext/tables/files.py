@@ -153,7 +153,7 @@ def statistics_of(rows: Any, **more: int) -> str:  # noqa: ANN401 - an Arrow tab
     told = {"numRecords": str(rows.num_rows)}
     if None not in bounds.values():
         for end, which in enumerate(("minValues", "maxValues")):
-            told[which] = _object({name: found[end] for name, found in bounds.items() if found is not None})
+            told[which] = _object({name: ends[end] for name, ends in bounds.items() if ends is not None})
     told["nullCount"] = json.dumps({name: rows[name].null_count for name in rows.column_names})
     return _object(told | {name: str(number) for name, number in more.items()})
 

@@ -231,7 +231,7 @@ def _other_files(snapshot: OwnSnapshot, parts: Sequence[int]) -> dict[str, int]:
     return {name: (snapshot.marker(name) or 0) + 1 for name in names}
 
 
-def _read(opened: Any, wanted: Wanted, found: Pieces) -> None:  # noqa: ANN401 - an Arrow file
+def _read(opened: Any, wanted: Wanted, result: Pieces) -> None:  # noqa: ANN401 - an Arrow file
     parquet = pq.ParquetFile(opened)
     known = parquet.schema_arrow.names
     groups = [
@@ -239,8 +239,8 @@ def _read(opened: Any, wanted: Wanted, found: Pieces) -> None:  # noqa: ANN401 -
         for number in range(parquet.metadata.num_row_groups)
         if group_may_hold(parquet.metadata.row_group(number), wanted.keys)
     ]
-    found.row_groups += len(groups)
-    found.row_groups_left_out += parquet.metadata.num_row_groups - len(groups)
+    result.row_groups += len(groups)
+    result.row_groups_left_out += parquet.metadata.num_row_groups - len(groups)
     if groups:
         own = [name for name in wanted.columns if name in known]
-        found.tables.append(parquet.read_row_groups(groups, columns=[*own, SEQUENCE]))
+        result.tables.append(parquet.read_row_groups(groups, columns=[*own, SEQUENCE]))

@@ -1,7 +1,7 @@
 """How far a reader has read and flushed, as a plain object: which records are new, and where a restart begins.
 
-Source: FiloDB's independent reader processes. They keep the offsets of the active and the flushing memtable, and rewind to the last
-flush (Exactly Once Ingestion and Error Recovery, "Kafka + Independent Reader Processes").
+Source: FiloDB's independent reader processes. They keep the offsets of both memtables, and rewind to the last flush
+(Exactly Once Ingestion and Error Recovery, "Kafka + Independent Reader Processes").
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ class Table:
     ) -> Scan:
         """Read rows: of those with the same keys the latest one.
 
-        Skipped are state partitions without the partition key, files by the bounds of columns in the table's log, and row groups by
-        the bounds in footers.
+        A read skips state partitions without the partition key, files by the bounds in the table's log, and row groups by the bounds
+        in footers.
 
         Args:
             partition_key: only its rows: one value, or a tuple where the partition key has several columns. Values here and in bounds are
@@ -201,7 +201,7 @@ class Table:
             TableAltered: see `scan`.
         """
         chunks = self._read(lambda snapshot: self._chunks(snapshot, partition_key))
-        return sorted(chunks, key=lambda one: (one.name.chunk_id, one.name.partition_key))
+        return sorted(chunks, key=lambda chunk: (chunk.name.chunk_id, chunk.name.partition_key))
 
     def _chunks(self, snapshot: Snapshot, partition_key: object) -> list[ChunkInfo]:
         schema = _schema_in(snapshot, self._storage)
@@ -272,7 +272,7 @@ class Table:
         """
         schema = self.schema()
         names, keys = (
-            ", ".join(f"{quote}{name}{quote}" for name in found) for found in (schema.names, schema.keys)
+            ", ".join(f"{quote}{name}{quote}" for name in columns) for columns in (schema.names, schema.keys)
         )
         return (
             f"SELECT {names} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {SEQUENCE} DESC) "  # noqa: S608 - names are checked

@@ -260,7 +260,7 @@ class Storage(Protocol):
         """
 
     def absent(self, files: Sequence[StoredFile]) -> list[str]:
-        """Paths of the files that are gone or changed since they were `put`, where the place can tell."""
+        """Paths of the files that are gone or changed since they were `put`, where the place can check that."""
         del files
         return []
 
@@ -344,7 +344,7 @@ _OTHER_CONTENT: Final = (pa.ArrowException, ValueError, KeyError, TypeError)
 
 @contextmanager
 def named_if_foreign(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
-    """Within it an error is told as the file of another program that a snapshot holds, if it holds one.
+    """Within it, an error is reported as a file of another program, if the snapshot has one.
 
     Raises:
         TableAltered: in place of what reading such a file raises.

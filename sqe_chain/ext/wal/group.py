@@ -94,13 +94,13 @@ class CommitGroup:
                 self._event.set()
         return self._event
 
-    def end(self, found: Appended | WriteAheadLogError) -> None:
+    def end(self, result: Appended | WriteAheadLogError) -> None:
         """End the group with its result; only the first result counts."""
         if not self.ended:
-            if isinstance(found, Appended):
-                self._appended = found
+            if isinstance(result, Appended):
+                self._appended = result
             else:
-                self._error = found
+                self._error = result
             self.ended = True
         if self._event is not None:
             self._event.set()

@@ -265,9 +265,9 @@ class GroupCommit:
             "thread. Try again"
         )
 
-    def _end(self, group: CommitGroup, found: Appended | WriteAheadLogError) -> None:
+    def _end(self, group: CommitGroup, result: Appended | WriteAheadLogError) -> None:
         with self._lock:
-            group.end(found)
+            group.end(result)
             if group.futures or self._room_futures:
                 wake([*group.futures, *self._room_futures])
             if self._waiting:

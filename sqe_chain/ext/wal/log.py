@@ -15,7 +15,7 @@
 
 **Epoch.** Each record has the epoch of its segment. Opening the log raises the epoch, to the time in milliseconds or by one. So
 does a failed write or sync: after it, numbers may repeat those of records that were not acknowledged or that a disk has lost.
-A greater epoch tells such records apart. A record keeps its epoch and sequence number however often it is published.
+A greater epoch separates such records. A record keeps its epoch and sequence number however often it is published.
 """
 
 from __future__ import annotations
@@ -168,13 +168,13 @@ class WriteAheadLog:
         Raises:
             RecordTooLarge: one has more than `max_record_bytes`.
         """
-        found, largest = encode_all(records, self.partitions, self._partitioner, numbers)
+        frames, largest = encode_all(records, self.partitions, self._partitioner, numbers)
         if largest > self.limits.max_record_bytes:
             raise RecordTooLarge(
                 f"A record for {self.topic} takes {largest:,} bytes, the write-ahead log in {self.files.where} accepts "
                 f"{self.limits.max_record_bytes:,}: send less at once, or raise max_record_bytes here and max.message.bytes of the topic"
             ).at(self.topic)
-        return found
+        return frames
 
     def append_frames(self, frames: Sequence[bytes], partitions: Sequence[int]) -> Appended:
         """Append a group of records with one write and one sync: all of them, or none.

@@ -2,8 +2,8 @@
 
 `position` has two slots; a write replaces the older one. That needs no space, so a log on a full disk can still note progress and
 delete segments. The slot with the higher counter counts. Each slot is in a block of its own, so a crash damages one at most.
-Fields of a slot, little-endian: `SQEPOS1` and a newline (8 bytes), the counter (8), the offset up to which Kafka has acknowledged
-(8), the offset up to which records were synced (8), CRC-32 of these (4).
+A slot is little-endian: `SQEPOS1` and a newline (8 bytes), then the counter (8). Then come the offset up to which Kafka has
+acknowledged (8), the offset up to which records were synced (8), and the CRC-32 of these (4).
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def _bytes_of(position: Position) -> bytes:
     return content + _CRC.pack(crc32(content))
 
 
-def _slot(found: bytes) -> Position | None:
-    content, checksum = found[: _SLOT.size], found[_SLOT.size :]
+def _slot(slot: bytes) -> Position | None:
+    content, checksum = slot[: _SLOT.size], slot[_SLOT.size :]
     if checksum != _CRC.pack(crc32(content)) or len(content) < _SLOT.size:
         return None
     magic, *numbers = _SLOT.unpack(content)

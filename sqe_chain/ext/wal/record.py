@@ -1,7 +1,7 @@
 """One record of a write-ahead log, and its bytes.
 
-A record's frame is little-endian. Its head: size of the fields up to the checksum (4 bytes), partition (4), time in milliseconds
-(8), size of the key (4, -1: null), size of the value (4, -1: null), number of headers (2). Then come key, value, and the headers.
+A record's frame is little-endian. Its head begins with the size of the fields up to the checksum (4 bytes), the partition (4), and
+the time in milliseconds (8). The sizes of key and value (4 each, -1: null) and the number of headers (2) follow. Then come key, value, and the headers.
 A header has the size of its name (2), the size of its content (4, -1: null), name and content. The CRC-32 of all that is last.
 
     >>> frame = encode(Record(b"3 screws", key=b"robot-7", timestamp_ms=5), partition=1)
@@ -161,7 +161,7 @@ def _bytes(what: str, given: object) -> bytes | None:
             return view.tobytes()
         kind = f"{type(given).__name__} with items of {view.itemsize} bytes"
     raise TypeError(
-        f"{what} of a record: {kind}. Expected bytes, or a buffer of single bytes. Say which bytes are meant, with .tobytes() or .encode()"
+        f"{what} of a record: {kind}. Expected bytes, or a buffer of single bytes. Name the bytes with .tobytes() or .encode()"
     )
 
 

@@ -138,13 +138,13 @@ def _scan(files: Files, segment: Segment, durable: int | None = None) -> list[in
     sequences, at = list(segment.sequences), header_size(len(segment.sequences))
     segment.end = segment.base
     try:
-        for found in groups(files, segment, at, files.size(segment.name)):
-            if found.first != segment.end:
+        for stored in groups(files, segment, at, files.size(segment.name)):
+            if stored.first != segment.end:
                 raise damaged(
-                    files, segment, at, f"a group from offset {found.first} on follows {segment.end}"
+                    files, segment, at, f"a group from offset {stored.first} on follows {segment.end}"
                 )
-            entries(files, segment, found, sequences, at)
-            segment.end, at = found.first + found.count, found.after
+            entries(files, segment, stored, sequences, at)
+            segment.end, at = stored.first + stored.count, stored.after
     except TornTail:
         pass
     except LogDamaged:
@@ -159,14 +159,14 @@ def _losses(
     segments: list[Segment], position: Position, end: int, known: tuple[tuple[int, int], ...]
 ) -> list[tuple[int, int]]:
     """The offsets of records that should be there and are not, and were not given up before."""
-    found, expected = list[tuple[int, int]](), position.published
+    losses, expected = list[tuple[int, int]](), position.published
     for segment in segments:
         if segment.base > expected:
-            found.append((expected, segment.base))
+            losses.append((expected, segment.base))
         expected = max(expected, segment.end)
     if position.durable > max(end, expected):
-        found.append((max(end, expected), position.durable))
-    return [loss for loss in found if not any(first <= loss[0] and loss[1] <= last for first, last in known)]
+        losses.append((max(end, expected), position.durable))
+    return [loss for loss in losses if not any(first <= loss[0] and loss[1] <= last for first, last in known)]
 
 
 def _lost(files: Files, losses: list[tuple[int, int]]) -> LogDamaged:

@@ -1,11 +1,11 @@
 """Segment files: a header, then groups of records, each group written and synced at once.
 
-All numbers are little-endian. The header of a segment begins with `SQEWAL1` and a newline (8 bytes), id of the log (8), epoch (8),
-and the offset of its first record (8). Then come epoch, first offset and end of the segment before it (8 each, 0 and 0: none).
+All numbers are little-endian. The header of a segment begins with `SQEWAL1` and a newline (8 bytes) and the id of the log (8).
+Epoch (8) and the offset of its first record (8) follow. Then come epoch, first offset and end of the segment before it (8 each, 0 and 0: none).
 The number of partitions (4), the next sequence number of each partition (8 each), and the CRC-32 of all that (4) are last.
 
-The head of a group is `WALg` (4), size of its frames in bytes (4), number of records (4), offset of the first one (8), and the
-CRC-32 of these 20 bytes (4). The frames follow (see `sqe_chain.ext.wal.record`), then `gLAW` (4).
+The head of a group is `WALg` (4), size of its frames in bytes (4), number of records (4), and first offset (8). The
+CRC-32 of these 20 bytes (4) ends it. The frames follow (see `sqe_chain.ext.wal.record`), then `gLAW` (4).
 
 A group is acknowledged after it was synced, and the next one is written after that. So only the last group can be one that was
 never acknowledged. A crash cuts it off, and nothing follows but zeros, which some file systems show after a loss of power. Disks
@@ -153,29 +153,31 @@ def groups(files: Files, segment: Segment, at: int, until: int) -> Iterator[Stor
             yield replace(next_group, after=at)
 
 
-def entries(files: Files, segment: Segment, found: StoredGroup, sequences: list[int], at: int) -> list[Entry]:
+def entries(
+    files: Files, segment: Segment, stored: StoredGroup, sequences: list[int], at: int
+) -> list[Entry]:
     """The records of a group that begins at a place in a file; the next sequence number of each partition is advanced.
 
     Raises:
         LogDamaged: a checksum does not match.
     """
     made, position = list[Entry](), 0
-    for number in range(found.first, found.first + found.count):
-        one = decode(found.frames, position)
-        if one is None or one[0] >= len(sequences):
+    for number in range(stored.first, stored.first + stored.count):
+        decoded = decode(stored.frames, position)
+        if decoded is None or decoded[0] >= len(sequences):
             raise damaged(files, segment, at, f"the record at offset {number} has a wrong checksum")
-        partition, record, position = one
+        partition, record, position = decoded
         made.append(Entry(number, segment.epoch, partition, sequences[partition], record))
         sequences[partition] += 1
-    if position != len(found.frames):
-        raise damaged(files, segment, at, f"{len(found.frames) - position} bytes follow its last record")
+    if position != len(stored.frames):
+        raise damaged(files, segment, at, f"{len(stored.frames) - position} bytes follow its last record")
     return made
 
 
-def damaged(files: Files, segment: Segment, at: int, found: str) -> LogDamaged:
+def damaged(files: Files, segment: Segment, at: int, what: str) -> LogDamaged:
     """The error for what should not be there."""
     return LogDamaged(
-        f"{files.where}/{segment.name}, byte {at:,}: {found}. It was acknowledged, and has changed since: the disk, or another "
+        f"{files.where}/{segment.name}, byte {at:,}: {what}. It was acknowledged, and has changed since: the disk, or another "
         f"program. {WAYS_OUT}"
     )
 
@@ -278,7 +280,7 @@ class Reader:
         self.offset = max(self.offset, segment.base)  # records before it may have been given up
 
     def _read_from(
-        self, segment: Segment, end: int, until: int, found: list[Entry], max_records: int, max_bytes: int
+        self, segment: Segment, end: int, until: int, records: list[Entry], max_records: int, max_bytes: int
     ) -> int:
         """Read groups of a segment that ends at an offset; returns their bytes."""
         begin, files = self._at, self._log.files
@@ -291,9 +293,9 @@ class Reader:
                 made = entries(files, segment, group, self._sequences, self._at)
                 self._next += group.count
                 self._at = group.after
-                found += [entry for entry in made if entry.offset >= self.offset]
+                records += [entry for entry in made if entry.offset >= self.offset]
                 self.offset = max(self.offset, self._next)
-                if self._next == end or len(found) >= max_records or self._at - begin >= max_bytes:
+                if self._next == end or len(records) >= max_records or self._at - begin >= max_bytes:
                     return self._at - begin
         except TornTail:
             pass

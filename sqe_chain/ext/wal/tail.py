@@ -73,7 +73,7 @@ class Tail:
 
     Args:
         files: the directory.
-        found: what is in it.
+        recovered: what is in it.
         limits: of the log.
         now_ms: the time, for epochs.
         full: makes the error for a log without room.
@@ -90,24 +90,24 @@ class Tail:
     def __init__(
         self,
         files: Files,
-        found: RecoveredLog,
+        recovered: RecoveredLog,
         limits: Limits,
         now_ms: Callable[[], int],
         full: Callable[[], LogFull],
     ) -> None:
         self.lock = Lock()
-        self.segments, self.end, self.used = found.segments, found.end, 0
-        self.epoch = found.segments[-1].epoch if found.segments else 0
+        self.segments, self.end, self.used = recovered.segments, recovered.end, 0
+        self.epoch = recovered.segments[-1].epoch if recovered.segments else 0
         self._files, self._limits, self._now_ms, self._full = files, limits, now_ms, full
-        self._log_id, self._sequences = found.identity.log_id, found.sequences
-        self._header = header_size(found.identity.partitions)
+        self._log_id, self._sequences = recovered.identity.log_id, recovered.sequences
+        self._header = header_size(recovered.identity.partitions)
         self.appended: Appended | None = None
         self._active: Segment | None = None
         self._filled = 0  # bytes of its file, with the zeros
         self._epoch_used = True
-        self.used = sum(segment.size for segment in found.segments)
-        if found.segments:
-            self._cut(found.segments[-1])  # a torn tail, or zeros
+        self.used = sum(segment.size for segment in recovered.segments)
+        if recovered.segments:
+            self._cut(recovered.segments[-1])  # a torn tail, or zeros
 
     def append(self, frames: Sequence[bytes], partitions: Sequence[int]) -> Appended:
         """Append frames, as `WriteAheadLog.append_frames`."""
