@@ -28,7 +28,7 @@ from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.delta_snapshot import MARK, DeltaSnapshot, damage_in, keep_handle, take_handle
 from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.parquet_storage import ParquetStorage, is_awaited
-from sqe_chain.ext.tables.storage import Conflict, StoredFile
+from sqe_chain.ext.tables.storage import Conflict, StoredFile, TableChange
 from sqe_chain.safe_text import without_secrets
 
 _TRIES: Final = 100
@@ -169,25 +169,19 @@ class TableDirectory(ParquetStorage):
         return self.absent(files)
 
     def commit_markers(
-        self,
-        snapshot: DeltaSnapshot,
-        markers: Mapping[str, int],
-        added: Sequence[StoredFile],
-        removed: Sequence[StoredFile] = (),
-        *,
-        what: str,
-        same_rows: bool = True,
+        self, snapshot: DeltaSnapshot, markers: Mapping[str, int], change: TableChange
     ) -> None:
         # The log refuses it where a marker was set since.
         now_ms = int(time.time() * 1_000)  # for the log; readers ignore it
-        changed = not (removed and same_rows)  # a compaction is no change for those who follow the log
+        # A compaction is no change for those who follow the log.
+        changed = bool(change.after) or not change.removed
         actions: list[Any] = [
             AddAction(file.path, file.size, {PARTITION: str(file.part)}, now_ms, changed, file.statistics)
-            for file in added
+            for file in change.added
         ]
         actions += [
             RemoveAction(file.path, changed, now_ms, file.size, {PARTITION: str(file.part)})
-            for file in removed
+            for file in change.removed
         ]
         transactions = [Transaction(name, number) for name, number in markers.items()]
         table = snapshot._table  # noqa: SLF001 - of this module
@@ -199,7 +193,9 @@ class TableDirectory(ParquetStorage):
                 table.schema(),
                 partition_by=[PARTITION],
                 commit_properties=CommitProperties(
-                    custom_metadata={MARK: what}, max_commit_retries=_TRIES, app_transactions=transactions
+                    custom_metadata={MARK: change.what},
+                    max_commit_retries=_TRIES,
+                    app_transactions=transactions,
                 ),
                 # By default it looks through the whole log for what has expired, after each commit.
                 post_commithook_properties=PostCommitHookProperties(

@@ -14,7 +14,7 @@ from sqe_chain.errors import Unavailable
 from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.files import TableFile, foreign_in
 from sqe_chain.ext.tables.parquet_storage import ParquetStorage, heads_of, is_awaited
-from sqe_chain.ext.tables.storage import Conflict, Head, StoredFile
+from sqe_chain.ext.tables.storage import Conflict, Head, StoredFile, TableChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,34 +132,26 @@ class MemoryStorage(ParquetStorage):
         return [file.path for file in files if len(stored.get(file.path, (b"", 0.0))[0]) != file.size]
 
     def commit_markers(
-        self,
-        snapshot: MemorySnapshot,
-        markers: Mapping[str, int],
-        added: Sequence[StoredFile],
-        removed: Sequence[StoredFile] = (),
-        *,
-        what: str,
-        same_rows: bool = True,
+        self, snapshot: MemorySnapshot, markers: Mapping[str, int], change: TableChange
     ) -> None:
-        del same_rows  # nobody follows a log
         with _lock:
             table = self._table
             newest = self._newest(snapshot)
             since = snapshot.version
             if newest.schema_at > since:
-                raise Conflict(f"{self}: {what}: its columns were changed")
+                raise Conflict(f"{self}: {change.what}: its columns were changed")
             for name in markers:
                 if newest.set_at.get(name, -1) > since:
-                    raise Conflict(f"{self}: {what}: {name} was set by version {newest.set_at[name]}")
+                    raise Conflict(f"{self}: {change.what}: {name} was set by version {newest.set_at[name]}")
             version = newest.version + 1
-            gone = {file.path for file in removed}
+            gone = {file.path for file in change.removed}
             stored = {path: file for path, file in newest.stored.items() if path not in gone}
             table.newest = replace(
                 newest,
                 version=version,
                 markers={**newest.markers, **markers},
                 set_at={**newest.set_at, **dict.fromkeys(markers, version)},
-                stored={**stored, **{file.path: file for file in added}},
+                stored={**stored, **{file.path: file for file in change.added}},
             )
 
     def vacuum(self, retain_hours: int) -> list[str]:

@@ -106,26 +106,10 @@ class ParquetStorage(Storage):
     def absent(self, files: Sequence[StoredFile]) -> list[str]: ...
 
     @abstractmethod
-    def commit_markers(
-        self,
-        snapshot: OwnSnapshot,
-        markers: Mapping[str, int],
-        added: Sequence[StoredFile],
-        removed: Sequence[StoredFile] = (),
-        *,
-        what: str,
-        same_rows: bool = True,
-    ) -> None:
-        """Add and remove files and set markers, all in one step.
+    def commit_markers(self, snapshot: OwnSnapshot, markers: Mapping[str, int], change: TableChange) -> None:
+        """Add and remove the files of a change and set markers, all in one step.
 
-        Args:
-            snapshot: on which it was decided.
-            markers: to set.
-            added: files that were `put`.
-            removed: files of the snapshot. That another commit has removed one of them meanwhile is no conflict: who removes files
-                needs a marker for it.
-            what: what is done, for the table's history.
-            same_rows: whether the files that are added hold the rows of those that are removed.
+        That another commit has removed a removed file meanwhile is no conflict: a change that removes files needs a marker for it.
 
         Raises:
             Conflict: one of the markers was set since the snapshot, or the columns were changed. Nothing was done.
@@ -144,9 +128,7 @@ class ParquetStorage(Storage):
     def commit(self, snapshot: OwnSnapshot, change: TableChange) -> None:
         markers = _set_to(change.flow, change.stage, change.after)
         markers |= _other_files(snapshot, sorted({file.part for file in change.removed}))
-        self.commit_markers(
-            snapshot, markers, change.added, change.removed, what=change.what, same_rows=not change.after
-        )
+        self.commit_markers(snapshot, markers, change)
 
     def read(self, snapshot: OwnSnapshot, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:
         # Row groups by the files' footers

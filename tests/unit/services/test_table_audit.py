@@ -26,6 +26,7 @@ from services.rows import rows_flow
 from services.table_audit import TableAudit, audit_table, compare, expected_rows, main
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.ext.tables.directory import TableDirectory
+from sqe_chain.ext.tables.storage import TableChange
 from sqe_chain.testing import Rehearsal
 
 REPORTS = 300
@@ -115,7 +116,7 @@ def test_a_file_that_is_named_twice_is_found(filled: str) -> None:
     copy = Path(filled, file.path).with_name("copy.parquet")
     copy.write_bytes(Path(filled, file.path).read_bytes())
     again = replace(file, path=f"{Path(file.path).parent}/copy.parquet")
-    directory.commit_markers(snapshot, {}, [again], what="a mistake")
+    directory.commit_markers(snapshot, {}, TableChange("a mistake", added=[again]))
 
     found = compare(filled, DeltaTable(filled).to_pyarrow_dataset(), TRUTH)
     assert (found.missing, found.doubled, found.wrong) == (0, file.rows, 0)

@@ -18,7 +18,7 @@ from sqe_chain.errors import Superseded, TableAltered, TableInconsistent
 from sqe_chain.ext.tables import delta_snapshot, directory
 from sqe_chain.ext.tables.directory import TableDirectory
 from sqe_chain.ext.tables.reading import open_table
-from sqe_chain.ext.tables.storage import Conflict
+from sqe_chain.ext.tables.storage import Conflict, TableChange
 from tests.support.written_tables import Row, WrittenTable, claim_of
 
 Opened = list[str]
@@ -63,15 +63,15 @@ def test_a_snapshot_that_is_held_is_not_moved_on(tmp_path: Path) -> None:
     WrittenTable(place).claim()
     held = place.snapshot_again()
     assert held is not None
-    place.commit_markers(held, {"m": 1}, [], what="a test")
+    place.commit_markers(held, {"m": 1}, TableChange("a test"))
     version = held.version
     newer = place.snapshot_again()
     assert newer is not None
     assert (held.version, held.marker("m")) == (version, None)
     assert (newer.version, newer.marker("m")) == (version + 1, 1)
-    place.commit_markers(newer, {"m": 2}, [], what="a test")
+    place.commit_markers(newer, {"m": 2}, TableChange("a test"))
     with pytest.raises(Conflict):
-        place.commit_markers(held, {"m": 3}, [], what="a test")
+        place.commit_markers(held, {"m": 3}, TableChange("a test"))
 
 
 def test_a_table_that_went_back_in_time_is_noticed_by_the_process_that_wrote_it(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_entries_that_have_expired_are_deleted_and_nothing_is_lost(tmp_path: Pat
     while not list(log.glob("*.checkpoint.parquet")):
         snapshot = place.snapshot()
         assert snapshot is not None
-        place.commit_markers(snapshot, {"m": number}, [], what="a test")
+        place.commit_markers(snapshot, {"m": number}, TableChange("a test"))
         number += 1
     assert (log / f"{0:020d}.json").exists(), "they have not expired"
     for entry in log.glob("*.json"):
@@ -138,7 +138,7 @@ def test_entries_that_have_expired_are_deleted_and_nothing_is_lost(tmp_path: Pat
     snapshot = place.snapshot()
     while snapshot is not None and (log / f"{0:020d}.json").exists():
         assert number < 300, "they are never deleted"
-        place.commit_markers(snapshot, {"m": number}, [], what="a test")
+        place.commit_markers(snapshot, {"m": number}, TableChange("a test"))
         number += 1
         snapshot = place.snapshot()
     assert len(list(log.glob("*.json"))) < 10

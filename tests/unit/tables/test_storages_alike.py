@@ -6,7 +6,7 @@ both tables must then hold the same. And the cases that matter most by their nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from sqe_chain.ext.tables.files import TableFile, compacted_name, files_of, name
 from sqe_chain.ext.tables.memory import MemoryStorage
 from sqe_chain.ext.tables.memtable import Memtable
 from sqe_chain.ext.tables.schema import TableSchema
-from sqe_chain.ext.tables.storage import Conflict, Storage, StoredFile, TableDeclaration, Written
+from sqe_chain.ext.tables.storage import Conflict, Storage, StoredFile, TableChange, TableDeclaration, Written
 
 SCHEMA = TableSchema.of(None, partition_key="robot", row_key="at", columns={"robot": "string", "at": "int64"})
 MARKERS = ("a", "b", "c")
@@ -29,15 +29,7 @@ MARKERS = ("a", "b", "c")
 class MarkedTable(Storage, Protocol):
     """A table of Parquet files, whose commits set markers."""
 
-    def commit_markers(
-        self,
-        snapshot: Any,
-        markers: Mapping[str, int],
-        added: Sequence[StoredFile],
-        removed: Sequence[StoredFile] = (),
-        *,
-        what: str,
-    ) -> None: ...
+    def commit_markers(self, snapshot: Any, markers: Mapping[str, int], change: TableChange) -> None: ...
 
     def written(self, path: str, file: TableFile | None = None) -> Written | None: ...
 
@@ -124,23 +116,23 @@ def _adding_columns(table: MarkedTable, old: Any, number: int) -> Callable[[], A
 def _committing(
     table: MarkedTable, old: Any, markers: dict[str, int], added: list[StoredFile], gone: list[StoredFile]
 ) -> Callable[[], Any]:
-    return lambda: table.commit_markers(old, markers, added, gone, what="one of many")
+    return lambda: table.commit_markers(old, markers, TableChange("one of many", added=added, removed=gone))
 
 
 def test_a_marker_that_was_set_since_is_a_conflict_even_with_a_smaller_number(storage: MarkedTable) -> None:
     old = created(storage).snapshot()
-    storage.commit_markers(old, {"a": 5}, [], what="first")
+    storage.commit_markers(old, {"a": 5}, TableChange("first"))
     with pytest.raises(Conflict):
-        storage.commit_markers(old, {"a": 9}, [put(storage, 1)], what="second")
+        storage.commit_markers(old, {"a": 9}, TableChange("second", added=[put(storage, 1)]))
     assert storage.snapshot().files() == []
-    storage.commit_markers(storage.snapshot(), {"a": 3}, [], what="a smaller number, on what is there")
+    storage.commit_markers(storage.snapshot(), {"a": 3}, TableChange("a smaller number, on what is there"))
     assert storage.snapshot().marker("a") == 3
 
 
 def test_other_markers_are_no_conflict(storage: MarkedTable) -> None:
     old = created(storage).snapshot()
-    storage.commit_markers(old, {"a": 5}, [put(storage, 1)], what="first")
-    storage.commit_markers(old, {"b": 5}, [put(storage, 2)], what="second")
+    storage.commit_markers(old, {"a": 5}, TableChange("first", added=[put(storage, 1)]))
+    storage.commit_markers(old, {"b": 5}, TableChange("second", added=[put(storage, 2)]))
     assert storage.snapshot().version == 2
     assert len(storage.snapshot().files()) == 2
 
@@ -148,13 +140,17 @@ def test_other_markers_are_no_conflict(storage: MarkedTable) -> None:
 def test_of_two_that_remove_a_file_only_a_marker_makes_the_second_fail(storage: MarkedTable) -> None:
     """Why compactions have a marker: else the second would bring replaced files back."""
     storage = created(storage)
-    storage.commit_markers(storage.snapshot(), {"a": 1}, [put(storage, 1)], what="a file")
+    storage.commit_markers(storage.snapshot(), {"a": 1}, TableChange("a file", added=[put(storage, 1)]))
     old = storage.snapshot()
-    storage.commit_markers(old, {"b": 1}, [], old.files(), what="first")
+    storage.commit_markers(old, {"b": 1}, TableChange("first", removed=old.files()))
     with pytest.raises(Conflict):
-        storage.commit_markers(old, {"b": 1}, [put(storage, 2)], old.files(), what="second")
+        storage.commit_markers(
+            old, {"b": 1}, TableChange("second", added=[put(storage, 2)], removed=old.files())
+        )
     assert storage.snapshot().files() == []
-    storage.commit_markers(old, {"c": 1}, [put(storage, 2)], old.files(), what="without it")
+    storage.commit_markers(
+        old, {"c": 1}, TableChange("without it", added=[put(storage, 2)], removed=old.files())
+    )
     assert len(storage.snapshot().files()) == 1
 
 
@@ -162,7 +158,7 @@ def test_changed_columns_are_a_conflict(storage: MarkedTable) -> None:
     old = created(storage).snapshot()
     storage.add_columns(old, [pa.field("more", pa.string())])
     with pytest.raises(Conflict):
-        storage.commit_markers(old, {"a": 1}, [], what="on other columns")
+        storage.commit_markers(old, {"a": 1}, TableChange("on other columns"))
     with pytest.raises(Conflict):
         storage.add_columns(old, [pa.field("other", pa.string())])
     assert storage.snapshot().schema.names == ["robot", "at", SEQUENCE, PARTITION, "more"]
@@ -189,7 +185,7 @@ def test_creating_it_again_changes_nothing(storage: MarkedTable) -> None:
 def test_vacuum_keeps_what_is_needed_and_what_is_young(storage: MarkedTable) -> None:
     storage = created(storage)
     kept, young = put(storage, 1), put(storage, 2)
-    storage.commit_markers(storage.snapshot(), {"a": 1}, [kept], what="a file")
+    storage.commit_markers(storage.snapshot(), {"a": 1}, TableChange("a file", added=[kept]))
     storage.vacuum(1)
     assert storage.written(kept.path) is not None
     assert storage.written(young.path) is not None
@@ -203,7 +199,7 @@ def test_a_table_in_memory_vacuums_by_its_clock() -> None:
     kept, left = put(table, 1), put(table, 2)
     snapshot = table.snapshot()
     assert snapshot is not None
-    table.commit_markers(snapshot, {"a": 1}, [kept], what="a file")
+    table.commit_markers(snapshot, {"a": 1}, TableChange("a file", added=[kept]))
     now = 7_200.0
     assert table.vacuum(1) == [left.path]
     assert table.written(kept.path) is not None
@@ -213,10 +209,10 @@ def test_what_compactions_write_is_known_and_other_files_are_not(storage: Marked
     storage = created(storage)
     file = put(storage, 1)
     own = StoredFile(f"{PARTITION}=0/{compacted_name(0, '0' * 16)}", file.size, 0, file.statistics)
-    storage.commit_markers(storage.snapshot(), {"a": 1}, [own], what="compaction")
+    storage.commit_markers(storage.snapshot(), {"a": 1}, TableChange("compaction", added=[own]))
     assert storage.snapshot().foreign_file() is None
     other = StoredFile(f"{PARTITION}=0/part-0.parquet", file.size, 0, file.statistics)
-    storage.commit_markers(storage.snapshot(), {"a": 2}, [other], what="another program")
+    storage.commit_markers(storage.snapshot(), {"a": 2}, TableChange("another program", added=[other]))
     assert storage.snapshot().foreign_file() == other.path
 
 
