@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, print_json, print_table
+from sqe_chain.cli.dead_letter_records import discard_records, list_records, show_record
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import FlowArgument, JsonOption, Kafka, LimitOption, Stores, command
@@ -25,6 +26,11 @@ from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.safe_text import one_line
 
 app = typer.Typer(no_args_is_help=True, help="Inputs that a flow has skipped and kept: dead-letter records.")
+
+
+app.command("list")(list_records)
+app.command("show")(show_record)
+app.command("discard")(discard_records)
 
 
 @app.command("replay")

@@ -13,6 +13,7 @@ _OFFSET = re.compile(r"([A-Za-z0-9._-]+)\[([0-9]+)\]=([0-9]+)")
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.*)", re.DOTALL)
 _MILLIS = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PLACE = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)\[(?P<partition>\d+)\](?:@|=)(?P<offset>\d+)")
 
 
 def topic_name(text: str) -> str:
@@ -29,6 +30,20 @@ def topic_name(text: str) -> str:
     except FlowError as error:
         raise ConfigurationError(str(error)) from None
     return text
+
+
+def place_named(text: str) -> tuple[str, int, int]:
+    """Topic, partition and offset of TOPIC[PARTITION]@OFFSET.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        raise ConfigurationError(
+            f"{text!r} names no record. Expected TOPIC[PARTITION]@OFFSET, as in orders[2]@417"
+        )
+    return match["topic"], int(match["partition"]), int(match["offset"])
 
 
 def key_named(text: str) -> bytes:

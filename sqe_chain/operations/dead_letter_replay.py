@@ -26,7 +26,7 @@ from sqe_chain.operations.dead_letters import (
     DeadLetterTargets,
     parse_dead_letter,
 )
-from sqe_chain.ports import Commit, Log, Message, Output, Range
+from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicPartition
 from sqe_chain.protocol.inputs import METADATA_LENGTH, parse_metadata
 
 CHUNK = 500
@@ -172,6 +172,45 @@ class DeadLetterReplay:
         for part in parts:
             part.run()
         return result
+
+    def discard(self, until: Mapping[int, int] | None = None) -> int:
+        """Pass over dead-letter records, so that no replay sends them. They stay in their topic.
+
+        Args:
+            until: partition of their topic -> offset of the first record that stays; None: all that are there now.
+
+        Returns:
+            How many offsets were passed over.
+
+        Raises:
+            ConfigurationError: there is no such topic or partition, or a replay was interrupted and is not finished.
+        """
+        topic = self.flow.dead_letter_topic
+        info = self.log.describe([topic]).get(topic)
+        if info is None or any(not 0 <= partition < info.partitions for partition in until or ()):
+            raise ConfigurationError(
+                f"topic {topic!r} does not exist, or has no such partition. Expected partitions of the dead-letter records of "
+                f"flow {self.flow.name!r}"
+            )
+        tps = [
+            (topic, partition) for partition in (range(info.partitions) if until is None else sorted(until))
+        ]
+        bounds, commits = self.log.bounds(tps), self.log.committed(self.group, tps)
+        passed, moved = 0, dict[TopicPartition, Commit]()
+        for tp in tps:
+            progress = _Sent.of(commits.get(tp), info.topic_id, bounds[tp].begin)
+            if progress.sending:
+                raise ConfigurationError(
+                    f"{topic}[{tp[1]}]: a replay was interrupted. Run `sqe-chain dead-letters replay` until it ends, then discard"
+                )
+            end = bounds[tp].stable_end
+            stop = end if until is None else min(end, until[tp[1]])
+            if stop > progress.offset:
+                passed += stop - max(progress.offset, bounds[tp].begin)
+                moved[tp] = replace(progress, offset=stop, epoch=0).commit(info.topic_id)
+        if moved:
+            self.log.commit(self.group, moved)
+        return passed
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ from sqe_chain.cli.listening import working_on
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import FlowArgument, JsonOption, ServerOptions, command
-from sqe_chain.cli.values import key_named
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.cli.values import key_named, place_named
 from sqe_chain.ext.explain.audit import AuditedStage, audit, audited_stages
 from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.report import (
@@ -36,7 +34,6 @@ from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Prepared
 from sqe_chain.runtime.states import stage_named
 
-_RECORD = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)\[(?P<partition>\d+)\]@(?P<offset>\d+)")
 _SHOWN = 20
 """Replays listed in text output."""
 
@@ -97,12 +94,7 @@ def why_not(
 
     Exit status: 0 if a stage has counted the record, else 1.
     """
-    match = _RECORD.fullmatch(record)
-    if match is None:
-        raise ConfigurationError(
-            f"{record!r} names no record. Expected TOPIC[PARTITION]@OFFSET, as in orders[2]@417"
-        )
-    place = match["topic"], int(match["partition"]), int(match["offset"])
+    place = place_named(record)
     flow = load_flow(target)
     with _reading(flow, servers) as (prepared, progressed):
         fate = find_fate(prepared.env, place, progressed=progressed)
