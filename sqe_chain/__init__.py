@@ -16,6 +16,7 @@ from sqe_chain.flow import Flow
 
 if TYPE_CHECKING:
     from sqe_chain.features.events import TableFlushed
+    from sqe_chain.features.settings import settings_of
     from sqe_chain.protocol.settings import Settings
     from sqe_chain.runtime.running import RunningService, run, running
     from sqe_chain.runtime.states import States, get, states
@@ -36,6 +37,7 @@ __all__ = [
     "republish",
     "run",
     "running",
+    "settings_of",
     "states",
     "wrap",
 ]
@@ -47,6 +49,7 @@ _LATER = {
     "run": "sqe_chain.runtime.running",
     "running": "sqe_chain.runtime.running",
     "Settings": "sqe_chain.protocol.settings",
+    "settings_of": "sqe_chain.features.settings",
     "States": "sqe_chain.runtime.states",
     "states": "sqe_chain.runtime.states",
 }

@@ -17,6 +17,8 @@ import typer
 from sqe_chain.cli.console import reported
 from sqe_chain.cli.option_table import TABLE, Option
 from sqe_chain.cli.values import paths_of, properties, store_urls
+from sqe_chain.features.file_inputs import FileSettings
+from sqe_chain.features.settings import NAMES, settings_of
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice
 
@@ -133,7 +135,7 @@ class BatchOptions(SkipLimits, ClaimOptions, EngineOptions, Stores, KafkaIfNeede
     """What a service takes, whether it ends by itself or not."""
 
     files: list[str] | None = None
-    open_files: int = DEFAULTS.open_files
+    open_files: int = FileSettings().open_files
     abandon: list[str] | None = None
     max_records: int = DEFAULTS.max_records
     create_topics: int | None = None
@@ -175,14 +177,13 @@ def settings_in(*groups: object, **others: Any) -> Settings:  # noqa: ANN401 - t
     Raises:
         ConfigurationError: one cannot work.
     """
-    known = {setting.name for setting in fields(Settings)}
     given = {
         name: tuple(value) if isinstance(value, list) else value
         for group in groups
         for name, value in vars(group).items()
-        if name in known and value is not None
+        if name in NAMES and value is not None
     }
-    return Settings(**{**given, **others})
+    return settings_of(**{**given, **others})
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:

@@ -24,15 +24,43 @@ from sqe_chain.errors import (
 from sqe_chain.features.events import FilesSeen
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicInfo
-from sqe_chain.ports.files import HASH_DIGITS, gone
+from sqe_chain.ports.files import HASH_DIGITS, gone, is_hash
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import BatchResult
 from sqe_chain.protocol.feature import Feature, Infos, Look, News, Part
 from sqe_chain.protocol.plan import Plan, Section
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.protocol.settings import FeatureSettings
 
 _ALL = "files"
 """Where a partition's number stands for topics: the lag of a source's files is told as one number."""
+
+
+_MOST_FILES = 10**15
+_LEAST_DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings(FeatureSettings):
+    """How files are read.
+
+    Attributes:
+        open_files: files of a flow that are read at the same time; those that go by event time read all.
+        abandon: hashes of files, or their beginnings, whose remaining rows are not read.
+    """
+
+    open_files: int = 16
+    abandon: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if type(self.open_files) is not int or not 1 <= self.open_files <= _MOST_FILES:
+            raise ConfigurationError(f"open_files={self.open_files!r}; a whole number, 1 to {_MOST_FILES}")
+        for digits in self.abandon:
+            if not is_hash(f"{digits:0<32}") or len(digits) < _LEAST_DIGITS:
+                raise ConfigurationError(
+                    f"abandon={digits!r}; must be the hash of a content as the error about its file says it, or its first "
+                    f"{_LEAST_DIGITS} digits or more"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +113,11 @@ class FileInputs(Feature):
 
     def unneeded(self, last: Plan, infos: Infos) -> Collection[str]:  # noqa: ARG002 - it is known from the plan
         """Files of which nothing was read, or all, and those of which the rest is not to be read."""
-        return unneeded_files(last) | abandoned_files(last, self.env.settings.abandon)
+        return unneeded_files(last) | abandoned_files(last, self.env.settings.of(FileSettings).abandon)
 
     def news(self, last: Plan, infos: Infos) -> News:
         """Some enter at a time, and those that are read to their ends leave; so do those that are abandoned, or gone before the first row."""
-        flow, settings = self.env.flow, self.env.settings
+        flow, settings = self.env.flow, self.env.settings.of(FileSettings)
         if not flow.file_sources:
             return News()
         abandoned = abandoned_files(last, settings.abandon) - read_files(last)
@@ -221,7 +249,7 @@ def seen_files(flow: CompiledFlow, last: Plan, infos: Infos) -> FilesSeen:
     return FilesSeen(len(there), len(new) + len(begun), sum(info.records for info in there), rows_left)
 
 
-def entering_files(flow: CompiledFlow, last: Plan, infos: Infos, settings: Settings) -> list[TopicInfo]:
+def entering_files(flow: CompiledFlow, last: Plan, infos: Infos, settings: FileSettings) -> list[TopicInfo]:
     """The files that enter with the next plan.
 
     Args:
@@ -266,7 +294,7 @@ def abandoned_files(last: Plan, abandon: Sequence[str]) -> frozenset[str]:
 
     Args:
         last: the last plan.
-        abandon: see `Settings.abandon`.
+        abandon: see `FileSettings.abandon`.
     """
     wanted = tuple(abandon)
     return (

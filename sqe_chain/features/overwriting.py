@@ -22,6 +22,7 @@ from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsi
 from sqe_chain.features.events import TableReplaced
 from sqe_chain.features.file_inputs import (
     FileInputs,
+    FileSettings,
     LoadedFiles,
     entering_files,
     finished_topics,
@@ -35,6 +36,7 @@ from sqe_chain.protocol.feature import Entry, Feature, HeaderRows, Headers, Info
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section, plain_ranges
 from sqe_chain.protocol.planning import layout_plan
+from sqe_chain.protocol.settings import FeatureSettings
 from sqe_chain.task.flushing import FLUSHED, STAGED, Staging, staged_key
 from sqe_chain.task.states import Claim
 
@@ -95,6 +97,37 @@ class Overwrite(Section):
         return cls(**raw)
 
 
+@dataclass(frozen=True, slots=True)
+class OverwriteSettings(FeatureSettings):
+    """What a load replaces.
+
+    Attributes:
+        overwrite: what the rows of files replace in tables: `table`, all rows; `partitions`, those with the partition keys of
+            the files. None: nothing; they are added.
+        again: overwrite although the last load was an overwrite with the same contents.
+        drop_overwrite: give up the overwrite that is under way, and end.
+    """
+
+    overwrite: Mode | None = None
+    again: bool = False
+    drop_overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if self.overwrite not in (None, "table", "partitions"):
+            raise ConfigurationError(f"overwrite={self.overwrite!r}; must be 'table', 'partitions' or None")
+        if self.overwrite is not None and self.drop_overwrite:
+            raise ConfigurationError("overwrite and drop_overwrite: one of them, begin or go on, or give up")
+        if self.again and self.overwrite is None:
+            raise ConfigurationError("again: needs overwrite")
+
+    @property
+    def needs_end(self) -> str:
+        if self.overwrite is None:
+            return ""
+        return "an overwrite without an end of its files. Expected sqe-chain load (from Python once=True)"
+
+
 class Overwriting(Feature):
     """Loads that replace what tables hold, in the steps of a run."""
 
@@ -103,7 +136,11 @@ class Overwriting(Feature):
     @property
     def declared(self) -> bool:
         """The run was asked for one, or to give one up."""
-        return self.env.settings.overwrite is not None or self.env.settings.drop_overwrite
+        return self._asked.overwrite is not None or self._asked.drop_overwrite
+
+    @property
+    def _asked(self) -> OverwriteSettings:
+        return self.env.settings.of(OverwriteSettings)
 
     def check_start(self) -> None:
         """Check that a flow can be loaded so that it replaces what its tables hold.
@@ -112,10 +149,10 @@ class Overwriting(Feature):
             ConfigurationError: it does more than to read files into tables, or a table cannot be replaced at once.
         """
         env = self.env
-        if env.settings.overwrite is None:
+        if self._asked.overwrite is None:
             return
         flow = env.flow
-        if env.settings.abandon:
+        if env.settings.of(FileSettings).abandon:
             raise ConfigurationError(
                 "--abandon leaves the rest of a file unread, and an overwrite reads all of each file: it begins again without a file that is gone"
             )
@@ -130,7 +167,7 @@ class Overwriting(Feature):
                 replacing(sink, stage.name).check_replaces()
 
     def unneeded(self, last: Plan, infos: Infos) -> Collection[str]:
-        """LoadedFiles that are gone: an overwrite begins again without them."""
+        """Files that are gone: an overwrite begins again without them."""
         return LoadedFiles.of(last).entered.keys() - infos.keys() if self.declared else ()
 
     def enter(self, claim: Claim, last: Plan, infos: Infos) -> Entry:
@@ -140,7 +177,7 @@ class Overwriting(Feature):
             OverwriteUnderWay: one is, and this run is not to go on with it.
             ConfigurationError: there is nothing that could replace anything; or a file is half read that the overwrite leaves as it is.
         """
-        settings, running = self.env.settings, _under_way(last)
+        settings, running = self._asked, _under_way(last)
         if settings.overwrite is not None:
             return self._overwrite(claim, last, infos, settings.overwrite)
         if settings.drop_overwrite:
@@ -171,7 +208,7 @@ class Overwriting(Feature):
             if not again:
                 return Entry(text=f"goes on with the overwrite that plan {running.since} has begun")
             return Entry(self._begun(claim, last, infos, mode), f"the overwrite begins again: {again}")
-        if not self.env.settings.again and _is_done(last, mode, given):
+        if not self._asked.again and _is_done(last, mode, given):
             text = "the last load was an overwrite with these very contents: nothing is replaced again"
             return Entry(None, text, ends=True)
         return Entry(self._begun(claim, last, infos, mode), "an overwrite begins")
@@ -235,7 +272,7 @@ class Overwriting(Feature):
 
     def _why_not_on(self, claim: Claim, last: Plan, running: Overwrite, given: frozenset[str]) -> str:
         """Why an overwrite cannot go on where it was; empty: it can."""
-        if running.mode != self.env.settings.overwrite:
+        if running.mode != self._asked.overwrite:
             return f"it was begun with {_option(running.mode)}"
         files = LoadedFiles.of(last)
         missing = (finished_topics(files.finished) | set(_begun_topics(last))) - given
@@ -275,7 +312,7 @@ class Overwriting(Feature):
         if mode == "partitions":
             self._check_whole(before, infos)
         clean = replace(last, ranges=(), marks={}).with_sections(LoadedFiles(), Overwrite())
-        entering = entering_files(self.env.flow, clean, infos, self.env.settings)
+        entering = entering_files(self.env.flow, clean, infos, self.env.settings.of(FileSettings))
         plan = self._plan_with(claim, clean, entering)
         return plan.with_sections(Overwrite(mode, plan.number, "begun", before=before)).with_id()
 

@@ -63,7 +63,7 @@ def export_states(env: Environment) -> Iterator[str]:
         if data is None:
             raise never_run(env.flow.name)
         plan = Plan.from_bytes(data)
-        check_layout(env.flow, plan.layout, env.settings.drop_stages)
+        check_layout(env.flow, plan.layout, env.settings.once.drop_stages)
         digest, count = blake2b(digest_size=16), 0
         for line in _lines(env, plan, data):
             digest.update(line.encode())
@@ -115,7 +115,7 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
     check_stores(env)
     rest = _verify_lines(lines)
     plan = _plan_of(env, next(rest, ""))
-    check_layout(env.flow, plan.layout, env.settings.drop_stages)
+    check_layout(env.flow, plan.layout, env.settings.once.drop_stages)
     infos = inputs.describe(env.flow, env.log)
     commits = inputs.group_commits(env.flow, env.log, infos)
     check_commits(env.flow, plan, commits)

@@ -224,7 +224,7 @@ class Rebuild:
         env = self.env
         flow = env.flow.renamed(name)
         role = replace(env.role, refold=spec)
-        settings = replace(env.settings, takeover=True, accept_rollback=False)
+        settings = env.settings.asking(takeover=True, accept_rollback=False)
         return replace(env, flow=flow, engine=self.engine(flow), settings=settings, role=role)
 
     def _to_resume(self, attempts: Attempts, current: set[str], spec: Rebuilding, closes: Closes) -> str:

@@ -315,12 +315,12 @@ class StagedService:
             self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last(), features)
             # Again: until it was claimed, another run may have read what is there only since it was described.
             infos = inputs.describe(env.flow, env.log)
-            check_layout(env.flow, owned.last.layout, env.settings.drop_stages)
+            check_layout(env.flow, owned.last.layout, env.settings.once.drop_stages)
             headers = stamp(env, mine, owned.last)
             for feature in features.declared:
                 feature.stamped(mine, owned.last, owned.fetch)
         with env.step(RECOVER):
-            if not env.settings.accept_rollback:
+            if not env.settings.once.accept_rollback:
                 check_commits(env.flow, owned.last, inputs.group_commits(env.flow, env.log, infos))
             result = Recovery(owned, self._processor).run(headers)
             if env.role.only_recovers:

@@ -54,7 +54,12 @@ def claim(
         # at work in between would look like a store that went back in time.
         commits = read_commits()
         home, _ = env.home.home(name)
-        if home is not None and home.run_id and not env.settings.takeover and not env.is_dead(home.owner):
+        if (
+            home is not None
+            and home.run_id
+            and not env.settings.once.takeover
+            and not env.is_dead(home.owner)
+        ):
             home = _stand_by(env, home)
             if home is None:
                 continue  # the store was emptied while this run waited: compare with the commits again

@@ -76,7 +76,7 @@ class Recovery:
         env.emit(Recovered.of(result))
         for feature in features:
             feature.recovered(last)
-        if not numbers and (last.number > 0 or env.settings.accept_rollback):
+        if not numbers and (last.number > 0 or env.settings.once.accept_rollback):
             owned.applier.commit(last)
         return result
 

@@ -64,10 +64,8 @@ def launch(
                 "--close-windows (close_windows=True) without an end of the input. Expected --once (once=True)"
             )
         check_closes(flow)
-    if settings.overwrite is not None and not deployment.once:
-        raise ConfigurationError(
-            "an overwrite without an end of its files. Expected sqe-chain load (from Python once=True)"
-        )
+    if settings.needs_end and not deployment.once:
+        raise ConfigurationError(settings.needs_end)
     flow = deployment.flow_of(flow)
     with prepare(flow, settings, deployment, observers=observers, clock=clock, restore=restore) as prepared:
         env, once = prepared.env, deployment.once

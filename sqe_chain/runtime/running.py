@@ -13,6 +13,7 @@ from typing import Any, Literal
 from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.features.events import TableFlushed
 from sqe_chain.features.file_inputs import LoadedFiles, new_files, read_files
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, TopicPartition
@@ -50,7 +51,7 @@ def run(  # noqa: PLR0913 - each is an option
     partitions: str | None = None,
     on_flush: OnFlush | None = None,
     log: Literal["text", "json"] | None = "text",
-    **settings: Any,  # noqa: ANN401 - those of Settings
+    **settings: Any,  # noqa: ANN401 - those of `settings_of`
 ) -> None:
     """Run a flow as a service, here, until SIGTERM or Ctrl-C: what ``sqe-chain run`` does.
 
@@ -75,7 +76,7 @@ def run(  # noqa: PLR0913 - each is an option
         on_flush: called with each `sqe_chain.TableFlushed` when the rows of a batch are durable in a table, and once at the start.
             It runs in the service's thread, before the service continues. An error that it raises ends the service.
         log: write a line for each event to standard error, as text or JSON; None: nothing.
-        settings: further fields of `sqe_chain.Settings`, such as `start`, `max_records` or `takeover`.
+        settings: further settings, such as `start`, `max_records` or `takeover`; see `sqe_chain.settings_of`.
 
     Raises:
         ConfigurationError: something is missing, or wrong.
@@ -281,7 +282,7 @@ def running(  # noqa: PLR0913 - each is an option
     partitions: str | None = None,
     on_flush: OnFlush | None = None,
     log: Literal["text", "json"] | None = None,
-    **settings: Any,  # noqa: ANN401 - those of Settings
+    **settings: Any,  # noqa: ANN401 - those of `settings_of`
 ) -> Iterator[RunningService]:
     """Run a flow in the background, as long as the context lasts; for arguments see `run`.
 
@@ -362,7 +363,7 @@ def _engine(
 
 def _settings(interval: str, further: Mapping[str, Any]) -> Settings:
     try:
-        return Settings(interval_ms=duration_ms(interval), **further)
+        return settings_of(interval_ms=duration_ms(interval), **further)
     except TypeError as error:
         raise ConfigurationError(
             f"no such setting: {error}. Expected a field of sqe_chain.Settings"

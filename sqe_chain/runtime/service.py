@@ -139,7 +139,7 @@ class Service:
                     service.batch(at_end=True)  # nothing more is expected that others would have to wait for
                 if self.close_windows and isinstance(service, StagedService):
                     self._at_end(service, partial(service.batch, at_end=True, final=True))
-                if self.env.settings.overwrite is not None and isinstance(service, StagedService):
+                if self.env.settings.needs_end and isinstance(service, StagedService):
                     self._at_end(service, service.complete)
                 self.stop.request("once")
             elif not limited:

@@ -291,7 +291,7 @@ class Rehearsal(Arming, Results):
     def complete_overwrite(self) -> None:
         """Run until caught up, then let the tables change: what `sqe-chain load --overwrite` does, under a supervisor.
 
-        Its settings have ``overwrite="table"`` or ``"partitions"``.
+        Its settings are ``settings_of(overwrite="table")`` or ``"partitions"``.
 
         Raises:
             ChainError: the service stopped for an error that a restart does not fix.
@@ -384,7 +384,7 @@ class Rehearsal(Arming, Results):
             script,
             self.clock,
             lambda: f"run-{run}-{next(self._runs)}",
-            settings or replace(self.settings, takeover=True),
+            settings or self.settings.asking(takeover=True),
         )
 
     def _log(self) -> Log:

@@ -20,6 +20,7 @@ import pytest
 
 from sqe_chain.errors import ChainError, ChangedFile, TableAltered, UnreadableFile
 from sqe_chain.ext.tables import open_table
+from sqe_chain.features.file_inputs import FileSettings
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
@@ -243,7 +244,7 @@ def test_a_damaged_page_stops_always_and_rows_before_its_batch_stay(
     load.service = None
     with pytest.raises(ChangedFile, match=f"{damaged}.*--abandon"):
         load.run_until_caught_up()
-    load.settings = replace(load.settings, abandon=(damaged,))
+    load.settings = replace(load.settings, groups=(FileSettings(abandon=(damaged,)),))
     load.service = None
     load.run_until_caught_up()
     assert place.rows() == rows

@@ -13,8 +13,8 @@ import pytest
 
 from sqe_chain.adapters import open_store
 from sqe_chain.errors import StoreInconsistent
+from sqe_chain.features.settings import settings_of
 from sqe_chain.ports import Header, Rows, StateStore
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.task.states import Claim, Transition, persist
 from tests.support.memory_pipeline import TotalsPipeline, feed_with_replays, totals_flow
 from tests.support.redis_servers import RedisCluster, SentinelGroup, server_info
@@ -135,7 +135,7 @@ def test_a_replica_that_lags_takes_over_everything(group: SentinelGroup, running
             found.totals.batch()
     with pytest.raises(StoreInconsistent, match="--accept-rollback"):
         found.totals.restart()
-    found.totals.start(Settings(allow_weak_durability=True, takeover=True, accept_rollback=True))
+    found.totals.start(settings_of(allow_weak_durability=True, takeover=True, accept_rollback=True))
     feed_with_replays(found)
     found.totals.run_until_caught_up()
     found.check()

@@ -16,10 +16,10 @@ from google.protobuf.wrappers_pb2 import DoubleValue, Int64Value, UInt64Value
 
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ChangedType, PartitionsMismatch, PlanMismatch, ServiceStopped
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow, Stage, Stream
 from sqe_chain.protocol.events import When
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.dynamic_messages import message_type
@@ -133,7 +133,7 @@ def test_code_with_less_in_it_waits_too(what: str, step: int, when: When) -> Non
     found.flow = flow_of()
     drop = tuple(stage.name for stage in flow_of(change).compile().stages if stage.name in ("more", "once"))
     with pytest.raises(ServiceStopped, match=r"is gone|no longer"):
-        found.start(Settings(takeover=True, allow_weak_durability=True, drop_stages=drop))
+        found.start(settings_of(takeover=True, allow_weak_durability=True, drop_stages=drop))
     found.flow = flow_of(change)
     found.run_until_caught_up()
     check(found)
@@ -269,7 +269,7 @@ def test_states_that_would_be_read_as_zero_are_not_touched_and_rebuild_takes_the
 def test_a_stage_of_another_name_begins_empty_with_another_type() -> None:
     found = counted(WHOLE)
     found.flow = totals_of(FLOATING, "floating")
-    found.start(Settings(takeover=True, allow_weak_durability=True, drop_stages=("totals",)))
+    found.start(settings_of(takeover=True, allow_weak_durability=True, drop_stages=("totals",)))
     found.feed("numbers", Int64Value(value=4))
     found.run_until_caught_up()
     assert miles(found, "floating") == 4

@@ -21,6 +21,7 @@ from sqe_chain.errors import ConfigurationError, NotCaughtUp, PlanMismatch, Pois
 from sqe_chain.features import closing
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.events import Filtered
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.plan import Plan
@@ -512,7 +513,7 @@ def test_the_flow_without_windows_passes_where_they_were_closed() -> None:
         plain(windows=False),
         log=service.log,
         store=service.stores,
-        settings=Settings(drop_stages=("windows",)),
+        settings=settings_of(drop_stages=("windows",)),
     )
     without.rebuild()
     without.feed("in", {"key": "a"}, timestamp_ms=2)

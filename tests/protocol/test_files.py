@@ -1,4 +1,4 @@
-"""LoadedFiles as inputs, in memory: each row of each content counts once, through crashes at every call, and what is not exact stops."""
+"""Files as inputs, in memory: each row of each content counts once, through crashes at every call, and what is not exact stops."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from sqe_chain.errors import (
     UnreadableFile,
 )
 from sqe_chain.features.file_inputs import LoadedFiles
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Csv
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
 from sqe_chain.protocol.aggregation import StagedService
@@ -38,7 +39,7 @@ from tests.support.file_flows import (
     write,
 )
 
-FEW = Settings(open_files=2, max_records=7)
+FEW = settings_of(open_files=2, max_records=7)
 SUFFIXES = ("csv", "jsonl", "parquet", "csv.gz", "jsonl.zst")
 
 
@@ -77,7 +78,7 @@ def test_totals_are_exact_after_a_crash_at_every_call(tmp_path: Path, suffix: st
     """Every call of a port counts: reads of blocks, seals, publishes, writes of states."""
     rows = some_files(tmp_path, suffix, (5, 4))
     flow = totals_flow(tmp_path, suffix)
-    settings = Settings(open_files=2 if suffix == "csv" else 1, max_records=4)
+    settings = settings_of(open_files=2 if suffix == "csv" else 1, max_records=4)
     clean = Rehearsal(flow, settings=settings)
     clean.run_until_caught_up()
     assert clean.script.calls > 50
@@ -96,7 +97,7 @@ def test_totals_are_exact_after_a_crash_at_every_call(tmp_path: Path, suffix: st
 def test_rows_are_published_exactly_after_a_crash_at_every_call(tmp_path: Path, when: str) -> None:
     """A flow without stages publishes its last batch again after a crash: at the same positions, so readers ignore it."""
     rows = some_files(tmp_path, "jsonl", (5, 4))
-    flow, settings = rows_flow(tmp_path, "jsonl"), Settings(open_files=1, max_records=4)
+    flow, settings = rows_flow(tmp_path, "jsonl"), settings_of(open_files=1, max_records=4)
     wanted = Counter(row["screws"] for one in rows for row in one)
     clean = Rehearsal(flow, settings=settings)
     clean.run_until_caught_up()
@@ -179,7 +180,7 @@ def test_a_file_that_is_gone_before_a_row_of_it_was_read_is_not_missed_and_may_c
     tmp_path: Path, restarted: bool
 ) -> None:
     rows = some_files(tmp_path, sizes=(9, 5))
-    load = Rehearsal(totals_flow(tmp_path), settings=Settings(max_records=2, open_files=2))
+    load = Rehearsal(totals_flow(tmp_path), settings=settings_of(max_records=2, open_files=2))
     load.start()
     assert len(LoadedFiles.of(last_plan(load)).entered) == 2
     path = tmp_path / "f1.csv"
@@ -203,7 +204,9 @@ def test_the_rest_of_a_file_can_be_abandoned(tmp_path: Path) -> None:
     content = path.read_bytes()
     other = rows_of(3, 2)
     write(path, other)
-    load.settings = Settings(open_files=2, max_records=7, allow_weak_durability=True, abandon=(digits[:8],))
+    load.settings = settings_of(
+        open_files=2, max_records=7, allow_weak_durability=True, abandon=(digits[:8],)
+    )
     load.service = None
     load.run_until_caught_up()
     assert load.states("per-robot") == expected([rows[:7], other])
@@ -349,7 +352,7 @@ def test_windows_take_rows_of_all_files_in_the_order_of_their_times(
         for row in rows:
             at = (row["robot"].encode(), row["at_ms"] // HOUR_MS)
             wanted[at] = wanted.get(at, 0) + row["screws"]
-    load = Rehearsal(hourly(tmp_path, state_partitions), settings=Settings(max_records=6, open_files=1))
+    load = Rehearsal(hourly(tmp_path, state_partitions), settings=settings_of(max_records=6, open_files=1))
     load.crash_at_call(crash)
     load.run_until_caught_up()
     load.close_windows()
@@ -373,7 +376,7 @@ def closed_hours(load: Rehearsal) -> dict[tuple[bytes, int], int]:
 def test_days_are_loaded_one_after_the_other_and_the_files_of_the_days_before_may_be_gone(
     tmp_path: Path,
 ) -> None:
-    load = Rehearsal(hourly(tmp_path), settings=Settings(max_records=6, open_files=1))
+    load = Rehearsal(hourly(tmp_path), settings=settings_of(max_records=6, open_files=1))
     wanted: dict[tuple[bytes, int], int] = {}
     for day in range(3):
         rows = [

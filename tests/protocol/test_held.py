@@ -17,6 +17,7 @@ from sqe_chain.envelope.template import republish
 from sqe_chain.errors import ConfigurationError, LostOffsets, PoisonError
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import Holder, WaitingInputs
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
@@ -436,7 +437,7 @@ def test_what_waited_is_taken_when_no_stage_takes_it_in_the_order_of_times_any_m
         feed(service, 0, minute)
     service.batch()
     assert held(service) == 3
-    settings = Settings(drop_stages=("windows",))
+    settings = settings_of(drop_stages=("windows",))
     service = Rehearsal(flow_of(windows=False), log=service.log, store=service.stores, settings=settings)
     feed(service, 1, 7)
     service.run_until_caught_up()

@@ -13,6 +13,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
@@ -156,7 +157,7 @@ def test_a_stage_that_is_no_longer_declared_stops_until_it_is_dropped() -> None:
     found = run_before(two_stages)
     with pytest.raises(ServiceStopped, match="'all', which the flow no longer has"):
         rehearsal(declared(one_stage), found).start()
-    found = rehearsal(declared(one_stage), found, Settings(drop_stages=("all",)))
+    found = rehearsal(declared(one_stage), found, settings_of(drop_stages=("all",)))
     feed(found, words=["asp"])
     found.run_until_caught_up()
     assert stored_words(found)["a"] == "ant ape asp"
@@ -164,7 +165,7 @@ def test_a_stage_that_is_no_longer_declared_stops_until_it_is_dropped() -> None:
 
 def test_a_dropped_stage_cannot_come_back_with_half_its_history() -> None:
     found = run_before(two_stages)
-    found = rehearsal(declared(one_stage), found, Settings(drop_stages=("all",)))
+    found = rehearsal(declared(one_stage), found, settings_of(drop_stages=("all",)))
     feed(found, words=["asp"])
     found.run_until_caught_up()
     for _ in range(2):

@@ -21,9 +21,9 @@ from sqe_chain.errors import (
     TableAltered,
     TableInconsistent,
 )
+from sqe_chain.features.settings import settings_of
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.overwrite_flows import Found, LoadedTable, Measured, load_flow, rows_of
 
@@ -346,7 +346,7 @@ def test_staged_files_that_are_deleted_after_it_was_decided_stop_it(on_disk: Loa
 
 def refused(flow: Flow, text: str, **settings: Any) -> None:
     found = Rehearsal(flow)
-    found.settings = Settings(overwrite="table", allow_weak_durability=True, **settings)
+    found.settings = settings_of(overwrite="table", allow_weak_durability=True, **settings)
     with pytest.raises((ConfigurationError, ServiceStopped), match=text):
         found.start()
 

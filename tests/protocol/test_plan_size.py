@@ -32,7 +32,7 @@ def test_a_plan_that_does_not_fit_is_not_sealed() -> None:
     home, _ = store.home("noting")
     assert home is not None
     assert home.number == 1
-    smaller = found.start(replace(found.settings, max_records=10, takeover=True))
+    smaller = found.start(replace(found.settings, max_records=10).asking(takeover=True))
     while smaller.batch().worked:
         pass
     assert store.home("noting")[0].number == 11  # type: ignore[union-attr]

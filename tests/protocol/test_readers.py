@@ -15,10 +15,10 @@ import pytest
 
 from sqe_chain.errors import ConfigurationError, FlowError, PartitionsMismatch, ReadersOverlap, Superseded
 from sqe_chain.features.readers import Readers, ReadersClaim, read_record, write_record
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports.readers import Partitions
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.readers import ReaderPipeline, sets
 from tests.support.suites import points, some
@@ -476,7 +476,7 @@ def test_a_restart_takes_over_and_the_settings_of_a_start_hold_for_new_partition
     found.feed()
     found.run_until_caught_up()
     late = found.reader("2-3")
-    late.start(Settings(start="latest", allow_weak_durability=True, takeover=True))
+    late.start(settings_of(start="latest", allow_weak_durability=True, takeover=True))
     assert late.commits() == {} or all(one.offset > 0 for one in late.commits().values())
 
 

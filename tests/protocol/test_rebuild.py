@@ -24,6 +24,7 @@ from sqe_chain.errors import (
     Superseded,
 )
 from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.operations.attempts import Attempts
 from sqe_chain.operations.rebuild import Rebuild
@@ -686,7 +687,7 @@ def test_a_home_store_that_went_back_to_before_the_switch_does_not_find_empty_st
     pipeline.found.rebuild()
     pipeline.store.restore_home("notes", before)
     with pytest.raises(StoreInconsistent):
-        pipeline.found.start(Settings(takeover=True, allow_weak_durability=True, accept_rollback=True))
+        pipeline.found.start(settings_of(takeover=True, allow_weak_durability=True, accept_rollback=True))
     pipeline.found.rebuild()
     pipeline.check()
 

@@ -13,6 +13,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
 from sqe_chain.errors import ChainError, StoreEmpty, StoreInconsistent
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
@@ -133,7 +134,7 @@ def test_a_store_that_went_back_as_a_whole_goes_on_when_told_to(batches: int, ru
             past.found.batch()
     with pytest.raises(StoreInconsistent, match="--accept-rollback"):
         past.found.restart()
-    past.found.start(Settings(allow_weak_durability=True, takeover=True, accept_rollback=True))
+    past.found.start(settings_of(allow_weak_durability=True, takeover=True, accept_rollback=True))
     past.found.restart()  # accepted once, it is forgotten
     past.found.run_until_caught_up()
     assert past.is_exact()
@@ -145,7 +146,7 @@ def test_another_plan_of_the_number_that_kafka_has_committed_stops() -> None:
     lost = past.store.copy_all()
     past.store.restore_all(past.copies[len(WORDS) - 1])
     past.feed(NEXT)
-    past.found.start(Settings(allow_weak_durability=True, takeover=True, accept_rollback=True))
+    past.found.start(settings_of(allow_weak_durability=True, takeover=True, accept_rollback=True))
     past.found.batch()
     past.store.restore_all(lost)
     with pytest.raises(StoreInconsistent, match="has a commit of plan 4"):
@@ -195,7 +196,7 @@ def test_two_histories_are_not_mixed(batches: int) -> None:
     past = Past()
     lost = past.store.copy_all()
     past.store.restore_all(past.copies[len(WORDS) - batches])
-    past.found.start(Settings(allow_weak_durability=True, takeover=True, accept_rollback=True))
+    past.found.start(settings_of(allow_weak_durability=True, takeover=True, accept_rollback=True))
     past.found.run_until_caught_up()
     past.store.restore_part("notes", "letters", 0, lost.parts["notes", "letters", 0])
     past.feed(NEXT)

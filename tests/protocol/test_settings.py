@@ -7,9 +7,15 @@ from dataclasses import fields
 import pytest
 
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.features.settings import GROUPS, settings_of
 from sqe_chain.protocol.settings import Settings
 
-NUMBERS = [field.name for field in fields(Settings) if type(field.default) in (int, float)]
+NUMBERS = [
+    field.name
+    for kind in (Settings, *GROUPS)
+    for field in fields(kind)
+    if type(field.default) in (int, float)
+]
 WRONG = [-1, 1.5, "10", True, None, 10**16, float("nan"), float("inf")]
 
 
@@ -18,7 +24,7 @@ WRONG = [-1, 1.5, "10", True, None, 10**16, float("nan"), float("inf")]
 def test_every_number_is_checked(name: str, value: object) -> None:
     """A setting that is added with a number for its default, and without a check, fails here."""
     with pytest.raises(ConfigurationError, match=f"{name}="):
-        Settings(**{name: value})  # type: ignore[arg-type]
+        settings_of(**{name: value})
 
 
 @pytest.mark.parametrize(("name", "least"), [("keep_plans", 2), ("max_records", 1), ("max_excluded", 0)])

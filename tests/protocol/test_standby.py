@@ -12,6 +12,7 @@ import pytest
 
 from sqe_chain.errors import ServiceStopped, StoreEmpty, Superseded
 from sqe_chain.features.every import aggregation_of
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Home
 from sqe_chain.protocol.aggregation import StagedService
@@ -20,7 +21,7 @@ from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.clock import SteppingClock
 from tests.support.word_flows import stored_words, word, words_by_letter
 
-TAKES = Settings(allow_weak_durability=True, takeover=True)
+TAKES = settings_of(allow_weak_durability=True, takeover=True)
 WAITS = Settings(allow_weak_durability=True, standby_ms=1_000)
 
 

@@ -11,9 +11,9 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.errors import Superseded
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.events import When
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.file_flows import expected, published_once, rows_flow, rows_of, totals_flow, write
 
@@ -52,7 +52,7 @@ def test_another_run_reads_and_commits_what_is_new_while_this_one_starts() -> No
 def loading(folder: Path, flow_of: Callable[[Path], Flow]) -> Rehearsal:
     folder.mkdir()
     write(folder / "0.csv", OLD)
-    load = Rehearsal(flow_of(folder), settings=Settings(max_records=2, takeover=True))
+    load = Rehearsal(flow_of(folder), settings=settings_of(max_records=2, takeover=True))
     load.run_until_caught_up()
     return load
 

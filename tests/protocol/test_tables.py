@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from sqe_chain.errors import ConfigurationError, Superseded, TableInconsistent
+from sqe_chain.features.settings import settings_of
 from sqe_chain.ports import Flush, Sink, StateStore
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.task.flushing import FLUSHED
 from sqe_chain.task.results import Job
 from sqe_chain.task.states import persist
@@ -183,7 +183,7 @@ def test_a_store_that_went_back_in_time_stops(tmp_path: Path) -> None:
     with pytest.raises(TableInconsistent, match="does not know"):
         found.service.start()
     with pytest.raises(TableInconsistent, match="does not know"):
-        found.service.start(Settings(accept_rollback=True, allow_weak_durability=True, takeover=True))
+        found.service.start(settings_of(accept_rollback=True, allow_weak_durability=True, takeover=True))
     assert found.rows() == rows
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from sqe_chain import Flow
 from sqe_chain.ext.tables.reading import Table, open_table
+from sqe_chain.features.settings import settings_of
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
@@ -60,7 +61,7 @@ class LoadedTable:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.address = f"{at}/readings"
-        small = Settings(
+        small = settings_of(
             takeover=True, allow_weak_durability=True, open_files=2, max_records=4, back_off_ms=10
         )
         self.load = Rehearsal(load_flow(folder, at, **declared), settings=settings or small)
@@ -83,7 +84,8 @@ class LoadedTable:
     def use(self, overwrite: str | None, **settings: Any) -> None:
         """How the next runs load: as who starts another command."""
         self.load.service = None
-        self.load.settings = replace(self._settings, overwrite=overwrite, **settings)  # type: ignore[arg-type]
+        asked = settings_of(overwrite=overwrite, **settings).groups
+        self.load.settings = replace(self._settings, groups=(*asked, *self._settings.groups))
 
     def run(self, overwrite: str | None, **settings: Any) -> None:
         """A whole command, with restarts after crashes."""

@@ -153,7 +153,7 @@ class Replay:
             observer=_Quiet(),
             clock=env.clock,
             new_run_id=env.new_run_id,
-            settings=replace(env.settings, takeover=True, allow_weak_durability=True),
+            settings=replace(env.settings, allow_weak_durability=True).asking(takeover=True),
             role=Role(refold=self._spec()),
         )
         self._service = service = aggregation_of(second)

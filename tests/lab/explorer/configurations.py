@@ -8,7 +8,7 @@ from typing import Final
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.features.settings import settings_of
 from tests.lab.explorer.durable import Machine
 from tests.lab.explorer.programs import Exporting, Importing, Rebuilding, Service
 from tests.lab.explorer.runs import Kind
@@ -72,7 +72,7 @@ class Configuration:
     def processes(self) -> tuple[Kind, ...]:
         """The kinds of processes, `service` first."""
         flow = words_flow(self.stages, self.state_partitions)
-        settings = Settings(takeover=True, max_records=self.records, allow_weak_durability=True)
+        settings = settings_of(takeover=True, max_records=self.records, allow_weak_durability=True)
         service = Kind("service", flow, Service(), settings=settings)
         new = {"": "new"}
         refused = frozenset({"ConfigurationError"})

@@ -18,9 +18,9 @@ from sqe_chain.errors import (
     TableInconsistent,
     Unavailable,
 )
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.faulty_ports import FaultyStorage
 from sqe_chain.testing.invariants import Violation
@@ -370,7 +370,7 @@ class Simulation(SimulatedSystem):
 
     def _accept_rollback(self) -> None:
         totals = self.services["totals"]
-        settings = Settings(
+        settings = settings_of(
             max_records=self.world.records, takeover=True, accept_rollback=True, allow_weak_durability=True
         )
         self._with_faults("totals", partial(totals.start, settings), ())

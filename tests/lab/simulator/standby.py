@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -39,7 +39,7 @@ def stand_by(simulation: Simulation, signs: int, every: int, end: End) -> None:
     if not signs and end == "given back":
         present.leave()
     other = _OtherRun(present, clock, signs, every, end)
-    settings = replace(totals.settings, takeover=False)
+    settings = totals.settings.asking(takeover=False)
     clock.while_waiting = other.look
     try:
         started = simulation.attempt("totals", partial(totals.start, settings))

@@ -10,8 +10,8 @@ from rich.console import Console
 from sqe_chain.cli import load
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.events import FilesSeen, TableReplaced
+from sqe_chain.features.settings import settings_of
 from sqe_chain.protocol.events import Committed, Notice
-from sqe_chain.protocol.settings import Settings
 
 
 def committed(inputs: int, excluded: int = 0) -> Committed:
@@ -63,4 +63,4 @@ def test_an_overwrite_is_told_and_two_options_for_one_thing_are_refused() -> Non
     ]
     for wrong in ({"overwrite": "table", "drop_overwrite": True}, {"again": True}, {"overwrite": "all"}):
         with pytest.raises(ConfigurationError, match="overwrite"):
-            Settings(**wrong)
+            settings_of(**wrong)

@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.errors import Unavailable
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.events import BatchResult, Sealed
 from sqe_chain.protocol.republish import Republisher
@@ -26,7 +27,7 @@ def add(total: Int64Value, number: Int64Value) -> None:
 def sums() -> Rehearsal:
     flow = Flow("sums", state_partitions=1)
     flow.source("numbers", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add)
-    settings = Settings(max_records=1, interval_ms=3_600_000, takeover=True)
+    settings = settings_of(max_records=1, interval_ms=3_600_000, takeover=True)
     found = Rehearsal(flow, settings=settings)
     found.feed("numbers", Int64Value(value=1))
     return found

@@ -6,8 +6,8 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Superseded
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 
 
@@ -182,7 +182,7 @@ def test_a_whole_store_goes_back() -> None:
     found.roll_back(copies)
     with pytest.raises(StoreInconsistent):
         found.restart()
-    found.start(Settings(accept_rollback=True, takeover=True, allow_weak_durability=True))
+    found.start(settings_of(accept_rollback=True, takeover=True, allow_weak_durability=True))
     found.run_until_caught_up()
     assert total(found) == 3
 
