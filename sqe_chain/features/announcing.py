@@ -1,4 +1,4 @@
-"""Publishing the newest state of each key once more: what a plan with `Announcing` does in its step 5.
+"""Publishing the newest state of each key again: what a plan with `Announcing` does in its step 5.
 
 Such a plan reads nothing, so states before and after it are the same, and its records follow from the plan before, the
 plan's id and the states alone. It is sealed and finished as every plan is: whoever comes after a crash, or while the run
@@ -41,7 +41,7 @@ ID_DIGITS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Announcing(Section):
-    """What a plan announces.
+    """Which states a plan republishes.
 
     Attributes:
         digests: stage -> for each state partition a digest of what is published of its states, empty for nothing.
@@ -63,7 +63,7 @@ class Announcing(Section):
 def announcement_plan(
     last: Plan, claim: Claim, clock_ms: int, announced: Mapping[str, tuple[str, ...]]
 ) -> Plan:
-    """A plan that reads nothing, and publishes states once more.
+    """A plan that reads nothing, and publishes states again.
 
     Args:
         last: the last plan; nothing after it has to be silent, and nothing is unfinished.
@@ -77,7 +77,7 @@ def announcement_plan(
 
 
 def origin_of(plan: Plan) -> Origin | None:
-    """The origin of what is announced; None while nothing has been read.
+    """The origin of republished states; None while nothing has been read.
 
     It is the last record of the first partition, by name, that has one, with the time of the newest record read.
     """
@@ -91,12 +91,12 @@ def origin_of(plan: Plan) -> Origin | None:
 
 
 class Announcements(Feature):
-    """What plans announce, in the steps of a run."""
+    """Republished states, in the steps of a run."""
 
     name = Announcing.name
 
     def publish(self, claim: Claim, plan: Plan) -> Iterator[Callable[[], int]]:
-        """The newest states of each state partition of which the plan announces something."""
+        """The newest states of each state partition that the plan names."""
         announcer, digests = Announcer(self.env, claim), Announcing.of(plan).digests
         for stage in self.env.flow.stages:
             for part, digest in enumerate(digests.get(stage.name, ())):
@@ -119,7 +119,7 @@ class Announcer:
     def look(
         self, plan: Plan, stage: StageNode, part: int, topics: Mapping[str, TopicInfo]
     ) -> tuple[str, int]:
-        """See what would be announced of one state partition, without publishing anything.
+        """See what would be republished of one state partition, without publishing anything.
 
         Args:
             plan: the last plan, which every header has reached.
@@ -144,7 +144,7 @@ class Announcer:
         return digest_of(flow, given), len(records)
 
     def publish(self, plan: Plan, stage: StageNode, part: int) -> int:
-        """Publish what a sealed plan announces of one state partition; acknowledged when this returns.
+        """Publish what a sealed plan names of one state partition; acknowledged when this returns.
 
         May be repeated, by any run: it gives the same records each time.
 

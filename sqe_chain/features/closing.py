@@ -39,7 +39,7 @@ class Closes(Section):
         stops: how far each partition was read before each; of a partition that entered later, before the last ones.
         done: how many of them the states have seen; what is more lies before the flow again, after a rebuild to an earlier
             point.
-        published: how many of them receivers have heard, so that they are done again in silence.
+        published: how many of them receivers have heard, so that they are redone in silence.
     """
 
     name: ClassVar[str] = "closes"
@@ -54,12 +54,12 @@ class Closes(Section):
 
     @property
     def pending(self) -> bool:
-        """Whether one of them has to be done again."""
+        """Whether one of them has to be redone."""
         return self.done < len(self)
 
     @property
     def silent(self) -> bool:
-        """Whether the next one that has to be done again is not published."""
+        """Whether the next one that has to be redone is not published."""
         return self.done < self.published
 
     @property
@@ -74,11 +74,11 @@ class Closes(Section):
         }
 
     def due(self) -> dict[TopicPartition, int] | None:
-        """How far each partition has to be read before the next one is done again; None: none has to be."""
+        """How far each partition has to be read before the next one is redone; None: none has to be."""
         return self.stops_at(self.done) if self.pending else None
 
     def again(self) -> Closing:
-        """The next one that has to be done again."""
+        """The next one that has to be redone."""
         return Closing(self.done + 1, self.times_ms[self.done])
 
     def last(self) -> Closing:
@@ -90,11 +90,11 @@ class Closes(Section):
         return bool(self.done) and self.stops_at(self.done - 1) == dict(offsets)
 
     def with_done(self) -> Closes:
-        """With the next one done again."""
+        """With the next one redone."""
         return replace(self, done=self.done + 1, published=max(self.published, self.done + 1))
 
     def with_new(self, event_ms: int, offsets: Mapping[TopicPartition, int]) -> Closes:
-        """With one more; none has to be done again.
+        """With one more; none has to be redone.
 
         Args:
             event_ms: the latest event time read.
@@ -175,7 +175,7 @@ class ClosingWindows(Feature):
 
     def _closing(self, last: Plan, part: Part, look: Look) -> Part | None:
         offsets, known = last.next_offsets(), KnownTimes.after(last)
-        # Looked at anew: what was passed on some time ago proves nothing of what republishers have to read now.
+        # Looked at again: what was passed on some time ago proves nothing of what republishers have to read now.
         idle = IdleWriters(self.env).find(
             known, offsets, look.bounds, part.clock_ms, EventTime.of(last).seen, at_end=True
         )

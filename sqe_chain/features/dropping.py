@@ -1,4 +1,4 @@
-"""Says that stages drop what they were to count: at once, and then each minute how much it was."""
+"""Reports that stages drop records: at once, and then each minute how many."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Dropping(Feature):
         return bool(self.env.flow.stages)
 
     def committed(self, plan: Plan, part: Part, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `Feature`
-        """Tell what the batch has dropped."""
+        """Report what the batch has dropped."""
         dropped = report.dropped
         self.env.say(self._matches.take(dropped))
         self._counts.update({at: count for at, count in dropped.items() if at[1] in LOSSES})
@@ -82,7 +82,7 @@ class Dropping(Feature):
             self.env.emit(Filtered(plan.number, counts))
 
     def idle(self, last: Plan) -> None:  # noqa: ARG002 - see `Feature`
-        """Tell what is still to be told."""
+        """Report what is still to be reported."""
         self._notice()
 
     def _notice(self) -> None:

@@ -211,7 +211,7 @@ def frontier_at(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) 
 def seen_after(seen: Seen, clock_ms: int, found: Iterable[PartitionProgress], idle_ms: int) -> Seen:
     """The latest event times known by some clocks, with that of a batch.
 
-    Few are kept, so what is said of a clock may be what was known a little earlier.
+    Few are kept, so a clock may give what was known a little earlier.
 
     Args:
         seen: before the batch.
@@ -222,7 +222,7 @@ def seen_after(seen: Seen, clock_ms: int, found: Iterable[PartitionProgress], id
     latest_ms = latest_of(found)
     if latest_ms is None or (seen and latest_ms <= seen[-1][1]):
         return seen
-    if seen and clock_ms <= seen[-1][0]:  # the clock stands still, or has gone back
+    if seen and clock_ms <= seen[-1][0]:  # the clock has not moved, or has gone back
         return (*seen[:-1], (seen[-1][0], latest_ms))
     apart_ms = idle_ms // _SEEN
     if len(seen) > 1 and clock_ms - seen[-2][0] <= apart_ms:

@@ -26,7 +26,7 @@ class Rebuilt(Event):
 
 @dataclass(frozen=True, slots=True)
 class Announced(Event):
-    """The newest state of each key was published once more.
+    """The newest state of each key was published again.
 
     Attributes:
         plan: number of the last plan.

@@ -35,7 +35,7 @@ FEATURES: Final = (
     Dropping,
     DeadLetterCommits,
 )
-"""In this order they are asked: what windows and rebuilds say of the next batch comes before event time, and that before timers."""
+"""In this order they are asked: closed windows and rebuilds decide first what the next batch reads, then event time, then timers."""
 
 
 def features_of(env: Environment) -> Features:

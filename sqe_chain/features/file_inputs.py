@@ -32,7 +32,7 @@ from sqe_chain.protocol.plan import Plan, Section
 from sqe_chain.protocol.settings import FeatureSettings
 
 _ALL = "files"
-"""Where a partition's number stands for topics: the lag of a source's files is told as one number."""
+"""Where a partition's number stands for topics: the lag of a source's files is one number."""
 
 
 _MOST_FILES = 10**15
@@ -112,7 +112,7 @@ class FileInputs(Feature):
         return bool(self.env.flow.file_sources)
 
     def unneeded(self, last: Plan, infos: Infos) -> Collection[str]:  # noqa: ARG002 - it is known from the plan
-        """Files of which nothing was read, or all, and those of which the rest is not to be read."""
+        """Files that were not begun, or read to their ends, or whose rest is not read."""
         return unneeded_files(last) | abandoned_files(last, self.env.settings.of(FileSettings).abandon)
 
     def news(self, last: Plan, infos: Infos) -> News:
@@ -170,7 +170,7 @@ class FileInputs(Feature):
         return replace(result, lag_by_partition=lags)
 
     def looked(self, last: Plan | None, infos: Infos) -> None:
-        """Tell which files there are, when that has changed."""
+        """Report which files there are, when that has changed."""
         if last is None:
             return
         seen = seen_files(self.env.flow, last, infos)
@@ -214,7 +214,7 @@ def read_files(plan: Plan) -> frozenset[str]:
 
 
 def new_files(flow: CompiledFlow, last: Plan, infos: Infos) -> list[TopicInfo]:
-    """The files of which nothing was read, in the order of their paths; empty ones are none.
+    """The files that were not begun, in the order of their paths; without empty ones.
 
     Args:
         flow: the flow.
@@ -290,7 +290,7 @@ def unneeded_files(last: Plan) -> frozenset[str]:
 
 
 def abandoned_files(last: Plan, abandon: Sequence[str]) -> frozenset[str]:
-    """The files of which the rest is not to be read: topics.
+    """The files whose rest is not read: topics.
 
     Args:
         last: the last plan.

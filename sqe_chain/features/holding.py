@@ -95,7 +95,7 @@ def waiting_of(flow: CompiledFlow, stage: StageNode, plan: Plan) -> list[Waiting
 
 
 def waiting_in(home: StateStore, flow: CompiledFlow, stage: StageNode) -> list[WaitingInputs]:
-    """The same, as of the last plan in the home store; reading it disturbs nobody.
+    """The same, as of the last plan in the metadata store; reading it disturbs nobody.
 
     Raises:
         ConfigurationError: the flow has not run with this store, or the stage takes its records as they come.
@@ -112,13 +112,13 @@ def waiting_in(home: StateStore, flow: CompiledFlow, stage: StageNode) -> list[W
         raise ConfigurationError(f"the store has no flow {flow.name!r}: it has not run with this store yet")
     plan = read_plan(home, flow.name, stored.number)
     if plan is None:
-        raise StoreInconsistent(f"the home store has no plan {stored.number} of flow {flow.name!r}")
+        raise StoreInconsistent(f"the metadata store has no plan {stored.number} of flow {flow.name!r}")
     return waiting_of(flow, stage, plan)
 
 
 @dataclass(slots=True)
 class Holding:
-    """Says when the same partition has held back all others for long.
+    """Reports when the same partition has held back all others for long.
 
     Args:
         env: the flow and its ports.

@@ -123,7 +123,7 @@ class IdleWriters:
                     return known.passed_ms
             known.hops, known.ends = known.hops[1:], {}
         known.passed_ms = known.began_ms
-        # Looked at anew the next time: what was passed on then proves nothing of what has come since.
+        # Looked at again the next time: what was passed on then proves nothing of what has come since.
         known.began_ms, known.hops = clock_ms, hops
         return known.passed_ms
 

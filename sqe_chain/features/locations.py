@@ -6,7 +6,7 @@ stores of a flow hold the same record, so it does not matter which of them a rea
 
 When it is written:
 
-* after the switch of a rebuild, and before the first old state is deleted: whoever reads in between reads the old
+* after the switch of a rebuild, and before the first old state is deleted: a reader in between reads the old
   states, which are all there;
 * at each start, after recovery: what a crash right after the switch has left undone is done then, and a new stage enters;
 * at the beginning of a rebuild, if the record does not lead to where the flow is: the rebuild before it has crashed right
@@ -32,10 +32,10 @@ from sqe_chain.task.states import Claim
 
 
 def locations_of(flow: CompiledFlow, layout: Layout, epoch: int, number: int) -> Locations:
-    """Where a layout says that the stages of a flow are.
+    """Where the stages of a flow are, by a layout.
 
     Args:
-        flow: the flow; says in which stores, and how states are shown.
+        flow: the flow, which names the stores, and how states are shown.
         layout: of the plan.
         epoch: epoch of the run that writes this.
         number: number of the plan.

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsistent
@@ -28,104 +28,17 @@ from sqe_chain.features.file_inputs import (
     finished_topics,
     with_finished,
 )
+from sqe_chain.features.overwrite import Mode, Overwrite, OverwriteSettings
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Replacement, Rows, Sink, TopicInfo, TopicPartition, replacing
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.feature import Entry, Feature, HeaderRows, Headers, Infos, Part
+from sqe_chain.protocol.feature import Feature, HeaderRows, Headers, Infos, Part, StartAction
 from sqe_chain.protocol.layout import by_name, by_partition
-from sqe_chain.protocol.plan import Plan, PlannedRange, Section, plain_ranges
+from sqe_chain.protocol.plan import Plan, PlannedRange, plain_ranges
 from sqe_chain.protocol.planning import layout_plan
-from sqe_chain.protocol.settings import FeatureSettings
 from sqe_chain.task.flushing import FLUSHED, STAGED, Staging, staged_key
 from sqe_chain.task.states import Claim
-
-Mode = Literal["table", "partitions"]
-"""What is replaced: all rows, or those whose partition keys are in the files."""
-Step = Literal["none", "begun", "staged", "decided", "given_up", "done"]
-
-
-@dataclass(frozen=True, slots=True)
-class Overwrite(Section):
-    """Where a plan stands in an overwrite.
-
-    Attributes:
-        mode: what is replaced.
-        since: number of the plan that has begun it.
-        step: what the plan does: `none`, there is no overwrite; `begun`, from here on rows are staged, which nobody sees; `staged`, its rows are; `decided`, the tables
-            change, by one commit each; `given_up`, what was staged is forgotten; `done`, nothing was read since it was decided.
-        before: while it is under way, how far files were read before it, for `overwriting`.
-        contents: when it is decided, source of files -> hashes of the contents that it has read, of 32 digits, one after the other.
-    """
-
-    name: ClassVar[str] = "overwrite"
-    mode: Mode = "table"
-    since: int = -1
-    step: Step = "none"
-    before: Mapping[str, Any] = field(default_factory=dict)
-    contents: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def under_way(self) -> bool:
-        """Whether rows that are read after the plan are staged."""
-        return self.step in ("begun", "staged")
-
-    @property
-    def changes_tables(self) -> bool:
-        """Whether the plan does something to what is staged, beside adding to it."""
-        return self.step in ("begun", "decided", "given_up")
-
-    def carried(self, last: Plan, plan: Plan) -> Overwrite:  # noqa: ARG002 - it is known from this one
-        """What the next plan says of it, if it decides nothing."""
-        if self.under_way:
-            return Overwrite(self.mode, self.since, "staged", before=self.before)
-        if self.step in ("none", "given_up") or any(one.start < one.stop for one in plan.ranges):
-            return Overwrite()
-        return Overwrite(self.mode, self.since, "done", contents=self.contents)
-
-    def to_json(self) -> dict[str, Any]:
-        """For json.dumps."""
-        if self.step == "none":
-            return {}
-        found = {"mode": self.mode, "since": self.since, "step": self.step}
-        rest = {"before": dict(self.before), "contents": dict(self.contents)}
-        return found | {name: one for name, one in rest.items() if one}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
-        return cls(**raw)
-
-
-@dataclass(frozen=True, slots=True)
-class OverwriteSettings(FeatureSettings):
-    """What a load replaces.
-
-    Attributes:
-        overwrite: what the rows of files replace in tables: `table`, all rows; `partitions`, those with the partition keys of
-            the files. None: nothing; they are added.
-        again: overwrite although the last load was an overwrite with the same contents.
-        drop_overwrite: give up the overwrite that is under way, and end.
-    """
-
-    overwrite: Mode | None = None
-    again: bool = False
-    drop_overwrite: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        if self.overwrite not in (None, "table", "partitions"):
-            raise ConfigurationError(f"overwrite={self.overwrite!r}; must be 'table', 'partitions' or None")
-        if self.overwrite is not None and self.drop_overwrite:
-            raise ConfigurationError("overwrite and drop_overwrite: one of them, begin or go on, or give up")
-        if self.again and self.overwrite is None:
-            raise ConfigurationError("again: needs overwrite")
-
-    @property
-    def needs_end(self) -> str:
-        if self.overwrite is None:
-            return ""
-        return "an overwrite without an end of its files. Expected sqe-chain load (from Python once=True)"
 
 
 class Overwriting(Feature):
@@ -170,7 +83,7 @@ class Overwriting(Feature):
         """Files that are gone: an overwrite begins again without them."""
         return LoadedFiles.of(last).entered.keys() - infos.keys() if self.declared else ()
 
-    def enter(self, claim: Claim, last: Plan, infos: Infos) -> Entry:
+    def enter(self, claim: Claim, last: Plan, infos: Infos) -> StartAction:
         """What to do when a run starts: begin an overwrite, go on with one, give it up, or nothing.
 
         Raises:
@@ -182,20 +95,20 @@ class Overwriting(Feature):
             return self._overwrite(claim, last, infos, settings.overwrite)
         if settings.drop_overwrite:
             if running is None:
-                return Entry(None, "no overwrite is under way, there is nothing to give up", ends=True)
+                return StartAction(None, "no overwrite is under way, there is nothing to give up", ends=True)
             text = (
                 f"the overwrite that plan {running.since} has begun is given up: tables hold what they held"
             )
-            return Entry(self._plan_back(claim, last, running), text, ends=True)
+            return StartAction(self._plan_back(claim, last, running), text, ends=True)
         if running is not None:
             raise OverwriteUnderWay(
                 f"flow {self.env.flow.name!r}: an overwrite ({_option(running.mode)}) is under way since plan {running.since}, and readers see "
                 "what was there before it. Finish it: sqe-chain load with the same option and the same files; or give it up: sqe-chain "
                 "load --drop-overwrite"
             )
-        return Entry()
+        return StartAction()
 
-    def _overwrite(self, claim: Claim, last: Plan, infos: Infos, mode: Mode) -> Entry:
+    def _overwrite(self, claim: Claim, last: Plan, infos: Infos, mode: Mode) -> StartAction:
         """Begin an overwrite or go on with it, unless it is done."""
         running = _under_way(last)
         given = frozenset(info.name for info in infos.values() if info.records > 0)
@@ -206,12 +119,12 @@ class Overwriting(Feature):
         if running is not None:
             again = self._why_not_on(claim, last, running, given)
             if not again:
-                return Entry(text=f"goes on with the overwrite that plan {running.since} has begun")
-            return Entry(self._begun(claim, last, infos, mode), f"the overwrite begins again: {again}")
+                return StartAction(text=f"goes on with the overwrite that plan {running.since} has begun")
+            return StartAction(self._begun(claim, last, infos, mode), f"the overwrite begins again: {again}")
         if not self._asked.again and _is_done(last, mode, given):
             text = "the last load was an overwrite with these very contents: nothing is replaced again"
-            return Entry(None, text, ends=True)
-        return Entry(self._begun(claim, last, infos, mode), "an overwrite begins")
+            return StartAction(None, text, ends=True)
+        return StartAction(self._begun(claim, last, infos, mode), "an overwrite begins")
 
     def complete(self, claim: Claim, last: Plan) -> Plan | None:
         """The plan that decides the overwrite: all files are read. None: none is under way.
@@ -252,14 +165,14 @@ class Overwriting(Feature):
             cells = [headers.get((stage.index, cell)) for cell in env.flow.cells[stage.index]]
             open_cells = [one for one in cells if one is not None and one.number < plan.number]
             if stage.name in plan.layout.stages and open_cells:
-                # Repeated as one: the table says whether it is done.
+                # Repeated as one: the table shows whether it is done.
                 settle = partial(_settle, env, claim, plan, stage)
                 rows = env.retry.call("replace a table", settle)
                 found |= {(stage.index, cell): own for cell, own in rows.items()}
         return found
 
     def persisted(self, plan: Plan, level: int) -> None:
-        """Tell which tables were replaced."""
+        """Report which tables were replaced."""
         overwrite = Overwrite.of(plan)
         if overwrite.step != "decided":
             return
@@ -345,7 +258,7 @@ class Overwriting(Feature):
 
 
 def _staged_in(env: Environment, mine: Claim, plan: Plan, stage: StageNode) -> Replacement:
-    """What the store knows of the overwrite that a plan speaks of. Bare: for whoever repeats calls.
+    """What the store knows of a plan's overwrite. Its calls are not repeated here.
 
     Args:
         env: the flow and its ports.
@@ -462,7 +375,7 @@ def _is_done(last: Plan, mode: Mode, given: frozenset[str]) -> bool:
 
 
 def _begun_topics(plan: Plan) -> list[str]:
-    """Topics of files among the ranges of which something was read."""
+    """Topics of files among the ranges that were begun."""
     return [one.topic for one in plan.ranges if one.stop > 0]
 
 

@@ -1,7 +1,7 @@
 """Readers: several processes run one flow side by side, each for input partitions of its own.
 
 A reader has a claim, plans and headers of its own, under a name of its own (`ports.readers.scope_of`), so it commits, crashes
-and recovers by itself. What keeps them apart is one record in the home store, for each flow: which sets of partitions there
+and recovers by itself. What keeps them apart is one record in the metadata store, for each flow: which sets of partitions there
 are, and under which name each is read. It is changed by compare-and-set alone. A reader enters its set there, if no other set
 has one of its partitions; it claims; and then it looks at the record once more, before it reads or writes anything. A change of
 the sets (`changing_readers`) writes into the record first, and claims after that. So of a reader and a change that meet, the
@@ -108,7 +108,7 @@ class ReadersClaim:
 
     Attributes:
         home: what the next one is compared with; None: there is none.
-        readers: what it says; None: there is none.
+        readers: its content; None: there is none.
     """
 
     home: Home | None = None
@@ -127,11 +127,11 @@ def read_record(home: Homes, flow: str) -> ReadersClaim:
     """The record of a flow's readers.
 
     Args:
-        home: the flow's home store.
+        home: the flow's metadata store.
         flow: its declared name.
 
     Raises:
-        StoreInconsistent: something else stands there.
+        StoreInconsistent: something else is stored there.
     """
     found, _ = home.home(readers_of(flow))
     if found is None:
@@ -154,8 +154,8 @@ def write_record(
         home: see `read_record`.
         flow: see there.
         before: the record so far.
-        readers: what the new one says.
-        run_id: a random name: two records that say the same are two.
+        readers: of the new one.
+        run_id: a random name, so that two records with the same content differ.
 
     Returns:
         The new record; None: another process was faster.
@@ -191,7 +191,7 @@ class SideBySide(Feature):
             _check_entered(self.env)
 
     def changed(self, infos: Infos) -> None:
-        """Say which partitions no reader has, when this reader starts, or a topic has grown."""
+        """Report which partitions no reader has, when this reader starts, or a topic has grown."""
         if self.env.flow.partitions is not None and self.env.flow.may_run_apart:
             _notice_unread(self.env, infos)
 

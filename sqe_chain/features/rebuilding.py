@@ -38,7 +38,7 @@ class Unfinished:
     Attributes:
         clock_ms: the batch's clock.
         ranges: of the input partitions.
-        exclusions: inputs left out.
+        exclusions: skipped inputs.
         closing: it read nothing, and closed all windows.
         frontier: the place in the order of times up to which it took inputs.
     """
@@ -263,7 +263,7 @@ class AfterRebuild(Feature):
             # Up to there and no further: receivers have these outputs, and a batch publishes all of its outputs or none.
             return silent_limits(offsets, behind.silent_until) or offsets
         if rest is None:
-            # Not beyond what receivers have: until then they are told no states, which would be older than theirs.
+            # Not beyond what receivers have: until then they get no states, which would be older than theirs.
             heard = silent_limits(offsets, behind.published_until)
             return heard or (offsets if behind.takes_again else None)
         begins = {planned.tp: planned.start for planned in rest.ranges}

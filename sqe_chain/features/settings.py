@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from sqe_chain.features.file_inputs import FileSettings
-from sqe_chain.features.overwriting import OverwriteSettings
+from sqe_chain.features.overwrite import OverwriteSettings
 from sqe_chain.protocol.settings import Once, Settings
 
 GROUPS: Final = (FileSettings, OverwriteSettings)

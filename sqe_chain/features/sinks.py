@@ -7,7 +7,7 @@ from functools import partial
 
 from sqe_chain.errors import ConfigurationError, Superseded
 from sqe_chain.features.events import TableFlushed
-from sqe_chain.features.overwriting import Overwrite
+from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import SinkClaim
@@ -49,11 +49,11 @@ class Tables(Feature):
                 env.retry.call("claim a table", partial(_claim, env, stage, flow, claim, fetch))
 
     def recovered(self, last: Plan) -> None:
-        """Tell that the rows of the last plan are in the sinks."""
+        """Report that the rows of the last plan are in the sinks."""
         _tell_flushed(self.env, last, self.env.flow.stages)
 
     def persisted(self, plan: Plan, level: int) -> None:
-        """Tell that the rows of a plan are in the sinks of a level's stages."""
+        """Report that the rows of a plan are in the sinks of a level's stages."""
         if not plan.empty:
             _tell_flushed(self.env, plan, self.env.flow.levels[level - 1])
 

@@ -295,7 +295,7 @@ def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, B
 
 
 def without_far_ahead(flow: CompiledFlow, last: Plan, part: Part, look: Look) -> Part:
-    """The batch without more of partitions of which a whole batch waits already, as long as others have more to come.
+    """The batch without partitions that have a whole batch waiting, as long as others have more to come.
 
     Args:
         flow: the flow.

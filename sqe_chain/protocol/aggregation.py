@@ -102,7 +102,7 @@ class StagedService:
         """Steps 1 and 2: claim, recover, and bring the layout up to date.
 
         Raises:
-            ServiceStopped: the flow cannot be continued exactly from what is found; the text names the ways out.
+            ServiceStopped: the flow cannot be continued exactly from what is found; the text names what to do.
             ReadersOverlap: it is one of several readers, and another one has one of its partitions.
             ConfigurationError: a topic or store is missing.
         """
@@ -140,7 +140,7 @@ class StagedService:
             What became of it; `worked` is False when there was nothing to do, and then nothing was done.
 
         Raises:
-            NotCaughtUp: more input is expected than `final` says; nothing was done.
+            NotCaughtUp: more input is expected, despite `final`; nothing was done.
             ServiceStopped: going on would not be exact: messages are missing, or inputs are not what they were.
             PoisonError: an input cannot be processed.
             Superseded: a newer run owns the flow.
@@ -251,7 +251,7 @@ class StagedService:
         env, owned = self.env, self.owned
         last = owned.last
         if not env.flow.stages and not last.empty and last.number > 0:
-            # Without stages no header says that the last batch is published: an empty plan after it does.
+            # Without stages no header shows that the last batch is published: an empty plan after it does.
             features = self.features.of(last)
             leaving = {topic for feature in features for topic in feature.news(last, infos).leaving}
             kept = [planned for planned in last.ranges if planned.topic not in leaving]
@@ -266,7 +266,7 @@ class StagedService:
         return BatchResult(worked=False, plan=last.number)
 
     def _tell(self, result: BatchResult, plan: Plan, part: Part, report: Report) -> None:
-        """Tell what a batch has done, which is committed now."""
+        """Report what a batch has done, which is committed now."""
         self.env.emit(Committed.of(result))
         for feature in self.features.of(plan):
             feature.committed(plan, part, report, result)

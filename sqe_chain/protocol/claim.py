@@ -270,7 +270,7 @@ def check_stores(env: Environment) -> list[str]:
     """Check that all stores and tables of the flow keep what they acknowledge, and that stores can write the views of their stages.
 
     Returns:
-        What is weak and accepted, and what is worth knowing: said once, when the flow begins.
+        What is weak and accepted, and what is worth knowing: reported once, when the flow begins.
 
     Raises:
         WeakDurability: one may lose acknowledged writes, and that is not accepted.
@@ -305,7 +305,7 @@ def _checked(env: Environment, what: str, weak: Sequence[str], remarks: Sequence
 
 
 def check_commits(flow: CompiledFlow, last: Plan, commits: Mapping[TopicPartition, Commit]) -> None:
-    """Check that no commit names a later plan than the home store's last: a plan is committed after it was sealed.
+    """Check that no commit names a later plan than the metadata store's last: a plan is committed after it was sealed.
 
     Raises:
         StoreInconsistent: a commit names a later plan, or another one.
@@ -318,7 +318,7 @@ def check_commits(flow: CompiledFlow, last: Plan, commits: Mapping[TopicPartitio
         other = number == last.number and meta.get("id") != last.plan_id
         if number > last.number or other:
             raise StoreInconsistent(
-                f"flow {flow.name!r}: the home store's last plan is {last.number} ({last.plan_id}), but Kafka "
+                f"flow {flow.name!r}: the metadata store's last plan is {last.number} ({last.plan_id}), but Kafka "
                 f"has a commit of plan {meta['plan']} ({meta.get('id')}): the store went back as a whole. Its values are "
                 "exact for an earlier moment; --accept-rollback goes on from there, but what was published since may "
                 "differ from what is published now"

@@ -1,24 +1,31 @@
 """How far a flow without stages has read, by its group's commits: it keeps its place nowhere else.
 
-A flow that gets its first stage, or its first file, reads it here once more: from then on its plans say where it is.
+A flow that gets its first stage, or its first file, reads it here again: from then on its plans keep it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from sqe_chain.chain import Link
+from sqe_chain.chain import MAX_EPOCH, Link
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import read
-from sqe_chain.errors import ConfigurationError, EnvelopeError, NoCommittedOffset, PartitionsMismatch
+from sqe_chain.errors import (
+    ConfigurationError,
+    EnvelopeError,
+    NoCommittedOffset,
+    PartitionsMismatch,
+    TooManyLanes,
+)
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Commit, Message, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.inputs import decode_marks, moved_by, parse_metadata
+from sqe_chain.protocol.inputs import METADATA_LENGTH, decode_marks, encode_marks, moved_by, parse_metadata
 
 Infos = Mapping[str, TopicInfo]
 Recreated = dict[tuple[str, str], dict[TopicPartition, int]]
@@ -72,7 +79,7 @@ def enter(
 
     Raises:
         ServiceStopped: an input, or the declared outputs, are not what they were at the commit.
-        NoCommittedOffset: where to begin has to be said.
+        NoCommittedOffset: it is not known where to begin.
     """
     flow, found = env.flow, EnteredInputs()
     # Bounds are asked for after the commits: another run may commit in between, and with older bounds its commit
@@ -95,7 +102,7 @@ def enter(
 
 
 def tell_entered(env: Environment, found: EnteredInputs, infos: Infos) -> None:
-    """Say where partitions without a commit begin, and which topics were created again."""
+    """Report where partitions without a commit begin, and which topics were created again."""
     group = env.flow.declared_name
     for (topic, known_id), read_to in found.recreated.items():
         env.emit(Notice(same_inputs.recreation_text(topic, known_id, infos[topic], read_to)))
@@ -120,7 +127,7 @@ def _starts(
 ) -> dict[TopicPartition, int]:
     """Where partitions without a commit begin."""
     start, known = env.settings.start, {topic for topic, _ in commits}
-    # A topic of which some partitions have a commit has grown: its other partitions are read from 0.
+    # A topic with commits for some partitions alone has grown: its other partitions are read from 0.
     grown = {tp: bound.begin for tp, bound in unknown.items() if tp[0] in known}
     for (topic, partition), begin in grown.items():
         if begin > 0 and start != "earliest":
@@ -159,7 +166,7 @@ def _check_never_published(env: Environment, infos: Infos, topics: Iterable[str]
             raise NoCommittedOffset(
                 f"group {flow.declared_name!r} has no commit for {link.topic!r}, but output {link.output!r} holds what the flow "
                 "has made of it: it has run before, and Kafka has forgotten its commits (offsets.retention.minutes). With "
-                "--start latest all that it has not read would be left out. Give --start earliest: receivers ignore what they "
+                "--start latest all that it has not read would be skipped. Give --start earliest: receivers ignore what they "
                 "have; or set the group's offsets with Kafka's tools"
             ).at(link.topic, link.partition)
 
@@ -200,3 +207,41 @@ def _check_outputs(flow: CompiledFlow, meta: dict[str, object]) -> None:
                 f"{node.declared_at}: output {node.name!r} was created with {found[1]} partitions of {found[0]!r}, declared are "
                 f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
             ).at(node.topic)
+
+
+def _metadata(flow: CompiledFlow, topic_id: bytes, leader_epoch: int) -> dict[str, object]:
+    """What a commit keeps but for marks: the topic's id, the last leader epoch, the partitions of each output."""
+    outputs = {node.name: [node.topic, node.partitions] for node in flow.outputs}
+    return {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
+
+
+def commit_of(flow: CompiledFlow, progress: InputProgress) -> Commit:
+    """The commit of a progress, with marks where they fit; without them the next run enters in the middle.
+
+    Raises:
+        TooManyLanes: they do not fit, and the flow cannot do without them.
+    """
+    moved = {"rewound": progress.moved_by} if progress.moved_by else {}
+    known = _metadata(flow, progress.topic_id, progress.epoch) | moved
+    metadata = json.dumps(known | {"marks": encode_marks(progress.marks)})
+    if len(metadata) > METADATA_LENGTH and flow.writes_sqe:
+        raise TooManyLanes(
+            f"flow {flow.name!r}: the marks of a partition of {progress.marks.topic!r} take {len(metadata)} characters of a "
+            f"commit's metadata with all else. Expected at most {METADATA_LENGTH}: without marks replays would be written again, "
+            "which readers of SQE's record keys cannot notice. Give the flow a stage: then a store keeps its marks"
+        ).at(progress.marks.topic)
+    return Commit(progress.offset, metadata if len(metadata) <= METADATA_LENGTH else json.dumps(known))
+
+
+def check_metadata(flow: CompiledFlow) -> None:
+    """Check before anything is published that it can be committed.
+
+    Raises:
+        ConfigurationError: the names of the outputs are too long.
+    """
+    length = len(json.dumps(_metadata(flow, bytes(16), MAX_EPOCH) | {"rewound": " " * 16}))
+    if length > METADATA_LENGTH:
+        raise ConfigurationError(
+            f"flow {flow.name!r} has {len(flow.outputs)} outputs, whose names take {length} characters of a commit's "
+            f"metadata; Kafka takes {METADATA_LENGTH}. Shorten the names, or split the flow"
+        )

@@ -186,7 +186,7 @@ def birth_plan(
         infos: its topics.
         starts: of each input partition: first offset, and whether it lies in the middle of the log.
         refold: what is folded again: the plan continues the flow's numbers.
-        known: marks of partitions of which something was read.
+        known: marks of partitions that were begun.
     """
     ranges, marks = [], dict[TopicPartition, PartitionMarks]()
     for (topic, partition), (offset, middle) in sorted(starts.items()):

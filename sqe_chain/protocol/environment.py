@@ -26,7 +26,7 @@ class Ports:
 
     Attributes:
         log: Kafka.
-        stores: store name -> store; "" is the service's default and home store.
+        stores: store name -> store; "" is the service's default and metadata store.
         wrap_sink: what is put around the sinks of stages; for tests.
     """
 
@@ -149,11 +149,11 @@ class Environment:
         return [(stage, cell) for stage in self.flow.stages for cell in self.flow.cells[stage.index]]
 
     def emit(self, event: Event) -> None:
-        """Tell the observer."""
+        """Report to the observer."""
         self.observer.event(event)
 
     def say(self, texts: Iterable[str]) -> None:
-        """Tell what a person should know."""
+        """Report what a person should know."""
         for text in texts:
             self.emit(Notice(text))
 

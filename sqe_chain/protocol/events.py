@@ -1,7 +1,7 @@
 """The events of a service, one class for each kind, what it returns, and who hears it.
 
 `Event.name` and `Event.fields` are the name and the fields of the lines that a service writes, which users parse. A field
-that is None is left out of its line. Numbers of messages, offsets and rows are counts; times have their unit in the name.
+that is None is missing in its line. Numbers of messages, offsets and rows are counts; times have their unit in the name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Report
 
 SAMPLE = 5
-"""Inputs left out that `Committed` describes one by one, and errors of which it gives the number."""
+"""Skipped inputs that `Committed` describes one by one, and errors that it counts."""
 SAMPLE_TEXT = 200
 """Characters of their texts."""
 
@@ -123,7 +123,7 @@ class Recovered(Event):
 
 @dataclass(frozen=True, slots=True)
 class Ready(Event):
-    """What the first batch needs is prepared, as far as that was possible; it begins now. Not said by a run that ends by itself.
+    """What the first batch needs is prepared, as far as that was possible; it begins now. A run that ends by itself does not report it.
 
     Attributes:
         waited_ms: how long that took longer than step 2, in milliseconds.
@@ -186,7 +186,7 @@ class Shuffled(Event):
 
 @dataclass(frozen=True, slots=True)
 class Sealed(Event):
-    """Step 4: the plan is in the home store, whoever comes will finish it.
+    """Step 4: the plan is in the metadata store, the next run finishes it.
 
     Attributes:
         plan: its number.
@@ -239,8 +239,8 @@ class Committed(Event):
         plan: number of its plan; None for a flow without stages.
         inputs: messages read.
         replays: of these, replays.
-        excluded: of these, left out by the poison policy.
-        excluded_errors: error class -> how many, of the commonest `SAMPLE`; None when nothing was left out.
+        excluded: of these, skipped by the poison policy.
+        excluded_errors: error class -> how many, of the commonest `SAMPLE`; None when nothing was skipped.
         excluded_sample: the first `SAMPLE` of them: `input`, `error` and the beginning of its `text`; or None.
         outputs: messages published.
         lag: offsets that were there when the batch began, and are not in it.
@@ -375,7 +375,7 @@ class BatchResult:
         plan: number of the last plan; None for a flow without stages.
         inputs: messages read.
         replays: of these, replays.
-        exclusions: of these, those that the poison policy left out.
+        exclusions: of these, those that the poison policy skipped.
         outputs: messages published.
         lag_by_partition: "topic/partition" -> offsets that were there when the batch began, and are not in it.
         held: records that wait for event time after the batch; None where no stage goes by it.
@@ -413,7 +413,7 @@ class BatchResult:
 
         Args:
             report: what its tasks have reported.
-            exclusions: inputs left out.
+            exclusions: skipped inputs.
             plan: number of its plan.
             outputs: messages published: fewer than the tasks have made, where a batch publishes nothing.
             lag_by_partition: what was there and is not in it.

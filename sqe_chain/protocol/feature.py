@@ -49,7 +49,7 @@ class Part:
         ranges: of every known partition; where nothing is new, all are empty.
         clock_ms: the batch's clock.
         silent: its outputs are not published.
-        sealed: inputs left out when it was sealed before, with these ranges; None: it is new.
+        sealed: skipped inputs when it was sealed before, with these ranges; None: it is new.
         due: it is done although it reads nothing.
         at_end: partitions that it reads to their end; a redo need not know.
         times: what tasks begin with in each partition, where the flow goes by event time.
@@ -97,7 +97,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StartAction:
     """What a feature does when a run starts, after recovery.
 
     Attributes:
@@ -136,7 +136,7 @@ class Feature:
 
     Attributes:
         name: of what it keeps in plans, if it keeps anything.
-        silences: it is what a plan needs to say that it is not published.
+        silences: its section keeps that a plan is not published.
     """
 
     # ruff: noqa: ARG002 - hooks name what they are given
@@ -149,7 +149,7 @@ class Feature:
 
     @property
     def declared(self) -> bool:
-        """Whether the flow needs it, or the run was asked for it, whatever plans say."""
+        """Whether the flow needs it, or the run was asked for it, whatever plans keep."""
         return False
 
     # ------------------------------------------------------------------ start
@@ -176,15 +176,15 @@ class Feature:
         """Step 1: all headers have the claim."""
 
     def unneeded(self, last: Plan, infos: Infos) -> Collection[str]:
-        """Step 2: topics of which nothing is needed any more, though they were read."""
+        """Step 2: topics that were read, and are not needed any more."""
         return ()
 
     def recovered(self, last: Plan) -> None:
         """Step 2: all plans are finished."""
 
-    def enter(self, claim: Claim, last: Plan, infos: Infos) -> Entry:
+    def enter(self, claim: Claim, last: Plan, infos: Infos) -> StartAction:
         """After step 2: what it begins, goes on with, or ends."""
-        return Entry()
+        return StartAction()
 
     def started(self, claim: Claim, last: Plan) -> None:
         """The layout is up to date, and the first batch comes next."""
@@ -199,7 +199,7 @@ class Feature:
         return News()
 
     def entered(self, plan: Plan, infos: Iterable[TopicInfo]) -> Section | None:
-        """What the plan keeps by which inputs enter; None: what `Section.carried` says. Pure.
+        """What the plan keeps by which inputs enter; None: what `Section.carried` gives. Pure.
 
         Args:
             plan: still without this section.
@@ -223,7 +223,7 @@ class Feature:
         return ""
 
     def needed(self, last: Plan) -> Offsets:
-        """Partitions of which inputs before the next offset are still to be read again -> the first of them."""
+        """Partitions with inputs before the next offset that are still to be read again -> the first of them."""
         return {}
 
     # ------------------------------------------------------------------ steps of a batch
@@ -265,7 +265,7 @@ class Feature:
         return error
 
     def after(self, last: Plan, part: Part, report: Report) -> Section | None:
-        """Step 3: what the plan of a batch keeps; None: what `Section.carried` says. Pure.
+        """Step 3: what the plan of a batch keeps; None: what `Section.carried` gives. Pure.
 
         Args:
             last: the plan before.
@@ -290,7 +290,7 @@ class Feature:
         """Step 6 of a level is done."""
 
     def commit(self, plan: Plan) -> Mapping[str, object]:
-        """Step 7: what metadata of the commit say, for a rebuild that has lost the store."""
+        """Step 7: what the commit's metadata keep, for a rebuild that has lost the store."""
         return {}
 
     def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:
@@ -334,7 +334,7 @@ class Features:
         return frozenset[str]().union(*(feature.ended(plan) for feature in self.of(plan)))
 
     def unneeded(self, last: Plan, infos: Infos) -> set[str]:
-        """Topics of which no feature needs anything any more."""
+        """Topics that no feature needs any more."""
         return {topic for feature in self.of(last) for topic in feature.unneeded(last, infos)}
 
     def explain(self, last: Plan, error: ChainError) -> ChainError:
@@ -348,13 +348,13 @@ class Features:
 
         Args:
             plan: the plan.
-            silent: also those that say of the plan after it that it is not published.
+            silent: also those that keep of the plan after it that it is not published.
         """
-        sections = plan.sections
+        sections, declared = plan.sections, self.declared
         if not sections and not silent:
-            return self.declared
+            return declared
         return [
             feature
             for feature in self.known
-            if feature in self.declared or feature.name in sections or (silent and feature.silences)
+            if feature in declared or feature.name in sections or (silent and feature.silences)
         ]

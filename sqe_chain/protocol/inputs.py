@@ -98,7 +98,7 @@ def check_durable(flow: CompiledFlow, infos: Topics, *, allowed: bool) -> list[s
 
     Returns:
         What is weak and accepted, also where there is no better setting: a single replica, or a broker of another make.
-        It is said once, when the flow begins.
+        It is reported once, when the flow begins.
 
     Raises:
         WeakDurability: an output topic has several replicas, but acknowledges a record that only one of them holds.
@@ -156,7 +156,7 @@ def first_offsets(
 
 
 def new_marks(info: TopicInfo, partition: int, *, entered_in_middle: bool) -> PartitionMarks:
-    """The marks of a partition of which nothing has been read."""
+    """The marks of a partition that was not begun."""
     return PartitionMarks(info.name, info.topic_id, partition, entered_in_middle=entered_in_middle)
 
 
@@ -311,7 +311,7 @@ def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: 
     """Commit a group's offsets, in the partitions that still exist.
 
     A topic that was created again with fewer partitions takes no commit for those that are gone, and the broker then
-    answers as if it were away. A plain retry would wait for ever.
+    answers as if it were away. A plain retry would never end.
 
     Args:
         log: Kafka.
@@ -343,7 +343,7 @@ METADATA_LENGTH = 4_095
 
 
 def parse_metadata(commit: Commit | None) -> dict[str, object]:
-    """What a commit's metadata says; empty when it is not ours."""
+    """The content of a commit's metadata; empty when it is not ours."""
     try:
         found = json.loads(commit.metadata) if commit and commit.metadata else {}
     except (ValueError, RecursionError):

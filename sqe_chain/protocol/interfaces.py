@@ -62,4 +62,4 @@ class Clock(Protocol):
         """Milliseconds since 1970."""
 
     def wait(self, milliseconds: int) -> bool:
-        """Wait that long, less when the service is asked to stop: then True."""
+        """Wait for this time, less when the service is asked to stop: then True."""

@@ -12,7 +12,7 @@ _Known = TypeVar("_Known")
 
 
 def mark_name(topic: str, partition: int) -> str:
-    """The name of a partition in what is stored and told: "topic/partition"; also of a state partition: "stage/partition"."""
+    """The name of a partition in what is stored and reported: "topic/partition"; also of a state partition: "stage/partition"."""
     return f"{topic}/{partition}"
 
 
@@ -52,7 +52,7 @@ class TypeLayout:
 
     Attributes:
         kind: `aggregate`, or that of a filter or of windows; of a topic `raw` or `envelopes`.
-        name: of the type, as envelopes say it: full protobuf name, or ``codec:Name``; empty where the library alone knows what is stored.
+        name: of the type, as envelopes name it: full protobuf name, or ``codec:Name``; empty where the library alone knows what is stored.
         shape: of that type: see `Codec.shape`.
     """
 
@@ -71,7 +71,7 @@ class Layout:
         outputs: output name -> [topic, partitions].
         sources: topic -> [topic id (hexadecimal), known partitions].
         starts: where the flow once began to read a partition, where that was not offset 0.
-        gone: topics of which something was read and that were created again since, so that it cannot be read again.
+        gone: topics that were created again since something of them was read, which cannot be read again.
         ways: "stage/NAME" or "output/NAME" -> where its units come from.
         types: "stage/NAME" or "source/TOPIC" -> what is stored or read there.
     """

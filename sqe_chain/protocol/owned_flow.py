@@ -43,7 +43,7 @@ class PlanLog:
         Raises:
             Superseded: a newer run has claimed the flow.
             StoreInconsistent: the home record is neither as this run left it nor a newer run's.
-            ConfigurationError: the home store does not take a plan of this size.
+            ConfigurationError: the metadata store does not take a plan of this size.
         """
         env, before = self.env, self.home
         after = replace(before, number=plan.number, plan_id=plan.plan_id)
@@ -55,7 +55,7 @@ class PlanLog:
             if stored is not None and (stored.epoch, stored.run_id) != mine and stored.epoch >= before.epoch:
                 raise Superseded(f"flow {env.flow.name!r}: run {stored.run_id} has claimed it")
             raise StoreInconsistent(
-                f"flow {env.flow.name!r}: the home record is {stored or 'absent'}; {before} was expected: the home store went "
+                f"flow {env.flow.name!r}: the home record is {stored or 'absent'}; {before} was expected: the metadata store went "
                 "back in time; start again, and recovery will find out what can be done"
             )
         self.home = after
@@ -73,7 +73,7 @@ class PlanLog:
         home = self.home
         plan = self.read(home.number)
         if plan is None or plan.plan_id != home.plan_id:
-            raise StoreInconsistent(f"the home store has no plan {home.number} ({home.plan_id})")
+            raise StoreInconsistent(f"the metadata store has no plan {home.number} ({home.plan_id})")
         return plan
 
 
@@ -120,7 +120,7 @@ class OwnedFlow:
         plan = self.fetch(number)
         if plan is None:
             raise StoreInconsistent(
-                f"flow {self.env.flow.name!r}: plan {number} is not in the home store any more"
+                f"flow {self.env.flow.name!r}: plan {number} is not in the metadata store any more"
             )
         return plan
 
@@ -155,11 +155,11 @@ class OwnedFlow:
         self.env.commits.then(partial(self._no_longer_open, plan.number))
 
     def apply_empty(self, plan: Plan, notices: Iterable[str] = ()) -> None:
-        """Seal and finish a plan that reads nothing: it brings in a layout, or announces states.
+        """Seal and finish a plan that reads nothing: it brings in a layout, or republishes states.
 
         Args:
             plan: the next one.
-            notices: told as soon as it is sealed.
+            notices: reported as soon as it is sealed.
         """
         env, headers = self.env, self.headers_at(self.last)
         with env.step(SEAL):
@@ -175,7 +175,7 @@ class OwnedFlow:
 
 
 def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
-    """Check before the seal that the home store takes a plan of this size.
+    """Check before the seal that the metadata store takes a plan of this size.
 
     Args:
         env: the flow and its ports.
@@ -191,10 +191,10 @@ def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
         return
     lanes = sum(len(marks) for marks in plan.marks.values())
     raise ConfigurationError(
-        f"flow {env.flow.name!r}: plan {plan.number} has {size} bytes, the home store takes {most}; nothing was sealed. "
-        f"It names {len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} inputs "
-        "left out. Many lanes: republish with fewer partitions and shards upstream. Many inputs left out: correct what "
-        "they fail on, choose poison='stop', or make batches smaller (--max-records). Else take a home store with more "
+        f"flow {env.flow.name!r}: plan {plan.number} has {size} bytes, the metadata store takes {most}; nothing was sealed. "
+        f"It names {len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} skipped "
+        "inputs. Many lanes: republish with fewer partitions and shards upstream. Many skipped inputs: correct what "
+        "they fail on, choose poison='stop', or make batches smaller (--max-records). Else take a metadata store with more "
         "room (Cassandra: commitlog_segment_size, of which a plan takes half)"
     )
 
@@ -280,7 +280,7 @@ class Applier:
         mine = {stage.index for stage in flow.levels[level - 1]}
         rows = 0
         if any(stage in mine for stage, _ in touched):
-            # Repeated as one: its tasks write in chunks, and each cell's header says how far that has come.
+            # Repeated as one: its tasks write in chunks, and each cell's header shows how far that has come.
             rows = env.retry.call("persist", lambda: env.engine.persist(level, plan.plan_id, headers))
         transition = Transition(
             flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in()
@@ -315,7 +315,7 @@ class Applier:
         return created
 
     def commit(self, plan: Plan) -> None:
-        """Step 7: for lag monitors, and as a witness for recovery. Where the flow is, the plan says, not the commit."""
+        """Step 7: for lag monitors, and as a consistency check for recovery. The plan keeps where the flow is, not the commit."""
         env = self.env
         if env.role.refold is not None:  # it has no group; the flow commits when it goes on from there
             return

@@ -1,7 +1,7 @@
 """The plan: the sealed record of one batch, from which anyone can finish it.
 
 Plans are JSON (UTF-8), so that they can be read with any tool; binary fields are hexadecimal. A plan's
-id is a digest over its content and the id of the plan before. It is computed once, by whoever seals.
+id is a digest over its content and the id of the plan before. It is computed once, by the run that seals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILES: Final = "files"
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """One partition's part of a batch, with a witness: the last record at or before its end.
+    """One partition's part of a batch, with a consistency check: the last record at or before its end.
 
     Attributes:
         topic: topic name.
@@ -113,16 +113,16 @@ class Section:
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
-        """What a plan says.
+        """The section of a plan.
 
         Raises:
             StoreInconsistent: something else has written the section.
         """
-        found = plan._known.get(cls.name)  # noqa: SLF001 - decoded once for each plan
-        if not isinstance(found, cls):
-            found = cls._read(plan)
-            plan._known[cls.name] = found  # noqa: SLF001
-        return found
+        known = _memo_of(plan).sections
+        section = known.get(cls.name)
+        if not isinstance(section, cls):
+            section = known[cls.name] = cls._read(plan)
+        return section
 
     @classmethod
     def _read(cls, plan: Plan) -> Self:
@@ -135,9 +135,37 @@ class Section:
             raise _unreadable(f"section {cls.name!r} of stored plan {plan.number}", error) from error
 
 
+@dataclass(slots=True)
+class _Memo:
+    """What was decoded or encoded of a plan: each once.
+
+    Attributes:
+        sections: decoded, by name.
+        encoded: the plan as it is stored; empty: not yet.
+        marks: each partition's, encoded.
+    """
+
+    sections: dict[str, Section] = field(default_factory=dict)
+    encoded: bytes = b""
+    marks: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+class _Memory:
+    """Has room for a memo, which is no part of the plan: copies begin without."""
+
+    __slots__ = ("_memo",)
+    _memo: _Memo
+
+
+def _memo_of(plan: _Memory) -> _Memo:
+    if not hasattr(plan, "_memo"):
+        object.__setattr__(plan, "_memo", _Memo())
+    return plan._memo  # noqa: SLF001 - of this module
+
+
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One batch: what it reads, where its marks end, what it leaves out.
+class Plan(_Memory):
+    """One batch: what it reads, where its marks end, what it skips.
 
     Attributes:
         number: 0 for the birth plan, then 1, 2, ...
@@ -148,7 +176,7 @@ class Plan:
         layout: what the flow is bound to.
         ranges: every known partition, idle ones empty.
         marks: marks of each partition at the end of the batch; nobody changes them.
-        exclusions: inputs left out.
+        exclusions: skipped inputs.
         wakes: stages have something to do, even where it reads nothing: timers fire, or windows are closed.
         sections: name -> what a feature keeps, as canonical JSON; see `Section`.
     """
@@ -164,11 +192,6 @@ class Plan:
     exclusions: tuple[Exclusion, ...] = ()
     wakes: bool = False
     sections: Mapping[str, str] = field(default_factory=dict)
-    _known: dict[str, Section] = field(init=False, default_factory=dict, repr=False, compare=False)
-    _encoded: bytes = field(init=False, default=b"", repr=False, compare=False)
-    _marks_encoded: dict[TopicPartition, str] = field(
-        init=False, default_factory=dict, repr=False, compare=False
-    )
 
     @property
     def empty(self) -> bool:
@@ -179,9 +202,9 @@ class Plan:
         """The same plan without an id, with these sections instead of those that it had by their names."""
         encoded = {one.name: one.to_json() for one in sections}
         kept = {name: text for name, text in self.sections.items() if name not in encoded}
-        found = replace(self, sections=kept | {name: _dump(raw) for name, raw in encoded.items() if raw})
-        found._known.update({one.name: one for one in sections})  # noqa: SLF001 - of this class
-        return found
+        plan = replace(self, sections=kept | {name: _dump(raw) for name, raw in encoded.items() if raw})
+        _memo_of(plan).sections.update({one.name: one for one in sections})
+        return plan
 
     def carried_from(self, last: Plan) -> Plan:
         """The same plan without an id, with what its sections keep of those of the plan before.
@@ -201,20 +224,19 @@ class Plan:
         marks = self._encode_marks(before)
         text = self._encode(marks, "")
         plan_id = blake2b(text, digest_size=16).hexdigest()
-        found = replace(self, plan_id=plan_id)
-        found._known.update(self._known)  # noqa: SLF001 - of this class
+        plan, memo = replace(self, plan_id=plan_id), _memo_of(self)
         # What is sealed differs from what the digest was made of in the id alone, at its end: marks of many lanes take long to encode.
-        object.__setattr__(found, "_encoded", text[:-2] + f'{plan_id}"}}'.encode())
-        object.__setattr__(found, "_marks_encoded", marks)
-        return found
+        encoded = text[:-2] + f'{plan_id}"}}'.encode()
+        object.__setattr__(plan, "_memo", _Memo(dict(memo.sections), encoded, marks))
+        return plan
 
     def to_bytes(self) -> bytes:
         """JSON, always the same."""
-        return self._encoded or self._encode(self._encode_marks(None), self.plan_id)
+        return _memo_of(self).encoded or self._encode(self._encode_marks(None), self.plan_id)
 
     def _encode_marks(self, before: Plan | None) -> dict[TopicPartition, str]:
         """The marks of each partition as JSON; of those that are the very object of the plan before, its text."""
-        known = before._marks_encoded if before is not None else {}  # noqa: SLF001 - of this class
+        known = _memo_of(before).marks if before is not None else {}
         return {
             tp: known[tp]
             if before is not None and tp in known and before.marks[tp] is marks

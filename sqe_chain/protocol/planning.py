@@ -83,7 +83,7 @@ def batch_plan(
         claim: the run.
         part: what was read.
         report: of the attempt that processed it.
-        exclusions: inputs left out.
+        exclusions: skipped inputs.
         features: that the flow needs, or the last plan.
     """
     ends = {(end.topic, end.partition): end for end in report.ends}

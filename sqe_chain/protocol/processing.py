@@ -19,20 +19,20 @@ from sqe_chain.task.results import Job, Portion, Report, Sections
 from sqe_chain.task.states import Transition
 
 MAX_EXCLUSIONS = 2_000
-"""Inputs that one plan leaves out at most, because it lists them. A batch with more of them is made smaller."""
+"""Inputs that one plan skips at most, because it lists them. A batch with more of them is made smaller."""
 
 CAREFUL_BATCHES = 20
-"""After a batch in which a stage has failed, so many are folded with care from the beginning."""
+"""Batches after one with a failed stage that are folded with care from the beginning."""
 
 ONE_BY_ONE = 5
-"""So many inputs are excluded one by one where filters cannot try them; after that, all that fail in an attempt."""
+"""Inputs that are skipped one by one where filters cannot try them; after that, all that fail in an attempt."""
 
 Coordinates = tuple[str, int, int]
 """Topic, partition, offset."""
 
 
 class TooManyForOnePlan(Exception):
-    """The batch would leave out more inputs than a plan lists."""
+    """The batch would skip more inputs than a plan lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Batch:
         transition: from the plan before to the batch's, and who applies it.
         part: what it reads and does.
         before: the plan before.
-        infos: input topic -> what the broker says of it.
+        infos: input topic -> what the broker reports of it.
         top_level: the last level whose stages are wanted.
     """
 
@@ -78,7 +78,7 @@ class Suspects:
             failed: inputs that failed in it.
 
         Returns:
-            Whether the attempt was the last: all suspects have failed again, and nothing else has.
+            Whether the attempt was the last: all candidates have failed again, and nothing else has.
         """
         found = {(one.topic, one.partition, one.offset): one for one in failed}
         fresh = found.keys() - self.known.keys()
@@ -115,20 +115,20 @@ class Processor:
         self._can_try = env.flow.reversible
 
     def run(self, batch: Batch) -> tuple[Report, tuple[Exclusion, ...]]:
-        """Process the batch until no stage fails on anything that is not left out.
+        """Process the batch until no stage fails on anything that is not skipped.
 
         Returns:
-            The report of the last attempt, and the inputs left out.
+            The report of the last attempt, and the skipped inputs.
 
         Raises:
             PoisonError: an input cannot be processed, or the operators after `changes()` fail.
-            TooManyExcluded: the poison policy would leave out more than it may.
+            TooManyExcluded: the poison policy would skip more than it may.
             TooManyForOnePlan: make the batch smaller.
             RecreatedTopic: an input was created again while it was read.
         """
         env, suspects = self._env, Suspects(can_try=self._can_try)
         attempt = 1
-        # Bounded by the inputs of the batch: each attempt but the last finds one more that fails, or acquits one for good.
+        # Bounded by the inputs of the batch: each attempt but the last finds one more that fails, or clears one.
         while True:
             left_out = tuple(suspects.known.values())
             report = self.attempt(batch, batch.part.sealed or (), suspects=left_out)
@@ -162,13 +162,13 @@ class Processor:
     ) -> Report:
         """Run all tasks once. If keys do not lie where murmur2 puts them, run them again, shuffled; if a stage fails, with care.
 
-        In place, units of such keys are folded in the wrong task or not at all. So until it is known that there are
+        Without a shuffle, units of such keys are folded in the wrong task or not at all. So until it is known that there are
         none, an error of user code proves nothing.
 
         Args:
             batch: what is to be processed.
-            exclusions: what is left out.
-            suspects: inputs on trial: each is processed and taken back.
+            exclusions: what is skipped.
+            suspects: candidates: each is processed and taken back.
         """
         env, infos, part, before = self._env, batch.infos, batch.part, batch.before
         portions = portions_of(part, before, (*exclusions, *suspects))
@@ -176,7 +176,7 @@ class Processor:
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
         careful = self._always_careful or bool(suspects) or self._careful_batches > 0
         in_place = self._in_place and self._fits_in_place(infos)
-        while True:  # at most three times: with care, and not in place
+        while True:  # at most three times: with care, and with a shuffle
             job = Job(
                 batch.transition,
                 part.clock_ms,
@@ -219,12 +219,12 @@ class Processor:
 
 
 def portions_of(part: Part, before: Plan, exclusions: Sequence[Exclusion]) -> list[Portion]:
-    """What the tasks read, with marks, witnesses and exclusions.
+    """What the tasks read, with marks and exclusions.
 
     Args:
         part: what the batch reads and does.
         before: the plan before.
-        exclusions: inputs that are left out.
+        exclusions: inputs that are skipped.
     """
     known, portions = before.ends(), list[Portion]()
     for planned in part.ranges:

@@ -168,7 +168,7 @@ def _check_known(
     where = f"stage {cell[0]}, state partition {cell[1]}"
     if header.number > last.number:
         raise StoreInconsistent(
-            f"{where}: is at plan {header.number}, but the home store's last plan is {last.number}: the home store "
+            f"{where}: is at plan {header.number}, but the metadata store's last plan is {last.number}: the metadata store "
             f"went back in time; {RESTORE_OR_REBUILD}"
         )
     plan = last if header.number == last.number else fetch(header.number)

@@ -7,17 +7,22 @@ group's commits, where they fit.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from sqe_chain.chain import MAX_EPOCH
 from sqe_chain.envelope.marks import PartitionMarks
-from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped, TooManyLanes, Unavailable
-from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
+from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped, Unavailable
+from sqe_chain.ports import Bounds, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.committed import InputProgress, Recreated, enter, tell_entered
+from sqe_chain.protocol.committed import (
+    InputProgress,
+    Recreated,
+    check_metadata,
+    commit_of,
+    enter,
+    tell_entered,
+)
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import (
     COMMIT,
@@ -32,7 +37,7 @@ from sqe_chain.protocol.events import (
     StartResult,
 )
 from sqe_chain.protocol.feature import Features, Look
-from sqe_chain.protocol.inputs import METADATA_LENGTH, encode_marks, moved_by
+from sqe_chain.protocol.inputs import moved_by
 from sqe_chain.protocol.same_inputs import DescribedTopics
 from sqe_chain.task.brake import Brake
 from sqe_chain.task.event_times import EventTimes
@@ -78,7 +83,7 @@ class Republisher:
             ConfigurationError: a topic is missing.
         """
         env = self.env
-        self._check_metadata()
+        check_metadata(env.flow)
         with env.step(RECOVER):
             infos = inputs.describe(env.flow, env.log)
             weak = inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
@@ -179,7 +184,7 @@ class Republisher:
         return result
 
     def rewind(self, to: Mapping[TopicPartition, int] | int) -> dict[TopicPartition, int]:
-        """Move the committed offsets back, so that what follows is published once more.
+        """Move the committed offsets back, so that what follows is published again.
 
         Args:
             to: offsets for some partitions, or a time in milliseconds since 1970.
@@ -357,34 +362,6 @@ class Republisher:
                 same_inputs.check_read_id(topic, progress.topic_id, None if info is None else info.topic_id)
         return recreated
 
-    def _metadata(self, topic_id: bytes, leader_epoch: int) -> dict[str, object]:
-        """What a commit keeps but for marks: the topic's id, the last leader epoch, the partitions of each output."""
-        outputs = {node.name: [node.topic, node.partitions] for node in self.env.flow.outputs}
-        return {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
-
-    def _commit_of(self, progress: InputProgress) -> Commit:
-        """The commit of a progress, with marks where they fit; without them the next run enters in the middle."""
-        moved = {"rewound": progress.moved_by} if progress.moved_by else {}
-        known = self._metadata(progress.topic_id, progress.epoch) | moved
-        metadata = json.dumps(known | {"marks": encode_marks(progress.marks)})
-        if len(metadata) > METADATA_LENGTH and self.env.flow.writes_sqe:
-            raise TooManyLanes(
-                f"flow {self.env.flow.name!r}: the marks of a partition of {progress.marks.topic!r} take {len(metadata)} characters of a "
-                f"commit's metadata with all else. Expected at most {METADATA_LENGTH}: without marks replays would be written again, "
-                "which readers of SQE's record keys cannot notice. Give the flow a stage: then a store keeps its marks"
-            ).at(progress.marks.topic)
-        return Commit(progress.offset, metadata if len(metadata) <= METADATA_LENGTH else json.dumps(known))
-
-    def _check_metadata(self) -> None:
-        """Check before anything is published that it can be committed."""
-        flow = self.env.flow
-        length = len(json.dumps(self._metadata(bytes(16), MAX_EPOCH) | {"rewound": " " * 16}))
-        if length > METADATA_LENGTH:
-            raise ConfigurationError(
-                f"flow {flow.name!r} has {len(flow.outputs)} outputs, whose names take {length} characters of a commit's "
-                f"metadata; Kafka takes {METADATA_LENGTH}. Shorten the names, or split the flow"
-            )
-
     def _commit(self, tps: list[TopicPartition], *, renew: bool = False, moved_by: str = "") -> None:
         """Commit the progress of these partitions; now and then of all, see `RENEW_MS`.
 
@@ -401,7 +378,7 @@ class Republisher:
             return
         for tp in tps:
             self._inputs[tp].moved_by = moved_by
-        commits = {tp: self._commit_of(self._inputs[tp]) for tp in tps}
+        commits = {tp: commit_of(env.flow, self._inputs[tp]) for tp in tps}
         ids = {topic: self._inputs[topic, partition].topic_id.hex() for topic, partition in tps}
         # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
         env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.declared_name, commits, ids))

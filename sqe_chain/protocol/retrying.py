@@ -41,7 +41,7 @@ from sqe_chain.protocol.interfaces import Clock
 T = TypeVar("T")
 
 FIRST_WAIT_MS = 100
-"""The first wait for whoever does not answer. Each further one is twice as long, up to `Settings.back_off_ms`."""
+"""The first wait for a server that does not answer. Each further one is twice as long, up to `Settings.back_off_ms`."""
 
 
 class Retry:
@@ -49,7 +49,7 @@ class Retry:
 
     Args:
         observer: hears before each wait what is waited for, and why.
-        clock: waits, and says when the service was asked to stop.
+        clock: waits, and knows when the service was asked to stop.
         back_off_ms: longest wait between two attempts, in milliseconds.
     """
 
@@ -73,7 +73,7 @@ class Retry:
             ChainError: any other error of the action, at once.
         """
         wait_ms = FIRST_WAIT_MS
-        # Not bounded: an outage may last. The clock says when to stop: on a signal, or when `--once` has lost patience.
+        # Not bounded: an outage may last. The clock decides when to stop: on a signal, or when `--once` has lost patience.
         while True:
             try:
                 return action()

@@ -12,7 +12,7 @@ from sqe_chain.task.states import check_owner, persist
 FLUSHED: Final = b"flushed"
 """The row of such a stage in the store: what the sink has told of the last flush."""
 STAGED: Final = b"staged/"
-"""Beginning of the keys of rows that tell what an overwrite has staged, one for each plan. Larger than `FLUSHED`."""
+"""Beginning of the keys of rows that keep what a load has staged, one for each plan. Larger than `FLUSHED`."""
 
 
 @dataclass(frozen=True, slots=True)

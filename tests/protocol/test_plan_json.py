@@ -15,7 +15,7 @@ from sqe_chain.features.announcing import Announcing
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import LoadedFiles
-from sqe_chain.features.overwriting import Overwrite
+from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.features.rebuilding import Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
 from sqe_chain.ports import Commit

@@ -26,7 +26,7 @@ def test_a_plan_that_does_not_fit_is_not_sealed() -> None:
         found.feed("words", b"rubbish")
     with pytest.raises(
         ConfigurationError,
-        match=r"plan 2 has \d+ bytes, the home store takes 8000; nothing was sealed.*1 lanes.*and 100 inputs left out.*--max-records",
+        match=r"plan 2 has \d+ bytes, the metadata store takes 8000; nothing was sealed.*1 lanes.*and 100 skipped inputs.*--max-records",
     ):
         found.batch()
     home, _ = store.home("noting")
