@@ -154,7 +154,7 @@ class StagedService:
         if processed is None:
             return self._rest(infos, at_end=at_end)
         part, report, exclusions = processed
-        features = self.features.of(last, silent=part.silent)
+        features = self.features.of(last, "after", silent=part.silent)
         plan = batch_plan(last, owned.claim, part, report, exclusions, features)
         with env.step(SEAL):
             owned.seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so
@@ -168,7 +168,7 @@ class StagedService:
             lag_by_partition=inputs.lag_by_partition(part.stops, bounds),
             batch_ms=env.clock.now_ms() - began_ms,
         )
-        for feature in features:
+        for feature in self.features.of(last, "result"):
             result = feature.result(result, plan, infos)
         env.commits.then(partial(self._tell, result, plan, part, report))
         if result.inputs:  # the next batch is cut by what this one weighed
@@ -186,7 +186,7 @@ class StagedService:
             Superseded: a newer run owns the flow.
             Unavailable: asked to stop while waiting for the store or a table.
         """
-        for feature in self.features.of(self.owned.last):
+        for feature in self.features.of(self.owned.last, "complete"):
             plan = feature.complete(self.owned.claim, self.owned.last)
             if plan is not None:
                 self.owned.apply_empty(plan)
@@ -207,7 +207,7 @@ class StagedService:
                 continue
             last = self.owned.last
             look, now_ms = Look(bounds, limit, at_end, final), env.clock.now_ms()
-            part = next_part(last, look, now_ms, self.features.of(last))
+            part = next_part(last, look, now_ms, self.features)
             if part is None:
                 return infos, bounds, None
             batch = Batch(self.owned.transition_after(last), part, last, infos, len(env.flow.levels))
@@ -231,7 +231,7 @@ class StagedService:
         env, owned, refold = self.env, self.owned, self.env.role.refold
         # A topic that was created again enters as a new root, or stops the service.
         bring_up_to_date(owned, infos)
-        for feature in self.features.of(owned.last):
+        for feature in self.features.of(owned.last, "looked"):
             feature.looked(owned.last, infos)
         # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
         look = partial(
@@ -252,7 +252,7 @@ class StagedService:
         last = owned.last
         if not env.flow.stages and not last.empty and last.number > 0:
             # Without stages no header shows that the last batch is published: an empty plan after it does.
-            features = self.features.of(last)
+            features = self.features.of(last, "news")
             leaving = {topic for feature in features for topic in feature.news(last, infos).leaving}
             kept = [planned for planned in last.ranges if planned.topic not in leaving]
             now_ms = env.clock.now_ms()
@@ -260,7 +260,7 @@ class StagedService:
             last = owned.last
         owned.applier.commit_again(last, now=at_end)
         env.commits.settle()
-        for feature in self.features.of(last):
+        for feature in self.features.of(last, "idle"):
             feature.idle(last)
         env.emit(CaughtUp(last.number))
         return BatchResult(worked=False, plan=last.number)
@@ -268,7 +268,7 @@ class StagedService:
     def _tell(self, result: BatchResult, plan: Plan, part: Part, report: Report) -> None:
         """Report what a batch has done, which is committed now."""
         self.env.emit(Committed.of(result))
-        for feature in self.features.of(plan):
+        for feature in self.features.of(plan, "committed"):
             feature.committed(plan, part, report, result)
 
     @contextmanager
@@ -336,7 +336,7 @@ class StagedService:
     def _enter_features(self, infos: Infos) -> None:
         """Begin, go on with or give up what features do beyond a batch; see `Feature.enter`."""
         owned = self.owned
-        for feature in self.features.of(owned.last):
+        for feature in self.features.of(owned.last, "enter"):
             entered = feature.enter(owned.claim, owned.last, infos)
             self.ends |= entered.ends
             if entered.plan is not None:
@@ -344,5 +344,5 @@ class StagedService:
             elif entered.text:
                 self.env.emit(Notice(entered.text))
         if self.ends:
-            for feature in self.features.of(owned.last):
+            for feature in self.features.of(owned.last, "looked"):
                 feature.looked(owned.last, infos)

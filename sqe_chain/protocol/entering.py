@@ -72,14 +72,16 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
         ConfigurationError: a new stage cannot enter.
     """
     last, env = owned.last, owned.env
-    features = owned.features.of(last)
-    news = [feature.news(last, infos) for feature in features]
+    features = owned.features
+    news = [feature.news(last, infos) for feature in features.of(last, "news")]
     gone = [
         planned
         for planned in last.ranges
         if same_inputs.is_new_root(env.flow, planned.topic, planned.topic_id, infos.get(planned.topic))
     ]
-    held = [planned for planned in gone if any(feature.holds(last, planned) for feature in features)]
+    held = [
+        planned for planned in gone if any(one.holds(last, planned) for one in features.of(last, "holds"))
+    ]
     leaving = frozenset[str]().union(*(one.leaving for one in news))
     kept = [one for one in last.ranges if one.topic not in leaving and (one in held or one not in gone)]
     ended = owned.features.ended(last)
@@ -101,11 +103,12 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     # What was read of a topic that was created again cannot be read again: a rebuild has to know.
     recreated = {planned.topic for planned in gone if planned not in kept}
     layout = replace(layout, gone=tuple(sorted({*layout.gone, *recreated})))
-    plan = layout_plan(last, kept, owned.claim, env.clock.now_ms(), layout, infos, starts, features)
-    for feature in features:
+    entering = features.of(last, "entered")
+    plan = layout_plan(last, kept, owned.claim, env.clock.now_ms(), layout, infos, starts, entering)
+    for feature in features.of(last, "changed"):
         feature.changed(infos)
     texts = [*news_of(env.flow, last, plan, infos)]
-    texts += [feature.lost(last, planned) for feature in features for planned in gone]
+    texts += [feature.lost(last, planned) for feature in features.of(last, "lost") for planned in gone]
     texts += [text for one in news for text in one.texts]
     owned.apply_empty(plan, filter(None, texts))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from sqe_chain.errors import ChainError
 from sqe_chain.flow.compiled import CompiledFlow
@@ -318,43 +318,51 @@ class Features:
 
     known: Sequence[Feature] = ()
     declared: tuple[Feature, ...] = field(init=False)
+    _by_hook: dict[str, tuple[Feature, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.declared = tuple(feature for feature in self.known if feature.declared)
+        self._by_hook = {hook: tuple(one for one in self.known if _has(one, hook)) for hook in _HOOKS}
 
     def needed(self, plan: Plan) -> dict[TopicPartition, int]:
         """The first offset of each partition that is still to be read after a plan, for the first time or again."""
         needed = plan.next_offsets()
-        for feature in self.of(plan):
+        for feature in self.of(plan, "needed"):
             needed |= feature.needed(plan)
         return needed
 
     def ended(self, plan: Plan) -> frozenset[str]:
         """Topics that some feature has read to their end."""
-        return frozenset[str]().union(*(feature.ended(plan) for feature in self.of(plan)))
+        return frozenset[str]().union(*[feature.ended(plan) for feature in self.of(plan, "ended")])
 
     def unneeded(self, last: Plan, infos: Infos) -> set[str]:
         """Topics that no feature needs any more."""
-        return {topic for feature in self.of(last) for topic in feature.unneeded(last, infos)}
+        return {topic for feature in self.of(last, "unneeded") for topic in feature.unneeded(last, infos)}
 
     def explain(self, last: Plan, error: ChainError) -> ChainError:
         """An error about an input, as the users of the features know the input."""
-        for feature in self.of(last):
+        for feature in self.of(last, "explain"):
             error = feature.explain(last, error)
         return error
 
-    def of(self, plan: Plan, *, silent: bool = False) -> Sequence[Feature]:
-        """Those that the flow needs, or this plan.
+    def of(self, plan: Plan, hook: str, *, silent: bool = False) -> Sequence[Feature]:
+        """Those that have a hook, as far as the flow needs them, or this plan.
 
         Args:
             plan: the plan.
+            hook: name of a method of `Feature`.
             silent: also those that keep of the plan after it that it is not published.
         """
         sections, declared = plan.sections, self.declared
-        if not sections and not silent:
-            return declared
         return [
             feature
-            for feature in self.known
+            for feature in self._by_hook[hook]
             if feature in declared or feature.name in sections or (silent and feature.silences)
         ]
+
+
+_HOOKS: Final = tuple(name for name, one in vars(Feature).items() if name[0] != "_" and callable(one))
+
+
+def _has(feature: Feature, hook: str) -> bool:
+    return getattr(type(feature), hook) is not getattr(Feature, hook)

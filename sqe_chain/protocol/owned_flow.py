@@ -241,15 +241,15 @@ class Applier:
             top_level: the highest level that has something to write.
         """
         env = self.env
-        features = self.features.of(plan)
-        publish = publish and all(feature.publishes(plan) for feature in features)
+        features = self.features
+        publish = publish and all(one.publishes(plan) for one in features.of(plan, "publishes"))
         with env.step(PUBLISH):
             outputs = 0
             if publish and report.outputs:
                 # Repeated as one: its tasks write many records, and what was published before is a replay.
                 env.retry.call("publish", partial(self._publish, env.engine.publish))
                 outputs = report.outputs
-            for feature in features if publish else ():
+            for feature in features.of(plan, "publish") if publish else ():
                 for action in feature.publish(self.claim, plan):
                     outputs += env.retry.call("publish states", partial(self._publish, action))
             env.emit(Published(plan=plan.number, outputs=outputs))
@@ -259,7 +259,7 @@ class Applier:
             with env.step(PERSIST):
                 rows = self._persist(plan, level, headers, report)
                 env.emit(Persisted(plan.number, level, rows))
-                for feature in features:
+                for feature in features.of(plan, "persisted"):
                     feature.persisted(plan, level)
         with env.step(COMMIT):
             self.commit(plan)
@@ -286,7 +286,7 @@ class Applier:
             flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in()
         )
         told = dict[tuple[int, int], Rows]()
-        for feature in self.features.of(plan):
+        for feature in self.features.of(plan, "persist"):
             told |= feature.persist(self.claim, plan, level, headers)
         for stage, part in env.flow.all_cells:
             if stage.index not in mine or (stage.index, part) in touched:
@@ -336,7 +336,7 @@ class Applier:
             "epoch": self.claim.epoch,
             "topic_id": planned.topic_id,
         }
-        for feature in self.features.of(plan):
+        for feature in self.features.of(plan, "commit"):
             known |= feature.commit(plan)
         start = plan.layout.starts.get(planned.tp, 0)
         return json.dumps(known | {"start": start} if start else known)

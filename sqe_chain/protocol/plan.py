@@ -118,7 +118,7 @@ class Section:
         Raises:
             StoreInconsistent: something else has written the section.
         """
-        known = _memo_of(plan).sections
+        known = plan._memo.sections if hasattr(plan, "_memo") else _memo_of(plan).sections  # noqa: SLF001
         section = known.get(cls.name)
         if not isinstance(section, cls):
             section = known[cls.name] = cls._read(plan)

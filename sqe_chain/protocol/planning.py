@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.ports import TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.feature import Feature, Look, Part
+from sqe_chain.protocol.feature import Feature, Features, Look, Part
 from sqe_chain.protocol.layout import Layout
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.task.exclusion import Exclusion
@@ -94,27 +94,27 @@ def batch_plan(
     return plan.with_sections(*(one for one in found if one is not None)).with_id(last)
 
 
-def next_part(last: Plan, look: Look, clock_ms: int, features: Sequence[Feature]) -> Part | None:
+def next_part(last: Plan, look: Look, clock_ms: int, features: Features) -> Part | None:
     """The next batch after a plan; None: there is nothing to do. Changes nothing, but features may ask the broker.
 
     Args:
         last: the plan.
         look: what the batch is cut from.
         clock_ms: now.
-        features: that the flow needs, or the plan.
+        features: of the run.
 
     Raises:
         ServiceStopped: going on would not be exact.
         Unavailable: asked to stop while waiting for the broker.
     """
     offsets, bounds = last.next_offsets(), look.bounds
-    for feature in features:
+    for feature in features.of(last, "limits"):
         limits = feature.limits(last)
         bounds = bounds if limits is None else inputs.limit_bounds(bounds, limits)
     stops = inputs.cut(offsets, bounds, max(len(last.ranges), look.limit))
     ranges = (replace(one, start=one.stop, stop=stops[one.tp], again=-1) for one in last.ranges)
     part: Part | None = Part(tuple(ranges), clock_ms)
-    for feature in features:
+    for feature in features.of(last, "cut"):
         part = part and feature.cut(last, part, look)
     if part is None or not (part.reads or part.due):
         return None

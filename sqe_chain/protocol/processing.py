@@ -172,7 +172,9 @@ class Processor:
         """
         env, infos, part, before = self._env, batch.infos, batch.part, batch.before
         portions = portions_of(part, before, (*exclusions, *suspects))
-        sections = Sections.of(*(feature.begin(before, part) for feature in self._features.of(before)))
+        sections = Sections.of(
+            *(feature.begin(before, part) for feature in self._features.of(before, "begin"))
+        )
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
         careful = self._always_careful or bool(suspects) or self._careful_batches > 0
         in_place = self._in_place and self._fits_in_place(infos)

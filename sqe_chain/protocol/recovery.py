@@ -54,8 +54,12 @@ class Recovery:
         owned, env, last = self.owned, self.owned.env, self.owned.last
         level_of = {stage.index: env.flow.depths[stage.index] for stage in env.flow.stages}
         numbers = to_redo(last, headers, level_of, owned.fetch)
-        features = owned.features.of(last)
-        publishing = (action for feature in features for action in feature.publish(owned.claim, last))
+        features = owned.features
+        publishing = (
+            action
+            for feature in features.of(last, "publish")
+            for action in feature.publish(owned.claim, last)
+        )
         if numbers and (not last.empty or any(publishing)):
             check_same_code(env.flow, last)
         needs_inputs = bool(numbers) and not (last.empty and numbers == [last.number])
@@ -74,7 +78,7 @@ class Recovery:
             )
         result = StartResult(len(last.ranges), last.number, tuple(numbers))
         env.emit(Recovered.of(result))
-        for feature in features:
+        for feature in features.of(last, "recovered"):
             feature.recovered(last)
         if not numbers and (last.number > 0 or env.settings.once.accept_rollback):
             owned.applier.commit(last)
@@ -85,7 +89,7 @@ class Recovery:
         infos = inputs.describe(env.flow, env.log)
         report = Report()
         if not plan.empty:  # an empty one brings in a layout, or announces states
-            part = part_again(plan, redo.before, owned.features.of(plan))
+            part = part_again(plan, redo.before, owned.features.of(plan, "cut_again"))
             transition = owned.transition_after(redo.before)
             batch = Batch(transition, part, redo.before, infos, redo.top_level)
             report = self.processor.attempt(batch, plan.exclusions)

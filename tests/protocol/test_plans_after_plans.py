@@ -241,10 +241,12 @@ def test_a_silent_batch_says_so_though_the_plan_before_was_never_folded_again() 
     last = changed(LAST).with_sections(Rebuilding()).with_id()
     known = Features([kind(environment()) for kind in FEATURES])
     part = Part(last.ranges, silent=True)
-    assert [type(one) for one in known.of(last, silent=True) if one not in known.of(last)] == [AfterRebuild]
-    plan = batch_plan(last, CLAIM, part, Report(), (), known.of(last, silent=True))
+    assert [
+        type(one) for one in known.of(last, "after", silent=True) if one not in known.of(last, "after")
+    ] == [AfterRebuild]
+    plan = batch_plan(last, CLAIM, part, Report(), (), known.of(last, "after", silent=True))
     assert Rebuilding.of(plan).silent
-    assert [one.publishes(plan) for one in known.of(plan)].count(False) == 1
+    assert [one.publishes(plan) for one in known.of(plan, "publishes")].count(False) == 1
 
 
 def test_a_batch_that_is_published_ends_the_silence_and_keeps_the_batch_that_is_due() -> None:
@@ -320,6 +322,9 @@ def closing_of(part: Part) -> Closing | None:
 class AlwaysDue(Feature):
     """Makes a batch of what reads nothing, too."""
 
+    name = "always"
+    declared = True
+
     def cut(self, last: Plan, part: Part, look: Look) -> Part:
         return replace(part, due=True)
 
@@ -330,7 +335,7 @@ THERE = {ONE: Bounds(0, 100), TWO: Bounds(0, 100)}
 def next_after(spec: Refold | None = None, limit: int = 1_000, **changes: Any) -> Part:
     known = {"closes": Closes(), "reached": None} | changes
     kinds = [kind(environment(spec)) for kind in (ClosingWindows, AfterRebuild, AlwaysDue)]
-    part = next_part(last_plan(**known), Look(THERE, limit), 2_000, kinds)
+    part = next_part(last_plan(**known), Look(THERE, limit), 2_000, Features(kinds))
     assert part is not None
     return part
 
