@@ -1,9 +1,8 @@
 """Publishing the newest state of each key again: what a plan with `Announcing` does in its step 5.
 
-Such a plan reads nothing, so states before and after it are the same, and its records follow from the plan before, the
-plan's id and the states alone. It is sealed and finished as every plan is: whoever comes after a crash, or while the run
-that sealed it is only paused, publishes all of it before anything else. So what a run that wakes up late still sends is a
-replay, and no announced state arrives after a later change of its key that it does not know.
+Such a plan reads nothing. Its records follow from the plan before, its own id and the states alone, so each run that publishes
+them gives the same. It is sealed and finished as every plan is: the next run publishes all of it before anything else. So what
+a run still sends after a pause is a replay, and no republished state arrives after a later change of its key.
 """
 
 from __future__ import annotations

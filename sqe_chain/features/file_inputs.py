@@ -1,9 +1,9 @@
 """Files as inputs: which of them enter, which are read to their ends, and how much is still to come.
 
-A file is a topic with one partition and its content's hash for an id. Plans list only the files that are being read: a few at a time
-enter, in the order of their paths, and those that are read to their ends leave. What remains of them is their hash, by which a plan
-knows that it need not read them again. Flows that go by event time take all files at once, because what enters later would be late,
-and keep them, because event time is looked up in all partitions.
+A file is a topic with one partition and its content's hash for an id. Plans list only the files that are being read. A few at a
+time enter, in the order of their paths; those that are read to their ends leave. Their hashes remain, so that they are not read
+again. Flows that go by event time take all files at once, because later ones would be late. They keep all of them in their plans,
+because event time is looked up in all partitions.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class FileInputs(Feature):
         return unneeded_files(last) | abandoned_files(last, self.env.settings.of(FileSettings).abandon)
 
     def news(self, last: Plan, infos: Infos) -> News:
-        """Some enter at a time, and those that are read to their ends leave; so do those that are abandoned, or gone before the first row."""
+        """A few enter at a time. Those that are read to their ends, abandoned, or gone before the first row leave."""
         flow, settings = self.env.flow, self.env.settings.of(FileSettings)
         if not flow.file_sources:
             return News()

@@ -1,8 +1,8 @@
 """Which writers are idle: nothing of them can be on its way, and they have been silent for a while.
 
-Stages that go by event time wait for the partition that is behind. One that is silent would hold back all others for
-ever, so it is taken to be as far as all others were `Settings.idle_ms` ago: whatever it brings is appended at most that long
-after everything else of its time. A writer is idle in a partition if
+Stages that go by event time wait for the partition that is behind. One that is silent would hold back all others without end.
+So it counts as far as all others were `Settings.idle_ms` ago: what it brings is appended at most so much later than everything else
+of its time. A writer is idle in a partition if
 
 * everything that is there has been read;
 * nothing of it came for `Settings.idle_ms`;

@@ -1,4 +1,4 @@
-"""What a plan keeps of an overwrite, and what a load asks for: rows of files replace those of tables, by one commit of each table."""
+"""What a plan keeps of an overwrite, and what a load asks for. An overwrite replaces rows of tables by those of files."""
 
 from __future__ import annotations
 

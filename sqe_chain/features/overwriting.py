@@ -1,12 +1,11 @@
 """Overwrites: loads of files that replace what tables hold. Which plan begins one, which goes on, and which decides it.
 
-While an overwrite is under way, the rows of each batch are *staged*: written, with headers and plans as always, and named by no
-commit of their table. When all files are read to their ends, one sealed plan decides; then one commit of each table removes the old
-files and adds the staged ones. So whoever comes after a crash finds in the last plan whether rows are to be staged, or to be
-replaced, or are.
+While an overwrite is under way, the rows of each batch are *staged*: written with headers and plans as always, but in no commit
+of their table. When all files are read, one sealed plan decides. Then one commit of each table removes the old files and adds
+the staged ones. So after a crash the last plan shows whether rows are staged, to be replaced, or replaced.
 
-All contents are read from their first row on, also those that were loaded before, for the rows that they gave are replaced, too.
-What a flow has read before is kept in the plans until it is decided, for whoever gives the overwrite up.
+All contents are read from their first row on, also those that were loaded before: their rows are replaced, too. Until the
+overwrite is decided, plans keep what the flow had read before, for a run that gives it up.
 """
 
 from __future__ import annotations

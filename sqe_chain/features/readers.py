@@ -1,11 +1,12 @@
 """Readers: several processes run one flow side by side, each for input partitions of its own.
 
-A reader has a claim, plans and headers of its own, under a name of its own (`ports.readers.scope_of`), so it commits, crashes
-and recovers by itself. What keeps them apart is one record in the metadata store, for each flow: which sets of partitions there
-are, and under which name each is read. It is changed by compare-and-set alone. A reader enters its set there, if no other set
-has one of its partitions; it claims; and then it looks at the record once more, before it reads or writes anything. A change of
-the sets (`changing_readers`) writes into the record first, and claims after that. So of a reader and a change that meet, the
-one that claimed last has seen the other.
+A reader has a claim, plans and headers of its own, under its own name (`ports.readers.scope_of`). So it commits, crashes and
+recovers by itself. One record in the metadata store keeps the readers of a flow apart: it holds the sets of partitions, and the
+name of each set's reader. It changes by compare-and-set alone.
+
+A reader enters its set there, unless another set has one of its partitions. Then it claims, and looks at the record again before
+it reads or writes anything. A change of the sets (`changing_readers`) writes into the record first, and claims after that. So of a
+reader and a change that meet, the one that claimed last has seen the other.
 
 A flow that is run as one is the reader of all partitions: without a record it is named like the flow.
 """

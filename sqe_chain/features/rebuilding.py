@@ -1,8 +1,8 @@
 """Flows that were folded again, or rewound: what their receivers have already, and what the next batches read because of it.
 
 A batch publishes all of its outputs or none. So as long as any partition has inputs whose outputs were published before, only such
-inputs are read, silently (`Rebuilding.silent_until`). A batch that was published in part is then repeated exactly as it was sealed
-(`Rebuilding.unfinished`): cut otherwise, `changes()` would give other envelopes for the same inputs.
+inputs are read, silently (`Rebuilding.silent_until`). Then a batch that was published in part is repeated exactly as it was sealed
+(`Rebuilding.unfinished`). Cut otherwise, `changes()` would give other envelopes for the same inputs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Stages that take their inputs in the order of event time: how far a batch reads, and which inputs it takes.
 
 Input partitions are kept in step by time while a backlog is worked off. A batch takes about as many records from each partition,
-whatever times they have. Where one partition has fewer records an hour than another, it would be days ahead after some batches,
-and what the other one then brings would be late. So no partition is read beyond the time at which a partition with more to come
-ends in this batch. Partitions whose records are in the order of their times are then in step wherever batches end.
+whatever times they have. A partition with fewer records an hour than another would be days ahead after some batches, and what the
+other one brings then would be late. So no partition is read beyond the time at which a partition with more to come ends in this
+batch. Partitions whose records are in the order of their times are then in step wherever batches end.
 
 Source: Kafka Streams takes the next record from the partition whose next one is the earliest; this does it for batches.
 """

@@ -31,8 +31,8 @@ def claim(
 ) -> tuple[Claim, Home]:
     """Become the run that owns the flow, as soon as no other run is alive.
 
-    The new epoch is greater than every epoch in the store and in the group's commits, so that a store that went back
-    in time does not give out an epoch twice.
+    The new epoch is greater than every epoch in the store and in the group's commits. So a store that went back in time
+    gives out no epoch twice.
 
     Args:
         env: the flow and its ports.

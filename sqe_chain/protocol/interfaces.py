@@ -12,8 +12,8 @@ from sqe_chain.task.results import Job, Portion, Report
 class Engine(Protocol):
     """Runs the tasks of one attempt at a batch. Keeps what it computed until it is released.
 
-    An engine reads and writes through the bare ports: a call that fails ends its task with `Unavailable`, and the
-    protocol then repeats the whole task.
+    An engine reads and writes through the bare ports. A call that fails ends its task with `Unavailable`, and the
+    protocol repeats the whole task.
     """
 
     def warm_up(self) -> None:

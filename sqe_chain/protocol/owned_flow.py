@@ -1,4 +1,4 @@
-"""A flow as the run has it that owns it: how the next plan is sealed (step 4), and what is then done of it (steps 5 to 7)."""
+"""A claimed flow: how its next plan is sealed (step 4), and what is then done of it (steps 5 to 7)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Step 2: whether what a run finds can be the work of a crash, and how it finishes the plans that are not finished.
 
-A crash leaves every header at the last plan n or at n - 1, and no upstream header beyond a downstream one; a plan that
-is begun counts as n upstream and as n - 1 downstream. Anything else means that a store lost writes that it had
-acknowledged. Where it is still certain what was counted, the lost plans are redone; otherwise the service stops.
+A crash leaves every header at the last plan n or at n - 1, and no upstream header beyond a downstream one. A plan that is begun
+counts as n upstream, and as n - 1 downstream. Anything else means that a store lost writes that it had acknowledged. Where it is
+still certain what was counted, the lost plans are redone; otherwise the service stops.
 """
 
 from __future__ import annotations

@@ -81,7 +81,10 @@ MUTANTS: Final = (
         "states announced are published after the header of the plan",
         (
             "Applier.finish",
-            replace("features.of(plan, 'publish') if publish else ()", "features.of(plan, 'publish') if publish and (not plan.empty) else ()"),
+            replace(
+                "features.of(plan, 'publish') if publish else ()",
+                "features.of(plan, 'publish') if publish and (not plan.empty) else ()",
+            ),
         ),
         killed_by="test_announcement::test_each_key_is_told_once_after_a_rebuild_with_other_results",
     ),
