@@ -32,7 +32,7 @@ class Matches:
             A sentence for each join that has found nothing so far, once.
         """
         before = self._found.copy()
-        for stage, reason in [one for one in counts if one[1] in (MATCHED, UNMATCHED)]:
+        for stage, reason in [at for at in counts if at[1] in (MATCHED, UNMATCHED)]:
             self._found[stage, reason] += counts[stage, reason]
             if reason == MATCHED:
                 del counts[stage, reason]

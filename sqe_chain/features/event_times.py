@@ -83,7 +83,9 @@ def times_from(raw: Mapping[str, TimesRecord]) -> dict[TopicPartition, EventTime
 def times_after(before: Plan, report: Report) -> dict[TopicPartition, EventTimes]:
     """Event time at the end of a batch."""
     known = EventTime.of(before).times
-    entered = {one.tp: EventTimes(before.clock_ms) for one in before.ranges if one.tp not in known}
+    entered = {
+        planned.tp: EventTimes(before.clock_ms) for planned in before.ranges if planned.tp not in known
+    }
     ended = {(end.topic, end.partition): end.times.settled() for end in report.ends if end.times is not None}
     return {**known, **entered, **ended}
 
@@ -255,7 +257,9 @@ def watermarks_of(
     promised: dict[str, int] = {}
     for output in flow.outputs:
         topics = flow.topics_before[output.index]
-        if flow.partitions is not None or any(one.name in topics for one in flow.file_sources):
+        if flow.partitions is not None or any(
+            file_source.name in topics for file_source in flow.file_sources
+        ):
             promised[output.name] = (
                 NOTHING  # nobody knows what other readers read, or which files are still to come
             )

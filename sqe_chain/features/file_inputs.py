@@ -79,10 +79,10 @@ class LoadedFiles(Section):
 
     def carried(self, last: Plan, plan: Plan) -> LoadedFiles:
         """All of them; those that are not among the ranges any more are finished, if any row was read."""
-        left = self.entered.keys() - {one.topic for one in plan.ranges}
+        left = self.entered.keys() - {planned.topic for planned in plan.ranges}
         if not left:
             return self
-        begun = {one.topic for one in last.ranges if one.stop > 0}
+        begun = {planned.topic for planned in last.ranges if planned.stop > 0}
         entered = {topic: known for topic, known in self.entered.items() if topic not in left}
         return LoadedFiles(entered, with_finished(self.finished, left & begun))
 
@@ -285,7 +285,9 @@ def gone_files(last: Plan, infos: Infos) -> frozenset[str]:
 def unneeded_files(last: Plan) -> frozenset[str]:
     """The files that may be gone after a plan, once it is finished: nothing of them was read, or all. Topics."""
     return read_files(last) | {
-        one.topic for one in last.ranges if one.topic in LoadedFiles.of(last).entered and one.stop == 0
+        planned.topic
+        for planned in last.ranges
+        if planned.topic in LoadedFiles.of(last).entered and planned.stop == 0
     }
 
 

@@ -49,7 +49,7 @@ class Overwrite(Section):
         """What the next plan keeps of it, if it decides nothing."""
         if self.under_way:
             return Overwrite(self.mode, self.since, "staged", before=self.before)
-        if self.step in ("none", "given_up") or any(one.start < one.stop for one in plan.ranges):
+        if self.step in ("none", "given_up") or any(planned.start < planned.stop for planned in plan.ranges):
             return Overwrite()
         return Overwrite(self.mode, self.since, "done", contents=self.contents)
 

@@ -139,7 +139,9 @@ class Overwriting(Feature):
         finished = contents
         if running.mode == "partitions":
             before = _before(running)
-            read = {one.topic for one in before.ranges if one.stop > 0}  # all of it: `_check_whole`
+            read = {
+                planned.topic for planned in before.ranges if planned.stop > 0
+            }  # all of it: `_check_whole`
             topics = read | finished_topics(contents)
             known = before.files.finished
             finished = with_finished(known, topics - finished_topics(known))
@@ -375,7 +377,7 @@ def _is_done(last: Plan, mode: Mode, given: frozenset[str]) -> bool:
 
 def _begun_topics(plan: Plan) -> list[str]:
     """Topics of files among the ranges that were begun."""
-    return [one.topic for one in plan.ranges if one.stop > 0]
+    return [planned.topic for planned in plan.ranges if planned.stop > 0]
 
 
 def _option(mode: Mode) -> str:

@@ -100,7 +100,10 @@ class Readers:
 
     def __str__(self) -> str:
         """For error texts."""
-        return "; ".join(str(one) for one in sorted(self.sets, key=lambda one: one.ranges[0][0])) or "none"
+        return (
+            "; ".join(str(partitions) for partitions in sorted(self.sets, key=lambda one: one.ranges[0][0]))
+            or "none"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +296,7 @@ def command_for(sets: Iterable[Partitions] = ()) -> str:
     Args:
         sets: that there shall be; none: the user knows.
     """
-    to = " ".join(f"--to {one}" for one in sets) or "--to SET ..."
+    to = " ".join(f"--to {partitions}" for partitions in sets) or "--to SET ..."
     return (
         f"stop the readers concerned, run `sqe-chain readers change MODULE:FLOW {to}` once, with all sets that there shall be, and start "
         "readers with these"
@@ -326,7 +329,7 @@ def _check_open(flow: CompiledFlow, known: Readers, wanted: Partitions) -> None:
             f"flow {flow.declared_name!r} is being forgotten; run sqe-chain flows forget again"
         )
     if wanted in known.old:
-        kept = [one for one in known.sets if one not in known.old] + list(known.new)
+        kept = [partitions for partitions in known.sets if partitions not in known.old] + list(known.new)
         raise ReadersOverlap(
             f"flow {flow.declared_name!r}: partitions {wanted} are being given to other readers: finish that, {command_for(kept)}"
         )

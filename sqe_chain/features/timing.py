@@ -353,7 +353,7 @@ def look_ahead(
         bounds: of the partitions.
     """
     flow, guard = env.flow, guard_of(env.flow)
-    nodes = {topic: one for one in flow.sources if one.timestamp is None for topic in one.topics}
+    nodes = {topic: source for source in flow.sources if source.timestamp is None for topic in source.topics}
     gated = [one for one in part.ranges if one.topic in nodes and nodes[one.topic].name in flow.gated]
     for planned, messages in last_records(env, [one for one in gated if one.start < one.stop]):
         at_end = planned.stop >= bounds[planned.tp].stable_end

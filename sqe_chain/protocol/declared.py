@@ -160,7 +160,7 @@ def layout_of(flow: CompiledFlow, infos: Infos, number: int, known: Layout | Non
         # Names of outputs are permanent, so those that are no longer declared stay known.
         known.outputs | {node.name: (node.topic, node.partitions) for node in flow.outputs},
         {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics}
-        | {one.name: (FILES, 0) for one in flow.file_sources},
+        | {file_source.name: (FILES, 0) for file_source in flow.file_sources},
         known.starts,
         known.gone,
         flow.paths,

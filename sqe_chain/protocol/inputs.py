@@ -51,7 +51,7 @@ def describe(flow: CompiledFlow, log: TopicDescriber, *, running: bool = False) 
         PartitionsMismatch: an output topic has fewer partitions than declared.
         Unavailable: the broker does not answer.
     """
-    files = [one.name for one in flow.file_sources]
+    files = [file_source.name for file_source in flow.file_sources]
     wanted = dict.fromkeys(flow.input_topics, "input")
     needed = {node.topic: node.partitions for node in flow.outputs}
     if flow.dead_letters:

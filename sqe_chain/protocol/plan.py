@@ -200,10 +200,10 @@ class Plan(_Memory):
 
     def with_sections(self, *sections: Section) -> Plan:
         """The same plan without an id, with these sections instead of those that it had by their names."""
-        encoded = {one.name: one.to_json() for one in sections}
+        encoded = {section.name: section.to_json() for section in sections}
         kept = {name: text for name, text in self.sections.items() if name not in encoded}
         plan = replace(self, sections=kept | {name: _dump(raw) for name, raw in encoded.items() if raw})
-        _memo_of(plan).sections.update({one.name: one for one in sections})
+        _memo_of(plan).sections.update({section.name: section for section in sections})
         return plan
 
     def carried_from(self, last: Plan) -> Plan:
@@ -327,8 +327,8 @@ def read_last_plan(store: StoredPlans, flow: str) -> Plan | None:
 
 def left_by(plan: Plan, last: Plan) -> set[TopicPartition]:
     """Partitions of the plan before that a plan has not: they are gone, or their topic was created again."""
-    kept = {(one.tp, one.topic_id) for one in plan.ranges}
-    return {one.tp for one in last.ranges if (one.tp, one.topic_id) not in kept}
+    kept = {(planned.tp, planned.topic_id) for planned in plan.ranges}
+    return {planned.tp for planned in last.ranges if (planned.tp, planned.topic_id) not in kept}
 
 
 def _other_format(number: int, found: object) -> str:
@@ -365,14 +365,14 @@ def _object_of(members: Mapping[str, str]) -> str:
 def plain_ranges(ranges: Iterable[PlannedRange]) -> list[dict[str, Any]]:
     """For json.dumps. `dataclasses.asdict` copies all that they hold, which took most of a small batch's time."""
     return [
-        {name: value for name in _RANGE if (value := getattr(one, name)) != -1 or name != "again"}
-        for one in ranges
+        {name: value for name in _RANGE if (value := getattr(planned, name)) != -1 or name != "again"}
+        for planned in ranges
     ]
 
 
 def plain_exclusions(exclusions: Iterable[Exclusion]) -> list[dict[str, Any]]:
     """For json.dumps."""
-    return [{name: getattr(one, name) for name in _EXCLUSION} for one in exclusions]
+    return [{name: getattr(exclusion, name) for name in _EXCLUSION} for exclusion in exclusions]
 
 
 def as_range(planned: PlannedRange, leader_epoch: int) -> Range:

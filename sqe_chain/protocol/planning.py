@@ -52,7 +52,7 @@ def layout_plan(
     plan = plan_after(last, claim, clock_ms, layout.with_starts(starts), in_order, marks)
     news = [infos[topic] for topic, _ in starts]
     sections = [feature.entered(plan, news) for feature in features]
-    return plan.with_sections(*(one for one in sections if one is not None)).with_id(last)
+    return plan.with_sections(*(section for section in sections if section is not None)).with_id(last)
 
 
 def plan_after(
@@ -64,7 +64,7 @@ def plan_after(
     marks: Mapping[TopicPartition, PartitionMarks],
 ) -> Plan:
     """The beginning of the plan after another one, still without an id: what each section keeps is carried over."""
-    known = {one.tp: marks[one.tp] for one in ranges}
+    known = {planned.tp: marks[planned.tp] for planned in ranges}
     return Plan(last.number + 1, "", last.plan_id, claim, clock_ms, layout, ranges, known).carried_from(last)
 
 
@@ -112,7 +112,9 @@ def next_part(last: Plan, look: Look, clock_ms: int, features: Features) -> Part
         limits = feature.limits(last)
         bounds = bounds if limits is None else inputs.limit_bounds(bounds, limits)
     stops = inputs.cut(offsets, bounds, max(len(last.ranges), look.limit))
-    ranges = (replace(one, start=one.stop, stop=stops[one.tp], again=-1) for one in last.ranges)
+    ranges = (
+        replace(planned, start=planned.stop, stop=stops[planned.tp], again=-1) for planned in last.ranges
+    )
     part: Part | None = Part(tuple(ranges), clock_ms)
     for feature in features.of(last, "cut"):
         part = part and feature.cut(last, part, look)

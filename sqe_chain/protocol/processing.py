@@ -175,7 +175,7 @@ class Processor:
         sections = Sections.of(
             *(feature.begin(before, part) for feature in self._features.of(before, "begin"))
         )
-        tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
+        tried = frozenset((suspect.topic, suspect.partition, suspect.offset) for suspect in suspects)
         careful = self._always_careful or bool(suspects) or self._careful_batches > 0
         in_place = self._in_place and self._fits_in_place(infos)
         while True:  # at most three times: with care, and with a shuffle
@@ -233,7 +233,7 @@ def portions_of(part: Part, before: Plan, exclusions: Sequence[Exclusion]) -> li
         if not (planned.reads or part.wakes):
             continue
         tp = planned.tp
-        own = tuple(one for one in exclusions if (one.topic, one.partition) == tp)
+        own = tuple(exclusion for exclusion in exclusions if (exclusion.topic, exclusion.partition) == tp)
         read = as_range(planned, known[tp].last_epoch)
         times = part.times.get(tp)
         portions.append(Portion(read, before.marks[tp], own, times, planned.start, tp in part.at_end))
