@@ -41,7 +41,7 @@ from sqe_chain.protocol.environment import Environment, Refold
 from sqe_chain.protocol.events import CLAIM, RECOVER, SEAL
 from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.protocol.owned_flow import Applier
-from sqe_chain.protocol.plan import Plan, read_last_plan
+from sqe_chain.protocol.plan import Plan, encoded_sections, read_last_plan
 from sqe_chain.task.states import Claim
 
 Offsets = Mapping[TopicPartition, int]
@@ -172,7 +172,7 @@ class Rebuild:
             published_until=received,
             reached=event_time,
         )
-        spec = Refold(rebuilding.attempt, progress.starts, until, (rebuilding, closes))
+        spec = Refold(rebuilding.attempt, progress.starts, until, encoded_sections(rebuilding, closes))
         return spec, rebuilding, closes
 
     def _recreated(self, infos: Mapping[str, TopicInfo]) -> list[str]:

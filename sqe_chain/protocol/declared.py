@@ -9,6 +9,7 @@ Two checks, at each start:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from sqe_chain.envelope.marks import PartitionMarks
@@ -197,7 +198,7 @@ def birth_plan(
     number = refold.number if refold else 0
     layout = layout_of(flow, infos, number).with_starts(starts)
     plan = Plan(number, "", "", claim, clock_ms, layout, tuple(ranges), marks)
-    return (plan.with_sections(*refold.sections) if refold else plan).with_id()
+    return (replace(plan, sections=refold.sections) if refold else plan).with_id()
 
 
 def check_layout(flow: CompiledFlow, known: Layout, drop_stages: Sequence[str]) -> None:

@@ -10,9 +10,8 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, Sink, StateStore, TopicPartition
-from sqe_chain.protocol.events import Event, Notice, Observer
+from sqe_chain.protocol.events import Event, Notice, Observer, Waiting
 from sqe_chain.protocol.interfaces import Clock, Engine
-from sqe_chain.protocol.plan import Section
 from sqe_chain.protocol.retrying import Committing, Retry, RetryingLog, RetryingStore
 from sqe_chain.protocol.settings import Settings
 
@@ -67,13 +66,13 @@ class Refold:
         number: of its birth plan: greater than that of every plan of the flow, whose history it continues.
         starts: first offset of each partition that the flow did not begin at 0.
         until: offset of each partition at which it ends.
-        sections: what features keep in its birth plan.
+        sections: what features keep in its birth plan; see `Plan.sections`.
     """
 
     number: int
     starts: Mapping[TopicPartition, int]
     until: Mapping[TopicPartition, int]
-    sections: tuple[Section, ...] = ()
+    sections: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +126,13 @@ class Environment:
 
     def __post_init__(self) -> None:
         """Wrap the ports."""
-        self.retry = Retry(self.observer, self.clock, self.settings.back_off_ms)
+        self.retry = Retry(self._wait, self.settings.back_off_ms)
         self.log = RetryingLog(self.ports.log, self.retry)
         self.commits = Committing(self.retry)
+
+    def _wait(self, what: str, reason: str, wait_ms: int) -> bool:
+        self.emit(Waiting(what, reason, wait_ms))
+        return self.clock.wait(wait_ms)
 
     @property
     def home(self) -> RetryingStore:

@@ -200,9 +200,9 @@ class Plan(_Memory):
 
     def with_sections(self, *sections: Section) -> Plan:
         """The same plan without an id, with these sections instead of those that it had by their names."""
-        encoded = {section.name: section.to_json() for section in sections}
-        kept = {name: text for name, text in self.sections.items() if name not in encoded}
-        plan = replace(self, sections=kept | {name: _dump(raw) for name, raw in encoded.items() if raw})
+        names = {section.name for section in sections}
+        kept = {name: text for name, text in self.sections.items() if name not in names}
+        plan = replace(self, sections=kept | encoded_sections(*sections))
         _memo_of(plan).sections.update({section.name: section for section in sections})
         return plan
 
@@ -323,6 +323,11 @@ def read_last_plan(store: StoredPlans, flow: str) -> Plan | None:
     """The last plan of a flow; None when the store knows none."""
     home, _ = store.home(flow)
     return None if home is None else read_plan(store, flow, home.number)
+
+
+def encoded_sections(*sections: Section) -> dict[str, str]:
+    """See `Plan.sections`; without those that have nothing to keep."""
+    return {section.name: _dump(raw) for section in sections if (raw := section.to_json())}
 
 
 def left_by(plan: Plan, last: Plan) -> set[TopicPartition]:

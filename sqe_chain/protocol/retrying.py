@@ -35,8 +35,6 @@ from sqe_chain.ports import (
     ViewKind,
     Views,
 )
-from sqe_chain.protocol.events import Observer, Waiting
-from sqe_chain.protocol.interfaces import Clock
 
 T = TypeVar("T")
 
@@ -48,14 +46,12 @@ class Retry:
     """Repeats calls that got no answer.
 
     Args:
-        observer: hears before each wait what is waited for, and why.
-        clock: waits, and knows when the service was asked to stop.
+        wait: waits for a number of milliseconds, and returns whether the service was asked to stop; gets what is waited for, and why.
         back_off_ms: longest wait between two attempts, in milliseconds.
     """
 
-    def __init__(self, observer: Observer, clock: Clock, back_off_ms: int) -> None:
-        self._observer = observer
-        self._clock = clock
+    def __init__(self, wait: Callable[[str, str, int], bool], back_off_ms: int) -> None:
+        self._wait = wait
         self._back_off_ms = back_off_ms
 
     def call(self, what: str, action: Callable[[], T]) -> T:
@@ -78,8 +74,7 @@ class Retry:
             try:
                 return action()
             except Unavailable as error:
-                self._observer.event(Waiting(what, str(error), wait_ms))
-                if self._clock.wait(wait_ms):
+                if self._wait(what, str(error), wait_ms):
                     raise
                 wait_ms = min(wait_ms * 2, self._back_off_ms)
 

@@ -11,7 +11,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.events import Committed
+from sqe_chain.protocol.events import Committed, Waiting
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.retrying import Committing, Retry
 from sqe_chain.testing import Rehearsal, Settings, SteppingClock
@@ -34,8 +34,18 @@ class Late(Executor):
         return _Late(lambda: fn(*args, **kwargs))
 
 
+def retry(observer: FaultScript | None = None) -> Retry:
+    clock = SteppingClock()
+
+    def wait(what: str, reason: str, wait_ms: int) -> bool:
+        (observer or FaultScript()).event(Waiting(what, reason, wait_ms))
+        return clock.wait(wait_ms)
+
+    return Retry(wait, 100)
+
+
 def committing(observer: FaultScript | None = None) -> Committing:
-    return Committing(Retry(observer or FaultScript(), SteppingClock(), 100), _pool=Late())
+    return Committing(retry(observer), _pool=Late())
 
 
 def test_at_most_one_commit_is_under_way_and_they_keep_their_order() -> None:
@@ -63,13 +73,13 @@ def test_what_follows_a_commit_is_done_when_it_is_acknowledged() -> None:
 
 def test_without_a_background_a_commit_is_acknowledged_when_it_returns() -> None:
     done: list[int] = []
-    Committing(Retry(FaultScript(), SteppingClock(), 100)).commit(lambda: done.append(1))
+    Committing(retry()).commit(lambda: done.append(1))
     assert done == [1]
 
 
 def test_in_the_background_a_commit_runs_by_itself() -> None:
     done: list[int] = []
-    commits = Committing(Retry(FaultScript(), SteppingClock(), 100))
+    commits = Committing(retry())
     with commits.in_background():
         commits.commit(lambda: done.append(1))
         commits.settle()

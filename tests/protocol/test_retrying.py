@@ -46,7 +46,13 @@ def failing(times: int, error: Exception) -> Callable[[], str]:
 
 
 def retry(notes: Notes, *, stop_after: int = 100, back_off_ms: int = 350) -> Retry:
-    return Retry(notes, SteppingClock(stop_after), back_off_ms)
+    clock = SteppingClock(stop_after)
+
+    def wait(what: str, reason: str, wait_ms: int) -> bool:
+        notes.event(Waiting(what, reason, wait_ms))
+        return clock.wait(wait_ms)
+
+    return Retry(wait, back_off_ms)
 
 
 def test_waits_double_up_to_the_longest_and_each_is_told() -> None:

@@ -24,7 +24,7 @@ from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.claim import never_run
 from sqe_chain.protocol.environment import Environment, Ports, Refold, Role
 from sqe_chain.protocol.events import Event, Observer
-from sqe_chain.protocol.plan import Plan, read_plan
+from sqe_chain.protocol.plan import Plan, encoded_sections, read_plan
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Job, Portion, Report
 
@@ -200,7 +200,7 @@ class Replay:
             topic, partition, offset = self.only
             starts = {tp: planned.stop for tp, planned in plan.ends().items()} | {(topic, partition): offset}
             until = starts | {(topic, partition): offset + 1}
-            return Refold(number, starts, until, (Rebuilding(attempt=number),))
+            return Refold(number, starts, until, encoded_sections(Rebuilding(attempt=number)))
         ends = {tp: planned.stop for tp, planned in plan.ends().items()}
         starts = {tp: at for tp, at in plan.layout.starts.items() if tp in ends}
         bounds = env.log.bounds(ends)
@@ -213,7 +213,9 @@ class Replay:
         self.missing = tuple(missing)
         closes = Closes.of(plan)
         until = {tp: max(end, starts.get(tp, 0)) for tp, end in ends.items()}
-        return Refold(number, starts, until, (Rebuilding(attempt=number), replace(closes, done=0)))
+        return Refold(
+            number, starts, until, encoded_sections(Rebuilding(attempt=number), replace(closes, done=0))
+        )
 
 
 def nodes_to_replay(flow: CompiledFlow) -> list[Node]:

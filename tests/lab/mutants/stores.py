@@ -243,7 +243,10 @@ MUTANTS: Final = (
     ),
     mutant(
         "an overwrite stays the last thing done though rows were read since",
-        ("Overwrite.carried", replace("any((planned.start < planned.stop for planned in plan.ranges))", "False")),
+        (
+            "Overwrite.carried",
+            replace("any((planned.start < planned.stop for planned in plan.ranges))", "False"),
+        ),
         killed_by="test_overwrites_that_stop::test_the_same_command_again_replaces_nothing_and_after_another_load_it_does",
     ),
     mutant(
