@@ -52,7 +52,7 @@ MUTANTS: Final = (
                 "if report.outputs and (not part.silent):\n    env.retry.call('publish', env.engine.publish)",
             ),
         ),
-        killed_by="test_interleaved::test_random_interleavings_of_three_live_runs",
+        killed_by="test_order_of_steps::test_a_batch_is_sealed_published_persisted_from_the_last_stage_on_and_committed",
         schedules=200,
     ),
     mutant(
@@ -94,7 +94,7 @@ MUTANTS: Final = (
             "PlanLog.write",
             replace("plan.number - env.settings.keep_plans + 1", "plan.number - env.settings.keep_plans + 2"),
         ),
-        killed_by="test_interleaved::test_random_interleavings_of_three_live_runs",
+        killed_by="test_rollbacks::test_as_many_plans_are_kept_as_were_asked_for",
         schedules=100,
     ),
     mutant(
@@ -158,7 +158,7 @@ MUTANTS: Final = (
     mutant(
         "a plan that another run sealed in between counts as a store that went back",
         ("PlanLog.write", replace("stored.epoch >= before.epoch", "stored.epoch > before.epoch + 1")),
-        killed_by="test_interleaved::test_random_interleavings_of_three_live_runs",
+        killed_by="test_claims::test_a_run_that_has_another_ones_epoch_seals_nothing_and_says_that_it_was_superseded",
         schedules=200,
     ),
     mutant(
