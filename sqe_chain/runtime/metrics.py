@@ -60,49 +60,55 @@ class Metrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        figures = self.statistics
+        figures = (
+            self.statistics
+        )  # the service changes them meanwhile: what grows is copied, in one step of the interpreter
         for name, (figure, text) in _COUNTERS.items():
-            yield self._counter(name, text, {(): getattr(figures, figure)})
+            yield self._figures(CounterMetricFamily, name, text, {(): getattr(figures, figure)})
         for name, (figure, text) in _GAUGES.items():
             value = getattr(figures, figure)
-            yield self._gauge(name, text, {} if value is None else {(): value})
+            yield self._figures(GaugeMetricFamily, name, text, {} if value is None else {(): value})
         text = "Messages that filters dropped, or forwarded with a reason"
-        yield self._counter("filtered", text, dict(figures.filtered), "stage", "reason")
+        yield self._figures(CounterMetricFamily, "filtered", text, dict(figures.filtered), "stage", "reason")
         yield self._histogram("batch_seconds", "Time of a batch", {(): figures.batch_times})
         steps: dict[tuple[str, ...], Times] = {
-            (STEPS[number],): times for number, times in figures.step_times.items()
+            (STEPS[number],): times for number, times in dict(figures.step_times).items()
         }
         yield self._histogram("step_seconds", "Time of one step of a batch", steps, "step")
         text = "From the time of the newest record of a batch, which republishers keep, until the batch is committed"
         yield self._histogram("end_to_end_seconds", text, {(): figures.latency})
-        yield self._gauge(
+        yield self._figures(
+            GaugeMetricFamily,
             "partition_lag",
             "Of sqe_chain_lag, the offsets of one input partition",
             {_topic_partition(tp): lag for tp, lag in figures.lag_by_partition.items()},
             *("topic", "partition"),
         )
-        yield self._gauge(
+        yield self._figures(
+            GaugeMetricFamily,
             "flushed_offset",
             "Offset of an input partition up to which all rows are in a table",
-            {(table, *_topic_partition(tp)): offset for (table, tp), offset in figures.flushed.items()},
+            {(table, *_topic_partition(tp)): offset for (table, tp), offset in dict(figures.flushed).items()},
             *("table", "topic", "partition"),
         )
         watermark_ms = figures.watermark_ms if figures.holder else None
-        yield self._gauge(
+        yield self._figures(
+            GaugeMetricFamily,
             "watermark_timestamp_seconds",
             "Up to where event time is known in the input partition that holds others back",
             {} if watermark_ms is None else {_topic_partition(figures.holder): watermark_ms / 1_000},
             *("topic", "partition"),
         )
 
-    def _counter(self, name: str, text: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
-        metric = CounterMetricFamily(f"sqe_chain_{name}", text, labels=["flow", *labels])
-        for texts, value in values.items():
-            metric.add_metric([self._flow, *texts], value)
-        return metric
-
-    def _gauge(self, name: str, text: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
-        metric = GaugeMetricFamily(f"sqe_chain_{name}", text, labels=["flow", *labels])
+    def _figures(
+        self,
+        family: type[CounterMetricFamily | GaugeMetricFamily],
+        name: str,
+        text: str,
+        values: Mapping[tuple[str, ...], float],
+        *labels: str,
+    ) -> Metric:
+        metric = family(f"sqe_chain_{name}", text, labels=["flow", *labels])
         for texts, value in values.items():
             metric.add_metric([self._flow, *texts], value)
         return metric
