@@ -121,7 +121,7 @@ def compare(table: str, found: Any, truth: Any) -> TableAudit:  # noqa: ANN401 -
     return result
 
 
-def printed(audits: Sequence[TableAudit], fastenings: int) -> list[Table]:
+def tables_of(audits: Sequence[TableAudit], fastenings: int) -> list[Table]:
     """The result for people: one row for each table, then findings."""
     summary = Table(title=f"audit of {fastenings:,} fastenings")
     for column in ("table", "rows", "chunks", "missing", "doubled", "wrong"):
@@ -150,7 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
     truth = expected_rows(reports(options.seed, options.messages))
     audits = [audit_table(address, truth) for address in options.table]
     console = Console()
-    for table in printed(audits, truth.num_rows):
+    for table in tables_of(audits, truth.num_rows):
         console.print(table)
     return 1 if any(one.findings for one in audits) else 0
 

@@ -13,7 +13,7 @@ from services.demo.running import report_kills_and_replays, run_demo
 from services.demo_ingest import __doc__ as description
 from services.demo_ingest.tables import TablesDemo, TablesOutcome, kind_of
 from services.expected import FIELDS
-from services.table_audit import printed
+from services.table_audit import tables_of
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
 def report(outcome: TablesOutcome, console: Console) -> None:
     """Print the results, except what is off, and the last line."""
     for table in (
-        *printed(outcome.tables, outcome.truth.events),
+        *tables_of(outcome.tables, outcome.truth.events),
         *spark_tables(outcome),
         naive.table(outcome.naive, outcome.truth),
     ):

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from typer.main import get_command
 
-from sqe_chain.cli.console import OUT, reported
+from sqe_chain.cli.console import OUT, report_errors
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.wings import COMMANDS as COMMAND_POINTS
 from sqe_chain.wings import installed, load, unusable
@@ -95,7 +95,7 @@ def _chosen(wanted: str | None) -> Iterable[str]:
 
 def _failing(error: ConfigurationError) -> Callable[[], None]:
     def fail() -> None:
-        with reported():
+        with report_errors():
             raise error
 
     return fail

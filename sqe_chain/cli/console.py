@@ -39,7 +39,7 @@ ERR = SafeConsole(stderr=True)
 
 
 @contextmanager
-def reported(*, traceback: bool = False, as_json: bool = False) -> Iterator[None]:
+def report_errors(*, traceback: bool = False, as_json: bool = False) -> Iterator[None]:
     """Turn errors into one clear line and an exit status.
 
     Args:

@@ -37,7 +37,7 @@ def show_events(flow: CompiledFlow, kafka: str | None, *, log_json: bool) -> lis
 
 
 @contextmanager
-def monitored(
+def serve_metrics(
     flow: CompiledFlow, clock: ServiceClock, port: int | None, host: str
 ) -> Iterator[list[Observer]]:
     """What counts the events of a service for Prometheus, which may ask for them as long as the context lasts.
@@ -58,7 +58,7 @@ def monitored(
         yield [Metrics(flow.name, registry).statistics, health]
 
 
-def working_on(
+def prepare_command(
     flow: CompiledFlow,
     settings: Settings,
     options: OperationOptions | ServerOptions,
@@ -85,7 +85,7 @@ class ClaimedWork(Protocol[Result_co]):
         """Do it."""
 
 
-def beating(prepared: Prepared, work: ClaimedWork[Result_co]) -> Result_co:
+def work_with_heartbeat(prepared: Prepared, work: ClaimedWork[Result_co]) -> Result_co:
     """Do the work, with a heartbeat meanwhile."""
 
     def failed(error: Exception) -> None:

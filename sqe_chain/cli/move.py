@@ -10,7 +10,7 @@ import typer
 
 from sqe_chain.cli.console import ERR
 from sqe_chain.cli.files import check_new, open_text, with_counter, write_whole
-from sqe_chain.cli.listening import working_on
+from sqe_chain.cli.listening import prepare_command
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
     FlowArgument,
@@ -44,7 +44,7 @@ def export_states(
     check_new(file)
     settings = settings_in(takeover=takeover, allow_weak_durability=True)
     with (
-        working_on(flow, settings, servers) as prepared,
+        prepare_command(flow, settings, servers) as prepared,
         write_whole(file) as partial,
         open_text(partial, "w", compressed=file.suffix == ".gz") as out,
     ):
@@ -69,7 +69,7 @@ def import_states(
         raise ConfigurationError(f"{file}: no such file. Expected one that `sqe-chain export` has written")
     settings = settings_in(allow_weak_durability=allow_weak_durability)
     with (
-        working_on(flow, settings, servers) as prepared,
+        prepare_command(flow, settings, servers) as prepared,
         open_text(file, "r", compressed=file.suffix == ".gz") as lines,
     ):
         plan = import_lines(prepared.env, with_counter(_readable_lines(file, lines), "states read"))

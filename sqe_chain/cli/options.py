@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from sqe_chain.cli.console import reported
+from sqe_chain.cli.console import report_errors
 from sqe_chain.cli.option_table import TABLE, Option
 from sqe_chain.cli.values import paths_of, properties, store_urls
 from sqe_chain.features.file_inputs import FileSettings
@@ -219,7 +219,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     )
 
     def called(*, traceback: bool, **given: Any) -> None:  # noqa: ANN401 - each is an option
-        with reported(traceback=traceback, as_json=given.get("log_json", False)):
+        with report_errors(traceback=traceback, as_json=given.get("log_json", False)):
             taken = {
                 name: kind(**{option.name: given.pop(option.name) for option in fields(kind)})
                 for name, kind in groups.items()

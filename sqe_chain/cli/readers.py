@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from sqe_chain.cli.console import ERR, print_json, print_table
-from sqe_chain.cli.listening import beating, working_on
+from sqe_chain.cli.listening import prepare_command, work_with_heartbeat
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import FlowArgument, JsonOption, OperationOptions, Stores, command, settings_in
@@ -100,8 +100,8 @@ def change(
     flow = load_flow(target)
     wanted = [Partitions.parse(text) for text in to]
     flow.check_apart()
-    with working_on(flow, settings_in(operation, start=start), operation) as prepared:
-        done = beating(prepared, ChangeReaders(prepared.env, wanted, prepared.asked_to_stop))
+    with prepare_command(flow, settings_in(operation, start=start), operation) as prepared:
+        done = work_with_heartbeat(prepared, ChangeReaders(prepared.env, wanted, prepared.asked_to_stop))
     ERR.print(
         _summary(
             flow, [str(partitions) for partitions in done.old], [str(partitions) for partitions in done.new]

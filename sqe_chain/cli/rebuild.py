@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from sqe_chain.cli.console import ERR
-from sqe_chain.cli.listening import beating, working_on
+from sqe_chain.cli.listening import prepare_command, work_with_heartbeat
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import (
@@ -51,7 +51,7 @@ def rebuild(
     flow = load_flow(target)
     if announce:
         stages_to_announce(flow)  # otherwise it would be refused only when everything is folded
-    with working_on(flow, settings_in(operation, limit), operation, engine.choice()) as prepared:
+    with prepare_command(flow, settings_in(operation, limit), operation, engine.choice()) as prepared:
         results = [_fold_again(prepared, None, resume=resume)]
         if announce:
             try:
@@ -92,7 +92,7 @@ def rewind(
             f"flow {flow.name!r} has no stages, and could only publish again. Expected --republish, if you want that "
             "(receivers ignore what they have counted)"
         )
-    with working_on(flow, settings, operation, choice) as prepared:
+    with prepare_command(flow, settings, operation, choice) as prepared:
         if flow.stages:
             result = _fold_again(prepared, where, republish=republish, resume=resume)
         else:
@@ -120,13 +120,13 @@ def announce(
     """
     flow = load_flow(target)
     stages_to_announce(flow, stage or ())  # before anything is connected
-    with working_on(flow, settings_in(operation), operation) as prepared:
+    with prepare_command(flow, settings_in(operation), operation) as prepared:
         result = _announce(prepared, stage or ())
     ERR.print(result)
 
 
 def _fold_again(prepared: Prepared, to: To, *, republish: bool = False, resume: bool = False) -> str:
-    plan = beating(
+    plan = work_with_heartbeat(
         prepared, Rebuild(prepared.env, prepared.engine, to, republish, resume, prepared.asked_to_stop)
     )
     return f"flow {prepared.env.flow.name!r} is now at plan {plan.number}, folded again; start its service"
@@ -145,7 +145,7 @@ def _move(prepared: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
 
 def _announce(prepared: Prepared, stages: Sequence[str] = ()) -> str:
     """Republish states, and return a sentence about what was published."""
-    result = beating(prepared, Announcement(prepared.env, stages, prepared.asked_to_stop))
+    result = work_with_heartbeat(prepared, Announcement(prepared.env, stages, prepared.asked_to_stop))
     parts = [f"{count} messages for stage {stage!r}" for stage, count in result.outputs.items()]
     if result.known:
         parts.append(f"published before and unchanged since: {', '.join(result.known)}")

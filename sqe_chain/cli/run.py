@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sqe_chain.cli.listening import monitored, show_cursor, show_events
+from sqe_chain.cli.listening import serve_metrics, show_cursor, show_events
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
     DEFAULTS,
@@ -77,7 +77,7 @@ def run(target: FlowArgument, *, service: ServiceOptions) -> None:
     before = signal.signal(signal.SIGTERM, lambda *_: clock.stop.request("SIGTERM"))
     try:
         with (
-            monitored(named, clock, service.metrics_port, service.metrics_host) as counted,
+            serve_metrics(named, clock, service.metrics_port, service.metrics_host) as counted,
             shown_on_page(named, service) as newest,
         ):
             observers = [*counted, *newest, *shown]

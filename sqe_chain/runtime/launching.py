@@ -17,7 +17,7 @@ from sqe_chain.protocol.events import Notice, Observer, Stopped
 from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_engine, open_inputs, open_stores
-from sqe_chain.runtime.observers import Observers, logging_to
+from sqe_chain.runtime.observers import Observers, forward_warnings
 from sqe_chain.runtime.owner import is_dead, this_process
 from sqe_chain.runtime.service import Service
 from sqe_chain.runtime.stop import ServiceClock, Stop, signals
@@ -110,7 +110,7 @@ def prepare(
             if isinstance(observer, AbstractContextManager):
                 opened.enter_context(observer)
         observer = Observers(clock, *observers)
-        opened.enter_context(logging_to(observer))
+        opened.enter_context(forward_warnings(observer))
         ports = Ports(log, stores)
         env = Environment(
             flow=flow,

@@ -60,7 +60,7 @@ class _ToObserver(logging.Handler):
 
 
 @contextmanager
-def logging_to(observer: Observer) -> Iterator[None]:
+def forward_warnings(observer: Observer) -> Iterator[None]:
     """While in the context, turn warnings that libraries log into notices for this observer."""
     handler, root = _ToObserver(observer), logging.getLogger()
     root.addHandler(handler)

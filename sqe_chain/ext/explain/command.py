@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from sqe_chain.cli.console import ERR, OUT, print_json, print_table, readable
-from sqe_chain.cli.listening import working_on
+from sqe_chain.cli.listening import prepare_command
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import FlowArgument, JsonOption, ServerOptions, command
@@ -194,7 +194,7 @@ def _reading(
     """Everything that is needed to read, and what shows the progress and keeps the rate."""
     settings = Settings(allow_weak_durability=True)
     began = shown = monotonic()
-    with working_on(flow, settings, servers) as prepared:
+    with prepare_command(flow, settings, servers) as prepared:
 
         def progressed(read: int, wanted: int) -> None:
             nonlocal shown

@@ -16,7 +16,7 @@ _NEAR: Final = 40
 _MOST_FAULTS: Final = 4
 
 
-def single_faults(base: Schedule, points: Sequence[Point], *, writes: bool) -> Iterator[Schedule]:
+def inject_each_fault(base: Schedule, points: Sequence[Point], *, writes: bool) -> Iterator[Schedule]:
     """Each fault alone: the first point of each kind, then the second of each, and so on.
 
     Args:
@@ -36,13 +36,15 @@ def single_faults(base: Schedule, points: Sequence[Point], *, writes: bool) -> I
                 yield replace(base, faults=(Fault(what, point.call, point.when, point.service),))
 
 
-def replayed(base: Schedule) -> Iterator[Schedule]:
+def replay_everything(base: Schedule) -> Iterator[Schedule]:
     """Everything published again, after the first half of the inputs, after the second, and after both."""
     for rewinds in ((0,), (1,), (0, 1)):
         yield replace(base, rewinds=rewinds)
 
 
-def drawn(base: Schedule, random: Random, calls: int, *, upstream: int, rewinds: bool) -> Iterator[Schedule]:
+def draw_schedules(
+    base: Schedule, random: Random, calls: int, *, upstream: int, rewinds: bool
+) -> Iterator[Schedule]:
     """Pairs of faults, and schedules with all that there is, without end."""
     while True:
         first = random.randrange(max(1, calls))

@@ -18,7 +18,7 @@ from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.proving.contents import Content
 from sqe_chain.testing.proving.schedule import FedRecord, Schedule
 from sqe_chain.testing.proving.trial import Bench
-from sqe_chain.testing.proving.watching import Watch, with_tables_in
+from sqe_chain.testing.proving.watching import Watch, move_tables_to
 from sqe_chain.wings import needing
 
 Calls = Mapping[tuple[int, Content], tuple[Content, str]]
@@ -52,7 +52,7 @@ class OtherProcesses:
         """
         with needing("another process", "prove"):
             from sqe_chain.engines.packing import PackedFlow  # noqa: PLC0415 - needs cloudpickle
-        packed = PackedFlow.of(with_tables_in(self.flow, Path()))  # nobody could send one in memory
+        packed = PackedFlow.of(move_tables_to(self.flow, Path()))  # nobody could send one in memory
         # Payloads may be of types that cannot be sent; their bytes are enough.
         records = [replace(record, feed=replace(record.feed, payload=None)) for record in self.records]
         sent = pickle.dumps((packed, records, dict(self.partitions), self.settings, list(inputs)))

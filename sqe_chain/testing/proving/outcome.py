@@ -45,7 +45,7 @@ class RunOutcome:
         return None
 
 
-def outcome_of(rehearsal: Rehearsal) -> RunOutcome:
+def collect_outcome(rehearsal: Rehearsal) -> RunOutcome:
     """Look at what a run has left behind, in the end.
 
     Raises:

@@ -61,7 +61,9 @@ class Proof:
         return "\n".join(lines)
 
 
-def told(schedule: Schedule, records: Sequence[FedRecord], fired: Sequence[str], seed: int) -> str:
+def describe_schedule(
+    schedule: Schedule, records: Sequence[FedRecord], fired: Sequence[str], seed: int
+) -> str:
     """A schedule for people: inputs, and what happens.
 
     Args:

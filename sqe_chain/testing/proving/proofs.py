@@ -16,7 +16,7 @@ from sqe_chain.testing.proving.other_process import OtherProcesses
 from sqe_chain.testing.proving.progress import progress_bar
 from sqe_chain.testing.proving.proof import Proof
 from sqe_chain.testing.proving.prover import Found, Prover
-from sqe_chain.testing.proving.schedule import Inputs, Schedule, fed_records, given_feeds
+from sqe_chain.testing.proving.schedule import Inputs, Schedule, list_feeds, make_records
 from sqe_chain.testing.proving.trial import Bench
 from sqe_chain.testing.proving.watching import Watch
 
@@ -122,7 +122,7 @@ def _prover(
     """What runs the schedules of a flow, and forgets everything afterwards."""
     compiled = flow.compile()
     known, own = partitions or {}, settings or Settings()
-    records = fed_records(compiled, given_feeds(inputs), known)
+    records = make_records(compiled, list_feeds(inputs), known)
     with TemporaryDirectory(prefix="sqe-chain-prove-") as directory:
         watch = Watch()
         bench = Bench(compiled, records, known, own, watch, Path(directory))

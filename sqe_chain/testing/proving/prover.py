@@ -11,15 +11,15 @@ from random import Random
 from typing import Final
 
 from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact
-from sqe_chain.testing.proving.drawing import drawn, replayed, single_faults
+from sqe_chain.testing.proving.drawing import draw_schedules, inject_each_fault, replay_everything
 from sqe_chain.testing.proving.other_process import Calls, OtherProcesses
-from sqe_chain.testing.proving.proof import Proof, by_step, told
+from sqe_chain.testing.proving.proof import Proof, by_step, describe_schedule
 from sqe_chain.testing.proving.schedule import (
     STEPS,
     Schedule,
-    fewer,
+    drop_pieces,
 )
-from sqe_chain.testing.proving.suspects import finding_of
+from sqe_chain.testing.proving.suspects import explain
 from sqe_chain.testing.proving.trial import Bench, Trial
 from sqe_chain.testing.proving.watching import Observation, Watch
 from sqe_chain.testing.shrinking import smallest
@@ -117,13 +117,13 @@ class Prover:
         republishes = not self.bench.flow.keeps_plans
         up = replace(base, upstream=True) if self.bench.upstream else None
         upstream = [point for point in self.reference(up).points if point.service == "upstream"] if up else []
-        yield from replayed(up) if up else replayed(base) if republishes else ()
-        yield from single_faults(base, points, writes=True)
-        yield from single_faults(up, upstream, writes=True) if up else ()
-        yield from single_faults(base, points, writes=False)
+        yield from replay_everything(up) if up else replay_everything(base) if republishes else ()
+        yield from inject_each_fault(base, points, writes=True)
+        yield from inject_each_fault(up, upstream, writes=True) if up else ()
+        yield from inject_each_fault(base, points, writes=False)
         calls = sum(point.when == "before" for point in points)
         random = Random(self.seed)  # noqa: S311 - no secret
-        yield from drawn(base, random, calls, upstream=len(upstream), rewinds=republishes)
+        yield from draw_schedules(base, random, calls, upstream=len(upstream), rewinds=republishes)
 
     def attempt(self, schedule: Schedule) -> None:
         """Run one schedule, and compare.
@@ -195,11 +195,11 @@ class Prover:
         observations = (observations if shown.shrunk else self.watch.observations) or observations
         why = (_why(*pair) if pair else "") or why
         fired = pair[1].fired if pair else []
-        end = told(schedule, self.bench.records, fired, self.seed)
+        end = describe_schedule(schedule, self.bench.records, fired, self.seed)
         error: NotExact
         if observations:
             functions = self.watch.functions
-            findings = [finding_of(functions[number], seen) for number, seen in sorted(observations.items())]
+            findings = [explain(functions[number], seen) for number, seen in sorted(observations.items())]
             texts = "\n\n".join(finding.text for finding in findings)
             error = NotDeterministic(
                 f"Flow {self.work.flow.name!r} is not deterministic.\n\n{texts}\n\n{end}"
@@ -244,7 +244,7 @@ class Prover:
         )
         if plain != schedule:
             yield plain
-        for inputs in fewer(schedule.inputs):
+        for inputs in drop_pieces(schedule.inputs):
             less = replace(schedule, inputs=inputs)
             yield less
             if len(schedule.faults) == 1:

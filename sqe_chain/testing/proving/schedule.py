@@ -165,7 +165,7 @@ class Point:
         return whose + _WORDS[what, self.when].format(self.name) + step
 
 
-def given_feeds(inputs: Inputs) -> list[Feed]:
+def list_feeds(inputs: Inputs) -> list[Feed]:
     """The inputs as a list.
 
     Raises:
@@ -184,7 +184,7 @@ def given_feeds(inputs: Inputs) -> list[Feed]:
     return feeds
 
 
-def fed_records(flow: CompiledFlow, feeds: Sequence[Feed], partitions: Mapping[str, int]) -> list[FedRecord]:
+def make_records(flow: CompiledFlow, feeds: Sequence[Feed], partitions: Mapping[str, int]) -> list[FedRecord]:
     """The records that `Rehearsal.feed` makes, once and for all runs: event ids are random.
 
     Raises:
@@ -229,7 +229,7 @@ class PassThrough(Codec[bytes]):
         return data
 
 
-def fewer(numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def drop_pieces(numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """The numbers without large pieces, then without smaller ones."""
     size = len(numbers) // 2
     while size:

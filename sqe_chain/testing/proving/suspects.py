@@ -72,7 +72,7 @@ class Finding:
     text: str
 
 
-def finding_of(watched: Watched, seen: Observation) -> Finding:
+def explain(watched: Watched, seen: Observation) -> Finding:
     """Find out why a function is not deterministic."""
     reason, where, what = _reason(watched, seen)
     declared = watched.node.called

@@ -21,9 +21,9 @@ from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.proving.audit import Audit
-from sqe_chain.testing.proving.outcome import RunOutcome, outcome_of
+from sqe_chain.testing.proving.outcome import RunOutcome, collect_outcome
 from sqe_chain.testing.proving.schedule import Fault, FedRecord, PassThrough, Point, Schedule, Service
-from sqe_chain.testing.proving.watching import Watch, watched_flow, with_tables_in
+from sqe_chain.testing.proving.watching import Watch, move_tables_to, watch_flow
 from sqe_chain.testing.rehearsal import Rehearsal
 
 HALVES: Final = 2
@@ -112,7 +112,7 @@ class Bench:
         watch: Watch,
         directory: Path,
     ) -> None:
-        self.flow = watched_flow(with_tables_in(flow, directory), watch)
+        self.flow = watch_flow(move_tables_to(flow, directory), watch)
         self.records = records
         self._partitions = partitions
         self._settings = settings
@@ -217,7 +217,7 @@ class _Run:
             self._service.cancel()
             self._work(self._service)
             self._audit.check_at_rest(self._service.log)
-            trial.outcome = outcome_of(self._service)
+            trial.outcome = collect_outcome(self._service)
         except Violation as violation:
             trial.violation = violation
         except Exception as error:

@@ -228,7 +228,7 @@ class Watch:
         """Call a function again, as if it were later, and whole batches row by row as well."""
         if gave[0] == ("raised", PoisonError.__qualname__):
             return  # perhaps the real context has refused something
-        with later():
+        with travel_a_year():
             result, error, again = _outcome(watched, _with_contexts(_copied(copies), real=False))
         if again != gave:
             observe("called twice", text, _shown_outcome(result, error))
@@ -245,7 +245,7 @@ class Watch:
             return None
 
 
-def watched_flow(flow: CompiledFlow, watch: Watch) -> CompiledFlow:
+def watch_flow(flow: CompiledFlow, watch: Watch) -> CompiledFlow:
     """The flow with all its user functions watched."""
 
     def watched(node: Node) -> Node:
@@ -259,7 +259,7 @@ def watched_flow(flow: CompiledFlow, watch: Watch) -> CompiledFlow:
     return _with_nodes(flow, watched)
 
 
-def with_tables_in(flow: CompiledFlow, directory: Path) -> CompiledFlow:
+def move_tables_to(flow: CompiledFlow, directory: Path) -> CompiledFlow:
     """The flow with its tables in a directory, wherever it declares them."""
 
     def elsewhere(node: Node) -> Node:
@@ -298,7 +298,7 @@ def _of_user(function: object) -> bool:
     return module not in {"operator", "_operator"} and not module.startswith("sqe_chain.")
 
 
-def later() -> AbstractContextManager[object]:
+def travel_a_year() -> AbstractContextManager[object]:
     """A year later, by every clock of Python for the time of day; nothing changes without time-machine."""
     try:
         import time_machine  # noqa: PLC0415 - an extra

@@ -614,8 +614,8 @@ def test_peek_says_what_is_wrong(
     ("arguments", "module", "reached"),
     [
         (["run", "cli_flows:counts"], run, "launch"),
-        (["rebuild", "cli_flows:counts"], rebuild, "working_on"),
-        (["rewind", "cli_flows:counts", "--to", "words[0]=0"], rebuild, "working_on"),
+        (["rebuild", "cli_flows:counts"], rebuild, "prepare_command"),
+        (["rewind", "cli_flows:counts", "--to", "words[0]=0"], rebuild, "prepare_command"),
     ],
 )
 @pytest.mark.parametrize("from_environment", [False, True])

@@ -118,7 +118,7 @@ def test_a_line_of_the_log_is_one_line(as_json: bool) -> None:
 def test_an_error_is_one_line(
     error: type[Exception], as_json: bool, traceback: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(typer.Exit), console.reported(traceback=traceback, as_json=as_json):
+    with pytest.raises(typer.Exit), console.report_errors(traceback=traceback, as_json=as_json):
         raise error(HOSTILE)
     shown = capsys.readouterr().err
     assert_tame(shown)

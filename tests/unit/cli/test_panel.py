@@ -40,7 +40,7 @@ from sqe_chain.protocol.events import (
 from sqe_chain.runtime import serving
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.metrics import Metrics
-from sqe_chain.runtime.observers import Observers, logging_to
+from sqe_chain.runtime.observers import Observers, forward_warnings
 from sqe_chain.runtime.serving import MOST, STUCK_MS, Health, serve
 from sqe_chain.runtime.statistics import Statistics
 from tests.support.ports import own_port
@@ -187,7 +187,7 @@ def test_caught_up_is_said_once() -> None:
 
 def test_warnings_of_libraries_are_shown_too() -> None:
     stream = io.StringIO()
-    with logging_to(Lines("totals", as_json=True, stream=stream)):
+    with forward_warnings(Lines("totals", as_json=True, stream=stream)):
         logging.getLogger("some.library").warning("beware of %s", "this")
     found = json.loads(stream.getvalue())
     assert (found["event"], found["text"], found["logger"]) == ("notice", "beware of this", "some.library")

@@ -83,7 +83,7 @@ def test_options_of_a_table_are_named_without_their_values() -> None:
 
 def test_what_a_driver_says_is_shown_without_passwords(capsys: pytest.CaptureFixture[str]) -> None:
     for as_json in (True, False):
-        with pytest.raises(typer.Exit), console.reported(traceback=True, as_json=as_json):
+        with pytest.raises(typer.Exit), console.report_errors(traceback=True, as_json=as_json):
             raise ConfigurationError(
                 f"s3://key:{SECRET}@bucket/x: no answer; redis://:{SECRET}@h?sentinel_password={SECRET}"
             )

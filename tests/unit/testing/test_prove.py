@@ -26,8 +26,7 @@ from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, N
 from sqe_chain.flow import Context
 from sqe_chain.stages import Record, RecordFunctions, RecordKind, StageTraits, Table, Verdict
 from sqe_chain.testing import Feed, Finding, Schedule, prove, prove_schedule
-from sqe_chain.testing.proving.drawing import drawn as drawn_from
-from sqe_chain.testing.proving.drawing import single_faults
+from sqe_chain.testing.proving.drawing import draw_schedules, inject_each_fault
 from sqe_chain.testing.proving.schedule import Point
 from tests.support.broken_outputs import each_unit_is_taken_for_an_input_of_its_own
 
@@ -423,14 +422,14 @@ def test_outputs_of_one_input_at_one_position_are_noticed(monkeypatch: pytest.Mo
 def test_a_service_upstream_crashes_and_waits_but_is_not_taken_over() -> None:
     """Nobody takes over from it, and two runs that republish in turns are another proof."""
     points = [Point(0, "before", "a write", write=True, step=5, service="upstream")]
-    found = list(single_faults(Schedule((0,), upstream=True), points, writes=True))
+    found = list(inject_each_fault(Schedule((0,), upstream=True), points, writes=True))
     assert [one.faults[0].what for one in found] == ["crash", "no answer"]
     assert {one.faults[0].service for one in found} == {"upstream"}
 
 
 def test_the_same_seed_draws_the_same_schedules() -> None:
     def schedules(seed: int) -> list[Schedule]:
-        found = drawn_from(Schedule((0, 1, 2)), random.Random(seed), 90, upstream=20, rewinds=False)
+        found = draw_schedules(Schedule((0, 1, 2)), random.Random(seed), 90, upstream=20, rewinds=False)
         return list(islice(found, 200))
 
     assert schedules(1) == schedules(1) != schedules(2)
