@@ -37,7 +37,7 @@ def write_states(
     if file.suffix == ".parquet":
         with write_whole(file) as partial:
             return _write_parquet(partial, states, codec, windows=windows)
-    raise ConfigurationError(f"{file}: the name must end with .jsonl, .jsonl.gz or .parquet")
+    raise ConfigurationError(f"{file}: unknown ending. Expected .jsonl, .jsonl.gz or .parquet")
 
 
 def _write_lines(out: IO[str], states: Iterable[StoredState], codec: Codec[Any]) -> int:

@@ -57,9 +57,7 @@ def key_named(text: str) -> bytes:
     try:
         return bytes.fromhex(text[2:])
     except ValueError:
-        raise ConfigurationError(
-            f"key {text!r}: what follows 0x must be hexadecimal digits in pairs"
-        ) from None
+        raise ConfigurationError(f"key {text!r}. Expected hexadecimal digits in pairs after 0x") from None
 
 
 def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
@@ -81,7 +79,7 @@ def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
             continue
         moment = _moment("--to", text, "TOPIC[PARTITION]=OFFSET")
         if len(texts) > 1:
-            raise ConfigurationError("--to takes one time, or offsets, not both")
+            raise ConfigurationError("--to with times and offsets. Expected one time, or offsets")
         return moment
     return offsets
 
@@ -113,7 +111,7 @@ def paths_of(texts: Sequence[str]) -> dict[str, list[str]]:
     for text in texts:
         named = _NAMED.fullmatch(text)
         if named is None or not named.group(2):
-            raise ConfigurationError(f"--files {text!r}: expected SOURCE=PATH, as in readings=/data/*.csv")
+            raise ConfigurationError(f"--files {text!r}. Expected SOURCE=PATH, as in readings=/data/*.csv")
         paths.setdefault(named.group(1), []).append(named.group(2))
     return paths
 
@@ -123,10 +121,12 @@ def _moment(option: str, text: str, other: str) -> int:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(
-            f"{option} {text!r}: expected a time with its zone, such as 2026-11-20T10:00:00Z, or {other}"
+            f"{option} {text!r}. Expected a time with its zone, such as 2026-11-20T10:00:00Z, or {other}"
         ) from None
     if when.tzinfo is None:
-        raise ConfigurationError(f"{option} {text!r}: the time zone is missing; add Z or +01:00")
+        raise ConfigurationError(
+            f"{option} {text!r}: the time zone is missing. Expected one at the end. Add Z or +01:00"
+        )
     return (when - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -146,7 +146,7 @@ def store_urls(texts: Sequence[str]) -> dict[str, str]:
         if name in urls:
             which = f"{name!r}" if name else "without a name"
             raise ConfigurationError(
-                f"--store {which} is given twice; one address for each name: --store URL --store NAME=URL"
+                f"--store {which} is given twice. Expected one address for each name: --store URL --store NAME=URL"
             )
         urls[name] = url
     return urls
@@ -163,8 +163,8 @@ def properties(option: str, texts: Sequence[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         name = name.strip()
         if not (name and equals):
-            raise ConfigurationError(f"{option} {name!r}: expected NAME=VALUE")
+            raise ConfigurationError(f"{option} {name!r}. Expected NAME=VALUE")
         if name in properties_by_name:
-            raise ConfigurationError(f"{option} {name!r} is given twice")
+            raise ConfigurationError(f"{option} {name!r} is given twice. Expected one value for it")
         properties_by_name[name] = value
     return properties_by_name

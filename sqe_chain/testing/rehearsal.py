@@ -205,7 +205,9 @@ class Rehearsal(Arming, Results):
         check_no_files(self.flow)
         service = self.service or self.start()
         if not isinstance(service, Republisher):
-            raise ConfigurationError(f"flow {self.flow.name!r} has stages; rebuild folds it again")
+            raise ConfigurationError(
+                f"flow {self.flow.name!r} has stages. Expected a flow without. Use `rebuild`"
+            )
         service.rewind(to)
 
     def copy_stores(self) -> dict[str, StoreCopy]:
@@ -404,5 +406,7 @@ class Rehearsal(Arming, Results):
     def _memory(self, name: str) -> MemoryStore:
         store = self.stores[name]
         if not isinstance(store, MemoryStore):
-            raise ConfigurationError(f"{store!r} cannot be rolled back; rehearse with a MemoryStore")
+            raise ConfigurationError(
+                f"{store!r} cannot be rolled back. Expected a MemoryStore. Rehearse with one"
+            )
         return store

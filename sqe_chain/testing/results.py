@@ -42,7 +42,9 @@ class Results:
         """
         node = self._stage(stage)
         if node.codec is None or node.traits.windowed:
-            raise ConfigurationError(f"stage {stage!r} is not an aggregate; `windows` reads those of windows")
+            raise ConfigurationError(
+                f"stage {stage!r} is not an aggregate. Expected one. `windows` reads stages with windows"
+            )
         states = (state for row, data in self._rows(node) for state in node.stage_kind.states_in(row, data))
         return {state.key: state.state for state in states}
 
@@ -73,7 +75,9 @@ class Results:
         """
         node = self._stage(stage)
         if node.traits.states_by_key:
-            raise ConfigurationError(f"stage {stage!r} is not a filter; `states` reads those of an aggregate")
+            raise ConfigurationError(
+                f"stage {stage!r} is not a filter. Expected one. `states` reads an aggregate"
+            )
         return remembered(node.kind, dict(self._rows(node)))
 
     def headers(self, stage: str) -> list[Header | None]:

@@ -224,7 +224,7 @@ def test_once_does_not_wait_for_ever_for_a_broker(
         (("cli_flows:counts", "--store", "mongodb://a"), "no store is known for mongodb"),
         (("cli_flows:counts", "--store", "memory://weak"), "may lose acknowledged writes"),
         (("cli_flows:counts", "--store", "memory://a", "--engine", "spark"), "which each worker"),
-        (("cli_flows:counts", "--store", "memory://a", "--spark-conf", "x"), "expected NAME=VALUE"),
+        (("cli_flows:counts", "--store", "memory://a", "--spark-conf", "x"), "Expected NAME=VALUE"),
     ],
 )
 def test_an_error_is_one_line_and_no_traceback(
