@@ -12,10 +12,10 @@ Values that wait in a store are found again by the names of this module and its 
 
 from __future__ import annotations
 
-import copyreg
-from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
+
+from sqe_chain.codecs.codec import MadeClass
 
 PartKind = Literal["count", "sum", "min", "max", "mean", "first", "last"]
 """What an aggregate does."""
@@ -52,12 +52,8 @@ class AggregatePart(NamedTuple):
         return (self.name + MEAN_SUM, self.name + MEAN_COUNT) if self.kind == "mean" else ()
 
 
-class _AggregatesType(type):
-    """The class of `Aggregates` and of its classes, which are pickled as their description."""
-
-
 @dataclass(slots=True)
-class Aggregates(metaclass=_AggregatesType):
+class Aggregates(metaclass=MadeClass):
     """The state of a stage with declared aggregates: a field for each of them, named as it is.
 
     Counts and sums begin at 0, everything else at None. A mean `speed` has two more fields, `speed_sum` and `speed_count`.
@@ -80,6 +76,7 @@ def aggregates_of(parts: tuple[AggregatePart, ...]) -> type[Any]:
         states = make_dataclass(Aggregates.__name__, fields, bases=(Aggregates,), slots=True)
         states.__module__, states.__qualname__ = Aggregates.__module__, Aggregates.__qualname__
         states.__doc__, states.parts = Aggregates.__doc__, parts
+        states.made_by = aggregates_in, (description_of(states),)
         _types[parts] = states
     return states
 
@@ -123,13 +120,3 @@ def aggregates_in(description: str) -> type[Any]:
 def is_aggregates(python_type: type) -> bool:
     """Whether this is the class of the states of some declared aggregates."""
     return issubclass(python_type, Aggregates) and python_type is not Aggregates
-
-
-def reduce_class(python_type: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | str:  # noqa: ANN401 - `copyreg` knows no such class
-    """How such a class is pickled; see `pickle.Pickler.reducer_override`."""
-    if python_type is Aggregates:
-        return python_type.__qualname__
-    return aggregates_in, (description_of(python_type),)
-
-
-copyreg.pickle(_AggregatesType, reduce_class)

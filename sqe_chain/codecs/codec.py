@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -175,6 +176,19 @@ class Codec(ABC, Generic[Value]):
         """
         del shape
         return "" if self.reads(was) else f"it was {was}, now it is {self.type_name}"
+
+
+class MadeClass(type):
+    """The type of classes that any process can make again.
+
+    Attributes:
+        made_by: the function that makes the class, and its arguments, as which it is pickled; None: it is found by its name.
+    """
+
+    made_by: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
+
+
+copyreg.pickle(MadeClass, lambda cls: cls.made_by or cls.__qualname__)
 
 
 def field_names(python_type: type | None) -> Sequence[str]:

@@ -11,20 +11,16 @@ Results that wait in a store are found again by the names of this module and its
 
 from __future__ import annotations
 
-import copyreg
-from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from sqe_chain.codecs.codec import MadeClass
 
 State = TypeVar("State")
 
 
-class _WindowType(type):
-    """The class of `Window` and of its classes, which are pickled as the type of their state."""
-
-
 @dataclass(frozen=True)
-class Window(Generic[State], metaclass=_WindowType):
+class Window(Generic[State], metaclass=MadeClass):
     """A window that has become final: what `windowed` emits where the state is JSON.
 
     ``Window[Total]`` is a class of its own, a dataclass whose state is a ``Total``. So a value knows the type of its
@@ -61,8 +57,9 @@ def window_of(state: type) -> type[Window[Any]]:
     """The class of windows with such states: ``Window[state]``, where type checkers do not know the type."""
     if state not in _types:
         name = f"{Window.__name__}[{state.__name__}]"
-        window = make_dataclass(name, [("state", state)], bases=(Window,), frozen=True)
+        window: Any = make_dataclass(name, [("state", state)], bases=(Window,), frozen=True)
         window.__module__, window.__doc__ = Window.__module__, Window.__doc__
+        window.made_by = window_of, (state,)
         _types[state] = window
     return _types[state]
 
@@ -75,14 +72,6 @@ def state_type(python_type: type) -> type | None:
         return None
     state: type = python_type.__annotations__["state"]
     return state
-
-
-def reduce_class(window: type) -> tuple[Callable[..., Any], tuple[Any, ...]] | str:
-    """How a class of windows is pickled; see `pickle.Pickler.reducer_override`."""
-    return window.__qualname__ if window is Window else (window_of, (state_type(window),))
-
-
-copyreg.pickle(_WindowType, reduce_class)
 
 
 def key_text(key: bytes) -> str:

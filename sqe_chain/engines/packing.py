@@ -19,9 +19,8 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import Message
 
-from sqe_chain.codecs import aggregates
+from sqe_chain.codecs.codec import MadeClass
 from sqe_chain.codecs.registry import classes_of_script, make_known
-from sqe_chain.codecs.window import Window, reduce_class
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
@@ -131,10 +130,8 @@ class _FlowPickler(cloudpickle.CloudPickler):  # type: ignore[misc] # published 
             module = _module_of(file)
             files = () if module else tuple(_with_imports(file))
             return _message_type, (obj.DESCRIPTOR.full_name, module, files)
-        if isinstance(obj, type) and issubclass(obj, Window) and obj is not Window:
-            return reduce_class(obj)
-        if isinstance(obj, type) and issubclass(obj, aggregates.Aggregates):
-            return aggregates.reduce_class(obj)
+        if isinstance(obj, MadeClass) and obj.made_by:
+            return obj.made_by
         if getattr(obj, "__module__", "") == "__main__" and "msgspec" in sys.modules:
             from sqe_chain.codecs.struct_pickle import is_struct, reduce_struct  # noqa: PLC0415 - it needs msgspec
 
