@@ -33,11 +33,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 @lru_cache(maxsize=1024)
 def check_name(name: str) -> str:
-    """The name itself, if all stores can hold it.
-
-    Raises:
-        ValueError: it is empty, or has other characters.
-    """
+    """The name itself, if all stores can hold it. Raises ValueError: it is empty, or has other characters."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"a flow's or stage's name is made of A-Z a-z 0-9 . _ -, not {name!r}")
     return name
@@ -134,11 +130,7 @@ class SizeLimits:
     setting: str = ""
 
     def check(self, where: object, rows: Rows, views: Views | None = None) -> None:
-        """Check that the server accepts every key and every state, with its view.
-
-        Raises:
-            ConfigurationError: one is too large.
-        """
+        """Check that the server accepts every key and every state, with its view. Raises ConfigurationError: one is too large."""
         for key, state in rows:
             if len(key) > self.key:
                 raise ConfigurationError(

@@ -276,11 +276,7 @@ class RowColumns(ArrowColumn):
         return [pa.field(part.name, part.column.arrow, part.nullable) for part in self.parts]
 
     def batch(self, values: Sequence[Any]) -> Any:  # noqa: ANN401 - a record batch
-        """The record batch of some objects.
-
-        Raises:
-            PoisonError: a field cannot be in its column.
-        """
+        """The record batch of some objects. Raises PoisonError: a field cannot be in its column."""
         arrays = [self._array_of(part, values, 0) for part in self.parts]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self.fields))
 

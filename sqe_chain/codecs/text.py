@@ -14,11 +14,7 @@ _BOOLS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 def parse_int(text: str) -> int:
-    """The int that a text is: digits of ASCII as JSON writes them; ``20.0`` is one, too.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The int that a text is: digits of ASCII as JSON writes them; ``20.0`` is one, too. Raises ValueError: it is none."""
     match = _INT(text)
     if not match:
         raise _error(text, "an int", "digits, as in 20 or -3")
@@ -44,11 +40,7 @@ def parse_float(text: str, bits: int = 64) -> float:
 
 
 def exact_float(number: float, bits: int = 64) -> float:
-    """A number as a float of 64 or 32 bits.
-
-    Raises:
-        ValueError: there is no such float.
-    """
+    """A number as a float of 64 or 32 bits. Raises ValueError: there is no such float."""
     try:
         exact = float(number) if bits != _SINGLE else _narrow(float(number))
     except OverflowError:
@@ -68,11 +60,7 @@ def _narrow(number: float) -> float:
 
 
 def parse_bool(text: str) -> bool:
-    """True or False in text, in any case; or 1 and 0.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """True or False in text, in any case; or 1 and 0. Raises ValueError: it is neither."""
     value = _BOOLS.get(text.lower())
     if value is None:
         raise _error(text, "true or false", "true, false, 1 or 0")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
@@ -28,11 +28,8 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement, Simple
 
 from sqe_chain.adapters.address import HostPort, ServerSettings, host_port_text
 from sqe_chain.adapters.cassandra.faults import RAISED, error_for
-from sqe_chain.adapters.store_rules import raised_as_ours
+from sqe_chain.adapters.store_rules import SizeLimits, raised_as_ours
 from sqe_chain.errors import ChainError, ConfigurationError
-
-if TYPE_CHECKING:
-    from sqe_chain.adapters.store_rules import SizeLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqe_chain.adapters import store_rules
+from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.adapters.store_rules import HEADER_FIELDS, HOME_FIELDS, LOCATION_FIELDS, Cell, SizeLimits
 from sqe_chain.ports import Header, Home, Locations
-
-if TYPE_CHECKING:
-    from sqe_chain.adapters.cassandra.client import CassandraClient
-
 
 # ruff: noqa: S608 - the keyspace is checked where the address is read; everything else is bound
 

@@ -199,11 +199,7 @@ class KafkaSettings:
 
 
 def settings(bootstrap: str, config: Mapping[str, str], timeout_s: float, flush_s: float) -> KafkaSettings:
-    """Settings, checked.
-
-    Raises:
-        ConfigurationError: no broker, a timeout that is not positive, or a property that is refused.
-    """
+    """Settings, checked. Raises ConfigurationError: no broker, a timeout that is not positive, or a property that is refused."""
     if not bootstrap.strip():
         raise ConfigurationError("No Kafka broker given; expected host:port, several separated by commas.")
     if timeout_s <= 0 or flush_s <= 0:

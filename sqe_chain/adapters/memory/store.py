@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
+from sqe_chain.adapters.address import Address
 from sqe_chain.adapters.store_rules import Cell, CheckedStore, SizeLimits, cell_of, check_name, with_lost
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Header, Home, Locations, Rows, Shown, ViewKind, Views
-
-if TYPE_CHECKING:
-    from sqe_chain.adapters.address import Address
 
 
 @dataclass(slots=True)
@@ -276,11 +274,7 @@ class MemoryStore(CheckedStore):
 
 
 def open_address(address: Address) -> MemoryStore:
-    """The store at ``memory://name``.
-
-    Raises:
-        ConfigurationError: no name, or a path.
-    """
+    """The store at ``memory://name``. Raises ConfigurationError: no name, or a path."""
     if not address.location or address.path:
         raise ConfigurationError("memory:// needs a name and nothing else: memory://name")
     store = MemoryStore(

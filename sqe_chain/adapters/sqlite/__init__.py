@@ -12,8 +12,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from sqe_chain.adapters.address import Address
 from sqe_chain.adapters.sqlite.file import LOCATIONS, WITNESSES, SqliteFile, absolute
 from sqe_chain.adapters.store_rules import (
     HEADER_FIELDS,
@@ -34,9 +35,6 @@ from sqe_chain.adapters.store_rules import (
 )
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Header, Home, Locations, Rows, ViewKind, Views
-
-if TYPE_CHECKING:
-    from sqe_chain.adapters.address import Address
 
 _COUNTED: Final = 1_000
 """States of a cell that are counted when it is read: of more, it is seen that there are more."""
