@@ -13,9 +13,9 @@ of 2". Four words name the rest:
 
 * A **link** is one message passed through: where it was read, and what was made of it.
 * The **chain** is the links, root first.
-* The **lane** is what all messages on one path have in common: where the message at hand was read, and
-  every link without what changes from message to message (offset, leader epoch, ordinal, of). Order is
-  kept along a lane, and nowhere else.
+* The **lane** is what all messages on one path have in common. It is where the message at hand was read,
+  and every link without what changes from message to message: offset, leader epoch, ordinal and `of`.
+  Order is kept along a lane, and nowhere else.
 * The **position** is the place on the lane: the root's leader epoch and offset, then the ordinal of
   every link. Comparing its bytes compares places.
 
@@ -29,8 +29,8 @@ number and a few bytes are compared:
     (True, True)
 
 Source: the "source topic chain" of KUKA Connect. Theirs compared the root's offset alone. Lanes,
-ordinals, leader epochs and topic ids make it exact for fan-out, for several writers into one topic, and
-for topics that are truncated or created again.
+ordinals, leader epochs and topic ids make it exact for fan-out and for several writers into one topic.
+So they do for topics that are truncated or created again.
 
 **Leader epochs** are stored plus one everywhere in this library. 0 means that the record has none (old
 message formats). `stored_epoch` makes one from what a client reports.

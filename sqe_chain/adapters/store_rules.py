@@ -134,14 +134,14 @@ class SizeLimits:
         for key, state in rows:
             if len(key) > self.key:
                 raise ConfigurationError(
-                    f"{where}: a key has {len(key)} bytes, at most {self.key} are allowed: use a shorter key, for example "
-                    "a digest, or another store"
+                    f"{where}: a key has {len(key)} bytes. Expected at most {self.key}. Use a shorter key, for example a digest, "
+                    "or another store"
                 )
             size = len(key) + len(state or b"") + (views.size(key) if views is not None else 0)
             if size > self.state:
                 raise ConfigurationError(
-                    f"{where}: key {key[:40]!r}, its state and its view have {size} bytes together, at most {self.state} are "
-                    f"allowed{self._by}: keep less in one state, or spread it over several keys"
+                    f"{where}: key {key[:40]!r}, its state and its view have {size} bytes together. Expected at most "
+                    f"{self.state}{self._by}. Keep less in one state, or spread it over several keys"
                 )
 
     def check_keys(self, where: object, keys: Sequence[bytes]) -> None:
@@ -152,7 +152,7 @@ class SizeLimits:
         """Check that the server accepts a plan; raises as `check` does."""
         if len(plan) > self.plan:
             raise ConfigurationError(
-                f"{where}: a plan has {len(plan)} bytes, at most {self.plan} are allowed{self._by}"
+                f"{where}: a plan has {len(plan)} bytes. Expected at most {self.plan}{self._by}. Use another store"
             )
 
     @property

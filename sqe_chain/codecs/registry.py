@@ -190,7 +190,7 @@ def codec_of_tag(tag: str) -> Codec[Any]:
             message = descriptor_pool.Default().FindMessageTypeByName(tag)
         except KeyError:
             raise ConfigurationError(
-                f"messages of type {tag} {_ON_THEIR_WAY}, but this process has not imported that type: import the module "
+                f"messages of type {tag} {_ON_THEIR_WAY}, but this process has not imported that type. Import the module "
                 f"that was generated from its .proto, at the top of the flow's. {_RENAMED}"
             ) from None
         return Protobuf(message_factory.GetMessageClass(message))

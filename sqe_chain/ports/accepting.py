@@ -1,8 +1,8 @@
 """Records that a topic refuses permanently, found before a batch is sealed.
 
 A sealed batch must be published, if need be by another run. So a record that its topic always refuses would block the flow.
-Therefore all that depends on the input alone is checked when the record is made: a size (`OutputTooLarge`), a missing key in
-a compacted topic, the time of a bare output. It goes to the poison policy. The check uses the clock of the batch, which is
+Therefore all that depends on the input alone is checked when the record is made, and goes to the poison policy. That is a size
+(`OutputTooLarge`), a missing key in a compacted topic, and the time of a bare output. The check uses the clock of the batch, which is
 the same in every attempt.
 
 The time of an *envelope* is never a reason to refuse: the event's time is inside it. A record whose time the topic does not

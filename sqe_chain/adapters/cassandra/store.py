@@ -13,7 +13,7 @@ request that arrives later still compares, and is refused.
 **Reading.** Homes and headers are read at serial consistency: each read sees what any earlier read saw.
 Rows are read at quorum, between two such reads of the header.
 They are not older than the first. What a serial read returns is committed at a quorum, rows included, because header and
-rows are one mutation; and any two quorums have a node in common. (Reading the header at quorum would not be enough: it may
+rows are one mutation. And any two quorums have a node in common. (Reading the header at quorum would not be enough: it may
 see one node's unfinished commit, and only the columns that are read are repaired.)
 They are not newer than the second. A row that is seen was committed on some node, so a majority had accepted its write. A
 serial read that begins later returns that write or a later one.
