@@ -230,7 +230,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _prepare(connection: sqlite3.Connection, path: str, timeout_s: float) -> None:
-    version, application, tables = _look(connection)
+    version, application, tables = _versions(connection)
     # Write-ahead logging first, because it cannot be set within the transaction that makes the tables.
     if application == 0 and version == 0 and tables == 0:
         _journal_mode_wal(connection, timeout_s)
@@ -241,7 +241,7 @@ def _prepare(connection: sqlite3.Connection, path: str, timeout_s: float) -> Non
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
-        version, application, tables = _look(connection)
+        version, application, tables = _versions(connection)
     if application != APPLICATION_ID:
         raise ConfigurationError(f"sqlite://{path} is the database of another program; name another file")
     if version != SCHEMA_VERSION:
@@ -280,17 +280,10 @@ def _journal_mode_wal(connection: sqlite3.Connection, timeout_s: float) -> str:
         time.sleep(0.01)
 
 
-def _look(connection: sqlite3.Connection) -> tuple[int, int, int]:
-    """Read all three in one snapshot: another process may be creating the tables."""
-    connection.execute("BEGIN")
-    versions = _versions(connection)
-    connection.execute("COMMIT")
-    return versions
-
-
 def _versions(connection: sqlite3.Connection) -> tuple[int, int, int]:
-    return (
-        connection.execute("PRAGMA user_version").fetchone()[0],
-        connection.execute("PRAGMA application_id").fetchone()[0],
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0],
-    )
+    """Schema, application and number of tables, by one statement and so of one moment: another process may be making the tables."""
+    schema, application, tables = connection.execute(
+        "SELECT s.user_version, a.application_id, (SELECT count(*) FROM sqlite_schema)"
+        " FROM pragma_user_version AS s, pragma_application_id AS a"
+    ).fetchone()
+    return schema, application, tables
