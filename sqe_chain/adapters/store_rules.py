@@ -113,6 +113,16 @@ def with_lost(header: Header, expected: int | None, count: int) -> Header:
     return replace(header, lost=f"there must be {expected:,} of them, and there are {count:,}")
 
 
+def check_keys(where: object, keys: Sequence[bytes], most: int) -> None:
+    """Check that a store accepts every key, of at most this number of bytes. Raises ConfigurationError: one is too long."""
+    for key in keys:
+        if len(key) > most:
+            raise ConfigurationError(
+                f"{where}: a key has {len(key)} bytes. Expected at most {most}. Use a shorter key, for example a digest, or "
+                "another store"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
     """The largest sizes that one server accepts, in bytes; see `StateStore.max_key_bytes`.
@@ -131,22 +141,14 @@ class SizeLimits:
 
     def check(self, where: object, rows: Rows, views: Views | None = None) -> None:
         """Check that the server accepts every key and every state, with its view. Raises ConfigurationError: one is too large."""
+        check_keys(where, [key for key, _ in rows], self.key)
         for key, state in rows:
-            if len(key) > self.key:
-                raise ConfigurationError(
-                    f"{where}: a key has {len(key)} bytes. Expected at most {self.key}. Use a shorter key, for example a digest, "
-                    "or another store"
-                )
             size = len(key) + len(state or b"") + (views.size(key) if views is not None else 0)
             if size > self.state:
                 raise ConfigurationError(
                     f"{where}: key {key[:40]!r}, its state and its view have {size} bytes together. Expected at most "
                     f"{self.state}{self._by}. Keep less in one state, or spread it over several keys"
                 )
-
-    def check_keys(self, where: object, keys: Sequence[bytes]) -> None:
-        """Check that the server accepts every key; raises as `check` does."""
-        self.check(where, [(key, None) for key in keys if len(key) > self.key])
 
     def check_plan(self, where: object, plan: bytes) -> None:
         """Check that the server accepts a plan; raises as `check` does."""

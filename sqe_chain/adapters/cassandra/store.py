@@ -33,6 +33,7 @@ from sqe_chain.adapters.store_rules import (
     SizeLimits,
     WithSchema,
     cell_of,
+    check_keys,
     check_name,
     header_values,
     home_values,
@@ -187,7 +188,7 @@ class CassandraStore(CheckedStore, WithSchema):
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
         # Why equal headers mean one moment: see above, at the top of the module.
         cell = cell_of(flow, stage, part)
-        self._limits.check_keys(self, keys)
+        check_keys(self, keys, layout.LONGEST_KEY)
         first = self._header(cell)
         states = self._states(cell, list(dict.fromkeys(keys)))
         return first, [states.get(key) for key in keys], self._header(cell)

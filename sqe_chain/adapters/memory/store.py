@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from sqe_chain.adapters.address import Address
-from sqe_chain.adapters.store_rules import Cell, CheckedStore, SizeLimits, cell_of, check_name, with_lost
+from sqe_chain.adapters.store_rules import (
+    Cell,
+    CheckedStore,
+    SizeLimits,
+    cell_of,
+    check_keys,
+    check_name,
+    with_lost,
+)
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Header, Home, Locations, Rows, Shown, ViewKind, Views
 
@@ -188,7 +196,7 @@ class MemoryStore(CheckedStore):
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        self._limits.check_keys(self, keys)
+        check_keys(self, keys, self._limits.key)
         with self._data as data:
             stored = data.part(cell_of(flow, stage, part))
             header = stored.read_header()
