@@ -96,6 +96,6 @@ def test_it_is_as_narrow_as_it_is_told() -> None:
         narrow.read("f", "s", 0, [b"k", b"kkkk"])
     assert narrow.headers("f", "s", [0]) == [NEXT]
     narrow.set_home("f", None, CLAIM, b"p" * 20)
-    with pytest.raises(ConfigurationError, match="21 bytes. Expected at most 20"):
+    with pytest.raises(ConfigurationError, match=r"21 bytes\. Expected at most 20"):
         narrow.set_home("f", CLAIM, Home(1, "run-a", "", 1, "p1"), b"p" * 21)
     assert narrow.home("f")[0] == CLAIM

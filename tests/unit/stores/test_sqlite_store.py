@@ -227,7 +227,7 @@ def test_what_it_says_it_takes_it_takes(store: SqliteStore) -> None:
         with pytest.raises(ConfigurationError, match="at most 90000"):
             store.write("f", "s", 0, BORN, NEXT, too_large)
     home = Home(1, "run-a", "", 0, "p0")
-    with pytest.raises(ConfigurationError, match="90001 bytes. Expected at most 90000"):
+    with pytest.raises(ConfigurationError, match=r"90001 bytes\. Expected at most 90000"):
         store.set_home("g", None, home, bytes(most + 1))
     assert store.set_home("g", None, home, bytes(most)) == home
 
