@@ -245,8 +245,9 @@ class StageKind(ABC):
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
-        """All functions of the user, so that an error in one can name its stage."""
-        return ()
+        """All functions of the user, so that an error in one can name its stage; by default those in the fields of a dataclass."""
+        values = (getattr(self, name, None) for name in getattr(self, "__dataclass_fields__", ()))
+        return tuple(value for value in values if isinstance(value, DeclaredFunction))
 
     @property
     def codec(self) -> Codec[Any] | None:

@@ -48,10 +48,6 @@ class AggregateKind(StageKind):
         return self.states
 
     @property
-    def functions(self) -> tuple[DeclaredFunction, ...]:
-        return (self.fold,)
-
-    @property
     def traits(self) -> StageTraits:
         return StageTraits(
             called="aggregate",

@@ -29,7 +29,7 @@ from sqe_chain.stages.identity import Identity, by_key, by_key_and
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.record_work import FILTER, RecordFunctions, id_of
 from sqe_chain.stages.stream_time import Held, JumpGuard
-from sqe_chain.stages.timed_stage import RememberingStage, TimedKind
+from sqe_chain.stages.timed_stage import FilterKind, RememberingStage
 from sqe_chain.stages.timetable import bucket_length
 
 DEFAULT_GUARD: Final = JumpGuard()
@@ -221,10 +221,11 @@ def _encode(sightings: list[Forwarded]) -> bytes:
 
 
 @dataclass(frozen=True)
-class DeduplicateKind(TimedKind[Deduplicate]):
+class DeduplicateKind(FilterKind[Deduplicate]):
     """The kind of `deduplicate`, `deduplicate_by_key` and `deduplicate_by_key_value`."""
 
     name = "deduplicate"
+    rule = Deduplicate
     standard = DEFAULT_GUARD
     late_choices = ("forward", "drop", "stop")
 
@@ -247,18 +248,7 @@ class DeduplicateKind(TimedKind[Deduplicate]):
             guard=self.time_guard,
         )
 
-    @property
-    def functions(self) -> tuple[DeclaredFunction, ...]:
-        return () if self.id is None else (self.id,)
-
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Deduplicate:
-        id_in = functions.of(self.id)
-        return Deduplicate(
-            table,
-            interval_ms=self.interval_ms,
-            identity=id_of if self.by_id else by_key if id_in is None else by_key_and(id_in),
-            late=self.drops_late,
-            guard=self.time_guard,
-            clock_ms=clock_ms,
-            compat=self.compat,
-        )
+    def settings(self, functions: RecordFunctions, clock_ms: int | None) -> dict[str, Any]:
+        settings = super().settings(functions, clock_ms)
+        by_id, id_in = settings.pop("by_id"), settings.pop("id")
+        return {**settings, "identity": id_of if by_id else by_key_and(id_in) if id_in else by_key}

@@ -23,9 +23,9 @@ from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.identity import Identity, by_key
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
-from sqe_chain.stages.record_work import FILTER, RecordFunctions
+from sqe_chain.stages.record_work import FILTER
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.timed_stage import MONTH_GUARD, RememberingStage, TimedKind
+from sqe_chain.stages.timed_stage import MONTH_GUARD, FilterKind, RememberingStage
 from sqe_chain.stages.windowing import Calendar, Sessions, Tumbling, bucket_of, closes_ms, joined, touching
 
 
@@ -185,10 +185,11 @@ def _encode(firsts: list[First]) -> bytes:
 
 
 @dataclass(frozen=True)
-class DistinctKind(TimedKind[Distinct]):
+class DistinctKind(FilterKind[Distinct]):
     """The kind of `distinct`."""
 
     name = "distinct"
+    rule = Distinct
     late_choices = ("drop", "forward", "stop")
 
     windows: Any
@@ -199,14 +200,3 @@ class DistinctKind(TimedKind[Distinct]):
     @property
     def traits(self) -> StageTraits:
         return replace(FILTER, order="times", guard=self.time_guard)
-
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Distinct:
-        del functions
-        return Distinct(
-            table,
-            windows=self.windows,
-            grace_ms=self.grace_ms,
-            late=self.drops_late,
-            guard=self.time_guard,
-            clock_ms=clock_ms,
-        )

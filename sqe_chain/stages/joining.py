@@ -285,10 +285,6 @@ class JoinKind(TimedKind[Any]):
             sides=("dropped",),
         )
 
-    @property
-    def functions(self) -> tuple[DeclaredFunction, ...]:
-        return (self.combine,)
-
     def outputs(self, stage: Join) -> Iterable[Given]:
         return [Given(*output) for output in stage.take_results()]
 
@@ -297,8 +293,7 @@ class JoinKind(TimedKind[Any]):
             "combine": guarded(self.combine.function),
             "is_second": is_second,
             "how": self.how,
-            "guard": self.time_guard,
-            "clock_ms": clock_ms,
+            **self.timing(clock_ms),
         }
 
 

@@ -45,7 +45,8 @@ from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import input_row, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict
-from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind
+from sqe_chain.stages.record_work import FILTER
+from sqe_chain.stages.timed_stage import FilterKind
 
 EXPIRY_MS: Final = 2 * DAY_MS
 """How long a mark is kept after the last record that passed: two days, as in SQE."""
@@ -239,15 +240,12 @@ def _written(marks: Marks) -> bytes | None:
 
 
 @dataclass(frozen=True)
-class ReplaysKind(RecordKind[SqeReplays]):
+class ReplaysKind(FilterKind[SqeReplays]):
     """The kind of ``drop_replays(by="source")``."""
 
     name = "replays"
+    rule = SqeReplays
     traits = replace(FILTER, method="drop_replays", order="times", spread="partition")
 
     expiry_ms: int
     compat: Any = None
-
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> SqeReplays:
-        del functions, clock_ms
-        return SqeReplays(table, expiry_ms=self.expiry_ms, compat=self.compat)

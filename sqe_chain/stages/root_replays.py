@@ -50,7 +50,8 @@ from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
-from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind
+from sqe_chain.stages.record_work import FILTER
+from sqe_chain.stages.timed_stage import FilterKind
 
 MAX_ROOTS: Final = 64
 """Roots of one key."""
@@ -164,14 +165,11 @@ def _read(content: bytes | None) -> RootMarks:
 
 
 @dataclass(frozen=True)
-class RootsKind(RecordKind[RootReplays]):
+class RootsKind(FilterKind[RootReplays]):
     """The kind of ``drop_replays(by="key")``."""
 
     name = "roots"
+    rule = RootReplays
     traits = replace(FILTER, method="drop_replays", order="times", needs_root=True)
 
     compat: Any = None
-
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> RootReplays:
-        del functions, clock_ms
-        return RootReplays(table, compat=self.compat)

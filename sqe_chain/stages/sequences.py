@@ -52,7 +52,8 @@ from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
-from sqe_chain.stages.record_work import FILTER, RecordFunctions, RecordKind
+from sqe_chain.stages.record_work import FILTER
+from sqe_chain.stages.timed_stage import FilterKind
 
 Extractor = Callable[[Record], int | None]
 """Finds a number in a record. None, or an exception: the record is malformed."""
@@ -315,10 +316,12 @@ def _check(scope: str, epoch: object, malformed: str, window: int, compat: str |
 
 
 @dataclass(frozen=True)
-class SequencesKind(RecordKind[StaleSequences]):
+class SequencesKind(FilterKind[StaleSequences]):
     """The kind of `drop_stale`."""
 
     name = "sequences"
+    rule = StaleSequences
+    catches = True  # `malformed` decides what becomes of them
 
     sequence: DeclaredFunction
     scope: Any = "partition"
@@ -332,30 +335,7 @@ class SequencesKind(RecordKind[StaleSequences]):
     def traits(self) -> StageTraits:
         return replace(FILTER, method="drop_stale", order="times", spread=self.scope)
 
-    @property
-    def functions(self) -> tuple[DeclaredFunction, ...]:
-        return tuple(
-            function for function in (self.sequence, self.epoch, self.producer) if function is not None
-        )
-
     def check(self, where: str, *, dead_letters: bool) -> None:
         super().check(where, dead_letters=dead_letters)
         if self.malformed == "dead_letter" and not dead_letters:
             raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")
-
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> StaleSequences:
-        # Exceptions of the extractors are caught, for `malformed` decides what becomes of them
-        del clock_ms
-        sequence = functions.of(self.sequence, catch=True)
-        if sequence is None:
-            raise AssertionError("checked when declared")
-        return StaleSequences(
-            table,
-            sequence=sequence,
-            epoch=functions.of(self.epoch, catch=True),
-            producer=functions.of(self.producer, catch=True),
-            scope=self.scope,
-            malformed=self.malformed,
-            window=self.window,
-            compat=self.compat,
-        )

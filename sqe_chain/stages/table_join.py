@@ -270,10 +270,6 @@ class TableJoinKind(JoinKind):
     history_ms: int = 0
     static: bool = False
 
-    @property
-    def functions(self) -> tuple[DeclaredFunction, ...]:
-        return (self.combine,) if self.deleted is None else (self.combine, self.deleted)
-
     def check(self, where: str, *, dead_letters: bool) -> None:
         if self.static and (self.history_ms or self.guard != STANDARD):
             raise FlowError(

@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.declaration import check_choice, check_guard
 from sqe_chain.flow.filtering import DAY_MS
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import STANDARD
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.identity import Identity, row_of, rows_of
 from sqe_chain.stages.live_rows import ExpiringRows, Item
 from sqe_chain.stages.record import Record, Verdict
-from sqe_chain.stages.record_work import RecordKind, Stage
+from sqe_chain.stages.record_work import RecordFunctions, RecordKind, Stage
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import Timetable
 
@@ -153,11 +154,36 @@ class TimedKind(RecordKind[Stage]):
         """The guard as its stages take it."""
         return self.standard if self.guard == STANDARD else self.guard
 
-    @property
-    def drops_late(self) -> Any:  # noqa: ANN401 - unchecked
-        """What becomes of late records, as its stages take it: `RecordWork` stops at those that are dropped."""
-        return "drop" if self.late == "stop" else self.late
+    def timing(self, clock_ms: int | None) -> dict[str, Any]:
+        """The settings of its stages for event time."""
+        return {"guard": self.time_guard, "clock_ms": clock_ms}
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         check_choice("late", self.late, self.late_choices, where)
         super().check(where, dead_letters=dead_letters)
+
+
+class FilterKind(TimedKind[Stage]):
+    """A kind of filter: its stages are objects of one class, the rule, made with the fields of the kind.
+
+    Attributes:
+        rule: the class; takes a table, then the fields by name, functions of values as functions of records.
+        catches: whether the rule catches what these functions raise.
+    """
+
+    rule: ClassVar[Callable[..., Any]]
+    catches: ClassVar[bool] = False
+
+    def settings(self, functions: RecordFunctions, clock_ms: int | None) -> dict[str, Any]:
+        """The arguments of the rule. Late records that stop a flow are dropped by the rule: `RecordWork` stops at them."""
+        values = {name: getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())}
+        for name, value in values.items():
+            if isinstance(value, DeclaredFunction):
+                values[name] = functions.of(value, catch=self.catches)
+        if "guard" not in values:
+            return values
+        return {**values, "late": "drop" if self.late == "stop" else self.late, **self.timing(clock_ms)}
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Stage:
+        stage: Stage = self.rule(table, **self.settings(functions, clock_ms))
+        return stage

@@ -57,10 +57,6 @@ class TimersKind(TimedKind[TimedAggregate[Any]]):
             sides=("changes",),
         )
 
-    @property
-    def functions(self) -> tuple[DeclaredFunction, ...]:
-        return tuple(function for function in (self.fold, self.on_timer, self.beats) if function is not None)
-
     def check(self, where: str, *, dead_letters: bool) -> None:
         if self.on_timer is None and self.expire_after_ms is None:
             raise FlowError(f"{where}: an aggregate of this kind needs on_timer= or expire_after_ms=")
@@ -94,9 +90,8 @@ class TimersKind(TimedKind[TimedAggregate[Any]]):
             fold=guarded(in_context(self.fold)),
             on_timer=None if self.on_timer is None else in_context(self.on_timer),
             expire_after_ms=self.expire_after_ms,
-            clock_ms=clock_ms,
             stage=functions.name,
-            guard=self.time_guard,
+            **self.timing(clock_ms),
         )
         return stage
 

@@ -62,10 +62,6 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
             may_be_last=bool(self.retention_ms),
         )
 
-    @property
-    def functions(self) -> tuple[DeclaredFunction, ...]:
-        return (self.fold,) if self.beats is None else (self.fold, self.beats)
-
     def check(self, where: str, *, dead_letters: bool) -> None:
         if check_windows(self.windows, where, overlap=True).join and self.merge is None:
             raise FlowError(
@@ -103,9 +99,8 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
             merge=None if self.merge is None else guarded(self.merge),
             lateness_ms=self.lateness_ms,
             retention_ms=self.retention_ms,
-            clock_ms=clock_ms,
             shown=self.shown,
-            guard=self.time_guard,
+            **self.timing(clock_ms),
         )
         windows.plain_fold = self.fold.function
         return windows
