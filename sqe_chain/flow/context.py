@@ -234,22 +234,14 @@ class Context:
     @property
     def root(self) -> Coordinates:
         """The message that caused all others; the input itself when its chain is empty."""
-        link = self.chain.root
-        if link is not None:
-            return Coordinates(
-                topic=link.topic,
-                topic_id=link.topic_id,
-                partition=link.partition,
-                offset=link.offset,
-                leader_epoch=link.leader_epoch,
-            )
-        tp = self._origin.tp
+        link, origin = self.chain.root, self._origin
+        at, offset, epoch = (
+            (origin.tp, origin.offset, origin.epoch)
+            if link is None
+            else (link, link.offset, link.leader_epoch)
+        )
         return Coordinates(
-            topic=tp.topic,
-            topic_id=tp.topic_id,
-            partition=tp.partition,
-            offset=self._origin.offset,
-            leader_epoch=self._origin.epoch,
+            topic=at.topic, topic_id=at.topic_id, partition=at.partition, offset=offset, leader_epoch=epoch
         )
 
     @property

@@ -10,7 +10,7 @@ Source: the joins of Kafka Streams, where a record joins what has arrived by the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
@@ -24,7 +24,7 @@ from sqe_chain.flow.units import NUMBERS
 from sqe_chain.stages.live_rows import ExpiringRows
 from sqe_chain.stages.own_values import OwnValues, Stored
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
-from sqe_chain.stages.record_work import Given, RecordFunctions
+from sqe_chain.stages.record_work import RecordFunctions
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage, TimedKind
 from sqe_chain.stages.timetable import bucket_length
@@ -284,9 +284,6 @@ class JoinKind(TimedKind[Any]):
             gives_outputs=True,
             sides=("dropped",),
         )
-
-    def outputs(self, stage: Join) -> Iterable[Given]:
-        return [Given(*output) for output in stage.take_results()]
 
     def _common(self, clock_ms: int | None) -> dict[str, Any]:
         return {

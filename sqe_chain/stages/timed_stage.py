@@ -15,7 +15,7 @@ from sqe_chain.flow.table import Table
 from sqe_chain.stages.identity import Identity, row_of, rows_of
 from sqe_chain.stages.live_rows import ExpiringRows, Item
 from sqe_chain.stages.record import Record, Verdict
-from sqe_chain.stages.record_work import RecordFunctions, RecordKind, Stage
+from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, Stage
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import Timetable
 
@@ -157,6 +157,12 @@ class TimedKind(RecordKind[Stage]):
     def timing(self, clock_ms: int | None) -> dict[str, Any]:
         """The settings of its stages for event time."""
         return {"guard": self.time_guard, "clock_ms": clock_ms}
+
+    def outputs(self, stage: Any) -> Iterable[Given]:  # noqa: ANN401 - a `KeyedStage`
+        return [Given(*output) for output in stage.take_results()]
+
+    def advance(self, stage: Any, to_ms: int) -> None:  # noqa: ANN401 - a `TimedStage`
+        stage.advance(to_ms)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         check_choice("late", self.late, self.late_choices, where)

@@ -17,7 +17,7 @@ from sqe_chain.flow.table import Table
 from sqe_chain.flow.timers import KeyTimers, TimersContext
 from sqe_chain.flow.units import Push, Unit
 from sqe_chain.stages.own_values import OwnValues
-from sqe_chain.stages.record_work import Given, RecordFunctions, RecordWork, UnitRecord
+from sqe_chain.stages.record_work import RecordFunctions, RecordWork, UnitRecord
 from sqe_chain.stages.timed_keys import state_in
 from sqe_chain.stages.timed_stage import TimedKind
 from sqe_chain.stages.timers import Change, TimedAggregate, TimerFailed
@@ -94,13 +94,6 @@ class TimersKind(TimedKind[TimedAggregate[Any]]):
             **self.timing(clock_ms),
         )
         return stage
-
-    def outputs(self, stage: TimedAggregate[Any]) -> Iterable[Given]:
-        """What the fold gave, and the timers that fired, under the input that moved event time to them."""
-        return [Given(key, value) for key, value in stage.take_results()]
-
-    def advance(self, stage: TimedAggregate[Any], to_ms: int) -> None:
-        stage.advance(to_ms)
 
     def start(self, task: StageTask) -> TimersWork:
         return TimersWork(self, task)

@@ -119,9 +119,6 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
             key=key, start_ms=start_ms, end_ms=end_ms, type=self.states.type_name, state=encoded
         )
 
-    def advance(self, stage: WindowedAggregate[Any], to_ms: int) -> None:
-        stage.advance(to_ms)
-
     def close(self, stage: WindowedAggregate[Any], event_ms: int) -> None:
         stage.close_all(event_ms)
 
