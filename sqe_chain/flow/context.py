@@ -156,7 +156,7 @@ class Origin(_OriginFields):
         return f"{self.tp.topic}[{self.tp.partition}]@{self.offset}"
 
     def pack(self, need: int) -> tuple[object, ...]:
-        """The parts that are kept through a shuffle, in addition to topic, partition and offset, for a node that needs NOTHING (0), ENVELOPE (1) or CONTEXT (2)."""
+        """The parts that a shuffle keeps beside topic, partition and offset, for a need of NOTHING (0), ENVELOPE (1) or CONTEXT (2)."""
         if need == 0:
             return ()
         tp, _, epoch, lane, position, _, _, _, order_ms = self

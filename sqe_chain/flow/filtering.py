@@ -50,9 +50,9 @@ class FilterSteps(StreamPart[Value]):
 
         Args:
             name: stage name; permanent, states are stored under it.
-            by: "source": the highest offset of each producer in SQE's record keys decides; see `sqe_chain.stages.SqeReplays`.
-                "key": the last root position of each key decides, on whatever path a record came. See
-                `sqe_chain.stages.RootReplays`: it is correct only where each key's events keep their root's order.
+            by: what decides. By "source" it is the highest offset of each producer, from SQE's record keys
+                (`sqe_chain.stages.SqeReplays`). By "key" it is the last root position of each key, on whatever path a record
+                came (`sqe_chain.stages.RootReplays`): correct only where each key's events keep their root's order.
             expiry_ms: how long a silent producer is remembered; for "source" only.
             compat: behave exactly like SQE ("source") or KUKA ("key").
             store: name of the store for this stage; by default the service's.

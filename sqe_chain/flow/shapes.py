@@ -1,7 +1,7 @@
 """What the user's functions may be, and may return.
 
-What a function shows is refused where it is declared: coroutines, generators where one value is expected, types, and folds that
-lose what they have made. The rest is refused when it is returned.
+What a function shows is refused where it is declared: a coroutine, a generator where one value is expected, a type. So is a fold
+that loses what it has made. The rest is refused when it is returned.
 """
 
 from __future__ import annotations

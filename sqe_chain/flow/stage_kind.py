@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 Spread = Literal["key", "partition", "lane", "id"]
 """What decides the state partition of a unit: its key, the input partition or lane that it comes from, or an id."""
 Order = Literal["units", "times"]
-"""The order of the units. "units": input partition after input partition. "times": always from the input partition whose next
-record is the earliest, as in Kafka Streams, at the end of the batch. Each partition keeps its own order. Stages that compare event
-times need "times": otherwise a batch of an hour would make the records of the second partition an hour late."""
+"""The order of the units. By "units", input partition follows input partition. By "times", at the end of the batch, the next record
+is always the earliest of any partition, as in Kafka Streams. Each partition keeps its own order. Stages that compare event times
+need "times": otherwise a batch of an hour would make the records of the second partition an hour late."""
 Side = Literal["", "changes", "dropped"]
 """Which output of a stage a node takes: the usual one, or that of `changes()` or `dropped()`."""
 
@@ -46,8 +46,8 @@ MATCHED, UNMATCHED = "matched", "unmatched"
 """Reasons under which a stage counts values that have found something in its table, and those that have found nothing."""
 
 NOTHING, ENVELOPE, CONTEXT = 0, 1, 2
-"""What a node needs to know of the input of a unit: its coordinates; also the parts of an envelope (lane, position, time); or
-everything that a context shows. It is kept through a shuffle."""
+"""What a node needs to know of the input of a unit, and a shuffle keeps. NOTHING: its coordinates alone. ENVELOPE: also lane,
+position and time. CONTEXT: everything that a context shows."""
 
 
 class LiveState:
@@ -90,8 +90,8 @@ class StageTask:
         emit: takes the output: value, key, path, origin. None when no node follows. What comes of an input goes out together, when
             another one gives something; so units of one input follow each other.
         drop: takes the records for `dropped()`; None when no node follows.
-        failed: to be called with an input, an error and the unit's key, when user code raises, in the stage or in operators
-            after it, or when the stage refuses the input. The batch is then repeated without that input, so the attempt
+        failed: to be called with an input, an error and the unit's key, when the stage refuses the input or user code raises.
+            That may be code of operators after the stage. The batch is then repeated without that input, so the attempt
             continues only to find more of them. Raises to stop at once.
         broken: to be called with what failed and the error when the stage fails and no single input is to blame. The service
             stops, unless inputs have failed in this attempt: then it is repeated without them.

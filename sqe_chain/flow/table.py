@@ -3,9 +3,9 @@
 A stage loads rows and changes them. At the end of a batch its changes are written in the order of the rows'
 names, in several chunks if there are many. After a crash between two chunks the batch runs again over a table
 whose first rows are new and whose others are old. Only rows after the last one written are written then. So a
-stage keeps one rule: **beside the batch's records, a row depends only on its own old content and on rows whose
-names are not smaller**, for those are still old; or on rows that the batch does not change. User code is never run
-on the new content of a row that is already settled: it might fail on it.
+stage keeps one rule: **a row depends only on its old content and on rows with names that are not smaller.** Those
+are still old. It may also depend on the batch's records, and on rows that the batch does not change. User code is
+never run on the new content of a row that is already settled: it might fail on it.
 """
 
 from __future__ import annotations

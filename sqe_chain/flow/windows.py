@@ -167,8 +167,8 @@ class WindowSteps(StreamPart[Value]):
             codec: as for `aggregate`.
             merge: for sessions: ``(state, later) -> None``, called when a value joins two. Declared aggregates have theirs.
             lateness_ms: how long windows stay open for late values.
-            late: what becomes of later values. "drop": the stage drops and counts them, and `dropped()` has them. "stop": each
-                is poison, so that the flow's policy decides.
+            late: what becomes of later values. "drop": the stage drops and counts them, and `dropped()` has them. With "stop"
+                each is poison, so that the flow's policy decides.
             retention_ms: how long the store keeps final windows, to be read (`sqe-chain state`).
             heartbeat: ``value -> bool``, or with the context as second argument. A value for which it is true is not
                 folded. It moves stream time of every state partition to its event time (not beyond the service's

@@ -1,7 +1,7 @@
 """The kinds of stages, one file each, pure: they know no store and no log.
 
 Streams declare them (`sqe_chain.flow`); docs/duplicates.md helps to choose. This package exports what a flow needs
-in addition: kinds of windows, the guard of stream time, SQE's record key, and the messages of filters and windows. It also exports the stages themselves, for programs without flows: plain objects over a table of rows that take
+in addition: windows, the guard of stream time, SQE's record key, the messages of filters and windows. It also exports the stages themselves, for programs without flows: plain objects over a table of rows that take
 one record at a time. Kinds of your own are subclasses of `RecordKind`, or of its base `StageKind` (docs/extending.md).
 
     >>> table = MemoryTable()

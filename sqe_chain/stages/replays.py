@@ -16,8 +16,8 @@ services are recognised without this filter; it is for topics that SQE writes, o
 
 What differs from SQE, unless `compat="sqe"`:
 
-* **Siblings.** What a flat-map makes of one source offset carries one key. With an equal offset a record passes if it comes
-  from the same root message and is new: on another lane, or later on its own. Records without envelopes are roots of their own, so among those an equal offset is
+* **Siblings.** What a flat-map makes of one source offset carries one key. With an equal offset a record of the same
+  root message passes if it is new: on another lane, or later on its own. Records without envelopes are roots of their own, so among those an equal offset is
   a replay, as in SQE.
 * **Recreated topics.** An input topic with another topic id has no marks. (A recreated *source* topic cannot be
   recognised by the key; give its producer another name.)
