@@ -78,5 +78,5 @@ def test_all_settings_may_be_missing() -> None:
 
 @pytest.mark.parametrize("name", [name for name, value in SETTINGS.items() if (value or "").isdigit()])
 def test_a_number_that_is_none_is_named(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"Topic t: the broker says {name}=many"):
+    with pytest.raises(ConfigurationError, match=rf"Topic t: the broker gives {name}=many"):
         info({**SETTINGS, name: "many"})
