@@ -107,7 +107,7 @@ def test_states_can_be_read_by_key_and_all_at_once() -> None:
     assert states.to_dict() == {"a": {"total": 0}, "b": {"total": 1}, "c": {"total": 2}}
     assert states["b"] == {"total": 1}
     assert "d" not in states
-    with pytest.raises(ConfigurationError, match="stores other rows than one state for each key"):
+    with pytest.raises(ConfigurationError, match="has no states by key"):
         found.announce("silent")
 
 
