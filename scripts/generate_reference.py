@@ -27,7 +27,17 @@ NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those
 PAGES: dict[str, dict[str, tuple[str, ...]]] = {
     "sqe_chain": {
         "sqe_chain": (
-            *("run", "running", "RunningService", "TableFlushed", "Settings", "get", "states", "States"),
+            *(
+                "run",
+                "running",
+                "RunningService",
+                "TableFlushed",
+                "Settings",
+                "settings_of",
+                "get",
+                "states",
+                "States",
+            ),
             *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
         ),
     },
