@@ -103,10 +103,8 @@ def commit_before_states_are_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def publish_nothing_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        "sqe_chain.protocol.recovery.redo_of",
-        lambda *args: replace(recovery.redo_of(*args), publish=False),
-    )
+    redo_of = recovery.redo_of
+    patch.setattr(recovery, "redo_of", lambda *args: replace(redo_of(*args), publish=False))
 
 
 def publish_after_states_are_written(patch: pytest.MonkeyPatch) -> None:

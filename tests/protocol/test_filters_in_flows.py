@@ -15,7 +15,7 @@ from sqe_chain.envelope.sqe_key import process_id, read_sqe_key
 from sqe_chain.errors import ConfigurationError, FlowError, PoisonError, TooManyLanes
 from sqe_chain.flow import Filter, Stream
 from sqe_chain.flow.context import Context
-from sqe_chain.protocol import republish
+from sqe_chain.protocol import committed
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.stages import Dropped, Sessions, SqeKey, Tumbling, WindowResult
 from sqe_chain.testing import Rehearsal
@@ -239,7 +239,7 @@ def test_a_writer_for_sqe_that_cannot_keep_its_marks_stops(monkeypatch: pytest.M
     writer = Rehearsal(flow)
     writer.feed("words", word("a"))
     writer.start()
-    monkeypatch.setattr(republish, "encode_marks", lambda _: "x" * 5_000)
+    monkeypatch.setattr(committed, "encode_marks", lambda _: "x" * 5_000)
     with pytest.raises(TooManyLanes, match="Give the flow a stage"):
         writer.batch()
 

@@ -336,7 +336,7 @@ def test_staged_files_that_are_deleted_after_it_was_decided_stop_it(on_disk: Loa
         service.complete()
     on_disk.use("table")
     delete()
-    with pytest.raises(TableInconsistent, match="restore them"):
+    with pytest.raises(TableInconsistent, match="Restore them"):
         on_disk.load.start()
     assert on_disk.rows == old
 

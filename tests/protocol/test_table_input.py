@@ -150,7 +150,7 @@ def test_a_declaration_that_cannot_be_is_refused(tmp_path: Path) -> None:
         table_flow(tmp_path, row_key="nothing")
     flow = Flow("unknown")
     mapped = flow.source("raw", Reading, codec="json", raw=True).map(lambda one: {"a": one.at_ms, "b": 1})
-    with pytest.raises(FlowError, match="give columns="):
+    with pytest.raises(FlowError, match="Give columns="):
         mapped.ingest("t", partition_key="a", row_key="b", at=str(tmp_path))
     mapped.ingest("t", partition_key="a", row_key="b", columns={"a": "int64", "b": "int64"}, at=str(tmp_path))
     service = Rehearsal(flow)

@@ -220,9 +220,9 @@ def test_a_number_of_workers_that_cannot_be_is_refused() -> None:
     assert EngineChoice("inprocess", workers=2).by_workers
     assert not EngineChoice("inprocess").by_workers
     for choice, text in (
-        ({"name": "spark", "workers": 2}, "is for --engine inprocess"),
-        ({"name": "inprocess", "workers": 0}, "must be 1 to"),
-        ({"name": "inprocess", "workers": 65}, "must be 1 to"),
+        ({"name": "spark", "workers": 2}, "Expected --engine inprocess"),
+        ({"name": "inprocess", "workers": 0}, "Expected 1 to 64"),
+        ({"name": "inprocess", "workers": 65}, "Expected 1 to 64"),
     ):
         with pytest.raises(ConfigurationError, match=text):
             EngineChoice(**choice)  # type: ignore[arg-type]

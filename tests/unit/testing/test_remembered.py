@@ -113,7 +113,7 @@ def test_records_are_those_that_a_flow_gives_its_filters() -> None:
     flow = Flow("f", state_partitions=1)
     flow.source("mid", Int64Value).drop_replays("once", by="key").to("out", partitions=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(root_replays, "RootReplays", Noting)
+        patch.setattr(root_replays.RootsKind, "rule", Noting)
         Rehearsal(flow, log=upstream.log).run_until_caught_up()
     (message,) = upstream.log.records("mid")
     info = upstream.log.describe(["mid"])["mid"]
