@@ -15,8 +15,10 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.envelope.partitioner import partition_of
+from sqe_chain.features.event_times import KnownTimes
 from sqe_chain.flow import Flow
 from sqe_chain.stages import Tumbling
+from sqe_chain.task.event_times import EventTimes
 from sqe_chain.testing.rehearsal import Rehearsal
 
 HOUR_MS = 3_600_000
@@ -87,3 +89,16 @@ def test_what_comes_by_another_topic_is_waited_for(
         one.span.start_ms // HOUR_MS for one in service.windows("windows") for _ in range(one.state.value)
     )
     assert hours == [0, 0, 5, 10, 12]
+
+
+def test_each_partition_learns_all_ways_by_which_a_writer_came_to_the_topic() -> None:
+    """Two partitions have met the writer, each by one way; a third one has not. After a batch all of them know both ways."""
+    times = dict[tuple[str, int], EventTimes]()
+    for partition, way in enumerate((("relay", "a"), ("relay", "b"))):
+        times["hop", partition] = EventTimes(0)
+        times["hop", partition].introduce("relay/hop", (way,))
+        times["hop", partition].observe("relay/hop", [HOUR_MS], HOUR_MS)
+    known = KnownTimes(times, 0)
+    for partition in range(3):
+        tp = "hop", partition
+        assert set(known.at(tp, {tp: {}}, 1).writers["relay/hop"].hops) == {("relay", "a"), ("relay", "b")}

@@ -241,12 +241,12 @@ MUTANTS: Final = (
     mutant(
         "of the ways of a writer only those are asked that the first partition has met",
         ("KnownTimes.__post_init__", replace("with_route(before.hops, one.hops)", "before.hops")),
-        killed_by="test_ways_of_a_writer::test_what_comes_by_another_topic_is_waited_for",
+        killed_by="test_ways_of_a_writer::test_each_partition_learns_all_ways_by_which_a_writer_came_to_the_topic",
     ),
     mutant(
         "a partition that has met a writer hears of no other ways of it",
         ("EventTimes.hear", drop("writer.hops = with_route(writer.hops, stated.hops)")),
-        killed_by="test_ways_of_a_writer::test_what_comes_by_another_topic_is_waited_for",
+        killed_by="test_ways_of_a_writer::test_each_partition_learns_all_ways_by_which_a_writer_came_to_the_topic",
     ),
     mutant(
         "a rebuild that is resumed to an earlier end does not know what receivers have",

@@ -112,7 +112,7 @@ MUTANTS: Final = (
         "Redis replaces the header before the rows",
         (
             "scripts:_ROWS",
-            text("return fields\nend\nlocal", "return fields\nend\nreplace(KEYS[1], 7)\nlocal"),
+            text("local count = said", "replace(KEYS[1], 7)\nlocal count = said"),
         ),
         killed_by="test_redis_store::test_keys_of_another_program_are_not_overwritten",
         servers=True,
