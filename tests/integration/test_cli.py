@@ -383,7 +383,7 @@ def test_states_are_announced_once_although_the_command_is_killed(deployment: De
     files["hold"].unlink()
     done = deployment.show("announce", *where)
     assert done.returncode == 0, done.stderr
-    assert "announced before" in done.stderr
+    assert "published before" in done.stderr
     deployment.produce(words[0])
     assert deployment.show(*service).returncode == 0
     info = log.describe([topic])[topic]
