@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from typing import Annotated
@@ -20,8 +19,7 @@ from sqe_chain.cli.values import topic_name
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.readers import read_record
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay, ReplayResult
-from sqe_chain.ports import StateStore
-from sqe_chain.protocol.plan import Plan, read_last_plan, read_plan
+from sqe_chain.protocol.plan import kept_plans
 from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.safe_text import one_line
 
@@ -97,7 +95,13 @@ def excluded(
     with open_stores(flow, stores.urls()) as opened:
         readers = read_record(opened[""], flow.name).readers
         names = list(readers.sets.values()) if readers is not None and readers.sets else [flow.name]
-        plans = [plan for name in names for plan in _plans(name, opened[""])]
+        by_name = {name: list(kept_plans(opened[""], name)) for name in names}
+    for name, kept in by_name.items():
+        if not kept:
+            raise ConfigurationError(
+                f"the store has no flow {name!r}: it has not run with this --store. Run it, or give the right store"
+            )
+    plans = [plan for kept in by_name.values() for plan in kept]
     numbered = ((plan.number, exclusion) for plan in plans for exclusion in plan.exclusions)
     by_error = Counter(exclusion.error for plan in plans for exclusion in plan.exclusions)
     if json:
@@ -122,15 +126,3 @@ def excluded(
         f"{by_error.total()} inputs skipped in plans {min(plan.number for plan in plans)} to {max(plan.number for plan in plans)}"
         + (f": {counts}" if counts else "")
     )
-
-
-def _plans(flow: str, home: StateStore) -> Iterator[Plan]:
-    """The plans in the store, newest first."""
-    plan = read_last_plan(home, flow)
-    if plan is None:
-        raise ConfigurationError(
-            f"the store has no flow {flow!r}: it has not run with this --store. Run it, or give the right store"
-        )
-    while plan is not None:
-        yield plan
-        plan = read_plan(home, flow, plan.number - 1)

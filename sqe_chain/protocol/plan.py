@@ -7,7 +7,7 @@ id is a digest over its content and the id of the plan before. It is computed on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from json.encoder import encode_basestring_ascii as _quoted
@@ -323,6 +323,14 @@ def read_last_plan(store: StoredPlans, flow: str) -> Plan | None:
     """The last plan of a flow; None when the store knows none."""
     home, _ = store.home(flow)
     return None if home is None else read_plan(store, flow, home.number)
+
+
+def kept_plans(store: StoredPlans, flow: str) -> Iterator[Plan]:
+    """The plans of a flow that the store keeps, newest first; none when it knows none."""
+    plan = read_last_plan(store, flow)
+    while plan is not None:
+        yield plan
+        plan = read_plan(store, flow, plan.number - 1)
 
 
 def encoded_sections(*sections: Section) -> dict[str, str]:

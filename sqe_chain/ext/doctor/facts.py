@@ -17,7 +17,7 @@ from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Commit, Header, Home, Log, StateStore, TopicInfo, TopicPartition
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, read_plan
 
 LONGEST_BEAT_MS = 3_000
 """A heartbeat that has not moved for this time has stopped."""
@@ -178,8 +178,7 @@ class Gathering:
         if home is not None and home.run_id:
             self.wait(LONGEST_BEAT_MS)
             alive = home_store.home(flow.name) != (home, beats)
-        data = home_store.plan(flow.name, home.number) if home is not None and home.number >= 0 else None
-        plan = None if data is None else Plan.from_bytes(data)
+        plan = None if home is None else read_plan(home_store, flow.name, home.number)
         headers: dict[tuple[str, int], Header | None] = {}
         known = home_store.locations(flow.name)
         for stage in flow.stages:

@@ -197,7 +197,9 @@ def _reading(
     with prepare_command(flow, settings, servers) as prepared:
 
         def progressed(read: int, wanted: int) -> None:
-            nonlocal shown
+            nonlocal began, shown
+            if not read:  # another replay begins
+                began = monotonic()
             if rate is not None:
                 early_ms = int((read / rate - (monotonic() - began)) * 1_000)
                 if early_ms > 0:

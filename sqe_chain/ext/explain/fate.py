@@ -17,7 +17,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import FilterNode, FlatMapNode, Node
 from sqe_chain.ports import Message, Range
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan, read_plan
+from sqe_chain.protocol.plan import Plan, kept_plans
 
 Verdict = Literal[
     "counted",
@@ -96,7 +96,7 @@ def find_fate(
     """
     flow = env.flow
     _check(flow, place)
-    plan = plan_reached(env)
+    plan = plan_reached(env.home, flow.name)
     planned = plan.ends().get(place[:2])
     if planned is None:
         raise ConfigurationError(
@@ -159,16 +159,13 @@ def _read_record(
                     f"It has no value, and the source skips such records (nulls={source.nulls!r}).",
                 )
             return Fate(place, "skipped", f"It cannot be read as an envelope: {error}")
-    for number in range(plan.number, -1, -1):
-        kept = read_plan(env.home, env.flow.name, number)
-        if kept is None:
-            break
+    for kept in kept_plans(env.home, env.flow.name):
         for exclusion in kept.exclusions:
             if (exclusion.topic, exclusion.partition, exclusion.offset) == place:
                 return Fate(
                     place,
                     "skipped",
-                    f"Plan {number} skipped it ({exclusion.policy}): {exclusion.error}: {exclusion.text}",
+                    f"Plan {kept.number} skipped it ({exclusion.policy}): {exclusion.error}: {exclusion.text}",
                     chain,
                 )
     original = _original(env, plan, place)

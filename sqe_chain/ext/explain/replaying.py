@@ -24,7 +24,7 @@ from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.claim import never_run
 from sqe_chain.protocol.environment import Environment, Ports, Refold, Role
 from sqe_chain.protocol.events import Event, Observer
-from sqe_chain.protocol.plan import Plan, encoded_sections, read_plan
+from sqe_chain.protocol.plan import Plan, StoredPlans, encoded_sections, read_plan
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Job, Portion, Report
 
@@ -48,7 +48,7 @@ class ReadOnlyLog:
         return getattr(self._log, name)
 
 
-class _Quiet(Observer):
+class Quiet(Observer):
     """Hears nothing: what the flow reported, it has reported."""
 
     def event(self, event: Event) -> None:
@@ -98,11 +98,10 @@ class Replay:
         alone: stages that process recorded keys alone; see `RecordingKind`.
         only: fold this input alone, in an empty state; None: fold all.
         stopped: whether to end early.
-        progressed: called after each batch with the numbers of records read so far and to be read.
+        progressed: called at the beginning and after each batch with the numbers of records read so far and to be read.
 
     Attributes:
         missing: records that retention has deleted. The replay begins after them.
-        plan_after: the replay's last plan.
     """
 
     env: Environment
@@ -150,7 +149,7 @@ class Replay:
             flow=traced,
             ports=ports,
             engine=engine,
-            observer=_Quiet(),
+            observer=Quiet(),
             clock=env.clock,
             new_run_id=env.new_run_id,
             settings=replace(env.settings, allow_weak_durability=True).asking(takeover=True),
@@ -158,12 +157,17 @@ class Replay:
         )
         self._service = service = aggregation_of(second)
         service.start()
-        wanted = sum(end.stop for end in self.plan.ends().values())
+        begun, wanted = self._read_to(service.last), self._read_to(self.plan)
+        self.progressed(0, wanted - begun)
         while service.batch().worked:
-            last = service.last
-            self.progressed(sum(end.stop for end in last.ends().values()) if last else 0, wanted)
+            self.progressed(self._read_to(service.last) - begun, wanted - begun)
             if self.stopped():
                 raise ConfigurationError("asked to stop before all records were read; nothing was changed")
+
+    @staticmethod
+    def _read_to(plan: Plan | None) -> int:
+        """The sum of the offsets up to which a plan has read."""
+        return 0 if plan is None else sum(planned.stop for planned in plan.ends().values())
 
     @property
     def exclusions(self) -> tuple[Exclusion, ...]:
@@ -245,17 +249,17 @@ def _without_output(flow: CompiledFlow) -> Any:  # noqa: ANN401 - a policy
     return "skip" if flow.poison == "dead_letter" else flow.poison
 
 
-def plan_reached(env: Environment) -> Plan:
+def plan_reached(home: StoredPlans, flow: str) -> Plan:
     """The last plan of a flow.
 
     Raises:
         ConfigurationError: it has never run with this store.
         StoreInconsistent: its plan is gone.
     """
-    home, _ = env.home.home(env.flow.name)
-    if home is None or home.number < 0:
-        raise never_run(env.flow.name)
-    plan = read_plan(env.home, env.flow.name, home.number)
+    record, _ = home.home(flow)
+    if record is None or record.number < 0:
+        raise never_run(flow)
+    plan = read_plan(home, flow, record.number)
     if plan is None:
-        raise StoreInconsistent(f"plan {home.number} of flow {env.flow.name!r} is gone. Restore the store")
+        raise StoreInconsistent(f"plan {record.number} of flow {flow!r} is gone. Restore the store")
     return plan

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqe_chain.chain import read_lane, root_position, stored_epoch
 from sqe_chain.envelope.carrier import find_head
+from sqe_chain.envelope.message import EnvelopeHead
 from sqe_chain.envelope.partitioner import cell_of
-from sqe_chain.errors import ConfigurationError, EnvelopeError
+from sqe_chain.errors import ConfigurationError, EnvelopeError, Unavailable
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Missing, Replay, plan_reached
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.ports import Range, StateStore
+from sqe_chain.ports import Message, Range, StateStore
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan, read_plan
 from sqe_chain.runtime.states import location_of
 
-_ATTEMPTS = 20
-"""Times that states are read again because a batch was persisted meanwhile."""
+_ATTEMPTS, _PAUSE_S = 20, 0.05
+"""How often states are read again because a batch was persisted meanwhile, and the pause before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def trace(
     """
     check_traceable(stage)
     wanted = frozenset(keys)
-    stored = read_states(env, stage, keys)
+    stored = read_states(env.ports.stores, env.flow.name, stage, keys)
     recorder = Recorder(wanted, keeps=with_records)
     # With another policy an input that fails under one key counts under no other.
     alone = stage.traits.order == "units" and not stage.traits.ticks and env.flow.poison == "stop"
@@ -168,17 +170,25 @@ def check_traceable(stage: StageNode) -> None:
         )
 
 
-def read_states(env: Environment, stage: StageNode, keys: Sequence[bytes]) -> StoredValues:
+def read_states(
+    stores: Mapping[str, StateStore], flow: str, stage: StageNode, keys: Sequence[bytes]
+) -> StoredValues:
     """The stored states of keys, all as of one plan.
 
+    Args:
+        stores: store name -> store; "" is the metadata store.
+        flow: name of the flow.
+        stage: the stage.
+        keys: the keys.
+
     Raises:
-        ConfigurationError: the flow or the stage has not run; or the service persists faster than the states are read.
+        ConfigurationError: the flow or the stage has not run.
+        Unavailable: a batch was being persisted all the time.
     """
-    wanted = frozenset(keys)
-    for _ in range(_ATTEMPTS):
-        last = plan_reached(env)
-        where = location_of(env.ports.home, env.flow.name, stage.name)
-        store = env.ports.store(stage)
+    wanted, store = frozenset(keys), stores[stage.store or ""]
+    for attempt in range(_ATTEMPTS):
+        time.sleep(_PAUSE_S if attempt else 0)
+        last, where = plan_reached(stores[""], flow), location_of(stores[""], flow, stage.name)
         cells = sorted({cell_of(key, where.state_partitions, where.buckets) for key in keys})
         before = store.headers(where.flow, stage.name, cells)
         states = [
@@ -189,16 +199,17 @@ def read_states(env: Environment, stage: StageNode, keys: Sequence[bytes]) -> St
             if state.key in wanted
         ]
         after = store.headers(where.flow, stage.name, cells)
-        numbers = {header.number for header in after if header is not None and not header.begun_id}
-        if before != after or any(header is not None and header.begun_id for header in after):
+        # Each plan moves the headers of all cells, so at rest they agree, and none has begun another one.
+        reached = {(-1, "") if header is None else (header.number, header.begun_id) for header in after}
+        number, begun_id = min(reached, default=(-1, ""))
+        if before != after or len(reached) > 1 or begun_id:
             continue
-        plan = last if not numbers else read_plan(env.home, env.flow.name, max(numbers))
-        if plan is None or (len(numbers) > 1 and plan.number != max(numbers)):
-            continue
-        return StoredValues(plan, tuple(sorted(states, key=lambda state: (state.key, state.span))))
-    raise ConfigurationError(
-        f"flow {env.flow.name!r} persists faster than stage {stage.name!r} can be read ({_ATTEMPTS} attempts). "
-        "Stop its service, or ask for fewer keys"
+        plan = last if number < 0 else read_plan(stores[""], flow, number)
+        if plan is not None:
+            return StoredValues(plan, tuple(sorted(states, key=lambda state: (state.key, state.span))))
+    raise Unavailable(
+        f"stage {stage.name!r} of flow {flow!r} is being written: a plan is persisted in part. Ask again. If no service of the "
+        "flow runs, start it: it finishes the plan"
     )
 
 
@@ -238,23 +249,30 @@ def _replays_of(
 def positions(env: Environment, span: Range) -> Iterator[tuple[Place, int, bytes]]:
     """Place, lane and position of each readable record of a part of a partition."""
     source = env.flow.source_of[span.topic]
+    raw = source is not None and source.raw
     for block in env.ports.log.read(span):
         for message in block:
-            place = span.topic, span.partition, message.offset()
-            epoch = stored_epoch(message.leader_epoch())
-            if source is not None and source.raw:
-                yield (
-                    place,
-                    read_lane(0, span.topic, span.topic_id, span.partition),
-                    root_position(epoch, place[2]),
-                )
-                continue
             try:
-                head = find_head(message.value(), message.headers())
+                head = None if raw else find_head(message.value(), message.headers())
             except EnvelopeError:
                 continue
-            lane = read_lane(head.lane, span.topic, span.topic_id, span.partition)
-            yield place, lane, head.position or root_position(epoch, place[2])
+            yield (
+                (span.topic, span.partition, message.offset()),
+                *lane_and_position(head, message, span.topic_id),
+            )
+
+
+def lane_and_position(head: EnvelopeHead | None, message: Message, topic_id: bytes) -> tuple[int, bytes]:
+    """The lane of a record as its reader sees it, and its position there.
+
+    Args:
+        head: its envelope; None: it has none.
+        message: the record.
+        topic_id: of its topic.
+    """
+    stated_lane, position = (0, b"") if head is None else (head.lane, head.position)
+    lane = read_lane(stated_lane, message.topic(), topic_id, message.partition())
+    return lane, position or root_position(stored_epoch(message.leader_epoch()), message.offset())
 
 
 def name_of(place: Place) -> str:

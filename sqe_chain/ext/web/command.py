@@ -18,6 +18,7 @@ from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import KafkaIfNeeded, Stores, command
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.explain.replaying import Quiet
 from sqe_chain.ext.web.application import LOOPBACK, Pages, application
 from sqe_chain.ext.web.server import served
 from sqe_chain.ext.web.site import Json, Site
@@ -48,11 +49,6 @@ class Newest(Observer):
         """The newest events, oldest first."""
         with self._lock:
             return list(self._events)
-
-
-class _Quiet(Observer):
-    def event(self, event: Event) -> None:
-        del event
 
 
 @command
@@ -119,7 +115,7 @@ def serve(
             flow=flow,
             ports=ports,
             engine=InProcessEngine(flow, log, ports.store),
-            observer=_Quiet(),
+            observer=Quiet(),
             clock=ServiceClock(Stop(), 30_000),
             new_run_id=lambda: secrets.token_hex(8),
             settings=Settings(allow_weak_durability=True),

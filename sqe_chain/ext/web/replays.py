@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from threading import Lock
 
-from sqe_chain.chain import read_lane, root_position, stored_epoch
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.head import parse_chain
 from sqe_chain.errors import EnvelopeError
+from sqe_chain.ext.explain.trace import lane_and_position
 from sqe_chain.ports import Log, Message, Range, TopicInfo
 
 FIRST_LOOK = 10_000
@@ -95,8 +95,8 @@ class ReplayWatch:
             return
         if not links:
             return
-        lane = partition, read_lane(head.lane, info.name, info.topic_id, partition)
-        position = head.position or root_position(stored_epoch(message.leader_epoch()), message.offset())
+        stated, position = lane_and_position(head, message, info.topic_id)
+        lane = partition, stated
         if position <= watched.reached.get(lane, b""):
             writer = watched.writers.setdefault(links[-1].output, Writer())
             writer.first = writer.first or f"{info.name}[{partition}]@{message.offset()}"

@@ -12,8 +12,8 @@ from sqe_chain.chain import Link
 from sqe_chain.cli.console import as_json
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.head import parse_chain
-from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import ChainError, ConfigurationError, EnvelopeError
+from sqe_chain.ext.explain.trace import read_states
 from sqe_chain.ext.web.replays import ReplayWatch
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import holder_of
@@ -22,11 +22,13 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.dead_letters import parse_dead_letter
 from sqe_chain.operations.forget import KnownFlow, known_flow, known_flows
 from sqe_chain.ports import Location, Log, Message, Range, StateStore
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, kept_plans
 from sqe_chain.runtime.states import location_of
 from sqe_chain.safe_text import shown
 
 Json = dict[str, object]
+_STOPPED_S = 10
+"""A heartbeat that has not moved for this time has stopped."""
 PAGE = 100
 """Most keys, records or plans of one answer."""
 
@@ -91,7 +93,7 @@ class Site:
         if beats != before:
             self._beats[name] = beats, monotonic()
             return True if before >= 0 else None
-        return True if monotonic() - since < 10 else False  # noqa: PLR2004, SIM210 - seconds
+        return monotonic() - since < _STOPPED_S
 
     def _lag(self, plan: Plan) -> int | None:
         """Offsets that the flow has not counted."""
@@ -120,7 +122,7 @@ class Site:
                 "waiting": 0,
                 "holder": None,
             }
-        plan, plans = known.plan, list(islice(self._plans(name, known.plan), PAGE))
+        plan, plans = known.plan, list(islice(kept_plans(self.stores[""], name), PAGE))
         return {
             **summary,
             "plan_id": plan.plan_id,
@@ -145,15 +147,6 @@ class Site:
             ],
             **self._event_time(name, plan),
         }
-
-    def _plans(self, name: str, last: Plan) -> Iterator[Plan]:
-        """The plans that the store keeps, newest first."""
-        yield last
-        for number in range(last.number - 1, -1, -1):
-            data = self.stores[""].plan(name, number)
-            if data is None:
-                return
-            yield Plan.from_bytes(data)
 
     def _inputs(self, plan: Plan) -> list[Json]:
         ends = plan.ends()
@@ -250,51 +243,31 @@ class Site:
 
     def state_of(self, flow: str, stage: str, key: bytes) -> Json:
         """The state of a key, with the plan that it belongs to and where the inputs were then."""
-        where, store, node = self.stage_of(flow, stage)
-        cell = cell_of(key, where.state_partitions, where.buckets)
+        _, _, node = self.stage_of(flow, stage)
         if node is None or node.codec is None:
             raise NotFound(
                 f"flow {flow!r} was not loaded, so its states cannot be decoded: give MODULE:FLOW to sqe-chain web"
             )
-        while True:  # ends: each further round means that a batch was persisted meanwhile
-            header = store.headers(where.flow, stage, [cell])[0]
-            rows = (
-                zip([key], store.read(where.flow, stage, cell, [key])[1], strict=True)
-                if node.traits.states_by_key
-                else store.scan(where.flow, stage, cell)
-            )
-            states = [
-                state
-                for row, content in rows
-                if content is not None
-                for state in node.stage_kind.states_in(row, content)
-                if state.key == key
-            ]
-            if store.headers(where.flow, stage, [cell])[0] == header:
-                break
-        if not states:
+        stored = read_states(self.stores, flow, node, [key])
+        if not stored.states:
             raise NotFound(f"stage {stage!r} of flow {flow!r} has no state of this key")
-        number = -1 if header is None else header.number
-        data = self.stores[""].plan(flow, number) if number >= 0 else None
-        plan = None if data is None else Plan.from_bytes(data)
+        plan = stored.plan
         codec = node.codec
         return {
             "flow": flow,
             "stage": stage,
             "key": as_json(key),
-            "plan": number,
-            "plan_id": "" if header is None else header.plan_id,
-            "sealed_ms": None if plan is None else plan.clock_ms,
-            "offsets": {}
-            if plan is None
-            else {f"{tp[0]}:{tp[1]}": planned.stop for tp, planned in sorted(plan.ends().items())},
+            "plan": plan.number,
+            "plan_id": plan.plan_id,
+            "sealed_ms": plan.clock_ms,
+            "offsets": {f"{tp[0]}:{tp[1]}": planned.stop for tp, planned in sorted(plan.ends().items())},
             "states": [
                 {
                     "window": None if state.span is None else list(state.span),
                     "final": state.final,
                     "state": None if state.state is None else codec.to_json(state.state),
                 }
-                for state in states
+                for state in stored.states
             ],
         }
 

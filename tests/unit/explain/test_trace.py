@@ -6,12 +6,14 @@ Method: flows in memory behind a republisher that repeats itself; sums are compu
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.envelope.partitioner import cell_of
+from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ext.explain.audit import audit, audited_stages
 from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.recording import Place
@@ -248,3 +250,30 @@ def test_hostile_keys_change_nothing_in_a_page() -> None:
         mark for mark in ("<script>", "\x1b", "\u202e") if mark in page
     }
     assert trace_as_object(result, key.encode())["equal"] is True
+
+
+def test_progress_counts_the_records_that_are_read_and_not_their_offsets() -> None:
+    flow = totals()
+    service = Rehearsal(flow, partitions={"numbers": 1})
+    for _ in range(3):
+        service.feed("numbers", Int64Value(value=1), offset=None)
+    service.log.truncate_before("numbers", 0, 2)
+    service.settings = replace(service.settings, start="earliest")
+    service.run_until_caught_up()
+    env, seen = service._environment(None), list[tuple[int, int]]()
+    trace(env, env.flow.stages[0], [b"k1"], progressed=lambda read, wanted: seen.append((read, wanted)))
+    assert seen == [(0, 1), (1, 1)]
+
+
+def test_states_are_read_only_when_no_plan_is_written_in_part() -> None:
+    service = run_chain(totals())
+    store, flow, stage = service.stores[""], service.flow, service.flow.stages[0]
+    cell = cell_of(b"k0", flow.state_partitions, 1)
+    elsewhere = next(
+        key for key in (b"a", b"b", b"c", b"d") if cell_of(key, flow.state_partitions, 1) != cell
+    )
+    header = store.headers(flow.name, stage.name, [cell])[0]
+    assert header is not None
+    store.write(flow.name, stage.name, cell, header, replace(header, number=header.number + 1), [])
+    with pytest.raises(Unavailable, match="a plan is persisted in part"):
+        trace_keys(service, b"k0", elsewhere)
