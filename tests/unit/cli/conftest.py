@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -103,6 +104,12 @@ def log(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iter
         monkeypatch.setattr(module, "open_log", lambda _bootstrap, _config: broker)
     yield broker
     broker.clear()
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> str:
+    """The address of a store in memory that no other test uses."""
+    return f"memory://{re.sub('[^a-z0-9]', '-', request.node.name)}"
 
 
 @pytest.fixture

@@ -38,11 +38,6 @@ Feed = Callable[..., None]
 RUN = ("--kafka", "broker:9092", "--engine", "inprocess", "--once", "--log-json")
 
 
-@pytest.fixture
-def store(request: pytest.FixtureRequest) -> str:
-    return f"memory://{re.sub('[^a-z]', '-', request.node.name)}"
-
-
 def stateful(store: str, *more: str) -> tuple[str, ...]:
     return ("run", "cli_flows:counts", *RUN, "--store", store, "--allow-weak-durability", *more)
 

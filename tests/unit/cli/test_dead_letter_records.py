@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from types import ModuleType
 
@@ -22,7 +21,7 @@ def skipped(
     flows: ModuleType,
     feed: Feed,
     command: Command,
-    request: pytest.FixtureRequest,
+    store: str,
     monkeypatch: pytest.MonkeyPatch,
     log: MemoryLog,
 ) -> MemoryLog:
@@ -32,7 +31,6 @@ def skipped(
     monkeypatch.setattr(dead_letter_records, "open_log", lambda _bootstrap, _config: log)
     flows.broken.update("ab")
     feed("a", "b", "c")
-    store = f"memory://{re.sub('[^a-z]', '-', request.node.name)}"
     ran = command(
         "run", "cli_flows:letters", *KAFKA, "--engine", "inprocess", "--once", "--store", store, "--allow-weak-durability",
         "--max-excluded-share", "1",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from types import ModuleType
 
@@ -18,11 +17,6 @@ Feed = Callable[..., None]
 
 KAFKA = ("--kafka", "broker:9092")
 RUN = (*KAFKA, "--engine", "inprocess", "--once", "--allow-weak-durability", "--max-excluded-share", "1")
-
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest) -> str:
-    return f"memory://{re.sub('[^a-z]', '-', request.node.name)}"
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from types import ModuleType
 
-import pytest
 from typer.testing import CliRunner, Result
 
 from sqe_chain.adapters.memory import MemoryLog
@@ -18,11 +17,6 @@ Feed = Callable[..., None]
 
 KAFKA = ("--kafka", "broker:9092")
 RUN = (*KAFKA, "--engine", "inprocess", "--once", "--allow-weak-durability")
-
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest) -> str:
-    return f"memory://{re.sub('[^a-z]', '-', request.node.name)}"
 
 
 def listed(command: Command, store: str) -> list[str]:

@@ -42,11 +42,6 @@ def assert_tame(text: str) -> None:
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest) -> str:
-    return f"memory://{re.sub('[^a-z0-9]', '-', request.node.name)}"
-
-
-@pytest.fixture
 def fed(
     flows: ModuleType, feed: Callable[..., None], log: MemoryLog, command: Command, store: str
 ) -> Callable[..., Result]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-import pytest
 from typer.testing import Result
 
 from sqe_chain.adapters.memory import MemoryLog
@@ -18,11 +16,6 @@ Feed = Callable[..., None]
 
 KAFKA = ("--kafka", "broker:9092")
 RUN = (*KAFKA, "--engine", "inprocess", "--once", "--allow-weak-durability", "--max-excluded-share", "1")
-
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest) -> str:
-    return f"memory://{re.sub('[^a-z]', '-', request.node.name)}"
 
 
 def committed(result: Result) -> list[dict[str, object]]:
