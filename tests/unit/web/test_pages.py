@@ -6,8 +6,9 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -207,18 +208,38 @@ def test_large_bodies_are_refused_before_they_are_read(client: Client) -> None:
         assert b" 413 " in connection.recv(200)
 
 
+def open_stream(client: Client) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", client.port), 10)
+    connection.sendall(b"GET /api/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return connection
+
+
+def wait_for_flows(connection: socket.socket) -> None:
+    """Read until all flows have come; a socket's time limit ends it."""
+    received = b""
+    while b"event: flows" not in received:
+        block = connection.recv(65_536)
+        assert block, received
+        received += block
+
+
 def test_many_streams_get_the_same_snapshot_and_one_reader(client: Client) -> None:
-    streams = []
-    for _ in range(60):
-        connection = socket.create_connection(("127.0.0.1", client.port), 10)
-        connection.sendall(b"GET /api/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        streams.append(connection)
-    for connection in streams:
-        received = b""
-        while b"event: flows" not in received:
-            received += connection.recv(65_536)
-        connection.close()
+    with ExitStack() as opened:
+        streams = [opened.enter_context(closing(open_stream(client))) for _ in range(60)]
+        for connection in streams:
+            wait_for_flows(connection)
     client.get("/api/flows")
+
+
+def test_streams_that_end_at_any_moment_stop_no_other(client: Client) -> None:
+    with closing(open_stream(client)) as watching:
+        wait_for_flows(watching)
+        for number in range(40):
+            with closing(open_stream(client)):
+                time.sleep(number / 10_000)  # anywhere in what the server does for it
+            if number % 10 == 0:
+                client.service.feed("numbers", Int64Value(value=number), partition=0, timestamp_ms=100)
+                wait_for_flows(watching)
 
 
 def test_the_page_uses_no_html_of_others_and_nothing_from_elsewhere() -> None:
