@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Final, Literal, NamedTuple, Protocol
 
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Report
@@ -48,6 +48,30 @@ class Event:
 
 CLAIM, RECOVER, PROCESS, SEAL, PUBLISH, PERSIST, COMMIT = range(1, 8)
 """The numbered steps."""
+
+
+class Step(NamedTuple):
+    """What a numbered step is called.
+
+    Attributes:
+        name: in metrics, spans, log lines and proofs.
+        doing: in sentences about what a service does.
+    """
+
+    name: str
+    doing: str
+
+
+STEPS: Final[Mapping[int, Step]] = {
+    CLAIM: Step("claim", "claiming"),
+    RECOVER: Step("recover", "recovering"),
+    PROCESS: Step("process", "processing"),
+    SEAL: Step("seal", "sealing"),
+    PUBLISH: Step("publish", "publishing"),
+    PERSIST: Step("persist", "persisting"),
+    COMMIT: Step("commit", "committing"),
+}
+"""The numbered steps, in their order."""
 
 When = Literal["before", "after"]
 

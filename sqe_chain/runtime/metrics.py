@@ -11,19 +11,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sqe_chain.protocol.events import CLAIM, COMMIT, PERSIST, PROCESS, PUBLISH, RECOVER, SEAL
+from sqe_chain.protocol.events import STEPS
 from sqe_chain.runtime.statistics import Statistics, Times
-
-STEPS: Final = {
-    CLAIM: "claim",
-    RECOVER: "recover",
-    PROCESS: "process",
-    SEAL: "seal",
-    PUBLISH: "publish",
-    PERSIST: "persist",
-    COMMIT: "commit",
-}
-"""The numbered steps by name."""
 
 _COUNTERS: Final = {
     "records": ("inputs", "Messages read"),
@@ -72,7 +61,7 @@ class Metrics(Collector):
         yield self._figures(CounterMetricFamily, "filtered", text, dict(figures.filtered), "stage", "reason")
         yield self._histogram("batch_seconds", "Time of a batch", {(): figures.batch_times})
         steps: dict[tuple[str, ...], Times] = {
-            (STEPS[number],): times for number, times in dict(figures.step_times).items()
+            (STEPS[number].name,): times for number, times in dict(figures.step_times).items()
         }
         yield self._histogram("step_seconds", "Time of one step of a batch", steps, "step")
         text = "From the time of the newest record of a batch, which republishers keep, until the batch is committed"

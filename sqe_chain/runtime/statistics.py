@@ -10,13 +10,7 @@ from typing import Final
 
 from sqe_chain.features.events import Filtered, TableFlushed
 from sqe_chain.protocol.events import (
-    CLAIM,
-    COMMIT,
-    PERSIST,
-    PROCESS,
-    PUBLISH,
-    RECOVER,
-    SEAL,
+    STEPS,
     CaughtUp,
     Claimed,
     Committed,
@@ -37,16 +31,6 @@ BATCH_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
 """Upper bounds, in seconds, between which the times of batches and steps are counted."""
 LATENCY_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600)
 """The same from the time of a record until its state is stored."""
-
-_DOING: Final = {
-    CLAIM: "claiming",
-    RECOVER: "recovering",
-    PROCESS: "processing",
-    SEAL: "sealing",
-    PUBLISH: "publishing",
-    PERSIST: "persisting",
-    COMMIT: "committing",
-}
 
 
 @dataclass(slots=True)
@@ -136,7 +120,7 @@ class Statistics(Observer):
 
     def step(self, number: int, when: When) -> None:
         if when == "before":
-            self.doing = _DOING[number]
+            self.doing = STEPS[number].doing
             self._steps_began_s[number] = self.now_s()
         elif (began_s := self._steps_began_s.pop(number, None)) is not None:
             self.step_times.setdefault(number, Times(BATCH_SECONDS)).add(self.now_s() - began_s)

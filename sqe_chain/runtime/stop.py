@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 
-from sqe_chain.protocol.events import COMMIT, PERSIST, PUBLISH, SEAL, Event, Waiting, When
+from sqe_chain.protocol.events import COMMIT, PERSIST, PUBLISH, SEAL, STEPS, Event, Waiting, When
 from sqe_chain.protocol.interfaces import Clock
 from sqe_chain.protocol.retrying import FIRST_WAIT_MS
 
@@ -25,7 +25,7 @@ ATTEMPT_MS = 10_000
 SLOW_MS = 15_000
 """A step that waits for servers for longer gets a notice, before any time limit ends it."""
 
-_WAITING_STEPS = {SEAL: "sealing", PUBLISH: "publishing", PERSIST: "persisting", COMMIT: "committing"}
+_WAITING_STEPS = frozenset({SEAL, PUBLISH, PERSIST, COMMIT})
 
 
 class Stop:
@@ -107,7 +107,7 @@ class ServiceClock(Clock):
         self._away_since_ms = None
         self._moved_ms = now_ms = self.ticks_ms()
         waits = when == "before" and number in _WAITING_STEPS
-        self._slow = (_WAITING_STEPS[number], now_ms + SLOW_MS) if waits else None
+        self._slow = (STEPS[number].doing, now_ms + SLOW_MS) if waits else None
 
     def slow_step(self) -> str:
         """The current step, if it has become slow since the last call; otherwise empty."""

@@ -11,6 +11,7 @@ from sqe_chain.envelope.partitioner import key_bytes, partition_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Headers
+from sqe_chain.protocol.events import STEPS as NUMBERED_STEPS
 from sqe_chain.protocol.events import When
 from sqe_chain.testing.proving.contents import shown
 from sqe_chain.testing.rehearsal import Rehearsal
@@ -18,7 +19,7 @@ from sqe_chain.testing.rehearsal import Rehearsal
 What = Literal["crash", "no answer", "takeover"]
 Service = Literal["flow", "upstream"]
 
-STEPS: Final = ("starting", "claim", "recover", "process", "seal", "publish", "persist", "commit")
+STEPS: Final = ("starting", *(step.name for step in NUMBERED_STEPS.values()))
 """Names of the protocol's steps by their number; 0 lies outside them."""
 BLOCK: Final = 3
 """Records that a reader gets at a time, where nothing else is drawn."""
