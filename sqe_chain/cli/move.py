@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -65,14 +66,9 @@ def import_states(
     Then run the service with this store, and never again with the one that the file came from.
     """
     flow = _flow_with_states(target)
-    if not file.is_file():
-        raise ConfigurationError(f"{file}: no such file. Expected one that `sqe-chain export` has written")
     settings = settings_in(allow_weak_durability=allow_weak_durability)
-    with (
-        prepare_command(flow, settings, servers) as prepared,
-        open_text(file, "r", compressed=file.suffix == ".gz") as lines,
-    ):
-        plan = import_lines(prepared.env, with_counter(_readable_lines(file, lines), "states read"))
+    with export_in(file) as lines, prepare_command(flow, settings, servers) as prepared:
+        plan = import_lines(prepared.env, with_counter(lines, "states read"))
     ERR.print(f"flow {flow.name!r} is at plan {plan.number} in the new store")
 
 
@@ -81,6 +77,19 @@ def _flow_with_states(target: str) -> CompiledFlow:
     if not flow.stages:
         raise ConfigurationError(f"flow {flow.name!r} has no stages. Expected states to move")
     return flow
+
+
+@contextmanager
+def export_in(file: Path) -> Iterator[Iterator[str]]:
+    """The lines of a file that `sqe-chain export` has written.
+
+    Raises:
+        ConfigurationError: there is no such file, or it cannot be read.
+    """
+    if not file.is_file():
+        raise ConfigurationError(f"{file}: no such file. Expected one that `sqe-chain export` has written")
+    with open_text(file, "r", compressed=file.suffix == ".gz") as lines:
+        yield _readable_lines(file, lines)
 
 
 def _readable_lines(file: Path, lines: Iterable[str]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from sqe_chain.features.every import features_of
 from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.locations import locations_of, write_locations
 from sqe_chain.features.ticking import Timers
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.cells import Cell, Row, delete_rows, write_rows
 from sqe_chain.ports import Header
@@ -113,8 +114,7 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
         StoreInconsistent: Kafka holds commits of later plans: the export is old.
     """
     check_stores(env)
-    rest = _verify_lines(lines)
-    plan = _plan_of(env, next(rest, ""))
+    plan, exported = read_export(env.flow, lines)
     check_layout(env.flow, plan.layout, env.settings.once.drop_stages)
     infos = inputs.describe(env.flow, env.log)
     commits = inputs.group_commits(env.flow, env.log, infos)
@@ -130,12 +130,7 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
             for cell in env.flow.cells[stage.index] if stage.name in plan.layout.stages else ():
                 _clear_cell(env, mine, plan, stage, cell, after)
         stages = {stage.name: stage for stage in env.flow.stages}
-        for (name, cell), rows in groupby(map(_row, rest), key=itemgetter(0, 1)):
-            if name not in stages or cell not in env.flow.cells[stages[name].index]:
-                raise ConfigurationError(
-                    f"the export has states of {name}/{cell}. Expected only stages and state partitions of flow "
-                    f"{env.flow.name!r}. Import with the code that exported them"
-                )
+        for (name, cell), rows in groupby(exported, key=itemgetter(0, 1)):
             _fill_cell(env, plan, stages[name], cell, rows, after)
         wanted = replace(home, number=plan.number, plan_id=plan.plan_id)
         if env.home.set_home(env.flow.name, home, wanted, plan.to_bytes()) != wanted:
@@ -146,6 +141,33 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
     finally:
         release(env, mine)
     return plan
+
+
+def read_export(flow: CompiledFlow, lines: Iterable[str]) -> tuple[Plan, Iterator[ExportedRow]]:
+    """The plan of an export, and its rows. What is wrong with a row is found as it is read.
+
+    Args:
+        flow: the flow whose states they are.
+        lines: of the export.
+
+    Raises:
+        ConfigurationError: this is no export of this flow, or lines are missing or changed.
+        StoreInconsistent: its plan was changed.
+    """
+    rest = _verify_lines(lines)
+    return _plan_of(flow, next(rest, "")), _rows_of(flow, rest)
+
+
+def _rows_of(flow: CompiledFlow, lines: Iterable[str]) -> Iterator[ExportedRow]:
+    cells = {stage.name: flow.cells[stage.index] for stage in flow.stages}
+    for line in lines:
+        row = _row(line)
+        if row[1] not in cells.get(row[0], ()):
+            raise ConfigurationError(
+                f"the export has states of {row[0]}/{row[1]}. Expected only stages and state partitions of flow "
+                f"{flow.name!r}. Give the code that exported them"
+            )
+        yield row
 
 
 def _clear_cell(
@@ -205,7 +227,7 @@ def _verify_lines(lines: Iterable[str]) -> Iterator[str]:
         )
 
 
-def _plan_of(env: Environment, line: str) -> Plan:
+def _plan_of(flow: CompiledFlow, line: str) -> Plan:
     try:
         head: Any = json.loads(line)
         known = head["sqe-chain"] == "export" and head["format"] in (1, FORMAT)
@@ -215,9 +237,9 @@ def _plan_of(env: Environment, line: str) -> Plan:
         raise ConfigurationError(
             f"this is no export, by its first line. Expected one of format 1 or {FORMAT}. Give a file of `sqe-chain export`"
         )
-    if head["flow"] != env.flow.name:
+    if head["flow"] != flow.name:
         raise ConfigurationError(
-            f"this is an export of flow {head['flow']!r}. Expected one of {env.flow.name!r}. Give another file"
+            f"this is an export of flow {head['flow']!r}. Expected one of {flow.name!r}. Give another file"
         )
     if head["format"] == 1:
         return _after_format_1(json.loads(head["plan"]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 
 from sqe_chain.errors import ConfigurationError
@@ -28,6 +29,7 @@ class AuditedStage:
         different: the keys whose stored states are not what the records give.
         first: for each of these, from which record on it differs, as a sentence.
         missing: records that the topics no longer have. Then nothing was compared.
+        trusted: number of the plan of the export whose states were trusted; None: none were.
     """
 
     stage: str
@@ -36,6 +38,7 @@ class AuditedStage:
     different: tuple[bytes, ...] = ()
     first: tuple[str, ...] = ()
     missing: tuple[Missing, ...] = ()
+    trusted: int | None = None
 
 
 def audited_stages(env: Environment, names: Sequence[str]) -> list[StageNode]:
@@ -67,6 +70,7 @@ def audit(
     sample: int,
     random: Random,
     *,
+    since: Path | None = None,
     stopped: Callable[[], bool] = lambda: False,
     progressed: Callable[[int, int], object] = lambda _read, _all: None,
 ) -> AuditedStage:
@@ -77,6 +81,7 @@ def audit(
         stage: a stage that keeps states by key.
         sample: how many keys; all are compared if there are fewer.
         random: draws them.
+        since: see `trace`.
         stopped: whether to end early.
         progressed: see `Replay`.
 
@@ -89,18 +94,26 @@ def audit(
         return AuditedStage(stage.name, 0, -1)
 
     def compare(chosen: Sequence[bytes], *, with_records: bool) -> Trace:
-        return trace(env, stage, chosen, stopped=stopped, progressed=progressed, with_records=with_records)
+        return trace(
+            env,
+            stage,
+            chosen,
+            since=since,
+            stopped=stopped,
+            progressed=progressed,
+            with_records=with_records,
+        )
 
     result = compare(keys, with_records=False)
+    trusted = None if result.before is None else result.before.number
+    audited = AuditedStage(stage.name, len(keys), result.stored.plan.number, trusted=trusted)
     if result.missing:
-        return AuditedStage(stage.name, len(keys), result.stored.plan.number, missing=result.missing)
-    different = result.different
-    first: tuple[str, ...] = ()
-    if different:
-        closer = compare(different, with_records=True)
-        different = closer.different
-        first = tuple(closer.first_difference(key) for key in different)
-    return AuditedStage(stage.name, len(keys), result.stored.plan.number, different, first)
+        return replace(audited, missing=result.missing)
+    if not result.different:
+        return audited
+    closer = compare(result.different, with_records=True)
+    first = tuple(closer.first_difference(key) for key in closer.different)
+    return replace(audited, different=closer.different, first=first)
 
 
 def _draw(env: Environment, stage: StageNode, sample: int, random: Random) -> list[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Annotated, Literal
@@ -25,6 +26,7 @@ from sqe_chain.ext.explain.report import (
     page_of,
     row_of,
     trace_as_object,
+    trusted_line,
     verdict_of,
 )
 from sqe_chain.ext.explain.trace import check_traceable, name_of, trace
@@ -34,6 +36,10 @@ from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Prepared
 from sqe_chain.runtime.states import stage_named
 
+SinceOption = Annotated[
+    Path | None,
+    Option("Trust the states of this file of `sqe-chain export`, and read only what came after it.", "FILE"),
+]
 _SHOWN = 20
 """Replays listed in text output."""
 
@@ -48,6 +54,7 @@ def trace_key(
     form: Annotated[
         Literal["text", "json", "html"], Option("How the trace is shown.", "text|json|html", name="format")
     ] = "text",
+    since: SinceOption = None,
 ) -> None:
     """Show which records made the state of a key, and compare it with the stored state.
 
@@ -57,12 +64,22 @@ def trace_key(
 
     The exit status is 0 if the stored state is what the records give. It is 1 if not, and then the first record that makes the
     difference is named. It is 3 if retention has deleted records, because then nothing can be compared.
+
+    With --since the command trusts the states of an export, names them, and reads only what came after it. A store keeps no states
+    of earlier plans, so the number of a plan alone is not enough.
     """
     flow = load_flow(target)
     node, wanted = stage_named(flow, stage), key_named(key)
     check_traceable(node)
     with _reading(flow, servers) as (prepared, progressed):
-        result = trace(prepared.env, node, [wanted], stopped=prepared.asked_to_stop, progressed=progressed)
+        result = trace(
+            prepared.env,
+            node,
+            [wanted],
+            since=since,
+            stopped=prepared.asked_to_stop,
+            progressed=progressed,
+        )
     if form == "json":
         print_json(trace_as_object(result, wanted))
     elif form == "html":
@@ -75,6 +92,8 @@ def trace_key(
             OUT.print(
                 f"ignored {len(result.replays) - _SHOWN} more records that repeat others; --format json lists them"
             )
+        if result.before is not None:
+            OUT.print(trusted_line(result, wanted))
         OUT.print(f"{readable(wanted)}: {verdict_of(result, wanted)}")
     if result.equal is not True:
         raise typer.Exit(3 if result.equal is None else 1)
@@ -118,6 +137,7 @@ class Sampling:
         str | None, Option("Audit again after this time, until SIGTERM or Ctrl-C.", "DURATION")
     ] = None
     rate: Annotated[int | None, Option("Read at most this many records a second.", "N", least=1)] = None
+    since: SinceOption = None
     seed: Annotated[int | None, Option("Draw the same keys each time.", "N")] = None
     metrics_port: Annotated[
         int | None, Option("Serve metrics for Prometheus on this port of this machine.", "PORT")
@@ -151,6 +171,7 @@ def audit_flow(
                     node,
                     sampling.sample,
                     random,
+                    since=sampling.since,
                     stopped=prepared.asked_to_stop,
                     progressed=progressed,
                 )
@@ -170,6 +191,7 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
                 "stage": result.stage,
                 "keys": result.keys,
                 "plan": result.plan,
+                "trusted": result.trusted,
                 "different": [readable(key) for key in result.different],
                 "first": list(result.first),
                 "missing": [str(gap) for gap in result.missing],
@@ -181,8 +203,9 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
     for gap in result.missing:
         OUT.print(f"stage {result.stage!r}: not compared: retention has deleted {gap}")
     if not result.missing:
+        after = "," if result.trusted is None else f" after plan {result.trusted}, whose states are trusted,"
         OUT.print(
-            f"stage {result.stage!r}: {result.keys - len(result.different)} of {result.keys} states are what the records give, "
+            f"stage {result.stage!r}: {result.keys - len(result.different)} of {result.keys} states are what the records give{after} "
             f"as of plan {result.plan}"
         )
 

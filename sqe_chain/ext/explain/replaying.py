@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from secrets import token_hex
 from typing import Any, Self, cast
 
 from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
+from sqe_chain.cli.move import export_in
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.ext.explain.recording import Place, Recorder, RecordingKind
+from sqe_chain.ext.explain.since import Before, begin_after, check_continued, fill
 from sqe_chain.features.closing import Closes
+from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.rebuilding import Rebuilding
@@ -19,7 +23,8 @@ from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import ChangesNode, Node, StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.ports import Log
+from sqe_chain.operations.moving import ExportedRow, read_export
+from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.claim import never_run
 from sqe_chain.protocol.environment import Environment, Ports, Refold, Role
@@ -97,11 +102,13 @@ class Replay:
         recorder: takes what is recorded.
         alone: stages that process recorded keys alone; see `RecordingKind`.
         only: fold this input alone, in an empty state; None: fold all.
+        since: a file of `sqe-chain export`: begin with its states; None: begin where the flow began.
         stopped: whether to end early.
         progressed: called at the beginning and after each batch with the numbers of records read so far and to be read.
 
     Attributes:
-        missing: records that retention has deleted. The replay begins after them.
+        missing: records that retention has deleted. The replay begins after them. After an export it does not begin.
+        before: what it has begun with; None: nothing.
     """
 
     env: Environment
@@ -109,9 +116,11 @@ class Replay:
     recorder: Recorder
     alone: frozenset[str] = frozenset()
     only: Place | None = None
+    since: Path | None = None
     stopped: Callable[[], bool] = lambda: False
     progressed: Callable[[int, int], object] = lambda _read, _all: None
     missing: tuple[Missing, ...] = ()
+    before: Before | None = None
     _stores: dict[str, MemoryStore] = field(default_factory=dict)
     _flow: CompiledFlow | None = None
     _service: StagedService | None = None
@@ -124,13 +133,14 @@ class Replay:
             store.restore_all(StoreCopy())
 
     def run(self, change: Callable[[Node], Node] = lambda node: node) -> None:
-        """Read the topics from where the flow began, and fold.
+        """Read the topics from where the flow began, or from the plan of the export, and fold.
 
         Args:
             change: replaces operators of the flow.
 
         Raises:
-            ConfigurationError: the flow reads files or writes tables, which cannot be replayed.
+            ConfigurationError: the flow reads files or writes tables, which cannot be replayed. Or the export is not one of this
+                history of the flow.
             ServiceStopped: it was asked to stop; or the topics are not what they were.
         """
         env, flow = self.env, self.env.flow
@@ -142,6 +152,9 @@ class Replay:
         log = cast("Log", ReadOnlyLog(env.ports.log))
         unique = token_hex(8)
         self._stores = stores = {store: MemoryStore(f"{name}-{unique}-{store}") for store in env.ports.stores}
+        spec = self._begin(traced)
+        if self.before is not None and self.missing:
+            return  # what comes after them would be folded into states that lack them
         ports = Ports(log, stores)
         engine = RecordingEngine(traced, log, ports.store)
         engine.recorder = self.recorder
@@ -153,7 +166,7 @@ class Replay:
             clock=env.clock,
             new_run_id=env.new_run_id,
             settings=replace(env.settings, allow_weak_durability=True).asking(takeover=True),
-            role=Role(refold=self._spec()),
+            role=Role(refold=spec),
         )
         self._service = service = aggregation_of(second)
         service.start()
@@ -163,6 +176,30 @@ class Replay:
             self.progressed(self._read_to(service.last) - begun, wanted - begun)
             if self.stopped():
                 raise ConfigurationError("asked to stop before all records were read; nothing was changed")
+
+    def _begin(self, flow: CompiledFlow) -> Refold:
+        """What to fold, after the states that it begins with are in the stores."""
+        if self.since is None:
+            return self._spec(
+                {tp: at for tp, at in self.plan.layout.starts.items() if tp in self.plan.ends()}
+            )
+        with export_in(self.since) as lines:
+            before, rows = read_export(self.env.flow, lines)
+            check_continued(self.env.home, self.env.flow.name, before, self.plan)
+            spec = self._spec(needed_offsets(before))
+            needed = (row for row in rows if self._needs(flow, row))
+            fill(self._stores, flow, begin_after(before, self.plan, spec.number, flow.name), needed)
+        keys = self.recorder.keys or frozenset()
+        states = {stage.name: tuple(self.states(stage, keys)) for stage in flow.stages if stage.codec}
+        self.before = Before(before, states)
+        return spec
+
+    def _needs(self, flow: CompiledFlow, row: ExportedRow) -> bool:
+        """Whether the replay needs a row of the export: of stages that process recorded keys alone, only theirs."""
+        name, _, key, _ = row
+        stage = next(stage for stage in flow.stages if stage.name == name)
+        others = name in self.alone and stage.traits.states_by_key and self.recorder.keys is not None
+        return not others or key in (self.recorder.keys or ())
 
     @staticmethod
     def _read_to(plan: Plan | None) -> int:
@@ -196,8 +233,8 @@ class Replay:
         kind = RecordingKind(node.stage_kind, self.recorder, alone=node.name in self.alone)
         return replace(node, stage_kind=kind)
 
-    def _spec(self) -> Refold:
-        """What to fold, from where the flow began or from the oldest records that are left."""
+    def _spec(self, begun: Mapping[TopicPartition, int]) -> Refold:
+        """What to fold, from these offsets or from the oldest records that are left."""
         plan, env = self.plan, self.env
         number = plan.number + 1
         if self.only is not None:
@@ -206,9 +243,10 @@ class Replay:
             until = starts | {(topic, partition): offset + 1}
             return Refold(number, starts, until, encoded_sections(Rebuilding(attempt=number)))
         ends = {tp: planned.stop for tp, planned in plan.ends().items()}
-        starts = {tp: at for tp, at in plan.layout.starts.items() if tp in ends}
+        starts = dict(begun)
         bounds = env.log.bounds(ends)
-        missing = [Missing(topic, -1, 0, 0) for topic in plan.layout.gone]
+        gone = plan.layout.gone if self.since is None else ()
+        missing = [Missing(topic, -1, 0, 0) for topic in gone]
         for tp, end in ends.items():
             begin = starts.get(tp, 0)
             if bounds[tp].begin > begin and end > begin:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from html import escape
 
@@ -10,6 +10,7 @@ from sqe_chain.cli.console import as_json, readable, utc
 from sqe_chain.ext.explain.fate import Fate
 from sqe_chain.ext.explain.recording import Contribution
 from sqe_chain.ext.explain.trace import Trace, name_of
+from sqe_chain.flow.stored import StoredState
 from sqe_chain.safe_text import json_line, one_line
 
 COLUMNS = ("record", "root", "event time", "counted", "state after it")
@@ -36,24 +37,32 @@ def verdict_of(result: Trace, key: bytes) -> str:
         )
         return f"different: {result.first_difference(key)}{order}"
     counted = sum(1 for unit in result.contributions if unit.key == key and not unit.refused)
-    return f"equal: the stored state is what {counted} records give, as of plan {result.stored.plan.number}"
+    after = "," if result.before is None else f" after plan {result.before.number}, whose state is trusted,"
+    return f"equal: the stored state is what {counted} records give{after} as of plan {result.stored.plan.number}"
+
+
+def trusted_line(result: Trace, key: bytes) -> str:
+    """What a trace trusts, as a sentence; empty: nothing."""
+    if result.before is None:
+        return ""
+    states = json_line(_states_as_objects(result, result.trusted, key))
+    return f"trusted, not checked: the states of the export, of plan {result.before.number}: {states}"
 
 
 def trace_as_object(result: Trace, key: bytes) -> dict[str, object]:
     """A trace of one key for JSON."""
-    codec = result.stage.codec
-    states = [] if codec is None else [
-        {"window": state.span and list(state.span), "state": None if state.state is None else codec.to_json(state.state)}
-        for state in result.stored.states
-        if state.key == key
-    ]  # fmt: skip
+    trusted = None
+    if result.before is not None:
+        states = _states_as_objects(result, result.trusted, key)
+        trusted = {"plan": result.before.number, "states": states}
     return {
         "stage": result.stage.name,
         "key": as_json(key),
         "plan": result.stored.plan.number,
         "equal": result.equal,
         "verdict": verdict_of(result, key),
-        "stored": states,
+        "trusted": trusted,
+        "stored": _states_as_objects(result, result.stored.states, key),
         "records": [unit_as_object(unit) for unit in result.contributions if unit.key == key],
         "replays": [
             {"record": name_of(replay.place), "original": name_of(replay.original)}
@@ -61,6 +70,20 @@ def trace_as_object(result: Trace, key: bytes) -> dict[str, object]:
         ],
         "missing": [asdict(gap) for gap in result.missing],
     }
+
+
+def _states_as_objects(result: Trace, states: Sequence[StoredState], key: bytes) -> list[dict[str, object]]:
+    codec = result.stage.codec
+    if codec is None:
+        return []
+    return [
+        {
+            "window": state.span and list(state.span),
+            "state": None if state.state is None else codec.to_json(state.state),
+        }
+        for state in states
+        if state.key == key
+    ]
 
 
 def unit_as_object(unit: Contribution) -> dict[str, object]:
@@ -103,7 +126,7 @@ def _page(title: str, result: Trace, key: bytes) -> Iterator[str]:
         "table{border-collapse:collapse}th,td{border-bottom:1px solid GrayText;padding:.3rem .8rem;text-align:left}"
         "td{font-family:ui-monospace,monospace}</style></head><body>"
     )
-    yield f"<h1>{_safe(title)}</h1><p>{_safe(verdict_of(result, key))}</p><table><thead><tr>"
+    yield f"<h1>{_safe(title)}</h1><p>{_safe(verdict_of(result, key))}</p><p>{_safe(trusted_line(result, key))}</p><table><thead><tr>"
     yield "".join(f'<th scope="col">{_safe(column)}</th>' for column in COLUMNS)
     yield "</tr></thead><tbody>"
     for unit in result.contributions:

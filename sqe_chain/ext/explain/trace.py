@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sqe_chain.chain import read_lane, root_position, stored_epoch
 from sqe_chain.envelope.carrier import find_head
@@ -15,7 +16,7 @@ from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Missing, Replay, plan_reached
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.ports import Message, Range, StateStore
+from sqe_chain.ports import Message, Range, StateStore, TopicPartition
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan, read_plan
 from sqe_chain.runtime.states import location_of
@@ -61,6 +62,8 @@ class Trace:
         contributions: the units that reached the keys, in the order in which the stage took them.
         replays: records that repeat one of these and were ignored.
         missing: records that the topics no longer have. Then nothing can be compared.
+        before: the plan of the export with whose states the replay began; None: it began where the flow began.
+        trusted: the keys' states in that export, which nobody has checked.
     """
 
     stage: StageNode
@@ -69,6 +72,8 @@ class Trace:
     contributions: tuple[Contribution, ...]
     replays: tuple[IgnoredReplay, ...]
     missing: tuple[Missing, ...]
+    before: Plan | None = None
+    trusted: tuple[StoredState, ...] = ()
 
     @property
     def equal(self) -> bool | None:
@@ -88,7 +93,7 @@ class Trace:
         counted = [unit for unit in self.contributions if unit.key == key and not unit.refused]
         stored = self._as_json(self.stored.states).get(key, [])
         if not counted:
-            return "no record has this key, and the store has a state"
+            return self._without_records()
         if not stored:
             return f"the store has no state; the first record is {name_of(counted[0].place)}"
         if any(unit.state is None for unit in counted):
@@ -97,7 +102,16 @@ class Trace:
         for unit, after in zip(reversed(counted[:-1]), reversed(counted[1:]), strict=True):
             if unit.state == wanted:
                 return f"the stored state is that after {name_of(unit.place)}; {name_of(after.place)} is the first record that it lacks"
+        before = self._as_json(self.trusted).get(key, [])
+        if self.before is not None and before and before[0][-1] == wanted:
+            return f"the stored state is that of plan {self.before.number}; {name_of(counted[0].place)} is the first record that it lacks"
         return f"the stored state is that after none of the {len(counted)} records; the first is {name_of(counted[0].place)}"
+
+    def _without_records(self) -> str:
+        """Why a state differs that no record has reached."""
+        if self.before is None:
+            return "no record has this key, and the store has a state"
+        return f"no record has reached this key since plan {self.before.number}, and the store has another state than the export"
 
     def _as_json(self, states: Sequence[StoredState]) -> dict[bytes, list[tuple[object, ...]]]:
         codec = self.stage.codec
@@ -116,6 +130,7 @@ def trace(
     stage: StageNode,
     keys: Sequence[bytes],
     *,
+    since: Path | None = None,
     stopped: Callable[[], bool] = lambda: False,
     progressed: Callable[[int, int], object] = lambda _read, _all: None,
     with_records: bool = True,
@@ -128,6 +143,7 @@ def trace(
         env: the flow and its ports.
         stage: a stage that keeps states by key.
         keys: the keys.
+        since: a file of `sqe-chain export`: trust its states, and read only what came after them.
         stopped: whether to end early.
         progressed: see `Replay`.
         with_records: also list the records, and those that were ignored as replays; the topics are then read twice.
@@ -147,14 +163,22 @@ def trace(
         stored.plan,
         recorder,
         alone=frozenset({stage.name} if alone else ()),
+        since=since,
         stopped=stopped,
         progressed=progressed,
     ) as replay:
         replay.run()
         states = tuple(replay.states(stage, wanted))
     contributions = tuple(unit for unit in recorder.contributions() if unit.stage == stage.name)
-    replays = tuple(_replays_of(env, stored.plan, contributions, replay.missing)) if with_records else ()
-    return Trace(stage, stored, states, contributions, replays, replay.missing)
+    before = replay.before
+    begun = stored.plan.layout.starts if before is None else before.plan.next_offsets()
+    replays = (
+        tuple(_replays_of(env, stored.plan, contributions, begun, replay.missing)) if with_records else ()
+    )
+    result = Trace(stage, stored, states, contributions, replays, replay.missing)
+    return (
+        result if before is None else replace(result, before=before.plan, trusted=before.states[stage.name])
+    )
 
 
 def check_traceable(stage: StageNode) -> None:
@@ -228,7 +252,11 @@ def _rows(
 
 
 def _replays_of(
-    env: Environment, plan: Plan, contributions: Sequence[Contribution], missing: Sequence[Missing]
+    env: Environment,
+    plan: Plan,
+    contributions: Sequence[Contribution],
+    begun: Mapping[TopicPartition, int],
+    missing: Sequence[Missing],
 ) -> Iterator[IgnoredReplay]:
     """Records of the same partitions that repeat a record which was counted."""
     by_position = {(unit.lane, unit.position): unit.place for unit in contributions}
@@ -238,7 +266,7 @@ def _replays_of(
     for tp, planned in plan.ends().items():
         if tp not in partitions:
             continue
-        begin = begins.get(tp, plan.layout.starts.get(tp, 0))
+        begin = begins.get(tp, begun.get(tp, 0))
         span = Range(tp[0], infos[tp[0]].topic_id, tp[1], begin, planned.stop)
         for place, lane, position in positions(env, span):
             original = by_position.get((lane, position))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -102,3 +103,30 @@ def test_a_filter_keeps_no_states_by_key(flows: ModuleType, command: Command, st
     shown = command("trace", "cli_flows:once", "once", "a", *KAFKA, "--store", store)
     assert shown.exit_code == 2
     assert "keeps no states by key" in shown.stderr
+
+
+def test_a_trace_and_an_audit_after_an_export(ran: str, command: Command, feed: Feed, tmp_path: Path) -> None:
+    file = tmp_path / "counted.jsonl.gz"
+    exported = command("export", "cli_flows:counts", str(file), *KAFKA, "--store", ran)
+    assert exported.exit_code == 0, exported.stderr
+    feed("a", "bb")
+    command("run", "cli_flows:counts", *RUN, "--store", ran)
+    since = ("--since", str(file), *KAFKA, "--store", ran)
+    shown = command("trace", "cli_flows:counts", "per-word", "a", *since)
+    assert shown.exit_code == 0, shown.stderr
+    assert (
+        'trusted, not checked: the states of the export, of plan 1: [{"window": null, "state": 3}]'
+        in shown.stdout
+    )
+    assert (
+        "a: equal: the stored state is what 1 records give after plan 1, whose state is trusted, as of plan 2"
+        in (shown.stdout)
+    )
+    audited = command("audit", "cli_flows:counts", *since)
+    assert audited.exit_code == 0, audited.stderr
+    assert "3 of 3 states are what the records give after plan 1, whose states are trusted, as of plan 2" in (
+        audited.stdout
+    )
+    missing = command("trace", "cli_flows:counts", "per-word", "a", "--since", "12", *KAFKA, "--store", ran)
+    assert missing.exit_code == 2
+    assert "12: no such file. Expected one that `sqe-chain export` has written" in missing.stderr

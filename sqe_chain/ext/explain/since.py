@@ -1,0 +1,105 @@
+"""What a replay begins with that does not begin where the flow began: the plan and the states of an export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.features.closing import Closes
+from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.features.ticking import Timers
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.stored import StoredState
+from sqe_chain.operations.cells import Row, write_rows
+from sqe_chain.operations.moving import ExportedRow
+from sqe_chain.ports import Header, Home, StateStore
+from sqe_chain.protocol.plan import Plan, StoredPlans, read_plan
+from sqe_chain.task.states import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a replay has begun with: nobody has checked it.
+
+    Attributes:
+        plan: the plan of the export.
+        states: stage -> the states that the requested keys had then.
+    """
+
+    plan: Plan
+    states: Mapping[str, tuple[StoredState, ...]]
+
+
+def check_continued(home: StoredPlans, flow: str, before: Plan, after: Plan) -> None:
+    """Check that a plan came before another one, in one history of the flow.
+
+    Args:
+        home: the metadata store, as far as it keeps plans.
+        flow: name of the flow.
+        before: plan of an export.
+        after: the last plan.
+
+    Raises:
+        ConfigurationError: the export is newer, or of another history.
+    """
+    what = f"the export is of plan {before.number} of flow {flow!r}"
+    if before.number > after.number:
+        raise ConfigurationError(
+            f"{what}, and the store is at plan {after.number}. Expected an older export. Give one of this store"
+        )
+    kept, ends = read_plan(home, flow, before.number), after.ends()
+    other = kept is not None and kept.plan_id != before.plan_id
+    ahead = [tp for tp, planned in before.ends().items() if tp in ends and planned.stop > ends[tp].stop]
+    topics = {topic: topic_id for topic, (topic_id, _) in before.layout.sources.items()}
+    if other or ahead or topics != {topic: topic_id for topic, (topic_id, _) in after.layout.sources.items()}:
+        raise ConfigurationError(
+            f"{what}, after which the flow was rewound, has got or lost an input, or began again. Expected an export of the same "
+            "history. Trace without --since"
+        )
+
+
+def begin_after(before: Plan, after: Plan, number: int, name: str) -> Plan:
+    """The plan of an export as the first one of a replay.
+
+    Args:
+        before: the plan of the export.
+        after: the plan to end at.
+        number: of the replay's first plan.
+        name: name of the replayed flow.
+    """
+    ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in before.ranges)
+    stages = {stage: replace(where, flow=name) for stage, where in before.layout.stages.items()}
+    layout = replace(before.layout, stages=stages)
+    plan = Plan(number, "", "", Claim(0, ""), before.clock_ms, layout, ranges, before.marks)
+    return plan.with_sections(
+        Rebuilding(attempt=number),
+        EventTime.of(before),
+        Timers.of(before),
+        replace(Closes.of(after), done=Closes.of(before).done),
+    ).with_id()
+
+
+def fill(
+    stores: Mapping[str, StateStore], flow: CompiledFlow, plan: Plan, rows: Iterable[ExportedRow]
+) -> None:
+    """Put the states of an export into empty stores.
+
+    Args:
+        stores: store name -> store.
+        flow: the replayed flow.
+        plan: from `begin_after`.
+        rows: stage, cell, key and state, those of a cell together.
+    """
+    header = Header(0, "", plan.number, plan.plan_id)
+    store_of = {stage.name: stores[stage.store or ""] for stage in flow.stages}
+    for stage in flow.stages:
+        for cell in flow.cells[stage.index] if stage.name in plan.layout.stages else ():
+            write_rows(store_of[stage.name], (flow.name, stage.name, cell), None, header, ())
+    for (name, cell), group in groupby(rows, key=itemgetter(0, 1)):
+        states: list[Row] = [(key, state) for _, _, key, state in group]
+        write_rows(store_of[name], (flow.name, name, cell), header, header, states)
+    stores[""].set_home(flow.name, None, Home(0, "", "", plan.number, plan.plan_id), plan.to_bytes())
