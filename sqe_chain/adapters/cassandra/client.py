@@ -222,7 +222,7 @@ class CassandraClient:
             self._session.execute(SimpleStatement(text))
 
     def of_each_node(self, text: str) -> list[tuple[str, list[Row] | ChainError]]:
-        """Rows of a virtual table of each node of the data centre.
+        """Rows of a local or virtual table of each node of the data centre.
 
         Returns:
             (address, rows) of each node; instead of rows the error, where it did not answer or may not be asked.

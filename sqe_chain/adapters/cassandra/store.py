@@ -118,6 +118,11 @@ class CassandraStore(CheckedStore, WithSchema):
             )
         return remarks
 
+    def clocks(self) -> dict[str, int]:
+        """The clocks of the nodes of the data centre that is used, in milliseconds since 1970."""
+        answers = self._client.of_each_node("SELECT toUnixTimestamp(now()) FROM system.local")
+        return {node: int(rows[0][0]) for node, rows in answers if isinstance(rows, list)}
+
     def home(self, flow: str) -> tuple[Home | None, int]:
         # A serial read.
         check_name(flow)

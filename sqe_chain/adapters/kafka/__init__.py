@@ -101,6 +101,10 @@ class KafkaLog(Log):
             with _group.group_of(self._settings, group) as client:
                 client.commit(commits)
 
+    def commits_kept_ms(self) -> int:
+        """For how long the broker keeps what a group without members has committed; -1: without limit, or unknown."""
+        return self._admin.commits_kept_ms()
+
     def writer(self) -> Writer:
         return _writer.KafkaWriter(self._settings)
 

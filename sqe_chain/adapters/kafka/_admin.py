@@ -42,6 +42,7 @@ _SLICE_S = 0.1
 """How often a wait checks what the client's threads report."""
 
 _UNKNOWN_TOPIC = {"UNKNOWN_TOPIC_OR_PART"}
+_NOT_ALLOWED = {"CLUSTER_AUTHORIZATION_FAILED"}
 _UNKNOWN = {"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
 """Errors that the driver raises itself, from its cached metadata: partitions may have been added since."""
 
@@ -141,6 +142,24 @@ class Admin(KafkaClient):
             "Reading topic configurations",
         )
         return {resource.name: answer for resource, answer in answers.items()}
+
+    def commits_kept_ms(self) -> int:
+        """For how long a broker keeps commits; -1: it does not report that to this user."""
+        doing = "Reading the configuration of a broker"
+        described = self._send(
+            lambda: {"": self.driver.describe_cluster(request_timeout=self._attempt_s)},
+            "Describing the cluster",
+        )
+        cluster = self._result_unless(frozenset(), described[""], "Describing the cluster")
+        if cluster is None or not cluster.nodes:
+            return -1
+        broker = driver.ConfigResource(driver.ConfigResource.Type.BROKER, str(cluster.nodes[0].id))
+        answers = self._send(
+            lambda: self.driver.describe_configs([broker], request_timeout=self._attempt_s), doing
+        )
+        entries = self._result_unless(_NOT_ALLOWED, answers[broker], doing) or {}
+        entry = entries.get("offsets.retention.minutes")
+        return int(entry.value) * 60_000 if entry is not None and str(entry.value).isdecimal() else -1
 
     def create_topic(self, topic: str, partitions: int) -> None:
         new = driver.NewTopic(topic, num_partitions=partitions)

@@ -119,6 +119,7 @@ class Broker:
     transactions: int = 0
     down: bool = False
     block_records: int = 1_000
+    commits_kept_ms: int = -1
 
 
 BROKERS: defaultdict[str, Broker] = defaultdict(Broker)

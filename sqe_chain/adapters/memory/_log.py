@@ -264,6 +264,10 @@ class MemoryLog(Log):
         for key in [key for key in commits if key[0] == group]:
             del commits[key]
 
+    def set_commits_kept(self, kept_ms: int) -> None:
+        """Set for how long the broker claims to keep commits; it forgets none by itself (`forget`)."""
+        self._broker.commits_kept_ms = kept_ms
+
     def set_down(self, *, down: bool) -> None:
         """While down, every request of a service raises `Unavailable`."""
         self._broker.down = down
@@ -363,6 +367,10 @@ class MemoryLog(Log):
                     f"Commit metadata for {key[0]}[{key[1]}] is longer than {_METADATA_CHARACTERS} characters."
                 )
         broker.commits.update({(group, *key): commit for key, commit in commits.items()})
+
+    def commits_kept_ms(self) -> int:
+        """For how long the broker keeps what a group without members has committed; -1: without limit, or unknown."""
+        return self._up().commits_kept_ms
 
     def writer(self) -> MemoryWriter:
         return MemoryWriter(self)

@@ -126,6 +126,16 @@ class RedisClient:
                 for address, answer in self._servers.each(("CONFIG", "GET", name)).items()
             }
 
+    def clocks(self) -> dict[str, int]:
+        """The clock of each server that takes writes, in milliseconds since 1970; without those that refuse the command."""
+        with self._mapped():
+            answers = self._servers.each(("TIME",))
+        return {
+            address: _time_ms(cast("list[bytes]", answer))
+            for address, answer in answers.items()
+            if isinstance(answer, list)
+        }
+
     @property
     def limits(self) -> SizeLimits:
         """The servers' limits, read once: the smallest `proto-max-bulk-len`, the longest argument of a command.
@@ -202,3 +212,9 @@ def _value(answer: Answer) -> str | None:
         return None
     values = list(answer.values()) if isinstance(answer, dict) else cast("list[bytes]", answer)[1:]
     return cast("bytes", values[0]).decode() if values else None
+
+
+def _time_ms(answer: Sequence[bytes]) -> int:
+    """An answer to `TIME` (seconds, microseconds) in milliseconds."""
+    seconds, microseconds = map(int, answer)
+    return seconds * 1_000 + microseconds // 1_000

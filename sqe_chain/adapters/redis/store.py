@@ -102,6 +102,10 @@ class RedisStore(CheckedStore):
             )
         return weak
 
+    def clocks(self) -> dict[str, int]:
+        """The clocks of the servers, in milliseconds since 1970."""
+        return self._client.clocks()
+
     def home(self, flow: str) -> tuple[Home | None, int]:
         key = flow_key(flow, "home")
         fields, beat = self._client.together([("HMGET", key, *HOME_FIELDS), ("GET", flow_key(flow, "beat"))])

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 
 import typer
 from rich.text import Text
 
+from sqe_chain.adapters import Address
 from sqe_chain.cli.console import ERR, OUT, print_json
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, KafkaIfNeeded, Stores, command
 from sqe_chain.errors import ChainError, ConfigurationError
-from sqe_chain.ext.doctor.checks import CHECKS, Finding, examine
+from sqe_chain.ext.doctor.checks import CHECKS, examine
 from sqe_chain.ext.doctor.facts import Gathering
+from sqe_chain.ext.doctor.finding import Finding
 from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.safe_text import one_line
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+
+
+def directories_of_files(urls: Iterable[str]) -> list[Path]:
+    """Where stores that are files have theirs.
+
+    Args:
+        urls: addresses of stores.
+    """
+    addresses = [Address.parse(url, {}) for url in urls]
+    return [Path(address.path).parent for address in addresses if address.scheme == "sqlite"]
 
 
 @command
@@ -33,11 +47,17 @@ def doctor(target: FlowArgument, *, kafka: KafkaIfNeeded, servers: Stores, json:
     if kafka.kafka is None and flow.input_topics:
         raise ConfigurationError("give the brokers: --kafka HOST:PORT")
     log = None if kafka.kafka is None else open_log(kafka.kafka, kafka.kafka_config)
+    urls = servers.urls()
     findings: list[Finding] = []
     try:
-        with open_stores(flow, servers.urls()) as stores:
+        with open_stores(flow, urls) as stores:
             facts = Gathering(
-                flow, log, stores, time.time_ns() // 1_000_000, lambda ms: time.sleep(ms / 1_000)
+                flow,
+                log,
+                stores,
+                lambda: time.time_ns() // 1_000_000,
+                lambda ms: time.sleep(ms / 1_000),
+                directories_of_files(urls.values()),
             ).gather()
     except ChainError as error:
         findings.append(Finding("unreachable", "error", "store", str(error), "check --store"))

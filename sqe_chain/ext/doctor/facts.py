@@ -2,79 +2,34 @@
 
 from __future__ import annotations
 
-import importlib.util
-import resource
-import shutil
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from sqe_chain.engines.java import java
-from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.errors import ChainError
+from sqe_chain.ext.doctor.machine import Clocked, Machine, clock_differences
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Commit, Header, Home, Log, StateStore, TopicInfo, TopicPartition
 from sqe_chain.protocol.plan import Plan, read_plan
 
+
+@runtime_checkable
+class KeepsCommits(Protocol):
+    """A log that reports when it forgets commits."""
+
+    def commits_kept_ms(self) -> int:
+        """For how long it keeps what a group without members has committed, in milliseconds; -1: without limit, or unknown.
+
+        Raises:
+            Unavailable: no answer.
+        """
+
+
 LONGEST_BEAT_MS = 3_000
 """A heartbeat that has not moved for this time has stopped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """This machine.
-
-    Attributes:
-        disk_free: free bytes where the process writes.
-        disk_total: bytes there.
-        open_files: how many files a process may open; -1: any number.
-        memory_free: bytes of memory that are available; -1: unknown.
-        java: path of Java; empty: there is none.
-        spark: whether PySpark is installed.
-        numpy: whether numpy is installed.
-        python: version of Python.
-    """
-
-    disk_free: int
-    disk_total: int
-    open_files: int
-    memory_free: int
-    java: str
-    spark: bool
-    numpy: bool
-    python: tuple[int, int]
-
-    @classmethod
-    def here(cls) -> Machine:
-        """This machine, now."""
-        usage = shutil.disk_usage(Path.cwd())
-        try:
-            found_java = java()
-        except ConfigurationError:
-            found_java = ""
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return cls(
-            usage.free,
-            usage.total,
-            -1 if limit == resource.RLIM_INFINITY else limit,
-            _memory_free(),
-            found_java,
-            importlib.util.find_spec("pyspark") is not None,
-            importlib.util.find_spec("numpy") is not None,
-            sys.version_info[:2],
-        )
-
-
-def _memory_free() -> int:
-    """Bytes of memory that are available, as Linux counts them; -1 elsewhere."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return -1
-    return next((int(line.split()[1]) * 1_024 for line in lines if line.startswith("MemAvailable:")), -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +53,9 @@ class Facts:
         errors: what could not be read -> why.
         waiting: records that wait for event time.
         holder: the partition that holds them back; empty: nothing waits.
+        commits_kept_ms: how long the broker keeps what a group has committed; -1: without limit, or unknown.
+        published: whether there are records in the flow's outputs.
+        ahead_ms: server of a store -> milliseconds by which its clock is ahead of this machine's; negative: behind.
     """
 
     flow: CompiledFlow
@@ -116,6 +74,9 @@ class Facts:
     errors: Mapping[str, str] = field(default_factory=dict)
     waiting: int = 0
     holder: str = ""
+    commits_kept_ms: int = -1
+    published: bool = False
+    ahead_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -126,15 +87,17 @@ class Gathering:
         flow: the flow.
         log: the brokers; None: none were given.
         stores: store name -> store; "" is the metadata store.
-        now_ms: time of this machine.
+        clock: this machine's clock, milliseconds since 1970.
         wait: waits for some milliseconds, to see whether a heartbeat moves.
+        directories: where stores have their files.
     """
 
     flow: CompiledFlow
     log: Log | None
     stores: Mapping[str, StateStore]
-    now_ms: int
+    clock: Callable[[], int]
     wait: Callable[[int], object]
+    directories: Sequence[Path] = ()
     errors: dict[str, str] = field(default_factory=dict)
 
     def gather(self) -> Facts:
@@ -145,8 +108,9 @@ class Gathering:
                 read |= look()
             except ChainError as error:
                 self.errors[what] = str(error)
-        read |= self._of_durability()
-        return Facts(self.flow, self.now_ms, Machine.here(), errors=self.errors, **read)
+        now_ms = self.clock()
+        read |= self._of_servers()
+        return Facts(self.flow, now_ms, Machine.here(self.directories), errors=self.errors, **read)
 
     def _of_topics(self) -> dict[str, Any]:
         if self.log is None:
@@ -166,6 +130,8 @@ class Gathering:
             "topics": topics,
             "bounds": self.log.bounds(tps),
             "commits": self.log.committed(flow.declared_name, tps),
+            "commits_kept_ms": self.log.commits_kept_ms() if isinstance(self.log, KeepsCommits) else -1,
+            "published": self._has_published(self.log, topics),
         }
 
     def _of_states(self) -> dict[str, Any]:
@@ -199,11 +165,19 @@ class Gathering:
             "holder": "" if holder is None else str(holder),
         }
 
-    def _of_durability(self) -> dict[str, Any]:
+    def _has_published(self, log: Log, topics: Mapping[str, TopicInfo]) -> bool:
+        written = {output.topic for output in self.flow.outputs} & topics.keys()
+        tps = [(topic, number) for topic in sorted(written) for number in range(topics[topic].partitions)]
+        return any(bounds.stable_end > 0 for bounds in log.bounds(tps).values())
+
+    def _of_servers(self) -> dict[str, Any]:
         weak, remarks = dict[str, tuple[str, ...]](), dict[str, tuple[str, ...]]()
+        ahead_ms = dict[str, int]()
         for name, store in self.stores.items():
             try:
                 weak[name], remarks[name] = tuple(store.check()), tuple(store.remarks())
+                if isinstance(store, Clocked):
+                    ahead_ms |= clock_differences(store, self.clock)
             except ChainError as error:
                 self.errors[f"store {name or 'default'}"] = str(error)
-        return {"weak": weak, "remarks": remarks}
+        return {"weak": weak, "remarks": remarks, "ahead_ms": ahead_ms}

@@ -8,28 +8,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.ext.doctor.checks import Finding, examine
-from sqe_chain.ext.doctor.facts import Gathering, Machine
+from sqe_chain.ext.doctor.checks import examine
+from sqe_chain.ext.doctor.facts import Gathering
+from sqe_chain.ext.doctor.finding import Finding
+from sqe_chain.ext.doctor.machine import Disk, Machine
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, Header
+from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 
 _names = count()
 DURABLE = {"replicas": 3, "min_insync_replicas": 2}
-WELL = Machine(1 << 40, 1 << 41, 65_536, 8 << 30, "/usr/bin/java", spark=True, numpy=True, python=(3, 11))
+WELL = Machine(
+    disks=(Disk(Path("/srv"), 1 << 40, 1 << 41),),
+    open_files=65_536,
+    memory_free=8 << 30,
+    java="/usr/bin/java",
+    java_version=17,
+    spark=True,
+    numpy=True,
+    python=(3, 11),
+)
+WEEK_MS = 7 * 86_400_000
 
 
 class DurableStore(MemoryStore):
     """A store in memory that claims to be durable."""
 
+    now_ms = 0
+    ahead_ms = 0
+
     def check(self) -> list[str]:
         return []
+
+    def clocks(self) -> dict[str, int]:
+        return {"store-1": self.now_ms + self.ahead_ms}
 
 
 def add(state: Int64Value, value: Int64Value) -> None:
@@ -47,6 +67,16 @@ def totals(state: type = Int64Value, partitions: int = 1) -> CompiledFlow:
     return flow.compile()
 
 
+def double(value: Int64Value) -> Int64Value:
+    return Int64Value(value=2 * value.value)
+
+
+def doubled() -> CompiledFlow:
+    flow = Flow("doubled", poison="dead_letter")
+    flow.source("numbers", Int64Value).map(double).to("sums", partitions=1)
+    return flow.compile()
+
+
 @dataclass
 class World:
     """A flow that has counted ten numbers, and the broker, store and machine that it is examined with."""
@@ -59,10 +89,11 @@ class World:
     later_ms: int = 0
 
     @classmethod
-    def make(cls) -> World:
+    def make(cls, flow: CompiledFlow) -> World:
         store = DurableStore(f"doctor-{next(_names)}")
-        service = Rehearsal(totals(), partitions={"numbers": 2}, store=store)
-        for topic in ("numbers", "sums", "totals.dead-letters"):
+        service = Rehearsal(flow, partitions={"numbers": 2}, store=store)
+        service.log.set_commits_kept(WEEK_MS)
+        for topic in ("numbers", "sums", flow.dead_letter_topic):
             service.log.configure(topic, **DURABLE)
         for number in range(10):
             service.feed("numbers", Int64Value(value=number), partition=number % 2, timestamp_ms=1_000)
@@ -76,7 +107,8 @@ class World:
                 self.store.beat("totals", home.epoch, home.run_id)
 
         now_ms = self.service.clock.now_ms() + self.later_ms
-        facts = Gathering(self.flow, self.service.log, {"": self.store}, now_ms, wait).gather()
+        self.store.now_ms = now_ms
+        facts = Gathering(self.flow, self.service.log, {"": self.store}, lambda: now_ms, wait).gather()
         return examine(replace(facts, machine=self.machine))
 
     def configure(self, topic: str, **settings: object) -> None:
@@ -90,13 +122,21 @@ class World:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    made = World.make()
+    made = World.make(totals())
     yield made
     made.service.log.clear()
 
 
-def test_nothing_is_found_where_all_is_well(world: World) -> None:
+@pytest.fixture
+def republisher() -> Iterator[World]:
+    made = World.make(doubled())
+    yield made
+    made.service.log.clear()
+
+
+def test_nothing_is_found_where_all_is_well(world: World, republisher: World) -> None:
     assert world.examine() == []
+    assert republisher.examine() == []
 
 
 def delete(world: World, topic: str) -> None:
@@ -159,6 +199,17 @@ def make_weak(world: World) -> None:
     world.store.check = lambda: ["appendonly is off"]  # type: ignore[method-assign]
 
 
+def lose_plan(world: World) -> None:
+    copy = world.store.copy_home("totals")
+    copy.plans.clear()
+    world.store.restore_home("totals", copy)
+
+
+def be_away_for_days(world: World) -> None:
+    world.alive = False
+    world.later_ms = 4 * 86_400_000
+
+
 PLANTED: dict[str, Callable[[World], object]] = {
     "missing-input": lambda world: delete(world, "numbers"),
     "missing-output": lambda world: delete(world, "sums"),
@@ -177,6 +228,11 @@ PLANTED: dict[str, Callable[[World], object]] = {
     "clock-ahead": lambda world: setattr(world, "later_ms", -4_102_444_800_000 - 10**9),
     "no-commits": forget_commits,
     "foreign-commit": commit_by_another,
+    "commits-expire": be_away_for_days,
+    "clocks-differ": lambda world: setattr(world.store, "ahead_ms", -90_000),
+    "plan-lost": lose_plan,
+    "cell-lost": lambda world: world.store.restore_part("totals", "total", 0),
+    "states-lost": lambda world: world.set_header(lambda header: replace(header, lost="a row is gone")),
     "store-empty": lose_home,
     "store-behind": go_back,
     "stale-claim": be_killed,
@@ -187,10 +243,13 @@ PLANTED: dict[str, Callable[[World], object]] = {
     "PartitionsMismatch": lambda world: setattr(world, "flow", totals(partitions=2)),
     "ChangedType": lambda world: setattr(world, "flow", totals(state=StringValue)),
     "weak-store": make_weak,
-    "disk-full": lambda world: setattr(world, "machine", replace(WELL, disk_free=1 << 20)),
+    "disk-full": lambda world: setattr(
+        world, "machine", replace(WELL, disks=(Disk(Path("/srv"), 1 << 20, 1 << 41),))
+    ),
     "open-files": lambda world: setattr(world, "machine", replace(WELL, open_files=256)),
     "memory": lambda world: setattr(world, "machine", replace(WELL, memory_free=1 << 20)),
     "no-java": lambda world: setattr(world, "machine", replace(WELL, java="")),
+    "old-java": lambda world: setattr(world, "machine", replace(WELL, java_version=11)),
     "no-numpy": lambda world: setattr(world, "machine", replace(WELL, numpy=False)),
 }
 
@@ -201,6 +260,45 @@ def test_a_planted_fault_is_found(world: World, check: str) -> None:
     findings = world.examine()
     assert check in {finding.check for finding in findings}, findings
     assert all(finding.text and finding.subject for finding in findings)
+
+
+AT_A_REPUBLISHER: dict[str, Callable[[World], object]] = {
+    "place-lost": lambda world: world.service.log.delete_group("doubled"),
+    "short-commits": lambda world: world.service.log.set_commits_kept(3_600_000),
+}
+
+
+@pytest.mark.parametrize("check", AT_A_REPUBLISHER)
+def test_a_place_that_only_commits_keep_may_be_forgotten(republisher: World, check: str) -> None:
+    AT_A_REPUBLISHER[check](republisher)
+    assert [finding.check for finding in republisher.examine()] == [check]
+
+
+def test_the_partition_that_holds_back_event_time_is_named() -> None:
+    flow = Flow("totals", state_partitions=2, poison="dead_letter")
+    windows = flow.source("numbers", Int64Value).windowed(
+        "minutes", Tumbling(60_000), key=key_of, state=Int64Value, fold=add
+    )
+    windows.to("sums", partitions=1)
+    world = World.make(flow.compile())
+    assert world.examine() == []
+    world.service.feed("numbers", Int64Value(value=1), partition=1, timestamp_ms=2_000)
+    for minute in range(3):
+        world.service.feed("numbers", Int64Value(value=1), partition=0, timestamp_ms=minute * 60_000)
+    world.service.batch()
+    world.later_ms = 120_000
+    (finding,) = world.examine()
+    world.service.log.clear()
+    assert (finding.check, finding.subject) == ("held-back", "numbers[1]")
+
+
+@pytest.mark.parametrize("append_time", [True, False])
+def test_a_record_of_the_future_names_whose_clock_is_wrong(world: World, append_time: bool) -> None:
+    world.configure("numbers", append_time=append_time)
+    PLANTED["clock-ahead"](world)
+    texts = [finding.text for finding in world.examine() if finding.check == "clock-ahead"]
+    assert texts
+    assert all(text.endswith("at the broker" if append_time else "at the producer") for text in texts)
 
 
 def test_a_broker_that_is_away_is_one_finding(world: World) -> None:

@@ -1,0 +1,41 @@
+"""The checks: facts in, findings out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from sqe_chain.ext.doctor.checks import machine, positions, states, topics
+from sqe_chain.ext.doctor.facts import Facts
+from sqe_chain.ext.doctor.finding import Finding
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """All findings, errors first."""
+    order = {"error": 0, "warning": 1, "note": 2}
+    findings = [finding for check in CHECKS for finding in check(facts)]
+    return sorted(findings, key=lambda finding: order[finding.severity])
+
+
+def _unreachable(facts: Facts) -> Iterator[Finding]:
+    for what, why in facts.errors.items():
+        yield Finding("unreachable", "error", what, why, "check the address, the network and the login")
+
+
+CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    _unreachable,
+    topics.missing_topics,
+    topics.durability_of_topics,
+    topics.retention,
+    positions.positions,
+    positions.group,
+    positions.expiry,
+    positions.lag,
+    states.claims,
+    states.headers,
+    states.declaration,
+    states.stores,
+    machine.clocks,
+    machine.resources,
+    machine.programs,
+)
+"""Each looks at one subject."""
