@@ -217,7 +217,7 @@ def test_a_state_or_a_plan_that_no_server_takes_names_the_setting(store: Cassand
     assert store.home(flow) == (None, 0)
 
 
-def test_what_it_says_it_takes_it_takes(store: CassandraStore, flow: str) -> None:
+def test_it_takes_the_sizes_that_it_promises(store: CassandraStore, flow: str) -> None:
     """A state with its view and a long key, and a plan: each to the limit, and not beyond."""
     most, key = store.max_state_bytes, b"k" * store.max_key_bytes
     assert 4 << 20 < most == store.max_plan_bytes < 16 << 20  # by default it depends on the heap

@@ -424,7 +424,7 @@ def test_tls_is_used_and_the_certificate_is_verified(certificate: Path) -> None:
             open_store(f"rediss://localhost:{port}/0?ca_file={certificate / 'ca.pem'}").check()
 
 
-def test_what_it_says_it_takes_it_takes() -> None:
+def test_it_takes_the_sizes_that_it_promises() -> None:
     with RedisServer(extra_args=("--proto-max-bulk-len", "1mb")) as narrow:
         store = open_store(narrow.url)
         most = store.max_state_bytes

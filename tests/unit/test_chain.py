@@ -112,7 +112,7 @@ def test_a_path_forgets_topic_ids_except_the_root_s() -> None:
     assert path_hash(Chain(), "raw", b"a" * 16, 0) != path_hash(Chain(), "raw", b"b" * 16, 0)
 
 
-def test_a_derived_event_id_is_stable_and_tells_positions_apart() -> None:
+def test_a_derived_event_id_is_stable_and_differs_by_position() -> None:
     assert len(event_id(5, b"position")) == 16
     assert event_id(5, b"position") == event_id(5, b"position") != event_id(5, b"positioN")
 

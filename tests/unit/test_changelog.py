@@ -1,4 +1,4 @@
-"""Goal: the changelog tells users of a version what they must know, in one form. Method: its text is compared with pyproject.toml and limits."""
+"""Goal: the changelog gives users of a version what they must know, in one form. Method: its text is compared with pyproject.toml and limits."""
 
 from __future__ import annotations
 

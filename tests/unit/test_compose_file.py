@@ -1,4 +1,4 @@
-"""What docker-compose.yml, its stand-ins and the development servers say of one another agrees."""
+"""The names and versions in docker-compose.yml, in its substitute images and in the development servers agree."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def images() -> set[str]:
     return (set(re.findall(r"^ +image: (\S+)", COMPOSE, re.MULTILINE)) | bases) - {IMAGE}
 
 
-def test_every_public_image_has_a_stand_in_and_is_in_the_docs() -> None:
+def test_every_public_image_has_a_substitute_and_is_in_the_docs() -> None:
     known = re.search(r"declare -A public=\((.*)\)", SCRIPT)
     assert known
     assert set(re.findall(r"\]=(\S+)", known[1])) == images() - OBSERVING
     assert {image for image in images() if f"`{image}`" not in PAGE} == set()
 
 
-def test_stand_ins_are_of_the_version_that_they_are_called_by() -> None:
+def test_substitute_images_have_the_version_in_their_name() -> None:
     assert f"apache/kafka:{KAFKA.version}" in images()
     assert f"cassandra:{CASSANDRA.version.rpartition('.')[0]}" in images()
 

@@ -1,4 +1,4 @@
-"""docs/stores.md says of each fault and store whether it is tested here, and why not where it is not."""
+"""docs/stores.md lists for each fault and store whether it is tested here, and if not, why not."""
 
 from __future__ import annotations
 

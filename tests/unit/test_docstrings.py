@@ -1,4 +1,4 @@
-"""Every public method says what it does, or inherits who says it; examples in docstrings do what they say."""
+"""Every public method has a docstring, its own or an inherited one; the examples in docstrings run and are right."""
 
 from __future__ import annotations
 

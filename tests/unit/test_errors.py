@@ -1,4 +1,4 @@
-"""Goal: an error that is about a message says where it stands, as attributes, on every way to who catches it."""
+"""Goal: an error about a message has the message's place as attributes, on every way to the code that catches it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_place_goes_along_from_a_task_to_the_driver() -> None:
     assert from_record("NoSuchError", "text").offset is None
 
 
-def test_poison_says_where_it_stands() -> None:
+def test_poison_has_the_place_of_its_record() -> None:
     flow = Flow("poisoned", state_partitions=1)
     flow.source("words", StringValue).aggregate("count", key=fail, state=Int64Value, fold=add)
     rehearsal = Rehearsal(flow, partitions={"words": 2})
@@ -40,7 +40,7 @@ def test_poison_says_where_it_stands() -> None:
     assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("words", 1, 0)
 
 
-def test_a_truncated_input_says_where() -> None:
+def test_a_truncated_input_has_its_place() -> None:
     flow = Flow("truncated", state_partitions=1)
     flow.source("words", StringValue).aggregate(
         "count", key=lambda word: word.value, state=Int64Value, fold=add

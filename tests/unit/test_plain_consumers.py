@@ -71,7 +71,7 @@ class Client:
         self.on_assign(self, [TopicPartition(TOPIC, part) for part in partitions])
 
     def take(self, how: str) -> None:
-        """Revoke all partitions, or tell that they were lost."""
+        """Revoke all partitions, or report that they were lost."""
         getattr(self, how)(self, [TopicPartition(TOPIC, part) for part in self.at])
         self.at = {}
 
@@ -94,7 +94,7 @@ class Client:
 
 @pytest.fixture(scope="module")
 def records() -> list[list[Any]]:
-    """What a republisher has published that said everything twice."""
+    """The output of a republisher that has published everything twice."""
     flow = Flow("screws-clean")
     flow.source("robot.raw", Int64Value).to(TOPIC, partitions=PARTITIONS)
     upstream = Rehearsal(flow)

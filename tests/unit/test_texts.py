@@ -1,4 +1,4 @@
-"""Goal: what a person reads is in a person's words. Method: texts are looked at as they are told, and in the source."""
+"""Goal: what a person reads is in a person's words. Method: texts are checked as they are shown, and in the source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGE = Path(sqe_chain.__file__).parent
 
 
 def texts(tree: ast.AST) -> Iterator[ast.Constant]:
-    """String constants in what is raised and in what is told."""
+    """String constants in errors and in notices."""
     for node in ast.walk(tree):
         spoken: list[ast.AST] = []
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
@@ -46,7 +46,7 @@ def test_no_text_uses_a_word_of_the_code() -> None:
             assert not OURS.search(constant.value), f"{file}:{constant.lineno}: {constant.value}"
 
 
-def test_what_a_new_layout_brings_is_said_in_words() -> None:
+def test_changes_by_a_new_layout_are_described_in_words() -> None:
     flow = Flow("grows", state_partitions=2)
     stage = flow.source("words", StringValue).aggregate(
         "first", key=same_key, state=StringValue, fold=append_word
@@ -73,11 +73,13 @@ def test_layouts_are_compared_in_words() -> None:
     stage = StageLayout(0, 1, "flow")
     before = Layout(8, {"old": stage}, {}, {"words": ("aa", 2)})
     after = Layout(8, {}, {}, {"words": ("bb", 2)})
-    assert after.changes_since(before) == ["stage 'old' is gone"], "a topic created again is told on its own"
+    assert after.changes_since(before) == ["stage 'old' is gone"], (
+        "a topic created again has a notice of its own"
+    )
     assert before.changes_since(before) == []
 
 
-def test_records_of_stores_are_told_without_python() -> None:
+def test_records_of_stores_are_shown_without_python() -> None:
     header = Header(3, "run-a", 7, "id7", "id8", b"k")
     assert str(header) == "plan 7 (id7), plan id8 begun, stamped by run run-a with epoch 3"
     assert str(Home(4, "", "{}", 7, "id7")) == "plan 7 (id7), claimed by no run with epoch 4"
@@ -86,7 +88,7 @@ def test_records_of_stores_are_told_without_python() -> None:
 
 
 def test_too_few_partitions_do_not_tempt_into_another_error() -> None:
-    """A flow that was created with two partitions must not be told to add some."""
+    """The error must not ask the user to add partitions to a flow that was created with two."""
     flow = Flow("few")
     flow.source("words", StringValue).to("out", key=first_letter, partitions=2)
     service = Rehearsal(flow)

@@ -116,7 +116,7 @@ def test_a_broken_command_of_another_package_is_listed_with_its_error(broken: di
     assert re.search(r"│ fine +Does what it says\.", done.stdout)
 
 
-def test_calling_a_broken_command_says_what_is_wrong_and_others_still_work(broken: dict[str, str]) -> None:
+def test_a_broken_command_fails_with_its_reason_and_others_still_work(broken: dict[str, str]) -> None:
     done = run(broken, "-m", "sqe_chain.cli", "torn")
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(rf"error: {TORN.format('commands')}.*\n", done.stderr)

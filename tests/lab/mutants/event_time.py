@@ -128,7 +128,7 @@ MUTANTS: Final = (
     mutant(
         "timers of one moment are counted as without end though records come in between",
         ("TimedAggregate.accept", drop("key.reached_ms, key.back = (None, 0)")),
-        killed_by="test_timers::test_with_each_record_of_its_key_a_timer_may_go_back_anew",
+        killed_by="test_timers::test_with_each_record_of_its_key_a_timer_may_go_back_again",
     ),
     mutant(
         "duplicates exactly an interval apart are forwarded",

@@ -316,6 +316,6 @@ MUTANTS: Final = (
                 "inputs.chain_sizes[indexes] << 16",
             ),
         ),
-        killed_by="test_run_outputs::test_chains_of_one_size_and_positions_of_several_stand_in_one_run",
+        killed_by="test_run_outputs::test_one_run_holds_chains_of_one_size_and_positions_of_several",
     ),
 )

@@ -309,6 +309,6 @@ MUTANTS: Final = (
     mutant(
         "what was published is not saved before segments are deleted",
         ("WriteAheadLog.trim", drop("self.save()")),
-        killed_by="wal/test_log::test_a_full_log_says_so_and_has_room_again_after_publishing",
+        killed_by="wal/test_log::test_a_full_log_raises_and_has_room_again_after_publishing",
     ),
 )

@@ -1,4 +1,4 @@
-"""Goal: the comparison sums up what was measured, and says who is missing or wrong. Method: made-up rounds, no processes."""
+"""Goal: the comparison sums up what was measured, and names systems that are missing or wrong. Method: made-up rounds, no processes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_rows_are_medians_and_ratios_of_rates(tmp_path: Path) -> None:
     ]
 
 
-def test_whoever_was_wrong_once_has_no_figures_and_is_no_measure_for_others() -> None:
+def test_a_system_with_a_wrong_result_gets_no_figures_and_is_no_measure_for_others() -> None:
     results = Results()
     results.add(KAFKA_STREAMS, FOLD, run(1.0))
     results.add(OURS.name, FOLD, run(1.0, later=Measured(1, 1.0, 1.0)))
@@ -77,7 +77,7 @@ def test_whoever_was_wrong_once_has_no_figures_and_is_no_measure_for_others() ->
     assert console.export_text().count("wrong") == 2
 
 
-def test_the_input_is_what_the_rules_say() -> None:
+def test_the_input_follows_the_rules() -> None:
     records = Records(2_500)
     values = list(records.fastenings())
     sizes = [len(msgspec.json.encode(value)) for value in values]
@@ -129,7 +129,7 @@ def test_a_variant_is_one_entry(tmp_path: Path) -> None:
     assert variant.batch("Exception in thread") is None
 
 
-def test_names_are_told_apart() -> None:
+def test_names_of_systems_differ() -> None:
     names = [system.name for system in SYSTEMS]
     assert len(set(names)) == len(names)
     assert {system.source for system in SYSTEMS} == {JSON, ENVELOPES}
@@ -154,7 +154,7 @@ def test_jars_that_differ_are_refused(tmp_path: Path) -> None:
         installing.check_jars(tmp_path, sums)
 
 
-def test_versions_are_told() -> None:
+def test_versions_are_reported() -> None:
     for directory in ("quix_streams", "plain_loop"):
         asked = (installing.HERE / directory / "requirements.in").read_text().splitlines()
         assert len(installing.pinned(installing.HERE / directory).split(", ")) == len(asked)

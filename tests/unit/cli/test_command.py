@@ -1,4 +1,4 @@
-"""Goal: commands do what they say, and every error is one line. Method: the command in this process, all in memory."""
+"""Goal: commands do what their help promises, and every error is one line. Method: the command in this process, all in memory."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_a_newer_run_ends_this_one_with_its_own_status(
     assert events(result)[-1]["error"] == "Superseded"
 
 
-def test_once_does_not_wait_for_ever_for_a_broker(
+def test_once_waits_for_a_broker_for_a_limited_time(
     flows: ModuleType, log: MemoryLog, store: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sqe_chain.runtime.connecting.ONCE_PATIENCE_MS", 200)
@@ -298,7 +298,7 @@ def test_options_come_from_the_environment_too(
     assert names(result)[0] == "claimed"
 
 
-def test_without_its_packages_the_command_says_which_extra_has_them() -> None:
+def test_without_its_packages_the_command_names_the_extra_that_has_them() -> None:
     program = "import sys; sys.modules['typer'] = None; from sqe_chain.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
@@ -519,7 +519,7 @@ def test_what_waits_for_event_time_is_shown_with_who_holds_it_back(
         assert (told.exit_code, "Expected it alone" in told.stderr) == (2, True)
 
 
-def test_state_says_what_it_does_not_know(
+def test_state_reports_what_it_does_not_know(
     flows: ModuleType, log: MemoryLog, store: str, command: Command
 ) -> None:
     unknown = command("state", "cli_flows:counts", "per-line", "--store", store)
@@ -579,7 +579,7 @@ def test_peek_shows_anything_else_as_it_is_with_the_reason(log: MemoryLog, comma
         (("--from", "99"), []),
     ],
 )
-def test_peek_begins_where_it_is_told(
+def test_peek_begins_at_the_given_place(
     feed: Feed, command: Command, arguments: tuple[str, ...], offsets: list[tuple[int, int]]
 ) -> None:
     feed(*"abcdef")
@@ -597,7 +597,7 @@ def test_peek_begins_where_it_is_told(
         (("words", "--types", "no_such_types"), "no module 'no_such_types'"),
     ],
 )
-def test_peek_says_what_is_wrong(
+def test_peek_names_the_wrong_argument(
     log: MemoryLog, command: Command, arguments: tuple[str, ...], text: str
 ) -> None:
     result = command("peek", *arguments, "--kafka", "b:1")
@@ -614,7 +614,7 @@ def test_peek_says_what_is_wrong(
     ],
 )
 @pytest.mark.parametrize("from_environment", [False, True])
-def test_how_much_may_be_excluded_reaches_the_service(
+def test_the_limit_on_skipped_records_reaches_the_service(
     flows: ModuleType,
     command: Command,
     monkeypatch: pytest.MonkeyPatch,

@@ -51,7 +51,7 @@ def test_what_a_stream_cannot_hold_is_escaped_as_json_does(
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_commands_tell_keys_and_states_in_any_encoding(
+def test_commands_print_keys_and_states_in_any_encoding(
     flows: ModuleType, feed: Callable[..., None], monkeypatch: pytest.MonkeyPatch, encoding: str
 ) -> None:
     store = f"memory://encoded-{encoding}"

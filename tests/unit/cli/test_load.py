@@ -55,7 +55,7 @@ def test_elsewhere_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.result() == {"files": 0, "rows": 0, "read": 0, "left_out": 0, "left": 0}
 
 
-def test_an_overwrite_is_told_and_two_options_for_one_thing_are_refused() -> None:
+def test_an_overwrite_is_reported_and_two_options_for_one_thing_are_refused() -> None:
     found = load.Loading()
     found.event(TableReplaced(9, "readings", "partitions", 3))
     assert found.overwrites == [

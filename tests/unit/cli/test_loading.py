@@ -1,4 +1,4 @@
-"""Goal: every error in MODULE:FLOW tells the user where it is and what to do. Method: modules written for this test."""
+"""Goal: every error in MODULE:FLOW shows the user where it is and what to do. Method: modules written for this test."""
 
 from __future__ import annotations
 

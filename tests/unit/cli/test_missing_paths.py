@@ -1,4 +1,4 @@
-"""Goal: a path that does not exist stays so; no command that only reads makes anything there. Method: each of them, told one."""
+"""Goal: a command that only reads creates nothing at a path that does not exist. Method: each such command with such a path."""
 
 from __future__ import annotations
 

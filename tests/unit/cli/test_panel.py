@@ -69,7 +69,7 @@ BATCH: tuple[Event, ...] = (
 )
 
 
-def tell(*observers: Observer) -> None:
+def emit_batches(*observers: Observer) -> None:
     for event in BATCH:
         for observer in observers:
             observer.event(event)
@@ -85,7 +85,7 @@ def shown(statistics: Statistics) -> str:
 def test_the_panel_shows_every_number() -> None:
     now = [1_000.0]
     statistics = Statistics(lambda: now[0])
-    tell(statistics)
+    emit_batches(statistics)
     now[0] = 1_005.0
     text = shown(statistics)
     for part in (
@@ -130,7 +130,7 @@ def test_the_live_panel_keeps_what_is_worth_reading_above_it() -> None:
     console = Console(file=stream, width=100, force_terminal=True)
     statistics = Statistics(lambda: 0.0)
     with LivePanel(console, statistics, "totals", "localhost:9092") as live:
-        tell(statistics, live)
+        emit_batches(statistics, live)
         live.event(Notice("[red]not markup[/red]"))
     text = stream.getvalue()
     assert "redone=[7]" in text
@@ -157,7 +157,7 @@ def test_json_lines_are_whole_and_written_at_once() -> None:
 
 def test_text_lines_show_every_field() -> None:
     stream = io.StringIO()
-    tell(Lines("totals", as_json=False, stream=stream))
+    emit_batches(Lines("totals", as_json=False, stream=stream))
     assert "persisted  plan=8  level=2  rows=3" in stream.getvalue()
     assert len(stream.getvalue().splitlines()) == len(BATCH)
 
@@ -176,7 +176,7 @@ def test_people_read_the_reason_of_an_outage_once_and_machines_each_time(*, as_j
     assert told == ["no broker", again, "no store", "no broker"]
 
 
-def test_caught_up_is_said_once() -> None:
+def test_caught_up_is_reported_once() -> None:
     stream = io.StringIO()
     observers = Observers(Lines("totals", as_json=True, stream=stream))
     for event in (CaughtUp(8), CaughtUp(8), COMMITTED, CaughtUp(8)):
@@ -195,7 +195,7 @@ def test_warnings_of_libraries_are_shown_too() -> None:
 
 def test_metrics_count_and_answer() -> None:
     registry = CollectorRegistry()
-    tell(Metrics("totals", registry).statistics)
+    emit_batches(Metrics("totals", registry).statistics)
     port = own_port()
     with (
         serve(port, registry, Health(lambda: 0)),
@@ -301,7 +301,7 @@ def test_live_and_ready_answer_beside_the_metrics() -> None:
         assert asked(port, "/ready")[0] == 503
 
 
-def test_lines_for_people_leave_out_what_is_for_machines() -> None:
+def test_lines_for_people_omit_what_is_for_machines() -> None:
     for as_json in (False, True):
         stream = io.StringIO()
         Lines("f", as_json=as_json, stream=stream).event(committed({"t/0": 3}, 5))
@@ -357,7 +357,7 @@ def test_other_paths_are_not_there() -> None:
             assert asked(port, path)[0] == 404, path
 
 
-def test_whoever_says_nothing_makes_way_for_others() -> None:
+def test_a_silent_client_makes_room_for_others() -> None:
     port, before = own_port(), threading.active_count()
     with serve(port, CollectorRegistry(), Health(lambda: 0)), ExitStack() as opened:
         silent = []
@@ -382,7 +382,7 @@ def test_nobody_stays_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
         assert slow.recv(1) == b""
 
 
-def test_it_listens_on_this_machine_alone_unless_it_is_told_to() -> None:
+def test_it_listens_on_this_machine_alone_unless_a_host_is_given() -> None:
     port = own_port()
     health = Health(lambda: 0)
     for host, others in ((None, False), ("0.0.0.0", True)):  # noqa: S104 - that is it

@@ -44,7 +44,7 @@ def test_sigterm_before_the_service_has_begun_ends_with_0(tmp_path: Path, module
     assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
 
 
-def test_of_another_command_it_does_not_say_that_the_work_is_done(tmp_path: Path) -> None:
+def test_of_another_command_it_does_not_report_that_the_work_is_done(tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text(KILLED)
     command = [sys.executable, "-m", "sqe_chain.cli", "show", "early:flow"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False).returncode

@@ -80,7 +80,7 @@ def test_half_a_property_is_refused(texts: list[str]) -> None:
         properties("--spark-conf", texts)
 
 
-def test_a_flow_with_stages_says_which_store_it_lacks(flows: ModuleType) -> None:
+def test_a_flow_with_stages_names_the_store_that_it_lacks(flows: ModuleType) -> None:
     with pytest.raises(ConfigurationError, match="--store URL"):
         open_stores(flows.counts.compile(), {}).__enter__()
     with pytest.raises(ConfigurationError, match="--store slow=URL"):

@@ -357,7 +357,7 @@ class OfMixed(msgspec.Struct):
         (pa.schema([("a", pa.dense_union([pa.field("x", pa.int8())]))]), "column 'a' is of type dense_union"),
     ],
 )
-def test_types_that_say_no_columns_are_refused(of: Any, text: str) -> None:
+def test_types_without_columns_are_refused(of: Any, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         rows_of(of)
 

@@ -3,7 +3,7 @@
 """Goal: what one form cannot hold of another is refused, on every way: nothing is guessed, and nothing rounded in silence.
 
 Method: each kind of field with odd values, through each way into it (CSV, lines of JSON, Parquet, columns, tables) of each codec. What is taken is
-what the text says to an oracle of this file; what is refused is refused everywhere.
+what an oracle of this file reads from the text; what is refused is refused everywhere.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def parquet(tmp_path: Path, array: pa.Array) -> FileRows:
 
 
 def nanoseconds(text: str) -> int:
-    """What ISO 8601 says, in nanoseconds since 1970."""
+    """A time in ISO 8601 as nanoseconds since 1970."""
     seconds, _, rest = text.partition(".")
     digits = re.split("[^0-9]", rest)[0]
     zone = text.rpartition("+")[2] if "+" in text else "00:00"
@@ -354,7 +354,7 @@ def test_durations_and_times_of_day_of_parquet_keep_all_their_digits(tmp_path: P
     assert [one.decode()["x"] for one in rows.read()] == ["00:00:00.000001", "23:59:59.999999999", None]
 
 
-def test_far_times_of_old_programs_are_what_they_say(tmp_path: Path) -> None:
+def test_far_times_of_old_programs_are_read_unchanged(tmp_path: Path) -> None:
     times = [datetime(9999, 12, 31), datetime(1, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999_999)]  # noqa: DTZ001 - no zone
     pq.write_table(
         pa.table({"x": pa.array(times, pa.timestamp("us"))}),
@@ -511,7 +511,7 @@ def test_a_timestamp_with_nanoseconds_is_no_time_of_a_table() -> None:
             memtable.ingest(made(k="a", at={"seconds": seconds}))
 
 
-def test_one_moment_is_one_key_whatever_zone_says_it() -> None:
+def test_one_moment_is_one_key_in_whatever_zone_it_is_written() -> None:
     schema = TableSchema.of(
         None, partition_key="at", row_key="n", columns=[Column("at", "timestamp"), Column("n", "int64")]
     )

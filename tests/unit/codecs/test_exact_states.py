@@ -1,7 +1,7 @@
 """A state is read back exactly, or is refused: with its types, and each object in one place. What was read back is never refused.
 
-Method: random values of many types, some of them with what users' functions leave by mistake; the oracle is a round trip, compared
-by types and contents by a walk that shares nothing with the check.
+Method: random values of many types, some of them with what users' functions leave by mistake. The oracle is a round trip. A walk that
+shares nothing with the check compares types and contents.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def meant(value: Any) -> Any:
 
 
 def as_floats(found: Any) -> Any:
-    """Whole numbers as the nearest floats: so they are read as floats, as pages of the project say."""
+    """Whole numbers as the nearest floats: how they are read as floats, as the project's pages document."""
     if isinstance(found, list | dict):
         pairs = found.items() if isinstance(found, dict) else enumerate(found)
         each = {name: as_floats(one) for name, one in pairs}

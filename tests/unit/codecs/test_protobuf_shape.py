@@ -1,6 +1,6 @@
 """Goal: a type that would misread another one's bytes is detected, and no other type is.
 
-Method: types made at run time; where two are said to be compatible, what one wrote is read by the other.
+Method: types made at run time; where the check finds two compatible, one type reads what the other wrote.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_a_codec_of_a_user(text: type[Text]) -> None:
     assert (envelope.type, envelope.payloads) == ("text:Celsius", (b"21.5",))
     assert envelope.payload_as(Celsius).degrees == 21.5
     assert codec_named("text") is text
-    assert register(Text) is Text  # once more, as when a module is loaded again
+    assert register(Text) is Text  # again, as when a module is loaded a second time
 
 
 def test_a_name_is_given_once(text: type[Text]) -> None:
@@ -117,7 +117,7 @@ def test_a_name_is_given_once(text: type[Text]) -> None:
             register(codec)
 
 
-def test_what_has_no_codec_is_told() -> None:
+def test_a_value_without_a_codec_is_refused_by_its_type() -> None:
     for value in (Celsius(), {1}, None, 1j):
         with pytest.raises(ConfigurationError, match=f"no codec for {type(value).__name__}"):
             wrap(value, key=None, timestamp_ms=0)
@@ -140,7 +140,7 @@ def test_a_type_within_a_function_cannot_be_found_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("tag", ["shop.Renamed", "json:shop:Renamed"])
-def test_what_waits_under_an_old_name_is_told(tag: str) -> None:
+def test_a_type_that_records_wait_for_under_an_old_name_is_named(tag: str) -> None:
     with pytest.raises(
         ConfigurationError, match=r"of type shop.Renamed .* wait for their event time.*under its old name"
     ):

@@ -1,4 +1,4 @@
-"""Goal: errors say exactly what is missing on a machine. Method: empty paths and caches, no network."""
+"""Goal: errors name exactly what is missing on a machine. Method: empty paths and caches, no network."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_cache_follows_the_xdg_rules(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cache_directory() == Path.home() / ".cache" / "sqe-chain"
 
 
-def test_fetch_says_in_one_line_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fetch_names_in_one_line_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fetch"]) == ConfigurationError.exit_status
     out, err = capsys.readouterr()
     assert out == ""

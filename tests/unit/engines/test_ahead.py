@@ -44,7 +44,7 @@ def test_a_small_batch_is_read_together_and_given_in_any_order() -> None:
     log, before = CountingLog(uuid4().hex), CountingLog.asked
     small = portions(log, 5)
     read = ahead(log, small)
-    for portion in [*reversed(small), small[0]]:  # one of them once more
+    for portion in [*reversed(small), small[0]]:  # the first of them a second time
         found = [message.value() for block in read(portion.read) for message in block]
         assert found == [b"%d/%d" % (portion.read.partition, number) for number in range(5)]
     assert CountingLog.asked == before + 1

@@ -1,6 +1,6 @@
-"""Goal: after a shuffle units come by state partition, stage, topic, partition, offset and path, whoever packed or sent them.
+"""Goal: after a shuffle units come by state partition, stage, topic, partition, offset and path, for any packer and sender.
 
-Method: packers are given units in another order, or pieces come in another one; and the real tasks of workers run in this
+Method: packers get units in another order, or pieces arrive in another one. The real tasks of workers run in this
 process, where a later partition went to an earlier worker.
 """
 
@@ -78,9 +78,9 @@ class TeamOfTasks:
     def prepare(self, command: Callable[[Tasks], None]) -> None:
         if not self._begun:
             self._begun = True
-            self.tell(command)
+            self.send_command(command)
 
-    def tell(self, command: Callable[[Tasks], None]) -> None:
+    def send_command(self, command: Callable[[Tasks], None]) -> None:
         for tasks in self._tasks:
             command(tasks)
 
@@ -134,7 +134,7 @@ TOGETHER = {"all": "a0 d0 e0 a1 d1 e1 a2 d2 e2"}
 
 
 @pytest.mark.usefixtures("by_workers")
-def test_workers_fold_by_partition_and_offset_whoever_has_read() -> None:
+def test_workers_fold_by_partition_and_offset_whichever_worker_has_read() -> None:
     found = fed()
     assert stored_words(found, "letters") == BY_LETTER
     assert stored_words(found, "all") == TOGETHER

@@ -24,7 +24,9 @@ def test_an_older_spark_is_refused_by_its_version(version: str) -> None:
         check_version(version)
 
 
-def test_a_missing_java_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_java_is_reported_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigurationError, match=r"Java 17.*apt install"):
@@ -34,7 +36,7 @@ def test_a_missing_java_is_told_with_what_to_install(monkeypatch: pytest.MonkeyP
         open_session("local[1]")
 
 
-def test_of_an_error_in_python_the_line_below_the_trace_is_told() -> None:
+def test_of_an_error_in_python_the_line_below_the_trace_is_shown() -> None:
     text = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
   File "worker.py", line 1, in f
@@ -45,7 +47,7 @@ ModuleNotFoundError: No module named 'mine'
     assert gist(RuntimeError(text)) == "ModuleNotFoundError: No module named 'mine'"
 
 
-def test_of_another_error_the_beginning_is_told() -> None:
+def test_of_another_error_the_beginning_is_shown() -> None:
     assert gist(RuntimeError("Job aborted\n  because of this\nand that")) == "Job aborted because of this"
     assert gist(RuntimeError()) == "RuntimeError"
 

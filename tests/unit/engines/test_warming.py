@@ -35,7 +35,7 @@ def flow() -> Flow:
 
 
 class WatchedLog(MemoryLog):
-    """Says what was read, and refuses commits."""
+    """Records what was read, and refuses commits."""
 
     reads: ClassVar[list[Range]] = []
 

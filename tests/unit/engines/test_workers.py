@@ -1,4 +1,4 @@
-"""Workers do what they are told, say how it failed, and are replaced when lost. Method: real processes, no broker, no store."""
+"""Workers carry out commands, report how these failed, and are replaced when lost. Method: real processes, no broker, no store."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ def test_units_in_outboxes_come_in_order(found: list[set[Any]]) -> None:
 # --- who does what -------------------------------------------------------------------------------
 
 
-class Told:
-    """A team that does nothing, and keeps what it was told."""
+class RecordedTeam:
+    """A team that does nothing, and keeps the shares that it was given."""
 
     size, generation = 2, 0
 
@@ -185,10 +185,10 @@ class Told:
         return [Done(Report()) for _ in commands]
 
 
-def engine_of(told: Told) -> WorkersEngine:
-    flow = Flow("told")
+def engine_of(team: RecordedTeam) -> WorkersEngine:
+    flow = Flow("shared")
     flow.source(("a", "b"), Int64Value).to("t", partitions=1)
-    return WorkersEngine(flow.compile(), MemoryLog("told"), {}, cast("Team", told))
+    return WorkersEngine(flow.compile(), MemoryLog("shared"), {}, cast("Team", team))
 
 
 def portions(*places: tuple[str, int]) -> list[Portion]:
@@ -199,21 +199,21 @@ def portions(*places: tuple[str, int]) -> list[Portion]:
 
 
 def job(*, in_place: bool) -> Job:
-    return Job(Transition("told", Claim(1, "run"), 0, "id"), 0, in_place)
+    return Job(Transition("shared", Claim(1, "run"), 0, "id"), 0, in_place)
 
 
-def test_a_partition_keeps_its_worker_and_a_new_one_goes_to_whoever_has_least() -> None:
-    told = Told()
-    engine = engine_of(told)
+def test_a_partition_keeps_its_worker_and_a_new_one_goes_to_the_worker_with_least() -> None:
+    team = RecordedTeam()
+    engine = engine_of(team)
     engine.process(job(in_place=False), portions(("a", 0), ("a", 1), ("a", 2)))
     engine.process(job(in_place=False), portions(("a", 2), ("a", 1), ("b", 0)))
-    assert told.shares == [[[("a", 0), ("a", 2)], [("a", 1)]], [[("a", 2)], [("a", 1), ("b", 0)]]]
+    assert team.shares == [[[("a", 0), ("a", 2)], [("a", 1)]], [[("a", 2)], [("a", 1), ("b", 0)]]]
 
 
-def test_in_place_a_worker_has_the_same_partition_of_all_topics() -> None:
-    told = Told()
-    engine_of(told).process(job(in_place=True), portions(("a", 0), ("a", 1), ("b", 0), ("b", 1)))
-    assert told.shares == [[[("a", 0), ("b", 0)], [("a", 1), ("b", 1)]]]
+def test_without_a_shuffle_a_worker_has_the_same_partition_of_all_topics() -> None:
+    team = RecordedTeam()
+    engine_of(team).process(job(in_place=True), portions(("a", 0), ("a", 1), ("b", 0), ("b", 1)))
+    assert team.shares == [[[("a", 0), ("b", 0)], [("a", 1), ("b", 1)]]]
 
 
 def test_a_number_of_workers_that_cannot_be_is_refused() -> None:

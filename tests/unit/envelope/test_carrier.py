@@ -32,16 +32,16 @@ SINGLE = [value for value in ENVELOPES if len(read(value).payloads) == 1]
 
 
 @pytest.mark.parametrize("envelope", SINGLE, ids=range(len(SINGLE)))
-def test_taken_apart_it_says_the_same(envelope: bytes) -> None:
+def test_an_envelope_split_into_headers_and_value_is_read_back_equal(envelope: bytes) -> None:
     value, headers = in_headers(envelope, source="flow/output")
     whole = read(envelope, strict=True)
     assert value == whole.payloads[0]
     assert read(value, headers=headers, strict=True) == whole
-    said = {name: (content or b"").decode() for name, content in headers[1:]}
-    assert said["ce_specversion"] == "1.0"
-    assert said["ce_id"] == whole.event_id.hex()
-    assert (said["ce_type"], said["ce_source"]) == (whole.type, "flow/output")
-    assert ("ce_time" in said) == (0 <= whole.timestamp_ms < 253_370_764_800_000)
+    attributes = {name: (content or b"").decode() for name, content in headers[1:]}
+    assert attributes["ce_specversion"] == "1.0"
+    assert attributes["ce_id"] == whole.event_id.hex()
+    assert (attributes["ce_type"], attributes["ce_source"]) == (whole.type, "flow/output")
+    assert ("ce_time" in attributes) == (0 <= whole.timestamp_ms < 253_370_764_800_000)
     assert len(headers[0][1] or b"") <= len(envelope)
 
 
@@ -93,7 +93,9 @@ def test_a_payload_that_is_an_envelope_would_be_read_as_one() -> None:
         ),
     ],
 )
-def test_what_is_not_right_is_told(value: Any, spoil: Any, error: type[Exception], text: str) -> None:
+def test_a_wrong_chain_header_is_refused_by_name(
+    value: Any, spoil: Any, error: type[Exception], text: str
+) -> None:
     _, headers = chained()
     for reader in (lambda: read(value, headers=spoil(headers)), lambda: find_head(value, spoil(headers))):
         with pytest.raises(error, match=text):

@@ -618,14 +618,14 @@ def test_a_repeated_field_is_refused_because_readers_would_not_agree() -> None:
     assert parse_head(sealed(body + b"\x70\x05")) is not None, "a field of a later version of the format"
 
 
-def test_a_field_of_a_later_version_stands_once_too() -> None:
+def test_a_field_of_a_later_version_may_not_be_repeated_either() -> None:
     body = hop()[:-5]
     read(sealed(body + b"\x70\x05"), strict=True)
     with pytest.raises(MalformedField, match="field 14 is repeated"):
         read(sealed(body + b"\x70\x05\x70\x06"), strict=True)
 
 
-def test_what_is_deleted_may_be_said_number_by_number() -> None:
+def test_indexes_of_deleted_payloads_may_be_written_unpacked() -> None:
     """As writers do that do not pack repeated numbers."""
     screws = SCREWS.SerializeToString()
     collection = wrap([SCREWS, SCREWS, SCREWS], key="robot-7", timestamp_ms=TIME_MS)

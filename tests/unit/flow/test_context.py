@@ -1,4 +1,4 @@
-"""Goal: what a user's function is told of its input is right in every step, also behind a shuffle."""
+"""Goal: the context of a user's function describes its input rightly in every step, also behind a shuffle."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tests.support.word_flows import (
 HEADERS = [("trace", b"7"), ("trace", None)]
 
 
-def told(context: Context) -> dict[str, Any]:
-    """Everything a context says, but for the key and the clock."""
+def fields_of(context: Context) -> dict[str, Any]:
+    """All fields of a context but the key and the clock."""
     names = "topic partition offset headers timestamp_ms event_id chain root lane position"
     return {name: getattr(context, name) for name in names.split()}
 
 
 class Listener:
-    """A flow with a context in every function; `heard` is what they were told."""
+    """A flow with a context in every function; `heard` is what the functions were given."""
 
     def __init__(self, *, state_partitions: int, raw: bool = False) -> None:
         self.heard: list[tuple[str, bytes | None, dict[str, Any], int]] = []
@@ -49,7 +49,7 @@ class Listener:
         self.flow = flow
 
     def note(self, where: str, context: Context) -> None:
-        self.heard.append((where, context.key, told(context), context.now_ms))
+        self.heard.append((where, context.key, fields_of(context), context.now_ms))
 
     def decode(self, data: bytes, context: Context) -> StringValue:
         self.note("decode", context)
@@ -164,7 +164,7 @@ def forgetful(state: StringValue, value: StringValue, context: Context) -> list[
 
 @pytest.mark.parametrize("step", [None, 4, 5, 6, 7])
 @pytest.mark.parametrize("batches", [1, 9])
-def test_a_deleted_state_is_gone_and_begins_anew(step: int | None, batches: int) -> None:
+def test_a_deleted_state_is_gone_and_begins_again(step: int | None, batches: int) -> None:
     flow = Flow("forgetful", state_partitions=2)
     stage = flow.source("words", StringValue).aggregate(
         "letters", key=first_letter, state=StringValue, fold=forgetful
@@ -185,7 +185,7 @@ def test_a_deleted_state_is_gone_and_begins_anew(step: int | None, batches: int)
 @pytest.mark.parametrize(
     ("nulls", "noted"), [("skip", {"a": "ant asp"}), ("decode", {"a": "ant asp", "n": "none"})]
 )
-def test_tombstones_go_where_the_source_says(nulls: Any, noted: dict[str, str]) -> None:
+def test_tombstones_go_where_the_source_declares(nulls: Any, noted: dict[str, str]) -> None:
     """A null value of the record, and a deleted state in an envelope."""
 
     def decode(data: bytes | None) -> StringValue:
@@ -210,7 +210,7 @@ def test_tombstones_go_where_the_source_says(nulls: Any, noted: dict[str, str]) 
         assert stored_words(found) == noted
 
 
-def test_a_tombstone_is_poison_unless_the_source_says_otherwise() -> None:
+def test_a_tombstone_is_poison_unless_the_source_declares_otherwise() -> None:
     flow = Flow("tombs")
     words_by_letter(flow)
     found = Rehearsal(flow)
@@ -222,7 +222,7 @@ def test_a_tombstone_is_poison_unless_the_source_says_otherwise() -> None:
 # ---------------------------------------------------------------------------- headers and keys of outputs
 
 
-def test_headers_pass_through_a_republisher_unless_told_otherwise() -> None:
+def test_headers_pass_through_a_republisher_unless_the_flow_declares_otherwise() -> None:
     flow = Flow("headers")
     stream = flow.source("words", StringValue)
     stream.to("with", partitions=1)

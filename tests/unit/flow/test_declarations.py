@@ -366,7 +366,7 @@ OPTIONAL = {
     *("deleted", "key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id", "codec"),
     *("on_timer", "expire_after_ms", "index", "producer", "at"),
 }
-"""Of these None says that there is none; the others refuse it."""
+"""These accept None as "there is none"; the others refuse it."""
 CANNOT_GO_TOGETHER = {"compat"}
 """Set only where it is the parameter in question."""
 

@@ -1,4 +1,4 @@
-"""Goal: declared aggregates give what their values at once would give, or say which field of which type is wrong.
+"""Goal: declared aggregates give what their values at once would give, or name the wrong field and its type.
 
 Method: Hypothesis, against a computation from the list of all values; each kind of values; each error.
 """
@@ -476,7 +476,7 @@ def test_changes_are_json_that_any_reader_understands() -> None:
     assert kind.shown_in(b"", b'{"screws":7,"events":2}') == {"screws": 7, "events": 2}
 
 
-def test_a_poison_policy_leaves_out_the_record_and_nothing_else() -> None:
+def test_a_poison_policy_skips_the_record_and_nothing_else() -> None:
     flow = Flow("letters", state_partitions=1, poison="dead_letter")
     flow.source("values", dict, raw=True).aggregate("all", key="key", a=sum_("a"), b=sum_("b"))
     rehearsal = Rehearsal(flow)

@@ -183,7 +183,7 @@ def test_a_stream_that_leads_nowhere_is_refused_before_it_runs() -> None:
         Flow("empty").compile()
 
 
-def test_dead_letters_are_not_read_again() -> None:
+def test_poison_records_are_not_read_again() -> None:
     flow = Flow("flow", poison="dead_letter", dead_letter_topic="words")
     words_by_letter(flow)
     with pytest.raises(FlowError, match=r"is the dead-letter topic.*loop"):

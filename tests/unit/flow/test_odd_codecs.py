@@ -37,7 +37,7 @@ class Degrees:
 
 @register
 class AsText(Codec[Degrees]):
-    """It refuses one number, on its way out or in."""
+    """It refuses one number, when it writes or when it reads."""
 
     name = "odd-text"
 
@@ -224,7 +224,7 @@ def stopped_by(place: str, partitions: int, block: int, source: str) -> str:
 def test_what_a_codec_raises_costs_the_values_own_input(
     monkeypatch: pytest.MonkeyPatch, place: str, source: str, way: str, error: Exception
 ) -> None:
-    """Under `stop` it is named with the input; under `skip` that is left out alone, in place and shuffled, wherever a block ends."""
+    """Under `stop` the error names the input. Under `skip` only that is skipped, with and without a shuffle, wherever a block ends."""
     monkeypatch.setattr(Degrees, "raises", (way, error))
     left_out = set[int]()
     for partitions, block in ((2, 1000), (1, 1000), (1, 1)):

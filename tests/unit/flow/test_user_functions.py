@@ -50,7 +50,7 @@ def fed(place: Place, function: Callable[..., Any], poison: str, block: int | No
 )
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_what_a_function_raises_costs_its_own_input_alone(place: Place, error: Exception) -> None:
-    """Under `stop` the input is named; under `skip` it is left out, whatever lies in its block."""
+    """Under `stop` the input is named; under `skip` it is skipped, whatever lies in its block."""
     with pytest.raises(PoisonError, match=type(error).__name__) as caught:
         fed(place, failing(place, error), "stop").run_until_caught_up()
     text = str(caught.value)

@@ -1,4 +1,4 @@
-"""Files as rows with offsets: what a row is in each format, from any row on, and what becomes of files that are damaged or change."""
+"""Files as rows with offsets: what a row is in each format, from any row on. Then files that are damaged or change."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_second_read_goes_on_where_the_first_has_ended(
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
-def test_what_is_read_is_what_was_hashed_whatever_the_time_of_the_last_change_says(
+def test_the_content_read_is_the_content_hashed_whatever_the_time_of_the_last_change(
     tmp_path: Path, name: str
 ) -> None:
     """Blocks have checksums: a change that keeps size and time is noticed where it is read, before any row of it is given."""
@@ -154,7 +154,7 @@ def test_a_damaged_page_of_parquet_is_named_and_the_rows_before_it_are_given(tmp
         list(FileRows(path).read())
 
 
-def test_csv_as_rfc_4180_says_and_more(tmp_path: Path) -> None:
+def test_csv_as_rfc_4180_defines_it_and_more(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b'\xef\xbb\xbfa,b\r\n1,"x ""y"", z\r\nnext"\r\n\r\n,\r\n"",last')
     rows = FileRows(path)
@@ -240,7 +240,7 @@ def test_types_of_parquet_become_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.parquet.gz"])
-def test_names_that_do_not_say_a_format_are_refused(tmp_path: Path, name: str) -> None:
+def test_file_names_without_a_known_format_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("x")
     with pytest.raises(ConfigurationError, match=name):
         FileRows(tmp_path / name)
@@ -383,7 +383,7 @@ def test_a_file_that_is_gone_is_named_by_its_content(tmp_path: Path) -> None:
         log.bounds([(topic, 0)])
 
 
-def test_a_bad_file_stops_or_is_left_out_with_one_warning(
+def test_a_bad_file_stops_or_is_skipped_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path / "a.csv", rows_of(0, 3))

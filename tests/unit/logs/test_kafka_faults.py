@@ -248,7 +248,7 @@ def test_of_a_commit_that_was_answered(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION", "INVALID_TIMESTAMP"])
-def test_what_lasts_says_what_to_do(writer: Writer, name: str) -> None:
+def test_an_error_that_lasts_names_what_to_do(writer: Writer, name: str) -> None:
     found, _ = sender(writer, "", failing(name))
     found._on_delivery(failing(name).args[0], Report(failing(name).args[0]))  # type: ignore[arg-type]
     with pytest.raises(ChainError, match=r"grant the user|ask whoever runs|correct the clocks"):

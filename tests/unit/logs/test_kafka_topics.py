@@ -1,4 +1,4 @@
-"""A broker of another make may leave out any setting of a topic, or say it in another way."""
+"""A broker of another make may omit any setting of a topic, or write it in another form."""
 
 from __future__ import annotations
 

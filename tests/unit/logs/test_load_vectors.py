@@ -1,4 +1,4 @@
-"""Goal: which rows of which files are new can be asked by whoever has read the reference alone, one row at a time.
+"""Goal: a user who has read the reference alone can ask whether a row of a file is new, one row at a time.
 
 Method: vectors written down by hand: a folder, and steps on it: files come, go, change and are loaded, as far as a crash lets them.
 What was loaded, as (content, row number), is compared with what must be, and with a set of contents that a dictionary keeps.
@@ -43,7 +43,7 @@ class Vector:
     """Steps, and which rows were loaded.
 
     Steps: ``("write", name, rows)``, ``("append", name, rows)``, ``("copy", name, name)``, ``("rename", name, name)``, ``("touch", name)``,
-    ``("delete", name)``, ``("cut", name)``; ``("load", name, loaded)`` loads all that is new, ``("load", name, loaded, count)`` so many rows;
+    ``("delete", name)``, ``("cut", name)``; ``("load", name, loaded)`` loads all that is new, ``("load", name, loaded, count)`` that number of rows;
     ``("keep",)``, ``("crash",)``; ``("skip", name, row, answer)`` asks for one row. An answer may be the name of an error.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Goal: a set of partitions is what its text says, whatever its order. Method: compared with sets of numbers."""
+"""Goal: a set of partitions is what its text lists, whatever its order. Method: compared with sets of numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def numbers(text: str) -> set[int]:
 
 
 @given(texts)
-def test_a_set_is_what_its_text_says(text: str) -> None:
+def test_a_set_is_what_its_text_lists(text: str) -> None:
     found = Partitions.parse(text)
     assert {number for number in range(LAST + 1) if number in found} == numbers(text)
     assert Partitions.parse(str(found)) == found
@@ -51,6 +51,6 @@ def test_what_is_no_set_is_refused(text: str) -> None:
         Partitions.parse(text)
 
 
-def test_a_set_has_so_many_ranges_at_most() -> None:
+def test_a_set_has_a_limited_number_of_ranges() -> None:
     with pytest.raises(ConfigurationError, match="at most"):
         Partitions.parse(",".join(str(2 * number) for number in range(MOST_RANGES + 1)))

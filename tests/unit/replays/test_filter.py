@@ -160,7 +160,7 @@ def test_an_export_is_the_same_for_the_same_marks_and_loads_exactly() -> None:
     assert [record["topic"] for record in json.loads(text)["partitions"]] == ["robot.ok", "robot.raw"]
 
 
-def test_notices_are_told_once() -> None:
+def test_notices_are_given_once() -> None:
     replays = ReplayFilter(IDS)
     at = Coordinates(topic="robot.raw", topic_id=b"x" * 16, partition=2, offset=0)
     other = republish(None, at, StringValue(), output="standard/ok", key=None, timestamp_ms=1)

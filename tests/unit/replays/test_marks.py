@@ -173,7 +173,7 @@ def test_whatever_is_redone_from_wherever_each_message_is_accepted_once(
     assert sorted(accepted) == expected
 
 
-# --- the witnesses ----------------------------------------------------------------------------------
+# --- consistency checks -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ordinal", [0, 1, 2])
@@ -200,7 +200,7 @@ def test_a_writer_in_good_order_passes(partition: Partition) -> None:
     assert partition.accept(made(30))
 
 
-def test_a_hole_stops_and_the_error_says_where(partition: Partition) -> None:
+def test_a_hole_stops_and_the_error_names_its_place(partition: Partition) -> None:
     assert partition.accept(made(5))
     with pytest.raises(GapError) as raised:
         partition.accept(made(9, previous=8))
@@ -419,10 +419,10 @@ def test_a_republisher_that_changed_its_mind_stops_on_the_new_lane_too(ordinal: 
     assert len(partition.marks) == 1
 
 
-def test_what_a_new_lane_says_was_written_before_it_was_counted_on_the_old_one() -> None:
+def test_a_new_lane_may_refer_to_what_was_counted_on_the_old_one() -> None:
     def again(root: int, previous: int) -> bytes:
-        witness = root_position(1, previous) + bytes(8)
-        return made_again(made(root), offset=root, at=AGAIN, previous=witness)
+        position_before = root_position(1, previous) + bytes(8)
+        return made_again(made(root), offset=root, at=AGAIN, previous=position_before)
 
     for previous, stops in ((8, False), (9, True)):
         partition = Partition(fresh(recreated="skip"))
@@ -439,8 +439,8 @@ def test_a_hole_before_a_lane_that_goes_on_after_a_new_topic_uses_up_its_excuse(
     """A second one is a hole among what this reader should have read."""
 
     def again(root: int, previous: int) -> bytes:
-        witness = root_position(1, previous) + bytes(8)
-        return made_again(made(root), offset=root, at=AGAIN, previous=witness)
+        position_before = root_position(1, previous) + bytes(8)
+        return made_again(made(root), offset=root, at=AGAIN, previous=position_before)
 
     partition = Partition(fresh(recreated="skip", entered_in_middle=True))
     assert partition.accept(made_again(made(8), offset=0))

@@ -16,7 +16,7 @@ from sqe_chain.runtime.states import get, states
 
 
 class Closing(MemoryStore):
-    """A store that says when it is closed."""
+    """A store that records when it is closed."""
 
     closed: ClassVar[list[str]] = []
 

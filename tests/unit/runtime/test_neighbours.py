@@ -1,4 +1,4 @@
-"""Who answers at an address is told by what it says; silence, closed doors and strangers are not judged."""
+"""An answer shows which server listens at an address; silence, closed ports and unknown servers are not judged."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def listening(answer: Answer) -> Iterator[int]:
     ("answer", "kind"),
     [(kafka, "kafka"), (redis, "redis"), (locked_redis, "redis"), (cassandra, "cassandra"), (web, "")],
 )
-def test_each_is_known_whoever_was_expected(answer: Answer, kind: str, expected: str) -> None:
+def test_each_server_is_recognized_whichever_was_expected(answer: Answer, kind: str, expected: str) -> None:
     with listening(answer) as port:
         assert who_answers("127.0.0.1", port, expected) == kind
 

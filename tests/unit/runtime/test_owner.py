@@ -58,7 +58,7 @@ def test_elsewhere_nothing_is_certain(ended: Owner, field: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "null", "[1]", "no json", '{"host": "a", "pid": 1}'])
-def test_an_owner_that_says_something_else_is_not_known_to_be_dead(text: str) -> None:
+def test_an_owner_file_with_other_content_does_not_prove_a_dead_owner(text: str) -> None:
     assert not is_dead(text)
 
 

@@ -125,7 +125,7 @@ def test_a_key_that_is_no_text_is_bytes(log: MemoryLog) -> None:
         assert list(found) == [b"\xff"]
 
 
-def test_a_service_that_stops_says_why_to_who_waits_and_at_the_end(log: MemoryLog) -> None:
+def test_a_service_that_stops_gives_the_reason_to_waiting_callers_and_at_the_end(log: MemoryLog) -> None:
     feed(log, "poison")
     with (
         pytest.raises(PoisonError, match="poison"),
@@ -140,7 +140,7 @@ def test_a_service_that_stops_says_why_to_who_waits_and_at_the_end(log: MemoryLo
         raise ZeroDivisionError
 
 
-def test_waiting_ends_with_a_time_that_names_where_it_stands(log: MemoryLog) -> None:
+def test_a_wait_that_times_out_names_the_offsets_reached(log: MemoryLog) -> None:
     feed(log, "a")  # before the first batch: after it the service waits for an hour
     with running(counts(), store=STORE, interval="1h", **WHERE) as service:  # type: ignore[arg-type]
         service.wait_until_caught_up()
@@ -184,7 +184,9 @@ def test_states_of_windows_are_rows(log: MemoryLog) -> None:
         ({"close_windows": True, "once": False}, r"Expected --once \(once=True\)"),
     ],
 )
-def test_what_cannot_work_is_said(log: MemoryLog, arguments: dict[str, object], text: str) -> None:
+def test_arguments_that_cannot_work_are_refused(
+    log: MemoryLog, arguments: dict[str, object], text: str
+) -> None:
     with pytest.raises(ConfigurationError, match=text):
         run(counts(), **{"store": STORE, "once": True, **WHERE, **arguments})  # type: ignore[arg-type]
 

@@ -52,7 +52,7 @@ def test_batches_run_back_to_back_until_nothing_is_left() -> None:
 def test_a_request_to_stop_while_the_broker_is_away_is_an_error_only_if_a_plan_is_open(
     finished: bool,
 ) -> None:
-    """The plan lets a new partition enter: no `committed` is told of it."""
+    """The plan lets a new partition enter: the service emits no `committed` for it."""
     found, stop = sums(), Stop()
     found.run_until_caught_up()
     found.log.grow("numbers", 2)

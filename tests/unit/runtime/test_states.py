@@ -87,7 +87,7 @@ def test_a_store_of_the_stage_alone_is_enough(found: Deployment) -> None:
     assert get("counts", "plain", "b", store={"other": found.urls["other"]}) == {"words": 1}
 
 
-def test_what_cannot_be_answered_is_said(found: Deployment) -> None:
+def test_questions_that_cannot_be_answered_are_refused(found: Deployment) -> None:
     with pytest.raises(ConfigurationError, match=re.escape("store={'': URL, 'other': URL}")):
         get("counts", "plain", "a", store=found.urls[""])
     with pytest.raises(ConfigurationError, match="has no flow 'nobody'"):
@@ -122,7 +122,7 @@ def test_what_is_no_state_of_this_type_is_inconsistent(found: Deployment) -> Non
         get(found.flow, "per-letter", "a", store=found.urls)
 
 
-def test_a_store_that_does_not_say_where_states_are_has_no_such_flow(found: Deployment) -> None:
+def test_a_store_without_the_locations_of_states_has_no_such_flow(found: Deployment) -> None:
     """Every start of a service writes it; its plans are not read in its place."""
     for store in found.stores.values():
         known = store.locations("counts")

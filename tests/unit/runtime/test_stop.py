@@ -1,4 +1,4 @@
-"""Goal: a service ends when it is told to, and only then. Method: requests, signals and beats, with short times."""
+"""Goal: a service ends when it is asked to, and only then. Method: requests, signals and heartbeats, with short times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqe_chain.runtime.stop import ATTEMPT_MS, SLOW_MS, Heartbeat, ServiceClock,
 LONG_S = 60.0
 
 
-def test_the_first_reason_stands_and_every_wait_ends() -> None:
+def test_the_first_reason_is_kept_and_every_wait_ends() -> None:
     stop = Stop()
     assert not stop.wait(0.001)
 
@@ -85,12 +85,12 @@ def test_a_lost_claim_ends_the_service_as_superseded() -> None:
     assert stop.superseded
 
 
-def test_a_store_that_is_away_is_told_once_and_does_not_end_the_service() -> None:
+def test_a_store_that_is_away_is_reported_once_and_does_not_end_the_service() -> None:
     outcomes = iter([Unavailable("1"), Unavailable("2"), True, Unavailable("3"), True])
-    told: list[str] = []
+    reported: list[str] = []
     done = threading.Event()
 
-    def beat() -> bool:
+    def renew_claim() -> bool:
         outcome = next(outcomes, None)
         if isinstance(outcome, Exception):
             raise outcome
@@ -99,9 +99,9 @@ def test_a_store_that_is_away_is_told_once_and_does_not_end_the_service() -> Non
         return True
 
     stop = Stop()
-    with Heartbeat(beat, stop, lambda error: told.append(str(error)), seconds=0.001):
+    with Heartbeat(renew_claim, stop, lambda error: reported.append(str(error)), seconds=0.001):
         assert done.wait(LONG_S)
-    assert told == ["1", "3"]
+    assert reported == ["1", "3"]
     assert not stop.requested
 
 
@@ -139,7 +139,7 @@ def test_patience_begins_with_the_attempt_that_failed_first(
     assert clock.wait(0)
 
 
-def test_a_service_has_patience_for_ever() -> None:
+def test_a_service_waits_without_limit_by_default() -> None:
     clock = ServiceClock(Stop())
     clock.event(Waiting("commit", "no broker", 100))
     began = time.monotonic()

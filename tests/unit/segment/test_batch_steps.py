@@ -1,4 +1,4 @@
-"""Goal: functions over batches give for each row what they give for it alone, or say for which rows they do not.
+"""Goal: functions over batches give for each row what they give for it alone, or the error names the row.
 
 Method: functions that fail, that give something else than was declared, and that look at the rows beside a row.
 """
@@ -62,7 +62,7 @@ def doubled(batch: Any) -> Any:
 
 
 def repeated(batch: Any) -> Any:
-    """Each number as often as its last two bits say."""
+    """Each number, repeated by the value of its last two bits."""
     rows = [row for row, one in enumerate(batch["n"].to_pylist()) for _ in range(one & 3)]
     return batch.take(pa.array(rows, pa.int64())).append_column("row", pa.array(rows, pa.int8()))
 
@@ -82,7 +82,7 @@ def test_rows_that_fail_are_found_and_the_others_go_on(numbers: list[int], stop:
 
 
 @given(st.lists(st.integers(0, 30), max_size=20))
-def test_rows_come_from_where_the_index_says(numbers: list[int]) -> None:
+def test_rows_come_from_the_row_that_the_index_names(numbers: list[int]) -> None:
     values, keys, paths, inputs, failures = applied(step_of(repeated, "row"), numbers)
     expected = [(at, count) for at, one in enumerate(numbers) for count in range(one & 3)]
     assert values == [numbers[at] for at, _ in expected]
@@ -187,11 +187,11 @@ def test_rows_that_depend_on_others_stop_the_service(function: Any, index: str |
 
 
 def test_a_row_that_gives_too_much_is_poison_and_no_more() -> None:
-    def once_more(batch: Any) -> Any:
+    def repeat_threes(batch: Any) -> Any:
         many = [one for one in batch["n"].to_pylist() for _ in range(2 if one == 3 else 1)]
         return pa.record_batch({"n": many})
 
-    values, _, _, _, failures = applied(step_of(once_more), [1, 2, 3, 4])
+    values, _, _, _, failures = applied(step_of(repeat_threes), [1, 2, 3, 4])
     assert values == [1, 2, 4]
     assert list(failures) == [2]
 

@@ -89,7 +89,7 @@ def note(ledger: StringValue, word: StringValue) -> None:
 
 
 def states_after(blocks: Sequence[list[Record]], header: Header = BEFORE, key: Any = None) -> dict[str, str]:
-    """Changed states, when these blocks are read in place by a flow with one state partition."""
+    """Changed states, when a flow with one state partition reads these blocks without a shuffle."""
     flow = Flow("notes", state_partitions=1)
     flow.source("words", StringValue).aggregate(
         "letters", key=key or (lambda word: word.value[0]), state=StringValue, fold=note
@@ -114,7 +114,7 @@ def test_what_comes_first_and_what_follows_are_folded_in_order() -> None:
     assert states_after([[one] for one in read]) == expected
 
 
-def test_a_replay_is_ignored_wherever_it_stands() -> None:
+def test_a_replay_is_ignored_at_any_place_in_a_block() -> None:
     read = words(["ant", "bee", "asp"])
     assert states_after([read, [read[1]], [*read, *words(["", "", "", "auk"])[3:]]]) == {
         "a": "old ant asp auk",
@@ -123,7 +123,7 @@ def test_a_replay_is_ignored_wherever_it_stands() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_a_redo_within_a_persist_leaves_out_the_keys_before_its_cursor(size: int) -> None:
+def test_a_redo_within_a_persist_skips_the_keys_before_its_cursor(size: int) -> None:
     """The first message of the lane loads the key's state; those that follow find it there."""
     begun = Header(1, "run", 3, "plan-3", begun_id="plan-4", cursor=b"a")
     read = words(["ant", "asp", "bee", "auk"])
@@ -140,10 +140,10 @@ def test_a_key_may_be_bytes_or_text(make: Any) -> None:
 
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize(
-    ("second", "said"), [("bad", r"words\[0\]@1 .*no word"), ("asp", "was declared raw")]
+    ("second", "reported"), [("bad", r"words\[0\]@1 .*no word"), ("asp", "was declared raw")]
 )
-def test_what_fails_before_a_message_that_stops_the_service_is_said_first(
-    second: str, said: str, size: int
+def test_a_failure_before_a_message_that_stops_the_service_is_reported_first(
+    second: str, reported: str, size: int
 ) -> None:
     def checked(word: StringValue) -> StringValue:
         if word.value == "bad":
@@ -161,13 +161,13 @@ def test_what_fails_before_a_message_that_stops_the_service_is_said_first(
     reading = Reading(flow.compile(), job, cast("Any", None))
     portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
     blocks: Any = [read[start : start + size] for start in range(0, len(read), size)]
-    with pytest.raises(ChainError, match=said):
+    with pytest.raises(ChainError, match=reported):
         deque(reading.read(portion, blocks), maxlen=0)
 
 
 @pytest.mark.parametrize("run", [1, NEVER])
 @pytest.mark.parametrize("block", [1, NEVER])
-def test_what_fails_before_a_gap_is_said_first_in_every_way(block: int, run: int) -> None:
+def test_a_failure_before_a_gap_is_reported_first_in_every_way(block: int, run: int) -> None:
     def checked(word: StringValue) -> StringValue:
         if word.value == "bad":
             raise ValueError("no word")
@@ -196,7 +196,7 @@ def test_another_key_is_poison() -> None:
 
 @dataclass
 class Writer:
-    """A republisher of one partition: writes envelopes of one lane as it is told, also wrongly."""
+    """A republisher of one partition: writes envelopes of one lane as a script asks, also wrongly."""
 
     partition: int
     epoch: int = 1
@@ -209,7 +209,7 @@ class Writer:
         )
 
     def write(self, kind: str, texts: Sequence[str]) -> list[bytes]:
-        """The envelopes for one input; `kind` says what is wrong about them."""
+        """The envelopes for one input; `kind` names what is wrong about them."""
         back = {"replay": 1, "old replay": 3}.get(kind, 0)
         self.offset = max(0, self.offset + 1 - back)
         self.epoch += kind == "new leader"
@@ -238,12 +238,12 @@ def records_of(script: Sequence[Told]) -> list[Record]:
     """What three republishers write, and a producer at the origin."""
     writers = [Writer(partition) for partition in range(3)]
     values: list[bytes] = []
-    for which, kind, said in script:
+    for which, kind, texts in script:
         if kind in {"root", "tombstone"}:
-            root = wrap(StringValue(value=said[0]), key=b"k", timestamp_ms=7, event_id=b"e" * 16)
+            root = wrap(StringValue(value=texts[0]), key=b"k", timestamp_ms=7, event_id=b"e" * 16)
             values.append(root if kind == "root" else b"")
             continue
-        made = writers[which].write(kind, {"empty": [""], "bad": ["bad"]}.get(kind, said))
+        made = writers[which].write(kind, {"empty": [""], "bad": ["bad"]}.get(kind, texts))
         if kind == "damaged":
             made[0] = made[0][:40] + bytes([made[0][40] ^ 1]) + made[0][41:]
         if kind == "cut short":
@@ -253,7 +253,7 @@ def records_of(script: Sequence[Told]) -> list[Record]:
 
 
 class Stopped(NamedTuple):
-    """The service would end, and say why."""
+    """The service would end, with this error."""
 
     error: str
     text: str
@@ -313,7 +313,7 @@ Carried = Literal["values", "headers", "mixed"]
 
 
 def carried_as(records: Sequence[Record], how: Carried) -> list[Record]:
-    """The same with the chain in headers, where a record's value has room for what it says; of "mixed" every third."""
+    """The same with the chain in headers, where the envelope allows it; of "mixed" every third record."""
     return [
         record if how == "values" or (how == "mixed" and index % 3) else _in_headers(record)
         for index, record in enumerate(records)

@@ -39,7 +39,7 @@ def waited(topic: str, partition: int, watermark_ms: int | None, latest_ms: int 
     )
 
 
-def let_go(topic: str, partition: int, latest_ms: int | None) -> PartitionProgress:
+def marked_idle(topic: str, partition: int, latest_ms: int | None) -> PartitionProgress:
     return PartitionProgress(topic, partition, waited_for=False, watermark_ms=None, latest_ms=latest_ms)
 
 
@@ -121,7 +121,7 @@ def test_the_watermark_of_a_partition_is_that_of_the_writer_who_is_behind() -> N
     times.idle = {ORIGIN: None, "up/b": None}
     assert times.progress("in", 4).watermark_ms == 300
     times.idle |= {"up/a": None}
-    assert times.progress("in", 4) == let_go("in", 4, 700)
+    assert times.progress("in", 4) == marked_idle("in", 4, 700)
     observe(times, ("up/b", 2, 600, 500))
     assert times.progress("in", 4) == waited("in", 4, 500, 700)
 
@@ -133,7 +133,7 @@ def test_nothing_is_known_of_a_partition_without_a_record_until_it_is_idle() -> 
     times.idle = {ORIGIN: 500}
     assert times.progress("in", 0) == waited("in", 0, 500, None)
     times.idle = {ORIGIN: None}
-    assert times.progress("in", 0) == let_go("in", 0, None)
+    assert times.progress("in", 0) == marked_idle("in", 0, None)
 
 
 def test_a_writer_that_may_be_in_what_is_still_unread_is_waited_for() -> None:
@@ -179,9 +179,9 @@ def test_a_wrong_clock_moves_nothing_until_others_agree_or_the_clock_has_come_th
         ([waited("a", 0, 5, 9), waited("a", 1, 7, 9)], Frontier(5, "a", 0)),
         ([waited("a", 1, 5, 9), waited("a", 0, 5, 9)], Frontier(5, "a", 0)),
         ([waited("a", 0, 5, 9), waited("a", 1, None, None)], None),
-        ([waited("a", 0, 5, 9), let_go("a", 1, 99)], Frontier(5, "a", 0)),
-        ([let_go("a", 0, 9), let_go("a", 1, None)], Frontier(10, "", 0)),
-        ([let_go("a", 0, None)], None),
+        ([waited("a", 0, 5, 9), marked_idle("a", 1, 99)], Frontier(5, "a", 0)),
+        ([marked_idle("a", 0, 9), marked_idle("a", 1, None)], Frontier(10, "", 0)),
+        ([marked_idle("a", 0, None)], None),
     ],
 )
 def test_the_frontier_is_the_watermark_of_the_partition_that_is_behind(
@@ -206,7 +206,7 @@ def test_the_widest_guard_of_the_stages_holds_before_them() -> None:
 
 
 @pytest.mark.parametrize("output", ["up/out", "up/out/announced.0123456789abcdef"])
-def test_what_is_announced_is_of_the_same_writer(output: str) -> None:
+def test_republished_states_are_of_the_same_writer(output: str) -> None:
     """A writer of its own would never be heard of again, and event time would wait for it."""
     at = Coordinates(topic="raw", topic_id=bytes(16), partition=0, offset=1)
     value = republish(None, at, {"total": 1}, output=output, key="a", timestamp_ms=5)
@@ -214,7 +214,7 @@ def test_what_is_announced_is_of_the_same_writer(output: str) -> None:
 
 
 def test_of_a_writer_that_is_met_by_what_timers_gave_the_rest_of_the_way_is_known() -> None:
-    """Nothing of it may be on its way when it is let go, so it is asked of those republishers."""
+    """None of its records may be under way when it is marked idle, so the reader asks those republishers."""
     at = Coordinates(topic="-timers.stage", topic_id=bytes(16), partition=0, offset=1)
     given = republish(None, at, {"total": 1}, output="up/mid", key="a", timestamp_ms=5)
     at = Coordinates(topic="mid", topic_id=bytes(16), partition=0, offset=1)

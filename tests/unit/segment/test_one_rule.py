@@ -1,8 +1,8 @@
 """Goal: every way by which a message is read accepts and refuses the same bytes.
 
-Envelopes of an origin producer and of two republishers, some damaged in their structure under a right checksum,
-are read record by record (a plan with exclusions), by the loop over ordinary ones, by the fast path, and by the
-filter for plain consumers. All must agree on what is accepted, what is excluded and why, and on the marks.
+An origin producer and two republishers write envelopes, some damaged in their structure under a right checksum.
+Four readers get them: record by record (a plan with skipped records), the loop over ordinary ones, the fast path, the
+filter for plain consumers. All must agree on what is accepted, what is skipped and why, and on the marks.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def damaged(random: Random, value: bytes) -> bytes:
 
 
 def records(seed: int, count: int, share: float) -> list[Record]:
-    """What an origin producer and two republishers write, who crash and say it again; some of it damaged."""
+    """What an origin producer and two republishers write. They crash and republish it; some of it is damaged."""
     random, at, values = Random(seed), [0, 0], list[bytes]()
     templates = [
         OutputTemplate(

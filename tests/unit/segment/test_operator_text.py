@@ -32,7 +32,7 @@ from tests.support.naive_operators import NaiveCompiler
 NOW_MS = 7
 
 
-def said(text: str) -> StringValue:
+def word_of(text: str) -> StringValue:
     return StringValue(value=text)
 
 
@@ -43,11 +43,11 @@ def refuse(letter: str, value: StringValue) -> None:
 
 def louder(value: StringValue) -> StringValue:
     refuse("x", value)
-    return said(f"{value.value}!")
+    return word_of(f"{value.value}!")
 
 
 def where(value: StringValue, context: Context) -> StringValue:
-    return said(f"{value.value}@{context.offset} {context.key!r} {context.now_ms}")
+    return word_of(f"{value.value}@{context.offset} {context.key!r} {context.now_ms}")
 
 
 def short(value: StringValue) -> bool:
@@ -60,7 +60,7 @@ def odd(value: StringValue, context: Context) -> bool:
 
 def twice(value: StringValue) -> list[StringValue]:
     refuse("y", value)
-    return [said(value.value), said(f"{value.value}2")]
+    return [word_of(value.value), word_of(f"{value.value}2")]
 
 
 def same_twice(value: StringValue) -> list[StringValue]:
@@ -68,7 +68,7 @@ def same_twice(value: StringValue) -> list[StringValue]:
 
 
 def each(value: StringValue, context: Context) -> list[StringValue]:
-    return [said(f"{letter}{context.offset}") for letter in value.value[:2]]
+    return [word_of(f"{letter}{context.offset}") for letter in value.value[:2]]
 
 
 def first_letter(value: StringValue) -> str:
@@ -99,7 +99,7 @@ def same(batch: Any) -> Any:
 
 
 def between_a(batch: Any) -> Any:
-    """What stands before, between and after each letter a: none, one or many."""
+    """The parts before, between and after each "a": none, one or many."""
     apart = pc.split_pattern(batch["value"], pattern="a")
     parts = pa.record_batch({"from": pc.list_parent_indices(apart), "value": pc.list_flatten(apart)})
     return parts.filter(pc.not_equal(parts["value"], ""))
@@ -186,7 +186,7 @@ def ran(
     paths = [number(index) for index in range(len(values))]
     run(
         numbers,
-        [said(value) for value in values],
+        [word_of(value) for value in values],
         ([b"own", None] * len(values))[: len(values)],
         paths,
         failed,
@@ -272,7 +272,7 @@ def test_what_stages_give_is_pushed_as_by_closures(
             for index, value in enumerate(values):
                 try:
                     push(
-                        None if side and "n" in value else said(value),
+                        None if side and "n" in value else word_of(value),
                         b"key",
                         number(index),
                         origin_of(index),
@@ -319,7 +319,7 @@ def test_an_error_is_placed_in_the_users_code_and_its_trace_shows_the_text() -> 
     run = Compiler(flow.compile(), Collector(flow.compile()), NOW_MS, frozenset()).after_source(
         flow.compile().sources[0], origin_of
     )
-    run([0], [said("x")], [None], [number(0)], noted)
+    run([0], [word_of("x")], [None], [number(0)], noted)
     place = place_in_user_code(flow.compile(), errors[0])
     assert "in refuse (map, declared at" in place
     assert "v1 = f1(v)" in "".join(traceback.format_exception(errors[0]))
@@ -337,7 +337,7 @@ def test_an_error_of_the_text_itself_is_not_the_users() -> None:
     run = Compiler(flow.compile(), Collector(flow.compile()), NOW_MS, frozenset()).after_source(
         flow.compile().sources[0], origin_of
     )
-    run([0], [said("n")], [None], [number(0)], noted)
+    run([0], [word_of("n")], [None], [number(0)], noted)
     assert isinstance(errors[0], PoisonError)
     assert place_in_user_code(flow.compile(), errors[0]) == ""
 
@@ -365,7 +365,7 @@ def test_a_failing_record_leaves_the_others_alone() -> None:
     flow.source("in", StringValue).map(louder).to("out", partitions=1)
     found: Any = ran(Compiler, flow, ["a", "b", "x", "c"], frozenset(), stop=False)
     assert list(found[0]) == [2]
-    assert [one[3] for one in found[1]] == [said(f"{word}!").SerializeToString() for word in "abc"]
+    assert [one[3] for one in found[1]] == [word_of(f"{word}!").SerializeToString() for word in "abc"]
 
 
 def merged_flow(*, again: bool) -> Flow:

@@ -74,7 +74,7 @@ scripts = st.lists(
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[list[Record]]:
-    """Batches of which most are in the order of time, and the lanes of most are known before."""
+    """Batches, most of them in the order of time; the lanes of most are known before."""
     found: list[Told] = []
     ends: list[int] = []
     for _ in range(draw(st.integers(1, 3))):

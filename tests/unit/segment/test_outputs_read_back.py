@@ -1,4 +1,4 @@
-"""Goal: what an output publishes is read back as the type of its value, whoever made it; what would not be is poison."""
+"""Goal: what an output publishes is read back as the type of its value, whatever made it; any other value is poison."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reading(msgspec.Struct):
 
 
 def made(value: Any) -> Any:
-    """A reading, one of which has text where a number is declared."""
+    """A reading; the one with the number WRONG has text where a number is declared."""
     number: Any = "one" if value["n"] == WRONG else value["n"]
     return Reading(number)
 

@@ -1,4 +1,4 @@
-"""Goal: an error of user code says where: file, line, function, the step that called it, the input, and the key of its unit."""
+"""Goal: an error of user code names its place: file, line, function, the step that called it, the input, and the key of its unit."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def odd(*_: Any) -> Any:
 @pytest.mark.parametrize("where", ["map", "fold", "changes"])
 @pytest.mark.parametrize("poison", ["stop", "skip", "dead_letter"])
 def test_texts_that_cannot_be_had_or_written_stop_nothing(function: Any, where: str, poison: Any) -> None:
-    """File names that are no text, and exceptions that fail while they say what is wrong."""
+    """File names that are no text, and exceptions that fail while they format their message."""
     flow = Flow("odd", state_partitions=1, poison=poison)
     source: Any = flow.source("in", Int64Value)
     if where == "map":

@@ -1,6 +1,6 @@
 """Goal: runs of raw messages, and of messages with keys of their own, give what record by record gives.
 
-Method: raw records of all kinds, and envelopes with and without keys, in blocks that end anywhere; codecs and decoders, each
+Method: raw records of all kinds, and envelopes with and without keys, in blocks that end anywhere. Codecs and decoders, each
 way to a key; once in runs, once one by one.
 """
 
@@ -142,7 +142,7 @@ def flow_of(source: str, key: str, *, changes: bool, poison: Any = "stop") -> Fl
 
 def outcome(flow: Flow, records: Sequence[Record], sizes: Sequence[int], marks: PartitionMarks) -> object:
     """Everything that comes of records read in blocks of these sizes."""
-    # Shuffled, units say where they belong in the order of times.
+    # Shuffled, units carry their place in the order of times.
     in_place = all(stage.traits.order == "units" for stage in flow.compile().stages)
     job = Job(
         Transition("notes", Claim(1, "run"), 3, "plan-3"),

@@ -1,7 +1,7 @@
 """Goal: what a run of inputs gives becomes the records that `Gatherer.gather` makes of one input after the other.
 
-Random flows with several outputs and random blocks: raw or enveloped, of several lanes and lengths of chains, with replays;
-several runs in a row, for each begins where the one before has left off.
+Random flows with several outputs and random blocks: raw or enveloped, of several lanes and lengths of chains, with replays.
+Several runs in a row, for each begins where the one before ended.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Record:
 
 
 def upstream(random: Random, count: int, links: int) -> list[tuple[bytes, int]]:
-    """Envelopes of up to four lanes with so many links, some of them again, and their times."""
+    """Envelopes of up to four lanes with `links` links each, some of them repeated, and their times."""
     found: list[tuple[bytes, int]] = []
     alike = random.random() < 0.6  # then all frames are of one size
     times = [0, 1, 20_000] if alike else [0, 1, 20_000, -NOW_MS, 1 - NOW_MS, 20_000 - NOW_MS]
@@ -256,7 +256,7 @@ def test_a_run_gives_the_records_of_its_inputs(kind: str, worthwhile: int, seed:
             furthest |= positions
 
 
-def test_chains_of_one_size_and_positions_of_several_stand_in_one_run() -> None:
+def test_one_run_holds_chains_of_one_size_and_positions_of_several() -> None:
     """Two short links take as many bytes as a long one; their positions do not."""
     values: list[bytes] = []
     for number in range(60):

@@ -68,13 +68,13 @@ def poison_before(policy: Any) -> Flow:
     )
 
 
-def letter_or_none(word: StringValue) -> Any:
+def first_character_or_none(word: StringValue) -> Any:
     return None if word.value == "bad" else word.value[:1]
 
 
 def keyed_by_none() -> Flow:
     flow = Flow("notes", state_partitions=1)
-    return windows(flow, flow.source("words", StringValue).key_by(letter_or_none), key=None)
+    return windows(flow, flow.source("words", StringValue).key_by(first_character_or_none), key=None)
 
 
 def timestamp() -> Flow:
@@ -194,7 +194,7 @@ def streams() -> Flow:
 def table() -> Flow:
     flow = Flow("notes", state_partitions=1)
     first, second = (flow.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others"))
-    first.join_table("said", second, both).to("joined", partitions=2)
+    first.join_table("joined", second, both).to("joined", partitions=2)
     return flow
 
 
@@ -271,7 +271,7 @@ SHAPES: dict[str, Callable[[], Flow]] = {
     "streams": streams,
     "table": table,
     "timers": lambda: timers(first_letter),
-    "timers without a key": lambda: timers(letter_or_none),
+    "timers without a key": lambda: timers(first_character_or_none),
 }
 
 
@@ -292,8 +292,8 @@ def ways(
         return quick, outcome(make(), parts, None, 9, exclusions, last=last()), taken
 
 
-def said(*words: str, step_ms: int = 3) -> list[Told]:
-    """The words, in turn on three lanes."""
+def lanes_of(*words: str, step_ms: int = 3) -> list[Told]:
+    """The words, each on the next of three lanes."""
     return [Told(number % 3, "plain", word, 5 + number * step_ms, 0) for number, word in enumerate(words)]
 
 
@@ -305,7 +305,7 @@ def begun(words: Sequence[Told]) -> list[list[Told]]:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_each_flow_gives_what_it_gives_record_by_record(name: str) -> None:
-    quick, general, taken = ways(SHAPES[name], begun(said(*WORDS, *WORDS)))
+    quick, general, taken = ways(SHAPES[name], begun(lanes_of(*WORDS, *WORDS)))
     assert quick == general
     assert taken
 
@@ -331,11 +331,11 @@ def test_each_flow_gives_the_same_after_a_function_over_batches(
 
     monkeypatch.setattr(Flow, "source", with_batches)
     batches = True
-    quick, alone, taken = ways(SHAPES[name], begun(said(*WORDS, *WORDS)))
+    quick, alone, taken = ways(SHAPES[name], begun(lanes_of(*WORDS, *WORDS)))
     assert quick == alone
     assert taken
     batches = False
-    assert quick == ways(SHAPES[name], begun(said(*WORDS, *WORDS)))[1]
+    assert quick == ways(SHAPES[name], begun(lanes_of(*WORDS, *WORDS)))[1]
 
 
 def loud(batch: Any) -> Any:
@@ -381,7 +381,7 @@ def batches_of_batches() -> Flow:
     ],
 )
 def test_functions_over_batches_give_what_they_give_for_each_row(make: Callable[[], Flow], size: int) -> None:
-    records = records_of([one for batch in begun(said(*WORDS, *WORDS)) for one in batch])
+    records = records_of([one for batch in begun(lanes_of(*WORDS, *WORDS)) for one in batch])
     with taken_as() as taken:
         quick = outcome(make(), [records[:3], records[3:]], None, size)
     with one_by_one():
@@ -389,17 +389,17 @@ def test_functions_over_batches_give_what_they_give_for_each_row(make: Callable[
     assert taken
 
 
-def test_what_a_plan_leaves_out_is_left_out_though_the_policy_is_stop_by_now() -> None:
-    """The batch is done again, by a flow that is declared otherwise."""
-    quick, general, taken = ways(table, begun(said(*WORDS)), (LEFT_OUT,))
+def test_a_record_that_the_plan_skips_is_skipped_though_the_policy_is_stop_by_now() -> None:
+    """The batch is redone by a flow that is declared otherwise."""
+    quick, general, taken = ways(table, begun(lanes_of(*WORDS)), (LEFT_OUT,))
     assert quick == general
     assert taken
-    assert general != ways(table, begun(said(*WORDS)))[0]
+    assert general != ways(table, begun(lanes_of(*WORDS)))[0]
 
 
 def test_envelopes_on_a_topic_that_is_declared_raw_by_now_stop_the_service() -> None:
     """Their lanes are known from before."""
-    quick, general, taken = ways(lambda: poison("stop"), begun(said(*WORDS)), last=raw)
+    quick, general, taken = ways(lambda: poison("stop"), begun(lanes_of(*WORDS)), last=raw)
     assert quick == general
     assert not taken
     assert "was declared raw: its chain would be lost" in str(quick)
@@ -407,7 +407,7 @@ def test_envelopes_on_a_topic_that_is_declared_raw_by_now_stop_the_service() -> 
 
 def test_values_that_cannot_be_units_are_poison() -> None:
     """They came as values that can, until the source was declared otherwise."""
-    quick, general, taken = ways(lambda: poison("stop"), begun(said(*WORDS)), last=foreign)
+    quick, general, taken = ways(lambda: poison("stop"), begun(lanes_of(*WORDS)), last=foreign)
     assert quick == general
     assert taken
     assert "PoisonError" in str(quick)
@@ -458,7 +458,7 @@ def joined_in_two_types() -> Flow:
 
     flow = Flow("notes", state_partitions=1)
     first, second = (flow.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others"))
-    first.join_table("said", second, combine).flat_map(boa_in_two_types).to("joined", partitions=2)
+    first.join_table("joined", second, combine).flat_map(boa_in_two_types).to("joined", partitions=2)
     return flow
 
 
@@ -472,7 +472,7 @@ def late_in_two_types() -> Flow:
 
     flow = Flow("notes", state_partitions=1)
     first, second = (flow.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others"))
-    joined = first.join_table("said", second, combine)
+    joined = first.join_table("joined", second, combine)
     joined.to("joined", partitions=2)
     joined.dropped().flat_map(lambda _: [StringValue(), Int64Value()]).to("late", partitions=2)
     return flow
@@ -491,11 +491,11 @@ def boa_in_two_types(word: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("make", "batch", "blamed"),
     [
-        (closing_in_two_types, said("ant", "bee", "asp", "bad", step_ms=3), "@5 "),
-        (closing_in_two_types, said("bee", "ant", "asp", "cat", "bad", step_ms=4), "@5 "),
-        (joined_in_two_types, said("asp", "asp", "boa", "bad", step_ms=0), "@5 "),
-        (joined_in_two_types, said("ant", "asp", "boa", "asp", "bad", step_ms=0), "@5 "),
-        (joined_in_two_types, said("ant", "boa", "bad", "asp", step_ms=3), "@4 "),
+        (closing_in_two_types, lanes_of("ant", "bee", "asp", "bad", step_ms=3), "@5 "),
+        (closing_in_two_types, lanes_of("bee", "ant", "asp", "cat", "bad", step_ms=4), "@5 "),
+        (joined_in_two_types, lanes_of("asp", "asp", "boa", "bad", step_ms=0), "@5 "),
+        (joined_in_two_types, lanes_of("ant", "asp", "boa", "asp", "bad", step_ms=0), "@5 "),
+        (joined_in_two_types, lanes_of("ant", "boa", "bad", "asp", step_ms=3), "@4 "),
         (late_in_two_types, LATE, "others[0]@4 "),
     ],
 )
@@ -520,12 +520,12 @@ def test_outputs_of_a_run_are_those_of_their_own_inputs(monkeypatch: pytest.Monk
         first, second = (
             made.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others")
         )
-        first.join_table("said", second, lambda one, _: None if one.value == "asp" else one).to(
+        first.join_table("joined", second, lambda one, _: None if one.value == "asp" else one).to(
             "joined", partitions=2
         )
         return made
 
-    batch = said("asp", "asp", "ant", "asp", "boa", "bee", "asp", "cat", "asp", step_ms=0)
+    batch = lanes_of("asp", "asp", "ant", "asp", "boa", "bee", "asp", "cat", "asp", step_ms=0)
     quick, general, taken = ways(flow, begun(batch))
     assert quick == general
     assert taken

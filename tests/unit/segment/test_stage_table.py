@@ -14,7 +14,7 @@ TRANSITION = Transition("flow", Claim(1, "run"), 0, "plan-0")
 
 
 def test_rows_up_to_the_cursor_are_read_as_they_are_and_not_written_again() -> None:
-    """What an earlier attempt has written stands; what it computes now over it may differ, and is left out."""
+    """The rows that an earlier attempt wrote are kept; what a redo computes for them may differ, and is dropped."""
     store = MemoryStore("table")
     store.restore_all()
     store.write("flow", "s", 0, None, BORN, [(b"a", b"old"), (b"m", b"old"), (b"z", b"old")])

@@ -1,6 +1,6 @@
 """Goal: headers and cursors decide what of a batch is still to be read and written, and nothing else is believed.
 
-Method: a store in memory is put by hand to every place that a crash, a lost reply, another run or a rollback can leave it at.
+Method: by hand, a store in memory gets every content that a crash, a lost reply, another run or a rollback can leave.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def test_a_header_that_is_neither_as_expected_nor_further_on_stops(header: Heade
 
 
 def test_a_cursor_that_went_back_stops() -> None:
-    """Rows up to the place that this run knows of were left out."""
+    """This run has skipped the rows up to the cursor that it knows of."""
     store = store_at(BEGUN)
     with pytest.raises(StoreInconsistent, match="went back in time"):
         written(store, replace(BEGUN, cursor=b"d"), [(b"e", b"new")])
@@ -256,7 +256,7 @@ def test_a_state_partition_is_done_when_all_of_its_buckets_are(done: tuple[int, 
         assert {states.settled(key) for key in keys} == {cell in done}
 
 
-def test_a_state_partition_of_which_a_bucket_is_begun_is_not_untouched() -> None:
+def test_a_state_partition_with_a_begun_bucket_is_not_untouched() -> None:
     first = IN_CELL[1][0]
     store = bucket_store([BEFORE, replace(BEGUN, cursor=first), BEFORE])
     states = PartitionStates(store, TRANSITION, "stage", 0, (1, BUCKETS))

@@ -196,7 +196,7 @@ def envelopes(report: RawReport) -> list[bytes]:
     return [wrap(fastening, key=fastening.robot, timestamp_ms=1) for fastening in to_fastenings(report)]
 
 
-def test_a_plain_consumer_counts_what_was_said_twice(truth: Expected) -> None:
+def test_a_plain_consumer_counts_what_was_published_twice(truth: Expected) -> None:
     plant = list(reports(7, 500))
     messages = [value for report in plant for value in envelopes(report)]
     again = [value for report in plant[:50] for value in envelopes(report)]
@@ -211,7 +211,7 @@ def test_a_plain_consumer_counts_what_was_said_twice(truth: Expected) -> None:
     assert table(naive, truth).row_count == 1
 
 
-def test_the_last_line_says_how_it_went(truth: Expected) -> None:
+def test_the_last_line_sums_up_the_audit(truth: Expected) -> None:
     states = robot_states(truth)
     right = audited(states, truth)
     keys, events = len(truth.robots), truth.events

@@ -39,7 +39,7 @@ def test_lines_of_others_are_no_events(text: str) -> None:
     assert parse_line(text) is None
 
 
-def test_a_json_line_tells_an_event() -> None:
+def test_a_json_line_becomes_an_event() -> None:
     assert parse_line(line("recovered", plan=7, redone=[6, 7])) == LogLine("recovered", 7, (6, 7))
     assert parse_line(line("committed", plan=7, inputs=10, replays=3, batch_ms=81.5)) == LogLine(
         "committed", 7, inputs=10, replays=3
@@ -93,7 +93,7 @@ def test_a_plan_of_two_levels_is_not_persisted_before_both_are() -> None:
     assert life.persist_s == 2
 
 
-def test_after_publishing_means_more_said_than_committed() -> None:
+def test_after_publishing_means_more_published_than_committed() -> None:
     aim = Aim(Moment.PUBLISHING, 0.5, in_first_batch=False)
     life = life_of(LogLine("published", outputs=1))
     assert not aim.is_due(life, 1, unacknowledged=500, enough=1000), "it must come further in this life"
@@ -115,7 +115,7 @@ def test_kills_of_starting_services_do_not_count() -> None:
     assert (kills.counted, kills.done, kills.said_twice) == (1, True, 5)
 
 
-def test_an_open_plan_counts_only_when_the_next_life_says_that_it_finished_it() -> None:
+def test_an_open_plan_counts_only_when_the_next_life_reports_that_it_finished_it() -> None:
     kills = Kills("totals", 1, 1, Random(1))
 
     assert not kills.recovered(()), "nobody was killed before the first life"
@@ -162,7 +162,7 @@ def test_two_lives_running_are_never_killed_before_they_have_committed() -> None
     assert kills.next_aim().in_first_batch
 
 
-def test_a_victim_remembers_its_lives_and_counts_what_is_said_and_not_committed(tmp_path: Path) -> None:
+def test_a_victim_remembers_its_lives_and_counts_what_is_published_and_not_committed(tmp_path: Path) -> None:
     def begin() -> Any:
         return None
 
@@ -181,7 +181,7 @@ def test_a_victim_remembers_its_lives_and_counts_what_is_said_and_not_committed(
     assert victim.replays == 5
     assert victim.row.kills == "1/1"
     victim.said = 20
-    assert victim.bury(done=24).said_twice == 0, "its last commit arrived, it only could not say so"
+    assert victim.bury(done=24).said_twice == 0, "its last commit arrived, it only could not report it"
 
 
 def outcome(**changed: Any) -> TotalsOutcome:
@@ -204,7 +204,7 @@ def outcome(**changed: Any) -> TotalsOutcome:
     return replace(right, **changed)
 
 
-def test_the_last_line_says_what_was_proved() -> None:
+def test_the_last_line_sums_up_what_was_proved() -> None:
     right = outcome()
 
     assert right.failures == []
@@ -230,7 +230,7 @@ def wrong_stage() -> StageAudit:
     ],
     ids=["audit", "few replays", "replays from nowhere", "naive is right", "few kills", "few open plans"],
 )
-def test_anything_that_is_off_is_said(changed: dict[str, Any], why: str) -> None:
+def test_every_deviation_is_a_failure_with_its_reason(changed: dict[str, Any], why: str) -> None:
     off = outcome(**changed)
 
     assert len(off.failures) == 1

@@ -54,7 +54,7 @@ def test_stop_asks_and_waits_for_the_exit_status(tmp_path: Path) -> None:
 
 
 def test_what_was_held_goes_on_also_in_a_session_of_its_own(tmp_path: Path) -> None:
-    """A child may begin a session between being listed and being stopped; so did Java's, and hung for ever."""
+    """A child may begin a session between being listed and being stopped; Java's child did, and hung."""
     process, _ = started(["sleep", "60"], tmp_path)
     outsider = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
@@ -75,7 +75,7 @@ def state_of(pid: int) -> str:
     return stat[stat.rindex(")") + 2]
 
 
-def test_it_can_be_told_something_and_nothing_happens_after_its_end(tmp_path: Path) -> None:
+def test_a_line_can_be_sent_to_it_and_is_ignored_after_its_end(tmp_path: Path) -> None:
     process, heard = started(["sh", "-c", "read word; echo heard $word"], tmp_path)
     before = process.ended
     assert before is None

@@ -30,7 +30,7 @@ def log(request: pytest.FixtureRequest) -> MemoryLog:
     return broker
 
 
-def test_a_service_stands_where_its_group_has_committed(log: MemoryLog) -> None:
+def test_the_progress_of_a_service_is_what_its_group_has_committed(log: MemoryLog) -> None:
     assert standing(log, totals) == Standing(end=10, done=0)
 
     log.commit(totals.name, {("robot.fastenings", 0): Commit(3), ("robot.fastenings", 2): Commit(1)})
@@ -44,7 +44,7 @@ def test_the_plain_consumer_reads_everything(log: MemoryLog) -> None:
     assert sorted(values(log, "robot.fastenings")) == [b"%d" % number for number in range(10)]
 
 
-def test_a_busy_broker_is_asked_again_but_not_for_ever() -> None:
+def test_a_busy_broker_is_asked_again_for_a_limited_time() -> None:
     answers: list[Any] = [Unavailable("busy"), Unavailable("busy"), 5]
 
     def ask() -> int:

@@ -24,7 +24,7 @@ def test_the_flows_are_complete_and_have_the_partitions_of_the_story() -> None:
     assert [[node.name for node in level] for level in second.levels] == [["per-robot"], ["per-line"]]
 
 
-def test_folding_every_fastening_once_gives_what_the_seed_says() -> None:
+def test_folding_every_fastening_once_gives_what_follows_from_the_seed() -> None:
     robots: dict[str, RobotTotal] = {}
     lines: dict[str, LineTotal] = {}
     for report in reports(7, 2000):

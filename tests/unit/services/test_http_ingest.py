@@ -1,4 +1,4 @@
-"""Goal: what the example endpoint refuses costs little, says nothing of this machine, and changes nothing. Method: requests without a server."""
+"""Goal: what the example endpoint refuses costs little, reveals nothing of this machine, and changes nothing. Method: requests without a server."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_web_pages_may_send_events_if_they_are_named() -> None:
 @pytest.mark.parametrize(
     ("error", "status"), [(LogFull, 503), (LogUnwritable, 503), (RecordTooLarge, 413), (Unavailable, None)]
 )
-def test_answers_say_nothing_of_this_machine(error: type[Exception], status: int | None) -> None:
+def test_answers_reveal_nothing_of_this_machine(error: type[Exception], status: int | None) -> None:
     one = Endpoint()
     one.log.fails = error("/var/lib/secret/0.wal: it is full")
     if status is not None:

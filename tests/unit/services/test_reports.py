@@ -59,7 +59,7 @@ def test_a_robot_stays_behind_one_gateway_so_its_order_is_defined() -> None:
     assert {len(names) for names in gateways.values()} == {1}
 
 
-def test_the_robots_of_each_line_stand_in_several_partitions() -> None:
+def test_the_robots_of_each_line_are_in_several_partitions() -> None:
     partitions: dict[str, set[int]] = {}
     for report in reports(7, 5000):
         for robot in report.robots:
@@ -135,7 +135,7 @@ def test_the_simulator_sends_the_reports_enveloped_and_keyed_by_gateway() -> Non
     assert len(Counter(read(row[3]).event_id for row in writer.written)) == 250
 
 
-def test_the_simulator_goes_on_until_it_is_told_to_finish() -> None:
+def test_the_simulator_goes_on_until_it_is_ordered_to_finish() -> None:
     leash = Leash(finish=False)
 
     def plant() -> Any:
@@ -171,7 +171,7 @@ def test_the_simulator_waits_until_more_is_allowed() -> None:
     assert writer.acknowledged == 400
 
 
-def test_the_simulator_keeps_its_rate_unless_it_is_told_to_finish() -> None:
+def test_the_simulator_keeps_its_rate_unless_it_is_ordered_to_finish() -> None:
     began = time.monotonic()
 
     produce(FakeWriter(), reports(7, 1000), Leash(), messages=300, rate=1000)

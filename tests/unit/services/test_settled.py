@@ -31,7 +31,7 @@ def test_waits_for_the_reports_then_for_each_service() -> None:
     assert done == ["reported", "republished", "counted"]
 
 
-def test_says_what_is_missing_when_it_takes_too_long() -> None:
+def test_a_wait_that_takes_too_long_names_what_is_missing() -> None:
     log = Rehearsal(standard, partitions={simulate.TOPIC: simulate.PARTITIONS}).log
     with pytest.raises(TimeoutError, match="0 of 200 reports are produced"):
         wait_until_settled(log, 200, 0, lambda _: None)

@@ -122,7 +122,7 @@ def test_a_file_that_is_named_twice_is_found(filled: str) -> None:
     assert (found.missing, found.doubled, found.wrong) == (0, file.rows, 0)
 
 
-def test_the_outcome_says_what_is_off_and_what_proves_nothing() -> None:
+def test_the_outcome_names_deviations_and_what_proves_nothing() -> None:
     truth = expected(reports(7, REPORTS))
     standardize, rows = Kills("standardize", 0, 0, Random(1)), Kills("rows", 0, 0, Random(1))
     plain = Naive(truth.messages * 2, truth.events * 2, truth.events, 1, 1, "robot-0001", 1)

@@ -1,4 +1,4 @@
-"""Deduplication says of every record what KIP-655 says, however batches are cut and torn, within its bound."""
+"""Deduplication decides on every record as KIP-655 does, however batches are cut and torn, within its bound."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def event(key: str | None, at: int, offset: int = -1) -> Record:
     )
 
 
-def said(timeline: Sequence[tuple[str | None, int]], interval_ms: int = TEN, **options: object) -> list[bool]:
-    """Which of (key, second) go on; each in a batch of its own, and all in one, say the same."""
+def forwarded_of(
+    timeline: Sequence[tuple[str | None, int]], interval_ms: int = TEN, **options: object
+) -> list[bool]:
+    """Which of (key, second) go on; one batch for each and one batch for all must give the same."""
     records = [event(key, at, offset) for offset, (key, at) in enumerate(timeline)]
     table = MemoryTable()
     apart = []
@@ -69,11 +71,16 @@ TIMELINES = {
 @pytest.mark.parametrize("compat", [None, "kip655"])
 def test_the_kip_s_timelines(name: str, compat: str | None) -> None:
     interval_ms, timeline, expected = TIMELINES[name]
-    assert said(timeline, interval_ms, compat=compat) == expected
+    assert forwarded_of(timeline, interval_ms, compat=compat) == expected
 
 
 def test_late_records_can_be_dropped() -> None:
-    assert said([("k", 20), ("k", 25), ("k", 11), ("k", 9)], late="drop") == [True, False, False, False]
+    assert forwarded_of([("k", 20), ("k", 25), ("k", 11), ("k", 9)], late="drop") == [
+        True,
+        False,
+        False,
+        False,
+    ]
     stage = Deduplicate(MemoryTable(), interval_ms=TEN, late="drop")
     stage.accept(event("x", 100))
     assert stage.accept(event("k", 89)).reason is Reason.LATE
@@ -81,13 +88,13 @@ def test_late_records_can_be_dropped() -> None:
 
 
 def test_a_late_record_is_not_remembered() -> None:
-    assert said([("x", 100), ("k", 89), ("k", 89)]) == [True, True, True]
+    assert forwarded_of([("x", 100), ("k", 89), ("k", 89)]) == [True, True, True]
 
 
 def test_records_without_id_go_on_and_move_stream_time() -> None:
-    assert said([("k", 0), (None, 11), (None, 11), ("k", 0)]) == [True] * 4
+    assert forwarded_of([("k", 0), (None, 11), (None, 11), ("k", 0)]) == [True] * 4
     dropped_too = [("k", 0), ("j", 9), ("j", 11), ("k", 1)]
-    assert said(dropped_too) == [True, True, False, True]
+    assert forwarded_of(dropped_too) == [True, True, False, True]
 
 
 def test_stream_time_can_be_moved_from_outside() -> None:
@@ -114,7 +121,7 @@ def test_elements_without_position_are_always_deduplicated() -> None:
     assert stage.accept(event("k", 5)).original is None
 
 
-def test_siblings_of_one_offset_are_told_apart_and_the_kip_confuses_them() -> None:
+def test_siblings_of_one_offset_are_distinguished_and_the_kip_confuses_them() -> None:
     siblings = [replace(event("k", 5, 70), spot=Spot(1, bytes([index]))) for index in range(2)]
     for compat, expected in ((None, [True, False]), ("kip655", [True, True])):
         stage = Deduplicate(MemoryTable(), interval_ms=TEN, compat=compat)  # type: ignore[arg-type]
@@ -171,7 +178,7 @@ def test_key_and_id_do_not_run_together() -> None:
     assert stage.accept(Record(key=b"ab", value=b"c")).forward
 
 
-def test_long_ids_are_told_apart_in_short_rows() -> None:
+def test_long_ids_are_distinguished_in_short_rows() -> None:
     table = MemoryTable()
     stage = Deduplicate(table, interval_ms=TEN)
     records = [Record(key=bytes([index]) * length) for index in range(3) for length in (128, 129, 5_000)]
@@ -200,15 +207,15 @@ def test_settings_out_of_bounds_are_refused(options: dict[str, object]) -> None:
 
 
 class TestGuard:
-    """One wrong timestamp neither purges what is remembered nor is remembered for ever."""
+    """One wrong timestamp does not purge what is remembered, and is forgotten itself in time."""
 
     GUARD = JumpGuard(max_jump_ms=100 * SECOND, confirmations=3)
 
     def test_a_wrong_clock_lets_no_duplicate_pass_and_the_kip_does(self) -> None:
         timeline: list[tuple[str | None, int]] = [("k", 0), ("x", 9_000), ("k", 1)]
-        assert said(timeline, guard=self.GUARD) == [True, True, False]
-        assert said(timeline, guard=None) == [True, True, True]
-        assert said(timeline, guard=self.GUARD, compat="kip655") == [True, True, True]
+        assert forwarded_of(timeline, guard=self.GUARD) == [True, True, False]
+        assert forwarded_of(timeline, guard=None) == [True, True, True]
+        assert forwarded_of(timeline, guard=self.GUARD, compat="kip655") == [True, True, True]
 
     def test_a_record_too_far_ahead_is_deduplicated_by_its_own_time(self) -> None:
         timeline: list[tuple[str | None, int]] = [
@@ -218,18 +225,25 @@ class TestGuard:
             ("k", 9_001),
             ("k", 9_020),
         ]
-        assert said(timeline, guard=self.GUARD) == [True, True, False, False, True]
+        assert forwarded_of(timeline, guard=self.GUARD) == [True, True, False, False, True]
 
     def test_after_a_silence_the_first_ones_stay_remembered(self) -> None:
         timeline: list[tuple[str | None, int]] = [("a", 0), ("a", 500), ("b", 501), ("c", 502), ("d", 503)]
         timeline += [("a", 510), ("b", 511), ("a", 511), ("b", 512), ("z", 513), ("b", 502)]
-        assert said(timeline, guard=self.GUARD) == [True] * 5 + [False, False, True, True, True, False]
+        assert forwarded_of(timeline, guard=self.GUARD) == [True] * 5 + [
+            False,
+            False,
+            True,
+            True,
+            True,
+            False,
+        ]
 
     def test_it_is_remembered_by_its_own_time_if_stream_time_reaches_that_at_the_last_moment(self) -> None:
         """Reached exactly when the memory of when it came would end."""
         timeline: list[tuple[str | None, int]] = [("a", 0), ("x", 10), ("b", 9), ("c", 10), ("x", 11)]
         guard = JumpGuard(max_jump_ms=9 * SECOND, confirmations=3)
-        assert said(timeline, TEN - 1, guard=guard) == [True, True, True, True, False]
+        assert forwarded_of(timeline, TEN - 1, guard=guard) == [True, True, True, True, False]
 
     def test_it_is_forgotten_when_stream_time_has_gone_on_by_the_interval(self) -> None:
         table = MemoryTable()
@@ -247,13 +261,13 @@ class TestGuard:
             *(("k", 9_000 * n) for n in range(1, 9)),
             ("k", 1),
         ]
-        assert said(timeline, guard=self.GUARD) == [True] * 9 + [False]
+        assert forwarded_of(timeline, guard=self.GUARD) == [True] * 9 + [False]
 
     def test_a_straggler_between_the_first_ones_makes_none_of_them_forgotten(self) -> None:
         timeline: list[tuple[str | None, int]] = [("x", 0), ("k", 9_000), ("l", 9_001), ("straggler", 1)]
         timeline += [("m", 9_002), ("n", 9_003), ("o", 9_004)]
         again: list[tuple[str | None, int]] = [(key, 9_005) for key in ("k", "l", "m", "n", "o")]
-        assert said(timeline + again, guard=self.GUARD) == [True] * 7 + [False] * 5
+        assert forwarded_of(timeline + again, guard=self.GUARD) == [True] * 7 + [False] * 5
 
     def test_time_that_is_moved_from_outside_believes_what_it_comes_to(self) -> None:
         stage = Deduplicate(MemoryTable(), interval_ms=TEN, guard=self.GUARD)
@@ -275,7 +289,7 @@ class TestGuard:
 
 @dataclass
 class Naive:
-    """KIP-655 once more, without rows, index or purge: everything is kept, and asked whether it is alive."""
+    """KIP-655 a second time, without rows, index or purge: everything is kept, and checked for being alive."""
 
     interval_ms: int
     late: str

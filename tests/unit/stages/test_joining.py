@@ -1,4 +1,4 @@
-"""Goal: a join is what its definition says, however records are divided into batches, and through writes cut off anywhere.
+"""Goal: a join follows its definition, however records are divided into batches, and through writes cut off anywhere.
 
 Method: naive definitions over all records, compared with Hypothesis; rows written in part and the batch again.
 """
@@ -43,7 +43,7 @@ def is_gone(value: object) -> bool:
     return text_of(value).startswith(GONE)
 
 
-def said(topic: str, at_ms: int, text: str, key: str | None = "k") -> Record:
+def record_of(topic: str, at_ms: int, text: str, key: str | None = "k") -> Record:
     own = None if key is None else key.encode()
     return Record(key=own, value=StringValue(value=text), timestamp_ms=at_ms, topic=topic)
 
@@ -86,11 +86,11 @@ def run(
 
 
 @st.composite
-def told(draw: st.DrawFn) -> list[list[Record]]:
+def batches_in_order(draw: st.DrawFn) -> list[list[Record]]:
     """Records of two keys in the order of their times, no two at the same, in batches."""
     times = sorted(draw(st.sets(st.integers(0, 60), max_size=14)))
     records = [
-        said(
+        record_of(
             draw(st.sampled_from(["first", "second"])),
             at_ms,
             draw(st.sampled_from(["v", "v", GONE])) + str(at_ms),
@@ -102,8 +102,8 @@ def told(draw: st.DrawFn) -> list[list[Record]]:
     return [records[begin:end] for begin, end in zip([0, *ends], [*ends, len(records)], strict=True)]
 
 
-@given(told(), st.sampled_from(["inner", "left"]), st.sampled_from([0, 7]))
-def test_a_value_joins_what_the_table_said_at_its_time(
+@given(batches_in_order(), st.sampled_from(["inner", "left"]), st.sampled_from([0, 7]))
+def test_a_value_joins_the_version_of_the_table_at_its_time(
     batches: list[list[Record]], how: str, history_ms: int
 ) -> None:
     found, late, _ = run(table_join(how=how, history_ms=history_ms), batches, torn=True)
@@ -122,11 +122,11 @@ def test_a_value_joins_what_the_table_said_at_its_time(
     assert (found, late) == (wanted, [])
 
 
-@given(told(), st.sampled_from(["inner", "left"]), st.integers(0, 9), st.integers(0, 9))
+@given(batches_in_order(), st.sampled_from(["inner", "left"]), st.integers(0, 9), st.integers(0, 9))
 def test_each_pair_that_is_close_is_joined_once(
     batches: list[list[Record]], how: str, before_ms: int, after_ms: int
 ) -> None:
-    end = [said("first", 1_000, "end", "m")]
+    end = [record_of("first", 1_000, "end", "m")]
     make = stream_join(how=how, before_ms=before_ms, after_ms=after_ms)
     found, late, rows = run(make, [*batches, end], torn=True)
     records = [record for batch in batches for record in batch]
@@ -148,10 +148,10 @@ def test_each_pair_that_is_close_is_joined_once(
 
 
 def test_a_partner_of_several_values_leaves_none_of_them_alone() -> None:
-    """Each of them has found it, so none is told without a partner when its time is over."""
+    """Each of them has found it, so none is published without a partner when its time is over."""
     batches = [
-        [said("first", 10, "a"), said("first", 11, "b"), said("second", 12, "x")],
-        [said("first", 90, "c")],
+        [record_of("first", 10, "a"), record_of("first", 11, "b"), record_of("second", 12, "x")],
+        [record_of("first", 90, "c")],
     ]
     found, _, _ = run(stream_join(before_ms=5, after_ms=5, how="left"), batches, torn=True)
     assert found == [("a", "x"), ("b", "x")]
@@ -159,31 +159,31 @@ def test_a_partner_of_several_values_leaves_none_of_them_alone() -> None:
 
 def test_older_versions_are_kept_for_late_values_and_no_longer() -> None:
     records = [
-        said("second", 10, "ten"),
-        said("second", 20, "twenty"),
-        said("second", 30, "thirty"),
-        said("first", 31, "a"),
-        said("first", 25, "b"),
-        said("first", 21, "c"),
-        said("first", 20, "d"),
+        record_of("second", 10, "ten"),
+        record_of("second", 20, "twenty"),
+        record_of("second", 30, "thirty"),
+        record_of("first", 31, "a"),
+        record_of("first", 25, "b"),
+        record_of("first", 21, "c"),
+        record_of("first", 20, "d"),
     ]
     found, late, rows = run(table_join(history_ms=10), [records])
     assert found == [("a", "thirty"), ("b", "twenty"), ("c", "twenty")]
     assert [text_of(one.value) for one in late] == ["d"]
     assert b"ten" not in rows[b"jk"]
     assert b"twenty" in rows[b"jk"]
-    _, _, rows = run(table_join(history_ms=10), [records, [said("first", 41, "e", "other")]])
+    _, _, rows = run(table_join(history_ms=10), [records, [record_of("first", 41, "e", "other")]])
     assert b"twenty" not in rows[b"jk"], "it is looked at when its time is over"
     assert b"thirty" in rows[b"jk"]
 
 
 def test_a_late_change_takes_its_place_among_the_versions() -> None:
     records = [
-        said("second", 10, "ten"),
-        said("second", 30, "thirty"),
-        said("second", 20, "twenty"),
-        said("first", 30, "a"),
-        said("first", 29, "b"),
+        record_of("second", 10, "ten"),
+        record_of("second", 30, "thirty"),
+        record_of("second", 20, "twenty"),
+        record_of("first", 30, "a"),
+        record_of("first", 29, "b"),
     ]
     assert run(table_join(history_ms=50), [records])[0] == [("a", "thirty"), ("b", "twenty")]
 
@@ -191,9 +191,9 @@ def test_a_late_change_takes_its_place_among_the_versions() -> None:
 def test_a_deletion_is_kept_for_as_long_as_a_change_before_it_may_come() -> None:
     """Else what comes late would hold again from then on, though it was deleted."""
     batches = [
-        [said("second", 100, GONE)],
-        [said("second", 90, "a")],
-        [said("first", 95, "x"), said("first", 105, "y")],
+        [record_of("second", 100, GONE)],
+        [record_of("second", 90, "a")],
+        [record_of("first", 95, "x"), record_of("first", 105, "y")],
     ]
     found, late, _ = run(table_join(history_ms=50, how="left"), batches, torn=True)
     assert (found, late) == ([("x", "a"), ("y", None)], [])
@@ -201,16 +201,20 @@ def test_a_deletion_is_kept_for_as_long_as_a_change_before_it_may_come() -> None
 
 @pytest.mark.parametrize("history_ms", [0, 10])
 def test_a_deleted_key_leaves_nothing(history_ms: int) -> None:
-    records = [said("second", 10, "ten"), said("second", 20, GONE), said("first", 21, "a")]
+    records = [record_of("second", 10, "ten"), record_of("second", 20, GONE), record_of("first", 21, "a")]
     found, _, rows = run(table_join(history_ms=history_ms), [records])
     assert found == []
     assert (b"jk" in rows) == (history_ms > 0)
-    _, _, rows = run(table_join(history_ms=history_ms), [records, [said("first", 31, "b", "other")]])
+    _, _, rows = run(table_join(history_ms=history_ms), [records, [record_of("first", 31, "b", "other")]])
     assert b"jk" not in rows
 
 
 def test_a_late_value_is_dropped_and_one_that_is_allowed_for_is_joined() -> None:
-    records = [said("second", 10, "x"), said("second", 20, "y", "other"), said("first", 12, "a")]
+    records = [
+        record_of("second", 10, "x"),
+        record_of("second", 20, "y", "other"),
+        record_of("first", 12, "a"),
+    ]
     assert run(stream_join(before_ms=5, after_ms=5), [records])[0] == []
     assert len(run(stream_join(before_ms=5, after_ms=5), [records])[1]) == 1
     found, late, _ = run(stream_join(before_ms=5, after_ms=5, lateness_ms=8), [records])
@@ -224,11 +228,11 @@ def test_one_whose_function_fails_has_joined_nobody() -> None:
         return pair(first, second)
 
     join = StreamJoin(MemoryTable(), combine=refuse, is_second=is_second, before_ms=5, after_ms=5, how="left")
-    join.accept(said("first", 1, "a"))
+    join.accept(record_of("first", 1, "a"))
     with pytest.raises(ValueError, match="no"):
-        join.accept(said("second", 2, "bad"))
-    join.accept(said("second", 3, "good"))
-    join.accept(said("first", 100, "end", "other"))
+        join.accept(record_of("second", 2, "bad"))
+    join.accept(record_of("second", 3, "good"))
+    join.accept(record_of("first", 100, "end", "other"))
     assert [text_of(value) for _, value in join.take_results()] == ["a good"]
 
 
@@ -236,14 +240,14 @@ def test_one_whose_function_fails_has_joined_nobody() -> None:
 def test_a_record_without_a_key_is_poison_and_one_from_a_wrong_clock_is_refused(make: Make) -> None:
     join = make(MemoryTable())
     with pytest.raises(PoisonError, match="has no key, and joins go by keys"):
-        join.accept(said("first", 1, "a", None))
-    join.accept(said("first", 1, "a"))
-    assert join.accept(said("first", 10**13, "b")).reason is None
+        join.accept(record_of("first", 1, "a", None))
+    join.accept(record_of("first", 1, "a"))
+    assert join.accept(record_of("first", 10**13, "b")).reason is None
     assert join.stream_time_ms == 1, "it waits until others confirm it"
     drops = TableJoin(MemoryTable(), combine=pair, is_second=is_second, guard=JumpGuard(1, policy="drop"))
-    drops.accept(said("first", 1, "a"))
-    assert drops.accept(said("first", 10**13, "b")).reason is Reason.AHEAD
+    drops.accept(record_of("first", 1, "a"))
+    assert drops.accept(record_of("first", 10**13, "b")).reason is Reason.AHEAD
     with pytest.raises(PoisonError, match="ms ahead of the service's clock"):
         TableJoin(
             MemoryTable(), combine=pair, is_second=is_second, guard=JumpGuard(1, policy="stop"), clock_ms=0
-        ).accept(said("first", 10, "c"))
+        ).accept(record_of("first", 10, "c"))

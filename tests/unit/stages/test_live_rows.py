@@ -12,7 +12,7 @@ def rows_on(table: StrictTable) -> LiveRows[list[int]]:
     return LiveRows(table, lambda content: list(content or b""), lambda live: bytes(live) or None)
 
 
-def test_nothing_is_written_before_it_is_told_and_then_what_changed_in_order() -> None:
+def test_nothing_is_written_before_write_and_then_the_changed_rows_in_order() -> None:
     table = StrictTable({b"a": b"1", b"c": b"3"})
     rows = rows_on(table)
     for row in (b"c", b"b", b"a"):
@@ -33,7 +33,7 @@ def test_a_row_that_is_not_needed_any_more_is_deleted() -> None:
     assert (table.changes, table.rows()) == ({b"a": None}, {})
 
 
-def test_behind_a_write_rows_are_read_anew() -> None:
+def test_behind_a_write_rows_are_read_again() -> None:
     table = StrictTable({b"a": b"1"})
     rows = rows_on(table)
     rows[b"a"].append(49)

@@ -46,7 +46,7 @@ def test_elements_without_a_position_are_no_siblings() -> None:
     assert not is_sibling(replace(FIRST, spot=NOWHERE), passed(replace(FIRST, spot=NOWHERE)))
 
 
-def test_what_passed_is_told_unless_it_had_no_position() -> None:
+def test_the_place_of_a_passed_record_is_known_unless_it_had_no_position() -> None:
     assert spot_of(passed(FIRST)) == FIRST.spot
     assert spot_of(passed(replace(FIRST, spot=NOWHERE))) is None
 

@@ -1,4 +1,4 @@
-"""SQE's filter drops what its key says was there, and nothing else; its faults do not return."""
+"""SQE's filter drops the records whose key was there before, and nothing else; its faults do not return."""
 
 from __future__ import annotations
 
@@ -305,8 +305,10 @@ compats = st.sampled_from([None, "sqe"])
 
 
 @given(histories, compats)
-def test_a_batch_written_in_part_mends_itself(history: list[tuple[int, list[Step]]], compat: Any) -> None:
-    """And one object for all batches says the same as one for each."""
+def test_a_batch_written_in_part_is_completed_by_its_redo(
+    history: list[tuple[int, list[Step]]], compat: Any
+) -> None:
+    """And one object for all batches gives the same as one for each."""
     make = partial(SqeReplays, expiry_ms=3000, compat=compat)
     rows: dict[bytes, bytes] = {}
     now_ms = 0

@@ -85,7 +85,7 @@ def test_a_one_to_one_republisher_more_or_less_changes_nothing() -> None:
     assert passes(short + longer) == passes(long[:2] + longer) == [True, True, False, False, True]
 
 
-def test_a_fan_out_upstream_is_told_apart_by_its_ordinals() -> None:
+def test_outputs_of_a_fan_out_upstream_are_distinguished_by_their_ordinals() -> None:
     records = [made(5, 0), made(5, 1, at=1), made(5, 2, at=2), made(5, 1, at=3), made(6, 0, at=4)]
     assert passes(records) == [True, True, True, False, True]
 
@@ -186,7 +186,7 @@ def stream(messages: list[tuple[int, int, int, int, int]]) -> list[Record]:
 
 
 @given(st.lists(st.lists(messages, max_size=5), max_size=4), st.sampled_from([None, "kuka"]))
-def test_a_batch_written_in_part_mends_itself(
+def test_a_batch_written_in_part_is_completed_by_its_redo(
     batches: list[list[tuple[int, int, int, int, int]]], compat: Any
 ) -> None:
     rows: dict[bytes, bytes] = {}

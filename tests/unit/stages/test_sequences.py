@@ -40,7 +40,7 @@ def stage(**settings: Any) -> Any:
     return partial(StaleSequences, **{"sequence": value_of, **settings})
 
 
-def said(records: list[Record], **settings: Any) -> list[tuple[bool, Reason | None]]:
+def verdicts_of(records: list[Record], **settings: Any) -> list[tuple[bool, Reason | None]]:
     batch = run_batch_with_partial_writes(stage(**settings), {}, records)
     return [(verdict.forward, verdict.reason) for verdict in batch.verdicts]
 
@@ -81,14 +81,14 @@ def test_juplo_knows_a_partition_by_its_number_alone() -> None:
         numbered(4, topic="other"),
         numbered(4, partition=1),
     ]
-    assert [passed for passed, _ in said(records, compat="juplo")] == [True, False, False, True]
-    assert [passed for passed, _ in said(records)] == [True, True, True, True]
+    assert [passed for passed, _ in verdicts_of(records, compat="juplo")] == [True, False, False, True]
+    assert [passed for passed, _ in verdicts_of(records)] == [True, True, True, True]
 
 
 def test_juplo_reports_no_holes_and_drops_siblings() -> None:
     records = [numbered(1), numbered(5, at=1), numbered(5, at=1, path=1)]
-    assert said(records, compat="juplo") == [(True, None), (True, None), (False, Reason.STALE)]
-    assert said(records) == [(True, None), (True, Reason.GAP), (True, None)]
+    assert verdicts_of(records, compat="juplo") == [(True, None), (True, None), (False, Reason.STALE)]
+    assert verdicts_of(records) == [(True, None), (True, Reason.GAP), (True, None)]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,11 @@ def test_each_scope_has_its_own_numbers(scope: str, same: dict[str, Any], other:
     first = numbered(5, key=b"k")
     again = numbered(5, at=1, **{"key": b"x" if scope != "key" else b"k", **same})
     elsewhere = numbered(5, at=2, **{"key": b"k", **other})
-    assert [passed for passed, _ in said([first, again, elsewhere], scope=scope)] == [True, False, True]
+    assert [passed for passed, _ in verdicts_of([first, again, elsewhere], scope=scope)] == [
+        True,
+        False,
+        True,
+    ]
 
 
 def producer_of(record: Record) -> Any:
@@ -131,7 +135,7 @@ def of(name: object, sequence: int, epoch: int = 0, **fields: Any) -> Record:
 @pytest.mark.parametrize("scope", ["partition", "lane", "key"])
 def test_each_producer_has_its_own_numbers_within_a_scope(scope: str) -> None:
     records = [of(name, number, key=b"k") for number in (1, 2, 2, 1, 3) for name in (b"a", "b", b"")]
-    assert [forward for forward, _ in said(records, scope=scope, producer=producer_of)] == [
+    assert [forward for forward, _ in verdicts_of(records, scope=scope, producer=producer_of)] == [
         forward for forward in (True, True, False, False, True) for _ in range(3)
     ]
 
@@ -141,7 +145,7 @@ def test_a_producers_epoch_is_its_own() -> None:
         return (record.headers or [])[1][1]
 
     records = [of("a", 5, 2), of("b", 5, 1), of("a", 1, 1), of("b", 1, 2), of("b", 6, 1), of("a", 6, 2)]
-    assert [forward for forward, _ in said(records, producer=producer_of, epoch=epoch_of)] == [
+    assert [forward for forward, _ in verdicts_of(records, producer=producer_of, epoch=epoch_of)] == [
         True, True, False, True, False, True,
     ]  # fmt: skip
 
@@ -149,14 +153,14 @@ def test_a_producers_epoch_is_its_own() -> None:
 def test_names_of_producers_and_scopes_are_not_mixed_up() -> None:
     names = (b"a", b"bc"), (b"ab", b"c"), (b"", b"abc"), (b"a", b"bkey/c"), (b"akey/b", b"c")
     records = [of(name, 1, key=key) for name, key in names]
-    assert [forward for forward, _ in said(records, scope="key", producer=producer_of)] == [True] * 5
+    assert [forward for forward, _ in verdicts_of(records, scope="key", producer=producer_of)] == [True] * 5
 
 
 @pytest.mark.parametrize("name", [None, 7, b"x" * 256])
 def test_a_record_without_a_producer_is_malformed(name: object) -> None:
     with pytest.raises(PoisonError, match="producer"):
-        said([of(name, 1)], producer=producer_of)
-    assert said([of(name, 1)], producer=producer_of, malformed="drop") == [(False, Reason.MALFORMED)]
+        verdicts_of([of(name, 1)], producer=producer_of)
+    assert verdicts_of([of(name, 1)], producer=producer_of, malformed="drop") == [(False, Reason.MALFORMED)]
 
 
 def test_a_record_without_the_scope_is_poison_under_every_policy() -> None:
@@ -173,12 +177,12 @@ def test_a_hole_is_reported_with_its_size_and_the_record_goes_on() -> None:
     verdicts = run_batch(stage(), {}, records).verdicts
     assert [verdict.reason for verdict in verdicts] == [None, None, Reason.GAP, None]
     assert (verdicts[2].forward, verdicts[2].detail) == (True, "2 missing between 2 and 5")
-    assert said(records, gaps=False) == [(True, None)] * 4
+    assert verdicts_of(records, gaps=False) == [(True, None)] * 4
     one_missing = [numbered(sequence, at=at) for at, sequence in enumerate((1, 3))]
     assert run_batch(stage(), {}, one_missing).verdicts[1].detail == "1 missing between 1 and 3"
 
 
-def test_a_greater_epoch_begins_anew_and_a_smaller_one_is_stale() -> None:
+def test_a_greater_epoch_begins_again_and_a_smaller_one_is_stale() -> None:
     records = [
         numbered((epoch, number), at=at)
         for at, (epoch, number) in enumerate(((1, 8), (2, 3), (1, 9), (2, 4)))
@@ -273,12 +277,12 @@ def test_siblings_with_one_number_go_on_once_each(window: int) -> None:
     siblings = [numbered(5, at=3, path=path) for path in range(3)]
     elsewhere = [replace(record, offset=4) for record in siblings]
     records = [*siblings, *siblings, *elsewhere]
-    assert [passed for passed, _ in said(records, window=window)] == [True] * 3 + [False] * 6
+    assert [passed for passed, _ in verdicts_of(records, window=window)] == [True] * 3 + [False] * 6
 
 
 def test_siblings_of_a_late_first_arrival_go_on_too() -> None:
     records = [numbered(5), *(numbered(3, at=1, path=path) for path in range(2)), numbered(6, at=2)]
-    assert [passed for passed, _ in said(records, window=8)] == [True] * 4
+    assert [passed for passed, _ in verdicts_of(records, window=8)] == [True] * 4
 
 
 def test_siblings_of_a_late_first_arrival_go_on_in_a_later_batch_too() -> None:
@@ -289,7 +293,7 @@ def test_siblings_of_a_late_first_arrival_go_on_in_a_later_batch_too() -> None:
 
 def test_siblings_with_numbers_of_their_own_are_judged_by_them() -> None:
     records = [numbered(sequence, path=path) for path, sequence in enumerate((5, 6, 5, 7))]
-    assert [passed for passed, _ in said(records)] == [True, True, False, True]
+    assert [passed for passed, _ in verdicts_of(records)] == [True, True, False, True]
 
 
 # --- malformed ------------------------------------------------------------------------------------
@@ -428,10 +432,10 @@ def with_epoch(settings: dict[str, Any]) -> Any:
 
 
 @given(st.lists(st.lists(messages, max_size=6), max_size=4), settings_of)
-def test_a_batch_written_in_part_mends_itself(
+def test_a_batch_written_in_part_is_completed_by_its_redo(
     batches: list[list[tuple[int, int, int, int]]], settings: dict[str, Any]
 ) -> None:
-    """And one object for all batches says the same as one for each."""
+    """And one object for all batches gives the same as one for each."""
     rows: dict[bytes, bytes] = {}
     forwarded = []
     for messages in batches:

@@ -89,7 +89,7 @@ def test_from_outside_it_is_moved_forward_only_and_past_the_guard() -> None:
     assert moments == [-5, 10_000, 10_000]
 
 
-def test_confirmations_begin_anew_when_stream_time_was_moved_meanwhile() -> None:
+def test_confirmations_begin_again_when_stream_time_was_moved_meanwhile() -> None:
     time = StreamTime(guard=GUARD)
     assert [time.observe(at_ms) for at_ms in (0, 1_000, 1_000)] == [True, False, False]
     time.advance(5)
@@ -106,7 +106,7 @@ def test_of_too_many_that_are_too_far_ahead_the_latest_are_held() -> None:
     assert [held.row for held in saved(time).held] == [b"%d" % number for number in range(2, MAX_HELD + 2)]
 
 
-def test_what_is_refused_says_why() -> None:
+def test_a_refusal_gives_its_reason() -> None:
     record = Record(topic="robot.raw", partition=3, offset=7, timestamp_ms=1_000)
     verdict = JumpGuard(max_jump_ms=100, policy="drop").refuse(record, 5)
     assert (verdict.forward, verdict.reason) == (False, Reason.AHEAD)

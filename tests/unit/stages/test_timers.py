@@ -28,7 +28,7 @@ from sqe_chain.stages.timetable import BATCH_CLOCK, CLOCK, GROUP_RECORDS, INDEX,
 from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 
 Op = tuple[str, int, str]
-"""What a fold does: "set" or "clock" (after so many ms, a name), "delete" or "unclock" (a name), "gone" (the state)."""
+"""What a fold does: "set" or "clock" (after a number of ms, a name), "delete" or "unclock" (a name), "gone" (the state)."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Tick:
 
 Step = Record | int | Tick
 """A record, a moment to which event time is moved from outside, or the batch's clock."""
-Told = list[tuple[bytes, str]]
+Results = list[tuple[bytes, str]]
 FAR_MS = 400_000_000
 
 
@@ -67,7 +67,7 @@ CHAINS: dict[str, list[Op]] = {
     "f": [("set", 2, "d")],
     "g": [("clock", 0, "c"), ("set", -1, "b"), ("clock", 900, "b")],
 }
-"""What fires does, by the name of the timer: none of them goes on for ever."""
+"""What fires does, by the name of the timer: each of these sequences ends."""
 
 
 def fold(state: StringValue, value: tuple[int, list[Op]], timers: KeyTimers) -> Iterator[str]:
@@ -106,7 +106,7 @@ class Naive:
         self.expire_after_ms = expire_after_ms
         self.keys: dict[bytes, NaiveKey] = {}
         self.now_ms = -1
-        self.told: Told = []
+        self.results: Results = []
 
     def due(self) -> Iterator[tuple[int, bytes, bool, str]]:
         for key, one in self.keys.items():
@@ -146,9 +146,9 @@ class Naive:
         timers: Timers,
         call: Callable[[StringValue, KeyTimers], Any],
     ) -> None:
-        said = KeyTimers(key, timers, "", allowed=True)
-        self.told += [(key, text) for text in call(state, said)]
-        if said.state_deleted:
+        record_at = KeyTimers(key, timers, "", allowed=True)
+        self.results += [(key, text) for text in call(state, record_at)]
+        if record_at.state_deleted:
             self.keys.pop(key, None)
         else:
             one = self.keys.setdefault(key, NaiveKey())
@@ -173,7 +173,7 @@ class Naive:
             self.fire()
 
 
-def said(at_ms: int, *ops: Op, key: str = "k") -> Record:
+def record_at(at_ms: int, *ops: Op, key: str = "k") -> Record:
     return Record(key=key.encode(), value=(at_ms, list(ops)), timestamp_ms=at_ms)
 
 
@@ -182,7 +182,7 @@ def stage_on(table: Table, **settings: Any) -> TimedAggregate[StringValue]:
     return TimedAggregate(table, state=StringValue, fold=fold, **settings)
 
 
-def run_one(table: Table, batch: Sequence[Step], **settings: Any) -> tuple[Told, dict[bytes, str | None]]:
+def run_one(table: Table, batch: Sequence[Step], **settings: Any) -> tuple[Results, dict[bytes, str | None]]:
     """What a batch gives, and the states that it has changed."""
     stage = stage_on(table, **settings)
     for step in batch:
@@ -199,10 +199,10 @@ def run_one(table: Table, batch: Sequence[Step], **settings: Any) -> tuple[Told,
     return found, changes
 
 
-def run(batches: Sequence[Sequence[Step]], *, torn: bool = False, **settings: Any) -> tuple[Told, Rows]:
+def run(batches: Sequence[Sequence[Step]], *, torn: bool = False, **settings: Any) -> tuple[Results, Rows]:
     """What all batches give, and the rows at the end."""
     rows: Rows = {}
-    told: Told = []
+    results: Results = []
     for batch in batches:
         table = MemoryTable(rows)
         before = states_in(rows)
@@ -210,12 +210,12 @@ def run(batches: Sequence[Sequence[Step]], *, torn: bool = False, **settings: An
         if torn:
             again = run_with_partial_writes(rows, partial(run_one, batch=batch, **settings))
             assert again == dict(table.rows())
-        told, rows = told + found, dict(table.rows())
+        results, rows = results + found, dict(table.rows())
         after = states_in(rows)
         differ = {key for key in before | after if before.get(key) != after.get(key)}
         assert differ <= changes.keys(), "changes() tells of each"
         assert all(after.get(key) == state for key, state in changes.items())
-    return told, rows
+    return results, rows
 
 
 def states_in(rows: Rows) -> dict[bytes, str]:
@@ -234,7 +234,7 @@ ops = st.lists(
 
 
 @st.composite
-def told_of(draw: st.DrawFn) -> list[list[Step]]:
+def batches_of_steps(draw: st.DrawFn) -> list[list[Step]]:
     """Records of three keys, most of them in the order of their times, and moments from outside, in batches."""
     gaps = st.sampled_from([0, 0, 1, 2, 7, 20, 9_000, 80_000, FAR_MS])
     now_ms, steps = draw(st.integers(0, 1_000_000)), list[Step]()
@@ -242,7 +242,7 @@ def told_of(draw: st.DrawFn) -> list[list[Step]]:
         now_ms += draw(gaps)
         at_ms = max(0, now_ms - draw(st.sampled_from([0, 0, 0, 0, 3, 50])))
         if draw(st.integers(0, 7)):
-            steps.append(said(at_ms, *draw(ops), key=draw(st.sampled_from("klm"))))
+            steps.append(record_at(at_ms, *draw(ops), key=draw(st.sampled_from("klm"))))
         else:
             steps.append(at_ms)
     ends = sorted(draw(st.lists(st.integers(0, len(steps)), max_size=4)))
@@ -255,76 +255,76 @@ def told_of(draw: st.DrawFn) -> list[list[Step]]:
     return batches
 
 
-@given(told_of(), st.sampled_from([None, 1, 7, 25, 1_000, 90_000, FAR_MS]))
-def test_they_fire_as_the_definition_says(batches: list[list[Step]], expire_after_ms: int | None) -> None:
-    told, rows = run(batches, torn=True, expire_after_ms=expire_after_ms, clock_ms=0)
+@given(batches_of_steps(), st.sampled_from([None, 1, 7, 25, 1_000, 90_000, FAR_MS]))
+def test_timers_fire_by_the_definition(batches: list[list[Step]], expire_after_ms: int | None) -> None:
+    results, rows = run(batches, torn=True, expire_after_ms=expire_after_ms, clock_ms=0)
     naive = Naive(expire_after_ms)
     for step in [step for batch in batches for step in batch]:
         naive.step(step)
-    assert told == naive.told
+    assert results == naive.results
     assert states_in(rows) == {key: one.state for key, one in naive.keys.items()}
 
 
 def test_timers_fire_before_a_record_of_their_time_by_moment_then_key_then_name() -> None:
     batch = [
-        said(0, ("set", 10, "f"), ("set", 10, "a"), key="l"),
-        said(1, ("set", 9, "a"), ("set", 4, "f"), key="k"),
-        said(9),
-        said(10, key="m"),
+        record_at(0, ("set", 10, "f"), ("set", 10, "a"), key="l"),
+        record_at(1, ("set", 9, "a"), ("set", 4, "f"), key="k"),
+        record_at(9),
+        record_at(10, key="m"),
     ]
-    told, _ = run([batch])
-    assert [text.partition(":")[0] for _, text in told] == [
+    results, _ = run([batch])
+    assert [text.partition(":")[0] for _, text in results] == [
         *("fold 0", "fold 1", "f@5", "d@7", "fold 9", "a@10", "f@10", "fold 10")
     ]
-    assert [key for key, _ in told[-3:]] == [b"l", b"l", b"m"], "k was removed by the timer at 7"
+    assert [key for key, _ in results[-3:]] == [b"l", b"l", b"m"], "k was removed by the timer at 7"
 
 
 def test_a_timer_is_replaced_by_its_name_and_deleted_by_it() -> None:
     records: list[Step] = [
-        said(0, ("set", 10, "a")),
-        said(1, ("set", 20, "a")),
-        said(2, ("set", 5, "f")),
-        said(3, ("delete", 0, "f"), ("delete", 0, "d")),
+        record_at(0, ("set", 10, "a")),
+        record_at(1, ("set", 20, "a")),
+        record_at(2, ("set", 5, "f")),
+        record_at(3, ("delete", 0, "f"), ("delete", 0, "d")),
     ]
     for batches in ([[*records, 99]], [[one] for one in [*records, 99]]):
-        told, rows = run(batches, torn=True)
-        assert [text for _, text in told if text.startswith("a@")] == ["a@21: 0 1 2 3 a21 "]
-        assert len(told) == 5
+        results, rows = run(batches, torn=True)
+        assert [text for _, text in results if text.startswith("a@")] == ["a@21: 0 1 2 3 a21 "]
+        assert len(results) == 5
         assert states_in(rows) == {b"k": "0 1 2 3 a21 "}
 
 
 def test_one_that_was_set_for_an_earlier_time_fires_then() -> None:
-    told, _ = run([[said(0, ("set", 50, "a"))], [said(1, ("set", 9, "a"))], [10]], torn=True)
-    assert told[-1] == (b"k", "a@10: 0 1 a10 ")
+    results, _ = run([[record_at(0, ("set", 50, "a"))], [record_at(1, ("set", 9, "a"))], [10]], torn=True)
+    assert results[-1] == (b"k", "a@10: 0 1 a10 ")
 
 
 def test_one_that_was_set_for_the_past_fires_next() -> None:
-    told, _ = run([[said(100, ("set", -70, "a")), said(100, key="l")]])
-    assert [text.partition(":")[0] for _, text in told] == ["fold 100", "a@30", "fold 100"]
+    results, _ = run([[record_at(100, ("set", -70, "a")), record_at(100, key="l")]])
+    assert [text.partition(":")[0] for _, text in results] == ["fold 100", "a@30", "fold 100"]
 
 
 def test_a_state_stays_as_long_as_records_come_and_goes_with_its_timers() -> None:
-    coming: list[list[Step]] = [[said(0, ("set", 26, "a"))], [said(9)], [said(15)]]
+    coming: list[list[Step]] = [[record_at(0, ("set", 26, "a"))], [record_at(9)], [record_at(15)]]
     assert states_in(run([*coming, [24]], expire_after_ms=10)[1]) == {b"k": "0 9 15 "}
-    told, rows = run([*coming, [25], [said(30)], [99]], torn=True, expire_after_ms=10)
+    results, rows = run([*coming, [25], [record_at(30)], [99]], torn=True, expire_after_ms=10)
     assert states_in(rows) == {}
-    assert [text for _, text in told] == ["fold 0: 0 ", "fold 9: 0 9 ", "fold 15: 0 9 15 ", "fold 30: 30 "]
+    assert [text for _, text in results] == ["fold 0: 0 ", "fold 9: 0 9 ", "fold 15: 0 9 15 ", "fold 30: 30 "]
 
 
 def test_timers_of_the_moment_at_which_a_state_expires_still_fire() -> None:
-    told, rows = run([[said(0, ("set", 10, "a"))], [10]], expire_after_ms=10)
-    assert told[-1] == (b"k", "a@10: 0 a10 ")
+    results, rows = run([[record_at(0, ("set", 10, "a"))], [10]], expire_after_ms=10)
+    assert results[-1] == (b"k", "a@10: 0 a10 ")
     assert states_in(rows) == {}
 
 
 def test_a_late_record_does_not_shorten_the_life_of_a_state() -> None:
-    batches: list[list[Step]] = [[said(20), said(3)], [29]]
+    batches: list[list[Step]] = [[record_at(20), record_at(3)], [29]]
     assert states_in(run(batches, expire_after_ms=10)[1]) == {b"k": "20 3 "}
     assert states_in(run([*batches, [30]], expire_after_ms=10)[1]) == {}
 
 
 def test_another_length_of_life_holds_for_stored_states_too() -> None:
-    rows = run([[said(0)]], expire_after_ms=100)[1]
+    rows = run([[record_at(0)]], expire_after_ms=100)[1]
     for settings, at_ms, left in (
         ({"expire_after_ms": 200}, 100, True),
         ({"expire_after_ms": 200}, 200, False),
@@ -338,13 +338,13 @@ def test_another_length_of_life_holds_for_stored_states_too() -> None:
 
 def test_timers_without_a_function_are_dropped_when_they_are_due() -> None:
     table = MemoryTable()
-    run_one(table, [said(0, ("set", 5, "a"))])
-    told, _ = run_one(table, [10], on_timer=None)
-    assert told == []
+    run_one(table, [record_at(0, ("set", 5, "a"))])
+    results, _ = run_one(table, [10], on_timer=None)
+    assert results == []
     assert run_one(table, [20])[0] == []
     stage = stage_on(MemoryTable(), on_timer=None, stage="totals")
     with pytest.raises(PoisonError, match=r"stage 'totals': set_timer\(\) in an aggregate without on_timer="):
-        stage.accept(said(0, ("set", 5, "a")))
+        stage.accept(record_at(0, ("set", 5, "a")))
 
 
 def test_what_fails_has_changed_nothing_but_time() -> None:
@@ -356,10 +356,10 @@ def test_what_fails_has_changed_nothing_but_time() -> None:
 
     table = MemoryTable()
     stage = TimedAggregate(table, state=StringValue, fold=fold_or_fail, on_timer=fired, guard=None)
-    stage.accept(said(0))
+    stage.accept(record_at(0))
     with pytest.raises(ValueError, match="no"):
-        stage.accept(said(13, ("set", 1, "a"), ("gone", 0, "")))
-    stage.accept(said(15))
+        stage.accept(record_at(13, ("set", 1, "a"), ("gone", 0, "")))
+    stage.accept(record_at(15))
     stage.advance(20)
     assert [text for _, text in stage.take_results()] == ["fold 0: 0 ", "fold 15: 0 15 "]
     assert stage.stream_time_ms == 20
@@ -369,24 +369,28 @@ def test_what_fails_has_changed_nothing_but_time() -> None:
 
 def test_no_function_is_called_on_a_row_that_is_written_already() -> None:
     table = MemoryTable()
-    run_one(table, [said(0, ("set", 5, "a")), said(0, ("set", 5, "a"), key="l")])
+    run_one(table, [record_at(0, ("set", 5, "a")), record_at(0, ("set", 5, "a"), key="l")])
     asked = RecordingTable(table.rows(), cursor=KEYS + b"k")
-    told, _ = run_one(asked, [said(1), said(1, key="l"), 9])
-    assert {key for key, _ in told} == {b"l"}
-    assert [text.partition(":")[0] for _, text in told] == ["fold 1", "a@5"]
+    results, _ = run_one(asked, [record_at(1), record_at(1, key="l"), 9])
+    assert {key for key, _ in results} == {b"l"}
+    assert [text.partition(":")[0] for _, text in results] == ["fold 1", "a@5"]
 
 
 def test_no_function_is_called_by_the_clock_on_a_row_that_is_written_already() -> None:
     table = MemoryTable()
-    run_one(table, [said(0, ("clock", 500, "a")), said(0, ("clock", 500, "a"), key="l")])
+    run_one(table, [record_at(0, ("clock", 500, "a")), record_at(0, ("clock", 500, "a"), key="l")])
     asked = RecordingTable(table.rows(), cursor=KEYS + b"k")
     assert [key for key, _ in run_one(asked, [Tick(500)])[0]] == [b"l"]
 
 
 def test_the_clock_fires_what_was_set_for_a_time_that_the_last_tick_has_reached() -> None:
-    batches: list[list[Step]] = [[said(1_000), Tick(5_000)], [said(1_001, ("clock", 0, "a"))], [Tick(5_100)]]
-    told, _ = run(batches, torn=True)
-    assert told[-1] == (b"k", "a#1000: 1000 1001 a1000 ")
+    batches: list[list[Step]] = [
+        [record_at(1_000), Tick(5_000)],
+        [record_at(1_001, ("clock", 0, "a"))],
+        [Tick(5_100)],
+    ]
+    results, _ = run(batches, torn=True)
+    assert results[-1] == (b"k", "a#1000: 1000 1001 a1000 ")
 
 
 def test_it_is_known_when_the_clock_reaches_the_next_timer() -> None:
@@ -401,20 +405,20 @@ def test_it_is_known_when_the_clock_reaches_the_next_timer() -> None:
     for clock_ms in (499, 520, 540):
         stage = TimedAggregate(table, state=StringValue, fold=two, on_timer=none, guard=None)
         if clock_ms == 499:
-            stage.accept(said(0))
+            stage.accept(record_at(0))
         stage.tick(clock_ms)
         stage.finish(0)
         found.append(stage.timer_ms)
     assert found == [510, 540, None]
 
 
-def test_index_rows_of_the_clock_end_after_so_many_records() -> None:
+def test_index_rows_of_the_clock_hold_a_limited_number_of_records() -> None:
     """So that a batch rewrites few listings of earlier ones."""
     table, clock_rows = MemoryTable(), list[int]()
     for begin in range(0, 3 * GROUP_RECORDS, GROUP_RECORDS):
         stage = stage_on(table)
         for number in range(begin, begin + GROUP_RECORDS):
-            stage.accept(said(0, ("clock", 500, "a"), key=str(number)))
+            stage.accept(record_at(0, ("clock", 500, "a"), key=str(number)))
         stage.finish(0)
         clock_rows.append(sum(1 for name in table.rows() if name.startswith(BATCH_CLOCK.listings)))
     assert clock_rows == sorted(set(clock_rows)), "each of these batches has begun rows of its own"
@@ -425,7 +429,7 @@ def test_timers_of_the_clock_that_are_far_away_take_few_buckets() -> None:
     year = range(minute_ms, 365 * 24 * 60 * minute_ms, 97 * minute_ms)
     stage = stage_on(table, clock_ms=0)
     for number, at_ms in enumerate(year):
-        stage.accept(said(0, ("clock", at_ms, "a"), key=str(number)))
+        stage.accept(record_at(0, ("clock", at_ms, "a"), key=str(number)))
     stage.finish(0)
     assert sum(1 for name in table.rows() if name.startswith(BATCH_CLOCK.listings)) < 600
     found: list[str] = []
@@ -443,7 +447,7 @@ def test_timers_of_both_clocks_that_set_each_other_without_end_are_refused() -> 
         timers.set_timer(100, "a", "batch" if timer.clock == "event" else "event")
 
     stage = stage_on(MemoryTable(), on_timer=again)
-    stage.accept(said(200, ("set", -100, "a")))
+    stage.accept(record_at(200, ("set", -100, "a")))
     with pytest.raises(TimerFailed, match="more than 10000 times in a row"):
         stage.tick(200)
 
@@ -462,9 +466,9 @@ def test_a_failing_timer_is_named() -> None:
         raise KeyError("oh")
 
     stage = stage_on(MemoryTable(), on_timer=fail)
-    stage.accept(said(0, ("set", 5, "a")))
+    stage.accept(record_at(0, ("set", 5, "a")))
     with pytest.raises(TimerFailed, match="timer 'a' of key b'k', set for 5 ms") as caught:
-        stage.accept(said(9, key="l"))
+        stage.accept(record_at(9, key="l"))
     assert (caught.value.key, caught.value.timer) == (b"k", Timer("a", 5))
     assert isinstance(caught.value.raised, KeyError)
 
@@ -480,7 +484,7 @@ def test_timers_that_set_each_other_without_end_are_refused(back_ms: int) -> Non
     with pytest.raises(
         TimerFailed, match="more than 10000 times in a row a timer has set one that is not after itself"
     ):
-        stage.accept(said(90_000, ("set", -50_000, "a")))
+        stage.accept(record_at(90_000, ("set", -50_000, "a")))
 
 
 def test_a_timer_may_go_on_for_as_long_as_time_does() -> None:
@@ -489,7 +493,7 @@ def test_a_timer_may_go_on_for_as_long_as_time_does() -> None:
         return [str(timer.at_ms)]
 
     stage = stage_on(MemoryTable(), on_timer=every)
-    stage.accept(said(0, ("set", 0, "a")))
+    stage.accept(record_at(0, ("set", 0, "a")))
     stage.advance(30_000)
     assert [text for _, text in stage.take_results()] == ["fold 0: 0 ", *map(str, range(30_001))]
 
@@ -501,19 +505,19 @@ def test_a_timer_that_goes_on_fires_also_where_batches_end_at_its_very_moments()
         timers.set_timer(timer.at_ms + 10, timer.name)
         return [str(timer.at_ms)]
 
-    table, told = MemoryTable(), list[str]()
+    table, results = MemoryTable(), list[str]()
     for at_ms in (0, 10, 20, 30):
         stage = stage_on(table, on_timer=every)
         if at_ms:
             stage.advance(at_ms)
         else:
-            stage.accept(said(0, ("set", 10, "a")))
-        told += [str(text) for _, text in stage.take_results()]
+            stage.accept(record_at(0, ("set", 10, "a")))
+        results += [str(text) for _, text in stage.take_results()]
         stage.finish(0)
-    assert told == ["fold 0: 0 ", "10", "20", "30"]
+    assert results == ["fold 0: 0 ", "10", "20", "30"]
 
 
-def test_with_each_record_of_its_key_a_timer_may_go_back_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_each_record_of_its_key_a_timer_may_go_back_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is for timers that set each other without end, not for many records of one moment."""
     monkeypatch.setattr("sqe_chain.stages.timers.MAX_BACK", 3)
 
@@ -524,7 +528,7 @@ def test_with_each_record_of_its_key_a_timer_may_go_back_anew(monkeypatch: pytes
 
     stage = stage_on(MemoryTable(), on_timer=once)
     for _ in range(6):
-        stage.accept(said(5, ("set", 0, "a")))
+        stage.accept(record_at(5, ("set", 0, "a")))
     assert [text for _, text in stage.take_results() if text in ("a", "b")] == ["a", "b"] * 6
 
 
@@ -552,24 +556,26 @@ def test_what_is_no_timer_is_refused(call: Callable[[KeyTimers], None], text: st
 
 def test_a_record_from_a_wrong_clock_is_folded_and_moves_nothing() -> None:
     guard = JumpGuard(max_jump_ms=1_000)
-    told, rows = run([[said(10), said(10**12, key="l"), said(1_010)]], guard=guard, expire_after_ms=500)
-    assert [text for _, text in told] == ["fold 10: 10 ", f"fold {10**12}: {10**12} ", "fold 1010: 1010 "]
+    results, rows = run(
+        [[record_at(10), record_at(10**12, key="l"), record_at(1_010)]], guard=guard, expire_after_ms=500
+    )
+    assert [text for _, text in results] == ["fold 10: 10 ", f"fold {10**12}: {10**12} ", "fold 1010: 1010 "]
     assert states_in(rows) == {b"k": "1010 "}, "l expires 500 ms after it came"
     first = stage_on(MemoryTable(), guard=guard, clock_ms=100, expire_after_ms=500)
-    assert first.accept(said(10**12)).forward
+    assert first.accept(record_at(10**12)).forward
     assert first.stream_time_ms is None
-    first.accept(said(600, key="l"))
+    first.accept(record_at(600, key="l"))
     first.finish(0)
     assert [(one.key, one.state is None) for one in first.take_changes()] == [(b"k", True), (b"l", False)]
 
 
 def test_a_guard_may_drop_such_a_record_or_stop() -> None:
     stage = stage_on(MemoryTable(), guard=JumpGuard(1_000, policy="drop"))
-    stage.accept(said(10))
-    assert stage.accept(said(10**12)).reason is Reason.AHEAD
+    stage.accept(record_at(10))
+    assert stage.accept(record_at(10**12)).reason is Reason.AHEAD
     stage = stage_on(MemoryTable(), guard=JumpGuard(1_000, policy="stop"), clock_ms=0)
     with pytest.raises(PoisonError, match="ahead of the service's clock"):
-        stage.accept(said(10**12))
+        stage.accept(record_at(10**12))
     with pytest.raises(PoisonError, match="has no key, and timers are kept by key"):
         stage.accept(Record(value=(1, []), timestamp_ms=1))
 
@@ -582,7 +588,7 @@ def test_a_state_that_cannot_be_stored_is_its_records_fault() -> None:
     with pytest.raises(
         PoisonError, match=r"stage 'totals': .* left a state of key b'k' that cannot be stored"
     ):
-        stage.accept(said(1))
+        stage.accept(record_at(1))
 
 
 def test_rows_stay_few_however_many_keys_come() -> None:
@@ -600,8 +606,8 @@ def test_rows_stay_few_however_many_keys_come() -> None:
         most = max(most, len(table.rows()))
     names = [name[:1] for name in table.rows()]
     assert names.count(KEYS) == life_ms, "those of the last life_ms, a record a millisecond"
-    # 64 buckets of a life, and those of the two batches before, which are removed one batch later; a batch adds to each
-    # of its buckets index rows of one group, in two parts.
+    # 64 buckets of a life, and those of the two batches before, which are removed one batch later.
+    # A batch adds to each of its buckets index rows of one group, in two parts.
     buckets = (life_ms + 2 * per_batch) // (life_ms // 64) + 2
     assert most <= life_ms + 2 * 2 * buckets + 2
     assert names.count(INDEX) > 0
@@ -614,7 +620,7 @@ def test_timers_far_away_take_few_buckets() -> None:
     year = range(minute_ms, 365 * 24 * 60 * minute_ms, 97 * minute_ms)
     stage = stage_on(table)
     for number, at_ms in enumerate(year):
-        stage.accept(said(0, ("set", at_ms, "a"), key=str(number)))
+        stage.accept(record_at(0, ("set", at_ms, "a"), key=str(number)))
     stage.finish(0)
     assert sum(1 for name in table.rows() if name.startswith(INDEX)) < 400
     found: list[str] = []
@@ -644,4 +650,4 @@ def test_a_key_fires_all_its_timers_of_a_moment_before_the_next_key() -> None:
         stage.accept(Record(key=key, value="", timestamp_ms=1))
     stage.advance(100)
     each = ["x100", "late95", "y100", "z100"]
-    assert stage.take_results() == [(key, told) for key in (b"a", b"b", b"c") for told in each]
+    assert stage.take_results() == [(key, results) for key in (b"a", b"b", b"c") for results in each]

@@ -72,9 +72,9 @@ def test_an_offset_moves_all_windows(timestamp_ms: int, size_ms: int, data: st.D
 ZONES = (
     "UTC",
     "Europe/Berlin",
-    "America/Sao_Paulo",  # midnights that do not exist
-    "America/St_Johns",  # clocks put back from 00:01 to 23:01
-    "Pacific/Apia",  # a day that does not exist
+    "America/Sao_Paulo",  # midnights that do not exist.
+    "America/St_Johns",  # Clocks put back from 00:01 to 23:01.
+    "Pacific/Apia",  # A day that does not exist.
     "Pacific/Kwajalein",  # the same, by the other way round the date line
     "Asia/Kolkata",
     "Antarctica/Troll",  # two hours at once

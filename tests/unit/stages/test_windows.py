@@ -25,7 +25,7 @@ from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling, Windowing
 from sqe_chain.stages.windows import WindowedAggregate
 from tests.support.partial_writes import Rows, run_with_partial_writes
 
-Told = tuple[bytes, Span, str]
+Closed = tuple[bytes, Span, str]
 Step = Record | int
 """A record, or a moment to which stream time is moved from outside."""
 
@@ -47,13 +47,13 @@ def stage_on(table: Table, windows: Windowing, **options: object) -> WindowedAgg
     return WindowedAggregate(table, windows=windows, state=StringValue, fold=write, merge=append, **options)  # type: ignore[arg-type]
 
 
-def told(results: list[Result]) -> list[Told]:
+def windows_in(results: list[Result]) -> list[Closed]:
     return [(result.key, result.span, result.state.value) for result in results]
 
 
 def run(
     table: Table, batch: list[Step], windows: Windowing, **options: object
-) -> tuple[list[bool], list[Told]]:
+) -> tuple[list[bool], list[Closed]]:
     stage = stage_on(table, windows, **options)
     verdicts = []
     for step in batch:
@@ -61,7 +61,7 @@ def run(
             stage.advance(step)
         else:
             verdicts.append(stage.accept(step).forward)
-    results = told(stage.take_results())
+    results = windows_in(stage.take_results())
     assert stage.take_results() == []
     stage.finish(0)
     return verdicts, results
@@ -73,11 +73,11 @@ def test_a_tumbling_window_closes_with_the_record_that_passes_its_end_and_latene
         assert stage.accept(event(at_ms, value)).forward
     assert stage.take_results() == []
     assert stage.accept(event(15, "e")).forward
-    assert told(stage.take_results()) == [(b"k", Span(0, 10), "ac")]
+    assert windows_in(stage.take_results()) == [(b"k", Span(0, 10), "ac")]
     late = stage.accept(event(9))
     assert (late.forward, late.reason) == (False, Reason.LATE)
     stage.advance(25)
-    assert told(stage.take_results()) == [(b"k", Span(10, 20), "bde")]
+    assert windows_in(stage.take_results()) == [(b"k", Span(10, 20), "bde")]
 
 
 def test_a_record_lies_in_several_hopping_windows_and_in_those_that_are_still_open() -> None:
@@ -98,7 +98,7 @@ def test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness() 
     stage.advance(60)
     assert stage.take_results() == []
     stage.advance(61)
-    assert told(stage.take_results()) == [(b"k", Span(0, 30), "acbd")]
+    assert windows_in(stage.take_results()) == [(b"k", Span(0, 30), "acbd")]
     assert stage.accept(event(30)).reason is Reason.LATE
     assert stage.accept(event(31)).forward
 
@@ -122,14 +122,14 @@ def test_a_prolonged_session_closes_behind_those_that_end_before_it() -> None:
 def test_closed_windows_can_be_read_for_as_long_as_they_are_retained() -> None:
     table = MemoryTable()
     run(table, [event(5, "a"), event(12, "b")], Tumbling(10), retention_ms=100)
-    assert told(results_in(table.rows(), StringValue)) == [
+    assert windows_in(results_in(table.rows(), StringValue)) == [
         (b"k", Span(0, 10), "a"),
         (b"k", Span(10, 20), "b"),
     ]
     run(table, [event(109, "c")], Tumbling(10), retention_ms=100)
-    assert [state for _, _, state in told(results_in(table.rows(), StringValue))] == ["a", "b", "c"]
+    assert [state for _, _, state in windows_in(results_in(table.rows(), StringValue))] == ["a", "b", "c"]
     run(table, [110], Tumbling(10), retention_ms=100)
-    assert [state for _, _, state in told(results_in(table.rows(), StringValue))] == ["b", "c"]
+    assert [state for _, _, state in windows_in(results_in(table.rows(), StringValue))] == ["b", "c"]
     for _ in range(4):
         run(table, [10_000], Tumbling(10), retention_ms=100)
     run(table, [20_000], Tumbling(10), retention_ms=100)
@@ -184,7 +184,7 @@ def test_a_result_is_not_changed_any_more() -> None:
     first = stage.take_results()
     stage.accept(event(12, "c"))
     stage.finish(0)
-    assert told(first) == [(b"k", Span(0, 10), "a")]
+    assert windows_in(first) == [(b"k", Span(0, 10), "a")]
 
 
 def test_a_record_without_key_is_poison() -> None:
@@ -197,7 +197,7 @@ def test_a_wrong_clock_closes_nothing_and_opens_nothing() -> None:
     batch: list[Step] = [event(0), event(500), event(1)]
     verdicts, results = run(table, batch, Tumbling(10), guard=JumpGuard(max_jump_ms=100, policy="drop"))
     assert (verdicts, results) == ([True, False, True], [])
-    assert told(results_in(table.rows(), StringValue)) == [(b"k", Span(0, 10), "xx")]
+    assert windows_in(results_in(table.rows(), StringValue)) == [(b"k", Span(0, 10), "xx")]
 
 
 @pytest.mark.parametrize("options", [{"lateness_ms": -1}, {"retention_ms": -1}, {"guard": "hold"}])
@@ -220,7 +220,7 @@ class Naive:
     now_ms: int | None = None
     opened: list[tuple[bytes, Span, str]] = field(default_factory=list)
 
-    def step(self, step: Step) -> tuple[list[bool], list[Told]]:
+    def step(self, step: Step) -> tuple[list[bool], list[Closed]]:
         moved_to_ms = step if isinstance(step, int) else step.timestamp_ms
         self.now_ms = moved_to_ms if self.now_ms is None else max(self.now_ms, moved_to_ms)
         closed = [one for one in self.opened if self.closes_ms(one[1]) <= self.now_ms]
@@ -304,7 +304,7 @@ def test_a_window_that_a_longer_lateness_opened_again_is_shown_when_its_final_on
     assert not any(name.startswith(b"r") for name in table.rows())
 
 
-def views_of(retained: list[Told], opened: list[Told]) -> dict[bytes, tuple[Span, str, bool]]:
+def views_of(retained: list[Closed], opened: list[Closed]) -> dict[bytes, tuple[Span, str, bool]]:
     """What they should be: a row for each window."""
     return {
         b"v%s@%d" % (key, span.start_ms): (span, state, final)
@@ -321,10 +321,10 @@ def test_verdicts_and_results_are_those_of_the_definition_in_batches_torn_anywhe
     naive = Naive(windows, lateness_ms)
     options: dict[str, Any] = {"lateness_ms": lateness_ms, "retention_ms": retention_ms, "shown": shown}
     rows: Rows = {}
-    closed: list[Told] = []
+    closed: list[Closed] = []
     with patch.object(timetable, "GROUP_RECORDS", 3):
         for batch in lists:
-            expected: tuple[list[bool], list[Told]] = [], []
+            expected: tuple[list[bool], list[Closed]] = [], []
             for step in batch:
                 verdicts, results = naive.step(step)
                 expected[0].extend(verdicts)
@@ -333,7 +333,7 @@ def test_verdicts_and_results_are_those_of_the_definition_in_batches_torn_anywhe
             rows = run_with_partial_writes(rows, partial(run, batch=batch, windows=windows, **options))
             closed += expected[1]
             retained = [one for one in closed if naive.closes_ms(one[1]) + retention_ms > (naive.now_ms or 0)]
-            assert told(results_in(rows, StringValue)) == sorted(retained + naive.opened)
+            assert windows_in(results_in(rows, StringValue)) == sorted(retained + naive.opened)
             assert shown_in(rows) == (views_of(retained, naive.opened) if shown else {})
 
 
@@ -363,11 +363,11 @@ def test_the_bound_holds_for_fifty_windows(windows: Windowing, windows_of_a_key:
 def test_the_end_of_the_input_closes_what_stream_time_has_opened_beyond_the_event_time_given(
     windows: Windowing,
 ) -> None:
-    """A window that stays open would never be told, and stream time must not go back."""
+    """A window that stays open would never be published, and stream time must not go back."""
     stage = stage_on(MemoryTable(), windows)
     assert stage.accept(event(105)).forward
     stage.close_all(0)
-    assert {span for _, span, _ in told(stage.take_results())} == (
+    assert {span for _, span, _ in windows_in(stage.take_results())} == (
         {Span(105, 105)} if isinstance(windows, Sessions) else set(windows.spans(105))
     )
     assert not stage.accept(event(105)).forward

@@ -35,7 +35,7 @@ def test_an_address_is_taken_apart() -> None:
     assert str(found) == "cassandras://an@a@one:9042,two:9043,[::1]:9042/totals"
 
 
-def test_what_an_address_leaves_out_has_defaults() -> None:
+def test_parts_missing_in_an_address_have_defaults() -> None:
     found = settings_of("cassandra:///sqe_chain")
     assert found == CassandraSettings()
     assert (found.consistency, found.serial_consistency) == ("LOCAL_QUORUM", "LOCAL_SERIAL")
@@ -75,7 +75,7 @@ def test_levels_of_consistency(query: str, levels: tuple[str, str]) -> None:
         (f"cassandra://u:{SECRET}@one/ks?password_env=HOME", "once"),
     ],
 )
-def test_an_address_that_cannot_work_says_why(url: str, text: str) -> None:
+def test_an_address_that_cannot_work_is_refused_with_the_reason(url: str, text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         open_store(url)
     assert text in str(caught.value)

@@ -1,4 +1,4 @@
-"""A database that counts the statements of a batch gets no larger one, whoever writes; what cannot be split is refused by name."""
+"""A database that counts the statements of a batch gets no larger one from any writer; what cannot be split is refused by name."""
 
 from __future__ import annotations
 

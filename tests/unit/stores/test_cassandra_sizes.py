@@ -1,4 +1,4 @@
-"""How large a step may be is read from what a node says of itself, in the words of every version."""
+"""How large a step may be is read from what a node reports of itself, in the words of every version."""
 
 from __future__ import annotations
 

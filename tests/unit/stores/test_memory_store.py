@@ -1,4 +1,4 @@
-"""The memory store goes back in time when told, and shares nothing with its copies."""
+"""The memory store goes back in time on demand, and shares nothing with its copies."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_everything_goes_back_and_may_do_so_again(store: MemoryStore) -> None:
     assert store.headers("f", "s", [0, 1]) == [None, None]
 
 
-def test_memory_is_weak_and_says_so(store: MemoryStore) -> None:
+def test_memory_warns_that_its_durability_is_weak(store: MemoryStore) -> None:
     (sentence,) = store.check()
     assert "--allow-weak-durability" in sentence
 
@@ -77,7 +77,7 @@ def test_the_same_name_is_the_same_data(store: MemoryStore) -> None:
     assert MemoryStore(store.name + "x").home("f") == (None, 0)
 
 
-def test_it_is_as_narrow_as_it_is_told() -> None:
+def test_it_keeps_the_size_limits_that_it_is_given() -> None:
     """A key, a state with its view, a plan: each to its very limit, and not beyond."""
     narrow = MemoryStore(uuid.uuid4().hex, limits=SizeLimits(3, 10, 20))
     assert (narrow.max_key_bytes, narrow.max_state_bytes, narrow.max_plan_bytes) == (3, 10, 20)

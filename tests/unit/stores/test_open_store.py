@@ -55,7 +55,7 @@ def test_an_address_of_redis_is_taken_apart() -> None:
     assert store.max_rows == 7
 
 
-def test_what_redis_addresses_leave_out_has_defaults() -> None:
+def test_parts_missing_in_redis_addresses_have_defaults() -> None:
     store = open_store("redis://")
     assert isinstance(store, RedisStore)
     assert str(store.settings) == "redis://localhost:6379/0"

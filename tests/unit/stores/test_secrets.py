@@ -59,16 +59,16 @@ WAYS: dict[str, Callable[[str], object]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("scheme", SERVERS)
-def test_no_way_of_reading_an_address_says_its_password(scheme: str, way: str) -> None:
+def test_no_way_of_reading_an_address_shows_its_password(scheme: str, way: str) -> None:
     for between, end in itertools.product(BETWEEN, ENDS):
         address = f"{scheme}://ann:{between}{SECRET}@{end}"
         if way == "a look at the server" and between != "":
             continue
         try:
-            said = repr(WAYS[way](address))
+            shown = repr(WAYS[way](address))
         except Exception as error:  # noqa: BLE001 - whatever it raises is shown to somebody
-            said = f"{error!r} {error.__cause__!r}"
-        assert SECRET not in said, address
+            shown = f"{error!r} {error.__cause__!r}"
+        assert SECRET not in shown, address
 
 
 def test_options_of_a_table_are_named_without_their_values() -> None:
@@ -81,7 +81,7 @@ def test_options_of_a_table_are_named_without_their_values() -> None:
     assert SECRET not in str(raised.value)
 
 
-def test_what_a_driver_says_is_shown_without_passwords(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_of_a_driver_is_shown_without_passwords(capsys: pytest.CaptureFixture[str]) -> None:
     for as_json in (True, False):
         with pytest.raises(typer.Exit), console.report_errors(traceback=True, as_json=as_json):
             raise ConfigurationError(

@@ -212,7 +212,7 @@ def test_a_forked_child_opens_a_connection_of_its_own(store: SqliteStore) -> Non
     assert store.read("f", "s", 0, [b"k"]) == (NEXT, [b"1"], NEXT)
 
 
-def test_what_it_says_it_takes_it_takes(store: SqliteStore) -> None:
+def test_it_takes_the_sizes_that_it_promises(store: SqliteStore) -> None:
     """With a library that was built for small blobs: the real one takes a gigabyte."""
     opened = SqliteFile.of_this_process(store.path, store.timeout_s)
     with opened.transaction() as connection:

@@ -1,6 +1,6 @@
 """The rules of `tests/contract/test_state_store.py`, asked of the stores that need no server: memory and SQLite.
 
-There every store is asked, with real servers; here the same tests run, so that a rule that one of these two
+There every store is asked, with real servers. Here the same tests run early, so that a rule that one of these two
 breaks is known at once.
 """
 

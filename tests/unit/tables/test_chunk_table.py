@@ -78,7 +78,7 @@ def test_only_chunks_of_the_partition_key_and_the_row_keys_are_read() -> None:
     assert chunks > 2 * 6 - 2
 
 
-def test_columns_that_are_no_keys_leave_out_chunks_that_replace_nothing() -> None:
+def test_a_filter_on_a_column_that_is_no_key_skips_chunks_that_replace_nothing() -> None:
     rows, written = table_of()
     hours(written)
     rows.asked.clear()
@@ -100,7 +100,7 @@ spans = st.lists(
 def test_no_row_is_found_by_an_older_version(
     found: list[tuple[int, int, int, int]], low: int, width: int
 ) -> None:
-    """Each chunk has rows (key -> value); later chunks replace earlier ones. With and without leaving out: the same."""
+    """Each chunk has rows (key -> value); later chunks replace earlier ones. With and without skipping chunks: the same."""
     random = Random(repr(found))
     wanted = (low, low + width)
     chunks: list[tuple[Candidate, dict[int, int]]] = []
@@ -127,7 +127,7 @@ def test_no_row_is_found_by_an_older_version(
     assert latest(lambda one: one.row.chunk_set in read) == latest(lambda _: True)
 
 
-def test_blocks_of_a_long_chunk_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_a_long_chunk_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_sets, "BLOCK_ROWS", 10)
     rows, written = table_of()
     written.flush(*(Row("r1", at, at / 2) for at in range(95)))

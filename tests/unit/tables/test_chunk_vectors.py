@@ -1,4 +1,4 @@
-"""Goal: which chunks are written already can be asked by whoever has read the reference alone, one chunk at a time.
+"""Goal: a user who has read the reference alone can ask which chunks are written already, one chunk at a time.
 
 Method: vectors written down by hand: the chunks that are there, the one that is to be written, and whether it may be skipped. A rule of
 three lines decides them a second time. Then the same with chunks as memtables make them: of the same rows, and of rows that differ in one cell.

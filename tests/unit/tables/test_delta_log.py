@@ -1,4 +1,4 @@
-"""Goal: a table is not opened anew for each flush, nothing is missed by that, and its log does not grow without bound.
+"""Goal: a table stays open between flushes, which misses nothing, and its log does not grow without bound.
 
 Method: a sink on a Delta table on disk; what happens to the table between two flushes comes from a second handle, or from the disk.
 """

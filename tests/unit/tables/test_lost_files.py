@@ -1,4 +1,4 @@
-"""Goal: a file that another program or the disk has taken away or damaged is told by its name, and never as missing rows.
+"""Goal: a file that another program or the disk has removed or damaged is an error with its name, and never missing rows.
 
 Method: a table on disk and one in memory, one of its files damaged in every way; readers, maintenance, and the next start.
 """

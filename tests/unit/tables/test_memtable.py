@@ -377,7 +377,7 @@ def test_schemas_that_cannot_be_are_refused(settings: dict[str, Any]) -> None:
         TableSchema.of(Row, **settings)
 
 
-def test_files_say_what_is_in_them() -> None:
+def test_files_describe_their_content() -> None:
     import io  # noqa: PLC0415 - only here
 
     import pyarrow.parquet as pq  # noqa: PLC0415 - only here

@@ -1,7 +1,7 @@
-"""Goal: a memtable is usable by whoever has read its reference alone: one record at a time, with explicit offsets, without engine or store.
+"""Goal: a user who has read its reference alone can use a memtable: one record at a time, with offsets, without engine or store.
 
-Method: vectors of steps and what must come out, written down by hand. Each is run as it stands, with its state dumped and loaded
-before and after each step, and in blocks; all ways give the same rows, the same chunks and the same bytes.
+Method: vectors of steps and what must come out, written down by hand. Each is run as it is, with its state dumped and loaded
+before and after each step, and in blocks. All ways give the same rows, the same chunks and the same bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Goal: how far a reader is, and where a restart begins, can be asked by whoever has read the reference alone, one record at a time.
+"""Goal: a user who has read the reference alone can ask how far a reader is and where a restart begins, one record at a time.
 
 Method: vectors written down by hand: steps with the answer of each, and where the reader is after them. A crash is a step: what was kept
 last is loaded. Then one scenario with both memtables, that is crashed after each of its steps.

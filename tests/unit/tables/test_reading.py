@@ -122,7 +122,7 @@ def test_a_partition_key_and_a_range_of_row_keys(tmp_path: Path, *, compacted: b
         assert scan.files <= 3 < len(found.table.files()) - len(other_parts)
 
 
-def test_row_groups_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sqe_chain.ext.tables.files.ROW_GROUP", 10)
     found = filled(tmp_path, flushes=1)
     scan = found.table.scan("r4")

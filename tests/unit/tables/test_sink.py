@@ -253,7 +253,7 @@ def test_a_table_that_another_program_has_written_to_stops(
 def test_rows_of_another_program_are_noticed_by_a_process_that_knows_no_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing was flushed yet, so no commit is known from which on it could look: the files themselves tell."""
+    """Nothing was flushed yet, so it knows no commit to start from: the files themselves show it."""
     sink = claimed(tmp_path)
     append_elsewhere(tmp_path)
     monkeypatch.setattr("sqe_chain.ext.tables.sink._checked", {})
@@ -352,7 +352,7 @@ def remove_the_first(at: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "way_out"),
+    ("damage", "text"),
     [
         (cut_off, "json is not whole: if power was lost .* move it away, and start again"),
         (damage_an_older_one, "json is damaged, and later versions build on it: restore"),
@@ -360,14 +360,12 @@ def remove_the_first(at: Path) -> None:
         (remove_the_first, "json is missing: restore"),
     ],
 )
-def test_a_damaged_log_stops_by_its_name(
-    tmp_path: Path, damage: Callable[[Path], None], way_out: str
-) -> None:
-    """To wait would not repair it. Nothing that delta-rs says of its own insides is told."""
+def test_a_damaged_log_stops_by_its_name(tmp_path: Path, damage: Callable[[Path], None], text: str) -> None:
+    """Waiting would not repair it. The error shows nothing of the insides of delta-rs."""
     sink = claimed(tmp_path)
     _, known = sink.flush(flush_of(sink, 3))
     damage(tmp_path)
-    with pytest.raises(TableAltered, match=way_out):
+    with pytest.raises(TableAltered, match=text):
         sink.claim(claim_of(2, known={0: known, 1: None}))
     if damage is cut_off:
         entry_of(tmp_path).unlink()

@@ -1,7 +1,7 @@
 """Goal: whatever a column holds, each program that reads a table finds the rows that its filter asks for, and the log is JSON.
 
-Method: for each type of a column, odd values in one flush and an ordinary one in another; each value is asked for in all programs that are
-installed, by the log alone, from a checkpoint, and after a compaction.
+Method: for each type of a column, odd values in one flush and an ordinary one in another. All programs that are installed filter by
+each value, by the log alone, from a checkpoint, and after a compaction.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def test_each_program_finds_the_rows_that_it_asks_for(tmp_path: Path, kind: str,
 
 
 @pytest.mark.parametrize(("kind", "values"), CASES)
-def test_chunks_that_are_kept_one_by_one_are_told_in_json_too(kind: str, values: list[Any]) -> None:
+def test_chunks_that_are_kept_one_by_one_are_described_in_json_too(kind: str, values: list[Any]) -> None:
     schema = TableSchema.of(
         dict, partition_key="p", row_key="n", columns={"p": "string", "n": "int64", "c": kind}
     )
@@ -239,15 +239,15 @@ def test_chunks_that_are_kept_one_by_one_are_told_in_json_too(kind: str, values:
 @pytest.mark.parametrize(("kind", "values"), CASES)
 def test_a_file_has_bounds_of_all_columns_or_of_none(kind: str, values: list[Any]) -> None:
     rows = pa.table({"n": range(len(values)), "c": pa.array(values, Column("c", kind).arrow)})
-    told = strict(statistics_of(rows))
-    assert told["nullCount"] == {"n": 0, "c": values.count(None)}
+    statistics = strict(statistics_of(rows))
+    assert statistics["nullCount"] == {"n": 0, "c": values.count(None)}
     bounded = [] if kind == "binary" or values.count(None) == len(values) else ["c"]
     for end in ("minValues", "maxValues"):
-        assert end not in told or sorted(told[end]) == sorted(["n", *bounded])
-        assert (end in told) == ("maxValues" in told)
+        assert end not in statistics or sorted(statistics[end]) == sorted(["n", *bounded])
+        assert (end in statistics) == ("maxValues" in statistics)
 
 
-def test_a_log_that_has_infinity_where_json_has_not_is_named_with_a_way_out(tmp_path: Path) -> None:
+def test_a_log_with_infinity_in_its_json_is_named_with_what_to_do(tmp_path: Path) -> None:
     """An earlier version wrote it, and delta-rs cannot open such a table if it has certain other columns."""
     path = written("bool", [True, False], str(tmp_path))
     entry = max(Path(path, "_delta_log").glob("*.json"))

@@ -1,6 +1,6 @@
 """Goal: a table in memory commits as Delta Lake does, so what is shown with one holds for the other.
 
-Method: random calls, the same ones for both, on snapshots of any age: each must give the same version or the same refusal, and
+Method: random calls, the same ones for both, on snapshots of any age. Each must give the same version or the same refusal, and
 both tables must then hold the same. And the cases that matter most by their names.
 """
 

@@ -1,4 +1,4 @@
-"""Goal: a key finds its rows whatever type of number, text or time says it, or is refused; nobody is told that there are none.
+"""Goal: a key of any type of number, text or time finds its rows or is refused; it never finds none by mistake.
 
 Method: for each type that keys may have, tables of many keys over several state partitions; and each column type with values of others.
 """
@@ -25,7 +25,7 @@ from sqe_chain.testing import Rehearsal
 NOW = dt.datetime(2026, 11, 26, 1, 2, 3, 4, tzinfo=dt.UTC)
 HOURS = [NOW + dt.timedelta(hours=hour) for hour in range(12)]
 ZONE = dt.timezone(dt.timedelta(hours=2))
-SAYS: dict[str, tuple[Sequence[Any], list[Any]]] = {  # the type of a key: its values, and how programs say them
+WRITTEN_AS: dict[str, tuple[Sequence[Any], list[Any]]] = {  # the type of a key: its values, and how programs write them
     "int64": (range(-3, 9), [int, np.int64, np.int16, float, np.float32, Decimal, lambda n: pd.Series([n])[0]]),
     "int32": (range(-3, 9), [int, np.int64, np.int8]),
     "bool": ([True, False], [bool, np.bool_]),
@@ -60,18 +60,18 @@ def table_of(
 
 
 @pytest.mark.parametrize("place", ["disk", "memory"])
-@pytest.mark.parametrize("kind", SAYS)
-def test_a_key_finds_its_rows_whatever_says_it(tmp_path: Path, place: str, kind: str) -> None:
-    values, ways = SAYS[kind]
+@pytest.mark.parametrize("kind", WRITTEN_AS)
+def test_a_key_of_any_python_type_finds_its_rows(tmp_path: Path, place: str, kind: str) -> None:
+    values, ways = WRITTEN_AS[kind]
     at = str(tmp_path) if place == "disk" else f"memory://keys-{kind}"
     table = table_of(kind, values, at)
     for (number, value), way in itertools.product(enumerate(values), ways):
         if way is np.bytes_ and value.endswith(b"\0"):
             continue
-        said = way(value)
-        assert table.read(said)["n"].to_pylist() == [number], (value, type(said))
-        assert table.read(where={"key": (said, said)})["n"].to_pylist() == [number]
-        assert [chunk.rows for chunk in table.chunks(said)] == [1]
+        key = way(value)
+        assert table.read(key)["n"].to_pylist() == [number], (value, type(key))
+        assert table.read(where={"key": (key, key)})["n"].to_pylist() == [number]
+        assert [chunk.rows for chunk in table.chunks(key)] == [1]
 
 
 WRONG: dict[str, list[Any]] = {
@@ -90,7 +90,7 @@ WRONG: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("kind", WRONG)
 def test_what_is_no_value_of_the_column_is_refused(tmp_path: Path, kind: str) -> None:
-    values, _ = SAYS[kind]
+    values, _ = WRITTEN_AS[kind]
     table = table_of(kind, values, str(tmp_path))
     for wrong in WRONG[kind]:
         for ask in (

@@ -95,7 +95,7 @@ def test_what_was_armed_and_not_reached_can_be_taken_back() -> None:
     )
 
 
-def test_a_run_stands_still_while_another_does_its_work_and_wakes_as_a_zombie() -> None:
+def test_a_run_pauses_while_another_does_its_work_and_wakes_as_a_zombie() -> None:
     found = sums()
     zombie = found.start()
     feed(found, 1, 2, 3)
@@ -156,7 +156,7 @@ def test_a_supervisor_starts_again_what_was_superseded_or_had_no_answer_for_too_
     assert total(found) == 3
 
 
-def test_a_state_partition_goes_back_and_the_service_says_so() -> None:
+def test_a_state_partition_goes_back_and_the_service_reports_it() -> None:
     found = sums()
     feed(found, 1)
     found.run_until_caught_up()
@@ -197,7 +197,7 @@ def test_blocks_and_chunks_are_as_small_as_is_asked_for() -> None:
         found.log.set_block(0)
 
 
-def test_the_clock_begins_where_it_is_told_and_jumps() -> None:
+def test_the_clock_begins_at_the_given_time_and_jumps() -> None:
     found = sums(now_ms=1_700_000_000_000)
     found.clock.jump(-5_000)
     assert found.clock.now_ms() == 1_699_999_995_001

@@ -75,7 +75,7 @@ def test_sound_writers_are_read_as_new_and_as_replays() -> None:
         ways.check(to_bytes(Script(random.randrange(16), written(random))), seen)
     came = {one[1] for one in seen if isinstance(one, tuple) and not one[0]}
     assert {1, REPLAY} <= came
-    assert NEW not in came, "a new one says how many payloads it has"
+    assert NEW not in came, "a new one has its number of payloads"
 
 
 def test_inputs_are_read_as_they_were_written() -> None:
@@ -84,7 +84,7 @@ def test_inputs_are_read_as_they_were_written() -> None:
         data = mutated(data, 12_000, random)
         script = from_bytes(data)
         if any(one.chains and b"" in one.chains and None in one.chains for one in script.records):
-            continue  # one bit says that an empty header is null
+            continue  # one bit marks an empty header as null
         assert from_bytes(to_bytes(script)).records == script.records
         assert len(data) <= 12_000
 
@@ -150,7 +150,7 @@ def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert [one["part"] for one in said] == [1, 2]
 
 
-def test_planted_bugs_stand_where_they_are_planted_and_were_all_found() -> None:
+def test_planted_bugs_are_where_they_were_planted_and_were_all_found() -> None:
     assert [text for one in planted.ALL.values() if (text := misplaced(one))] == []
     found = {one.bug: one for one in planted.read()}
     assert [

@@ -1,4 +1,4 @@
-"""Every mutant can be put into the package, names what kills it, and has been judged as it is; the page says what came of it."""
+"""Every mutant can be put into the package, names what kills it, and has been judged as it is. The page lists the results."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def judged(one: Mutant, killed_by: str | None = KILLS) -> Judgement:
 
 
 def test_every_mutant_can_be_put_into_the_package() -> None:
-    """Otherwise the text says what to do."""
+    """Otherwise the text names what to do."""
     assert "\n".join(text for one in ALL if (text := misplaced(one))) == ""
 
 
-def test_every_mutant_has_a_name_of_its_own_and_says_what_kills_it() -> None:
+def test_every_mutant_has_a_name_of_its_own_and_names_what_kills_it() -> None:
     assert len({one.name for one in ALL}) == len(ALL)
     assert [one.name for one in ALL if not one.tests] == []
     assert QUICK - {one.name for one in ALL if not one.servers} == set()
@@ -124,7 +124,7 @@ def test_an_operation_changes_a_function_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    ("place", "operation", "said"),
+    ("place", "operation", "reported"),
     [
         ("Marks.gone", body("pass"), "Marks.gone is not in the package"),
         ("LIMIT", replace("32", "33"), "LIMIT is in a.py, b.py"),
@@ -134,12 +134,12 @@ def test_an_operation_changes_a_function_and_nothing_else(
         ("Marks.accept", replace("True", "True"), "nothing changes there"),
     ],
 )
-def test_what_is_gone_or_ambiguous_is_said(
-    place: str, operation: Operation, said: str, tmp_path: Path
+def test_code_that_is_gone_or_ambiguous_is_reported(
+    place: str, operation: Operation, reported: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.py").write_text(SOURCE)
     (tmp_path / "b.py").write_text("LIMIT = 32\n")
-    with pytest.raises(MisplacedError, match=re.escape(said)):
+    with pytest.raises(MisplacedError, match=re.escape(reported)):
         Package(tmp_path).mutated([(place, operation)])
     assert "LIMIT = 33" in next(iter(Package(tmp_path).mutated([("b:LIMIT", replace("32", "33"))]).values()))
 
@@ -179,7 +179,7 @@ def test_a_survivor_fails_the_build_and_one_that_a_test_kills_does_not(
 
 
 @pytest.mark.release
-def test_the_simulator_finds_a_bug_in_a_copy_and_several_processes_tell_the_same() -> None:
+def test_the_simulator_finds_a_bug_in_a_copy_and_several_processes_report_the_same() -> None:
     """The first violation by seed, and the counts of all schedules up to it."""
     (one,) = (one for one in ALL if one.name == "the first stage is persisted first")
     before = {file: file.read_text() for file in PACKAGE.rglob("applying.py")}
@@ -187,8 +187,8 @@ def test_the_simulator_finds_a_bug_in_a_copy_and_several_processes_tell_the_same
         alone, together = (copy.simulated(schedules=1_000, jobs=jobs) for jobs in (1, 2))
     assert "downstream states before upstream ones" in alone.output
     assert alone.seed is not None
-    told = [re.sub(r" in [\d.]+ s: \d+ a second", "", found.output) for found in (alone, together)]
-    assert told[0] == told[1]
+    outputs = [re.sub(r" in [\d.]+ s: \d+ a second", "", found.output) for found in (alone, together)]
+    assert outputs[0] == outputs[1]
     assert {file: file.read_text() for file in before} == before
 
 
@@ -212,7 +212,7 @@ def test_a_sweep_changes_each_line_of_the_core_in_ways_that_compile() -> None:
     assert {"return False -> True", "mark is None -> mark is not None"} < few
 
 
-def test_what_changes_nothing_is_one_of_a_sweep_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_equivalent_change_is_in_the_sweep_and_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = dict(sweep.EQUIVALENT)
     monkeypatch.setattr(sweep, "EQUIVALENT", {})
     assert listed.keys() - {one.name for one in sweep.made()} == set()

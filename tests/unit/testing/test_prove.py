@@ -285,7 +285,7 @@ def test_the_order_of_a_set_and_hashes_show_in_other_processes() -> None:
     assert "called with the same in two processes" in str(error)
 
 
-def test_a_flow_that_cannot_be_sent_is_told() -> None:
+def test_a_flow_that_cannot_be_sent_is_reported() -> None:
     lock = threading.Lock()
     flow = flow_with(lambda event: {**event, "locked": lock.locked()})
     found = prove(flow, {"in": EVENTS}, seconds=600, schedules=3)
@@ -407,7 +407,7 @@ def test_a_defect_that_only_a_redo_shows_has_one_fault_and_one_input() -> None:
 
 
 def test_outputs_of_one_input_at_one_position_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where they say the same, and without a single fault: readers take the first alone."""
+    """Also where they are equal, and without a single fault: readers take the first alone."""
     flow = Flow("lines", state_partitions=1)
     table = flow.source("names", dict, raw=True).key_by(robot_of)
     lines = flow.source("in", dict, raw=True).flat_map(lambda event: [event, {**event}]).key_by(robot_of)
@@ -441,14 +441,14 @@ def test_the_same_seed_draws_the_same_schedules() -> None:
 
 
 def test_the_same_seed_proves_the_same() -> None:
-    def told() -> str:
+    def report() -> str:
         found = prove(flow_with(dict), {"in": EVENTS[:1]}, seconds=600, schedules=20, other_processes=False)
         return str(found).partition("s).")[2]
 
-    assert told() == told()
+    assert report() == report()
 
 
-def test_a_proof_says_what_it_has_not_reached() -> None:
+def test_a_proof_lists_what_it_has_not_reached() -> None:
     flow = Flow("unreached", state_partitions=1)
     stream = flow.source("in", dict, raw=True)
     stream.filter(lambda event: event["n"] > 100).map(day).aggregate(

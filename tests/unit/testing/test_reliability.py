@@ -1,4 +1,4 @@
-"""The page says of recorded runs what the ledger says, and adds up only what belongs together."""
+"""The page gives recorded runs as the ledger does, and adds up only what belongs together."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def test_the_page_has_the_table_of_the_ledger() -> None:
     assert page_with(page, {"recorded runs": table(read_ledger())}) == page, "run make reliability-report"
 
 
-def test_what_a_recorded_run_has_found_stands_on_the_page() -> None:
+def test_what_a_recorded_run_has_found_is_on_the_page() -> None:
     """A campaign ends with the first violation: its seed is the last one."""
     found = [one for own in current(read_ledger()).values() for one in own if one.violations]
     seeds = [int(one.seed + one.counts["schedules"] - 1) for one in found if one.tool == "simulator"]
-    assert len(seeds) == len(found), "say where the page names it"
+    assert len(seeds) == len(found), "state here where the page names it"
     assert [seed for seed in seeds if f"Seed {seed}" not in PAGE.read_text()] == []
 
 
@@ -65,7 +65,9 @@ def test_a_run_is_recorded_with_what_it_ran_on(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["machine"] == run.machine
 
 
-def test_a_tool_that_says_nothing_is_not_recorded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_tool_that_reports_nothing_is_not_recorded(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "ledger.jsonl"
     assert record("fuzz", "tests.reliability", ["nonsense"], ledger=file) == 2
     assert not file.exists()

@@ -126,7 +126,7 @@ def test_records_are_those_that_a_flow_gives_its_filters() -> None:
     assert made == [replace(record, place_ms=None) for record in plain]
 
 
-def test_what_is_no_filter_is_said() -> None:
+def test_a_stage_that_is_no_filter_is_refused() -> None:
     flow = Flow("g", state_partitions=1)
     stage = flow.source("numbers", Int64Value).aggregate(
         "sum", key=lambda _: "all", state=Int64Value, fold=lambda total, n: None

@@ -74,7 +74,7 @@ def test_undisturbed_everything_holds_and_everything_is_looked_at() -> None:
     }
 
 
-def test_faults_happen_where_the_steps_say() -> None:
+def test_faults_happen_where_the_steps_ask_for_them() -> None:
     steps: list[list[Any]] = [
         FED,
         *RUN[:2],
@@ -119,7 +119,7 @@ def test_a_message_that_the_next_one_names_is_missed() -> None:
 
 @pytest.mark.parametrize("replayed", [False, True])
 def test_a_record_that_cannot_be_read_excuses_one_gap(*, replayed: bool) -> None:
-    """It may have been what is missing; a replay after it says nothing, and a message that was accepted after it ends that."""
+    """It may have been what is missing. A replay after it proves nothing; an accepted message after it ends the excuse."""
 
     def three(first: int) -> list[list[Any]]:
         numbers = range(first, first + 3)
@@ -247,7 +247,7 @@ def test_outputs_of_one_input_at_one_position_are_noticed(monkeypatch: Patch, ki
         replay(world, [fed])
 
 
-def test_what_is_written_twice_in_a_batch_is_noticed_though_it_says_the_same(monkeypatch: Patch) -> None:
+def test_an_output_written_twice_in_a_batch_is_noticed_though_both_are_equal(monkeypatch: Patch) -> None:
     def twice(self: InProcessEngine) -> None:
         publish(self._log, [self._outputs, self._outputs])
 
@@ -348,8 +348,8 @@ def test_a_campaign_can_go_on_after_a_violation(monkeypatch: Patch, whole: list[
     assert 1 < len(campaign.violations) < campaign.done == len(whole)
 
 
-def test_the_reference_knows_that_an_input_left_out_failed_in_its_turn() -> None:
-    """With its time, which moves nothing once it is left out, it came before the other one with its id."""
+def test_the_reference_knows_that_a_skipped_input_failed_in_its_turn() -> None:
+    """By its time it came before the other one with its id; once skipped, it moves no stream time."""
     world = World(hops=0, partitions=1, kind="deduplicate", poison="skip", table="after")
     steps: list[list[Any]] = [
         ["feed", "far", [[0, "4 a a q g4 1"]]],

@@ -1,4 +1,4 @@
-"""Goal: a campaign says what it has reached, and fails where it has never reached what it must.
+"""Goal: a campaign reports what it has reached, and fails where it has never reached what it must.
 
 Method: names of steps and faults are compared with the code that makes them, so that none is forgotten.
 """

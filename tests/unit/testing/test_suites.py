@@ -59,7 +59,7 @@ def test_each_value_comes_before_any_pair_of_values_and_each_pair_before_any_rep
     }
 
 
-def test_tests_that_share_a_name_are_one_family_and_what_waits_for_a_release_is_left_out() -> None:
+def test_tests_that_share_a_name_are_one_family_and_tests_for_a_release_are_skipped() -> None:
     shared = pytest.mark.few(1, of="kills on Spark")
     items = [
         Item("tests/c.py::test_always"),
@@ -72,7 +72,7 @@ def test_tests_that_share_a_name_are_one_family_and_what_waits_for_a_release_is_
     assert ran("everything", items) == [item.nodeid.rpartition("::")[2] for item in items]
 
 
-def test_of_a_test_that_takes_long_so_many_cases_run_as_fit_into_its_time() -> None:
+def test_of_a_test_that_takes_long_as_many_cases_run_as_fit_into_its_time() -> None:
     items = [
         Item(f"tests/unit/a.py::test_{name}[{number}]") for name in ("slow", "many") for number in range(5)
     ]
@@ -84,7 +84,7 @@ def test_of_a_test_that_takes_long_so_many_cases_run_as_fit_into_its_time() -> N
     assert ran("everything", items) == [item.nodeid.rpartition("::")[2] for item in items]
 
 
-def test_the_fast_suite_leaves_out_what_took_long_and_the_tests_of_the_tools() -> None:
+def test_the_fast_suite_skips_slow_tests_and_the_tests_of_the_tools() -> None:
     items = [
         Item("tests/unit/a.py::test_slow[1]"),
         *(Item(f"tests/unit/a.py::test_many[{number}]") for number in range(9)),

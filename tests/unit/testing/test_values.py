@@ -1,4 +1,4 @@
-"""Rehearsals and proofs say which values their codec changes, and which functions change what they only look at."""
+"""Rehearsals and proofs report values that their codec changes, and functions that change what they only look at."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def rehearsed(flow: Flow) -> Rehearsal:
     return service
 
 
-def test_a_value_that_its_codec_changes_is_said_once_for_each_place() -> None:
+def test_a_value_that_its_codec_changes_is_reported_once_for_each_place() -> None:
     flow = Flow("changed", state_partitions=1)
     flow.source("in", dict, raw=True).map(located).aggregate(
         "all", key=lambda v: v["robot"], state=dict, fold=add
     )
-    with pytest.warns(ValueChanged) as said:
+    with pytest.warns(ValueChanged) as reported:
         service = rehearsed(flow)
-    (one,) = said
-    assert "map located at" in str(one.message)
-    assert str(one.message).endswith("-> stage 'all': ['cell'] is a tuple, read back a list")
+    (warning,) = reported
+    assert "map located at" in str(warning.message)
+    assert str(warning.message).endswith("-> stage 'all': ['cell'] is a tuple, read back a list")
     assert service.states("all") == {b"r": {"n": 3}}
 
 
-def test_a_value_that_is_read_back_the_same_is_not_said() -> None:
+def test_a_value_that_is_read_back_the_same_is_not_reported() -> None:
     flow = Flow("same", state_partitions=1)
     flow.source("in", dict, raw=True).map(dict).aggregate(
         "all", key=lambda v: v["robot"], state=dict, fold=add
@@ -89,7 +89,7 @@ def test_a_function_that_changes_what_it_only_looks_at_is_an_error(declare: Any,
 
 
 def test_a_proof_compares_layouts_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: a stage in place takes the very object that a function has returned."""
+    """Planted: a stage without a shuffle takes the very object that a function has returned."""
     flow = Flow("layouts", state_partitions=1)
     flow.source("in", dict, raw=True).map(located).aggregate(
         "all", key=lambda v: v["robot"], state=dict, fold=kinds

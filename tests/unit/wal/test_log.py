@@ -105,7 +105,7 @@ def without_position(files: MemoryFiles) -> dict[str, bytes]:
     return {name: content for name, content in files.contents().items() if name != "position"}
 
 
-def test_a_group_of_which_some_sectors_were_not_written_is_a_torn_tail() -> None:
+def test_a_group_with_sectors_that_were_not_written_is_a_torn_tail() -> None:
     """Disks write in any order: before a sync returns, the end of a group may be there, and its beginning or middle not."""
     for filler in (1, 100, 300, 330, 480, 500):
         files = MemoryFiles()
@@ -330,7 +330,7 @@ def test_the_epoch_rises_with_each_opening_even_if_the_clock_does_not() -> None:
     assert found == [1_000, 0, 1_001, 1, 5_000, 2, 5_001, 3]
 
 
-def test_a_full_log_says_so_and_has_room_again_after_publishing() -> None:
+def test_a_full_log_raises_and_has_room_again_after_publishing() -> None:
     with open_log(MemoryFiles(), limits=Limits(4_096, 1_024, 1_024, 10, 1_024)) as log:
         with pytest.raises(LogFull, match=r"records wait for Kafka.*robot\.raw"):
             append_without_end(log)
@@ -473,9 +473,7 @@ def test_the_format_is_the_one_that_is_documented() -> None:
         (40, b"\xff"),  # its name
     ],
 )
-def test_a_frame_whose_fields_do_not_fill_it_is_damaged_whatever_its_checksum_says(
-    at: int, packed: bytes
-) -> None:
+def test_a_frame_whose_fields_do_not_fill_it_is_damaged_whatever_its_checksum(at: int, packed: bytes) -> None:
     frame = bytearray(encode(Record(b"value", b"key", [("n", b"c")]), 0)[:-4])
     assert decode(bytes(frame) + pack("<I", crc32(frame)), 0) is not None
     frame[at : at + len(packed)] = packed

@@ -59,7 +59,7 @@ def test_one_producer_is_registered_once(tmp_path: Path) -> None:
     with DurableProducer(tmp_path, TOPIC, partitions=2, kafka=new_broker("wal-metrics-twice")) as one:
         found = Watched(one)
         with DurableProducer(tmp_path / "b", TOPIC, partitions=2, kafka=new_broker("wal-metrics-b")) as other:
-            ProducerMetrics(other, found.registry)  # two logs of one process, told apart by their labels
+            ProducerMetrics(other, found.registry)  # two logs of one process, distinguished by their labels
             assert (
                 found.registry.get_sample_value(
                     "sqe_chain_wal_waiting", {"log": other.status.log_id, "topic": TOPIC}

@@ -121,13 +121,13 @@ def test_records_that_wait_are_published_by_the_next_run() -> None:
     assert counted(broker) == [0]
 
 
-def test_a_topic_with_too_few_partitions_is_told() -> None:
+def test_a_topic_with_too_few_partitions_is_reported() -> None:
     broker = MemoryLog("wal-few-partitions")
     broker.clear()
     broker.create_topic(TOPIC, 1)
     with producer(MemoryFiles(), broker) as one:
         one.append(b"0")
-        eventually(lambda: isinstance(one.status.error, PartitionsMismatch), "it is told")
+        eventually(lambda: isinstance(one.status.error, PartitionsMismatch), "it is reported")
         broker.grow(TOPIC, 3)
         one.flush(timeout_s=PATIENCE_S)
         assert one.status.error is None
@@ -182,7 +182,7 @@ def test_a_broker_that_fails_in_the_middle_doubles_nothing() -> None:
     assert sorted(counted(broker)) == list(range(30))
 
 
-def test_too_large_for_the_topic_waits_and_is_told() -> None:
+def test_a_record_too_large_for_the_topic_waits_and_is_reported() -> None:
     broker = new_broker("wal-large")
     broker.configure(TOPIC, max_message_bytes=300)
     with producer(MemoryFiles(), broker, partitions=1) as one:
@@ -240,7 +240,7 @@ def test_back_pressure_raises_or_waits() -> None:
     assert sorted(counted(broker)) == list(range(count + 2))
 
 
-def test_a_full_disk_is_told_to_everyone_who_waits() -> None:
+def test_a_full_disk_is_reported_to_every_waiting_caller() -> None:
     class FullDisk(MemoryFiles):
         full = False
 
@@ -277,7 +277,7 @@ def test_a_closed_producer_takes_nothing() -> None:
         asyncio.run(one.append_async(b"1"))
 
 
-def test_who_waits_for_room_is_told_that_the_log_was_closed() -> None:
+def test_a_caller_waiting_for_room_gets_an_error_when_the_log_is_closed() -> None:
     broker = new_broker("wal-closed-while-waiting")
     broker.set_down(down=True)
     one = producer(MemoryFiles(), broker, limits=SMALL_LOG)

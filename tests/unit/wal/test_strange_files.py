@@ -76,7 +76,7 @@ def test_a_single_record_that_is_missing_between_two_segments_is_missed() -> Non
         open_log(files)
 
 
-def test_segments_that_were_published_entirely_are_deleted_by_whoever_opens_the_log() -> None:
+def test_opening_the_log_deletes_segments_that_were_published_entirely() -> None:
     """A crash came after the position was saved, and before they were deleted."""
     files = MemoryFiles()
     log = open_log(files)

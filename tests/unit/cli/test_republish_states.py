@@ -1,4 +1,4 @@
-"""Goal: states are announced by the command as documented. Method: the command in this process, all in memory."""
+"""Goal: the command republishes states as documented. Method: the command in this process, all in memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def totals(log: MemoryLog) -> list[tuple[str, int]]:
 
 
 @pytest.mark.usefixtures("counted")
-def test_a_rebuild_announces_if_asked(log: MemoryLog, command: Command, where: tuple[str, ...]) -> None:
+def test_a_rebuild_republishes_states_if_asked(
+    log: MemoryLog, command: Command, where: tuple[str, ...]
+) -> None:
     before = totals(log)
     done = command("rebuild", "cli_flows:counts", *where, "--engine", "inprocess", "--announce")
     assert done.exit_code == 0, done.stderr
@@ -78,7 +80,7 @@ def test_a_rebuild_without_it_publishes_nothing(
 
 
 @pytest.mark.usefixtures("counted")
-def test_a_flow_that_has_to_catch_up_says_so(
+def test_a_flow_that_has_to_catch_up_reports_it(
     log: MemoryLog, command: Command, where: tuple[str, ...]
 ) -> None:
     rewound = command(
@@ -110,7 +112,7 @@ def test_a_flow_that_has_to_catch_up_says_so(
     [("announce", "cli_flows:letters"), ("rebuild", "cli_flows:letters", "--announce")],
     ids=["announce", "rebuild"],
 )
-def test_what_cannot_be_announced_is_refused_before_anything_is_done(
+def test_states_that_cannot_be_republished_are_refused_before_anything_is_done(
     command: Command, where: tuple[str, ...], arguments: tuple[str, ...]
 ) -> None:
     done = command(*arguments, *where)

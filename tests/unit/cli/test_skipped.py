@@ -1,4 +1,4 @@
-"""Goal: excluded inputs are reported, listed and sent back. Method: the command in this process, all in memory."""
+"""Goal: skipped inputs are reported, listed and sent back. Method: the command in this process, all in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def refused(text: str) -> str:
     return f"cannot read {text}, at cli_flows.py:{line} in check, key {text.encode()!r}"
 
 
-def test_a_batch_reports_what_it_excluded(
+def test_a_batch_reports_the_records_that_it_skipped(
     flows: ModuleType, feed: Feed, command: Command, store: str
 ) -> None:
     flows.broken.update("abcdefgh")
@@ -66,7 +66,7 @@ def test_lines_of_text_show_it_without_python(
     assert f'{{"input": "words[0]@0", "error": "ValueError", "text": "{refused("a")}"}}' in shown
 
 
-def test_what_kept_plans_leave_out_is_listed_and_counted(
+def test_records_that_kept_plans_skip_are_listed_and_counted(
     flows: ModuleType, feed: Feed, command: Command, store: str
 ) -> None:
     flows.broken.update("bc")
@@ -90,7 +90,7 @@ def test_what_kept_plans_leave_out_is_listed_and_counted(
     assert "the store has no flow" in command("excluded", "cli_flows:counts", "--store", store).stderr
 
 
-def test_peek_shows_why_a_letter_was_left_out_and_what_it_is(
+def test_peek_shows_a_dead_letter_record_and_its_error(
     flows: ModuleType, feed: Feed, command: Command, store: str
 ) -> None:
     flows.broken.add("b")
@@ -110,7 +110,7 @@ def test_peek_shows_why_a_letter_was_left_out_and_what_it_is(
     assert 'payload "b"' in shown
 
 
-def test_letters_come_back_once(
+def test_dead_letter_records_come_back_once(
     flows: ModuleType, feed: Feed, log: MemoryLog, command: Command, store: str
 ) -> None:
     flows.broken.add("b")
