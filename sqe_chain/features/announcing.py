@@ -35,7 +35,7 @@ CHUNK: Final = 1_000
 """Records written before their acknowledgements are waited for."""
 
 ID_DIGITS: Final = 16
-"""Hexadecimal digits of a plan's id that make a name of an announcement."""
+"""Hexadecimal digits of a plan's id that make the name of one publication of states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +163,9 @@ class Announcer:
         given = self._given(plan, (plan.number - 1, plan.previous_id), stage, part, origin)
         if origin is None or digest_of(env.flow, given) != Announcing.of(plan).digests[stage.name][part]:
             raise PlanMismatch(
-                f"flow {env.flow.name!r}: plan {plan.number} was sealed to announce the states of stage {stage.name!r}, and of "
-                f"state partition {part} the operators after changes() give something else now: run the code that sealed it until "
-                "it has finished, or fold again with sqe-chain rebuild, which forgets this announcement"
+                f"flow {env.flow.name!r}: plan {plan.number} was sealed to republish the states of stage {stage.name!r}. But the "
+                f"operators after changes() give something else now for state partition {part}. Run the code that sealed the plan until "
+                "it has finished. Or fold again with sqe-chain rebuild, which forgets that states were to be republished"
             )
         records = announced_records(env.flow, part, given, origin, _suffix(plan.plan_id[:ID_DIGITS]), {})
         writer = env.ports.log.writer()

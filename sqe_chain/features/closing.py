@@ -244,14 +244,14 @@ def closing_part(
             f"flow {flow.name!r}: its windows cannot be closed, because after a rebuild not all is read again that it had read "
             "before; nothing was closed. Start it until it has caught up"
         )
-    found = progress_of(KnownTimes.after(last).all_at(offsets, caught_up, part.clock_ms, for_good=True))
-    expected = next((one for one in found if one.waited_for), None)
+    progress = progress_of(KnownTimes.after(last).all_at(offsets, caught_up, part.clock_ms, for_good=True))
+    expected = next((partition for partition in progress if partition.waited_for), None)
     if expected is not None or part.reads or EventTime.of(last).waiting:
         raise NotCaughtUp(
             f"flow {flow.name!r}: its windows cannot be closed, because {_why(expected, offsets, bounds)}; nothing was closed. Start it "
             "again when all is there"
         )
-    times_ms = [one.latest_ms for one in found if one.latest_ms is not None]
+    times_ms = [partition.latest_ms for partition in progress if partition.latest_ms is not None]
     if not times_ms or closes.known(offsets):
         return None
     if closes.full:

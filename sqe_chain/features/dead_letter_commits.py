@@ -1,4 +1,4 @@
-"""The group that remembers which dead letters were sent back. The command that commits there runs seldom, so services keep its commits."""
+"""The group that remembers which dead-letter records were sent back. The command that commits there runs seldom, so services keep its commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RENEW_MS: Final = 3_600_000
 
 
 def replay_group(flow: str) -> str:
-    """The Kafka group that remembers which dead letters of a flow were sent back."""
+    """The Kafka group that remembers which dead-letter records of a flow were sent back."""
     return f"{flow}.dead-letters-replay"
 
 
@@ -32,7 +32,7 @@ class DeadLetterCommits(Feature):
 
     @property
     def declared(self) -> bool:
-        """The flow has dead letters, and is not folded again."""
+        """The flow has dead-letter records, and is not folded again."""
         return self.env.flow.dead_letters and self.env.role.refold is None
 
     def looked(self, last: Plan | None, infos: Infos) -> None:  # noqa: ARG002 - see `Feature`

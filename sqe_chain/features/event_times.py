@@ -17,7 +17,7 @@ from sqe_chain.task.results import Report
 from sqe_chain.task.routes import with_route
 
 CaughtUp = Mapping[TopicPartition, Mapping[str, int | None]]
-"""The partitions of which everything was read that was there when a batch began -> their idle writers; see `EventTimes.idle`."""
+"""Partitions that were read to the end that they had when a batch began -> their idle writers; see `EventTimes.idle`."""
 NOTHING: Final = 1
 """The watermark that promises nothing, milliseconds since 1970; 0 would be as good as absent."""
 Seen = tuple[tuple[int, int], ...]
@@ -43,21 +43,21 @@ class EventTime(Section):
     @property
     def waiting(self) -> int:
         """How many inputs wait for event time."""
-        return sum(one.waiting.inputs for one in self.times.values() if one.waiting is not None)
+        return sum(times.waiting.inputs for times in self.times.values() if times.waiting is not None)
 
     def carried(self, last: Plan, plan: Plan) -> EventTime:
         """All of it, without partitions that another topic has now."""
         gone = left_by(plan, last)
         return (
-            replace(self, times={tp: one for tp, one in self.times.items() if tp not in gone})
+            replace(self, times={tp: times for tp, times in self.times.items() if tp not in gone})
             if gone
             else self
         )
 
     def to_json(self) -> dict[str, Any]:
         """For json.dumps."""
-        found = {"times": plain_times(self.times), "frontier": self.frontier, "seen": self.seen}
-        return {name: one for name, one in found.items() if one}
+        members = {"times": plain_times(self.times), "frontier": self.frontier, "seen": self.seen}
+        return {name: value for name, value in members.items() if value}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
@@ -72,12 +72,12 @@ class EventTime(Section):
 
 def plain_times(times: Mapping[TopicPartition, EventTimes]) -> dict[str, TimesRecord]:
     """For json.dumps."""
-    return {name: one.to_json() for name, one in by_name(times).items()}
+    return {name: times.to_json() for name, times in by_name(times).items()}
 
 
 def times_from(raw: Mapping[str, TimesRecord]) -> dict[TopicPartition, EventTimes]:
     """What `plain_times` gave."""
-    return {tp: EventTimes.from_json(one) for tp, one in by_partition(raw).items()}
+    return {tp: EventTimes.from_json(times) for tp, times in by_partition(raw).items()}
 
 
 def times_after(before: Plan, report: Report) -> dict[TopicPartition, EventTimes]:
@@ -93,7 +93,7 @@ def times_after(before: Plan, report: Report) -> dict[TopicPartition, EventTimes
 def needed_offsets(plan: Plan) -> dict[TopicPartition, int]:
     """The first offset of each partition that is still to be read after a plan, for the first time or again."""
     times = EventTime.of(plan).times
-    waiting = {tp: one.waiting.offset for tp, one in times.items() if one.waiting is not None}
+    waiting = {tp: times.waiting.offset for tp, times in times.items() if times.waiting is not None}
     return plan.next_offsets() | waiting
 
 
@@ -129,7 +129,7 @@ class KnownTimes:
 
     Args:
         times: event time in each partition; see `EventTime.times`.
-        since_ms: since when partitions of which nothing is known have been looked at.
+        since_ms: since when partitions that have given no time yet have been watched.
     """
 
     times: Mapping[TopicPartition, EventTimes]
@@ -139,13 +139,13 @@ class KnownTimes:
     def __post_init__(self) -> None:
         for (topic, _), times in self.times.items():
             stated = self._stated.setdefault(topic, {})
-            for writer, one in times.writers.items():
-                if one.stated_ms is not None:
-                    before = stated.get(writer, Stated(0, 0, one.hops))
-                    watermark_ms = max(one.stated_ms, before.watermark_ms)
-                    heard_ms = max(one.heard_ms, before.heard_ms)
+            for writer, known in times.writers.items():
+                if known.stated_ms is not None:
+                    before = stated.get(writer, Stated(0, 0, known.hops))
+                    watermark_ms = max(known.stated_ms, before.watermark_ms)
+                    heard_ms = max(known.heard_ms, before.heard_ms)
                     # Each partition knows the ways by which its own messages have come: the writer may be behind on any of them.
-                    stated[writer] = Stated(watermark_ms, heard_ms, with_route(before.hops, one.hops))
+                    stated[writer] = Stated(watermark_ms, heard_ms, with_route(before.hops, known.hops))
 
     @classmethod
     def after(cls, plan: Plan) -> KnownTimes:
@@ -167,16 +167,16 @@ class KnownTimes:
             for_good: nothing more will come there.
         """
         before = self.times.get(tp) or EventTimes(self.since_ms)
-        found = before.copy(clock_ms=clock_ms)
+        times_after = before.copy(clock_ms=clock_ms)
         if tp in caught_up:
-            found.settle(for_good=for_good)
+            times_after.settle(for_good=for_good)
         for writer, stated in sorted(self._stated.get(tp[0], {}).items()):
             if tp in caught_up:
-                found.hear(writer, stated)
+                times_after.hear(writer, stated)
             elif writer not in before.writers:
-                found.unsure = True
-        found.idle = dict(caught_up.get(tp, {}))
-        return found
+                times_after.unsure = True
+        times_after.idle = dict(caught_up.get(tp, {}))
+        return times_after
 
     def all_at(
         self, tps: Iterable[TopicPartition], caught_up: CaughtUp, clock_ms: int, *, for_good: bool = False
@@ -192,12 +192,12 @@ class KnownTimes:
 
 def progress_of(times: Mapping[TopicPartition, EventTimes]) -> list[PartitionProgress]:
     """How far event time has come in partitions."""
-    return [one.progress(*tp) for tp, one in times.items()]
+    return [times.progress(*tp) for tp, times in times.items()]
 
 
 def gated_times(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) -> list[PartitionProgress]:
     """How far event time has come in the partitions whose inputs are taken in the order of their times."""
-    return [one.progress(*tp) for tp, one in times.items() if flow.declared_topic[tp[0]] in flow.gated]
+    return [times.progress(*tp) for tp, times in times.items() if flow.declared_topic[tp[0]] in flow.gated]
 
 
 def frontier_at(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) -> Frontier | None:
@@ -210,7 +210,7 @@ def frontier_at(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) 
     return frontier_of(gated_times(flow, times))
 
 
-def seen_after(seen: Seen, clock_ms: int, found: Iterable[PartitionProgress], idle_ms: int) -> Seen:
+def seen_after(seen: Seen, clock_ms: int, progress: Iterable[PartitionProgress], idle_ms: int) -> Seen:
     """The latest event times known by some clocks, with that of a batch.
 
     Few are kept, so a clock may give what was known a little earlier.
@@ -218,10 +218,10 @@ def seen_after(seen: Seen, clock_ms: int, found: Iterable[PartitionProgress], id
     Args:
         seen: before the batch.
         clock_ms: the batch's clock.
-        found: how far event time has come after it.
+        progress: how far event time has come after it.
         idle_ms: how long is to be looked back.
     """
-    latest_ms = latest_of(found)
+    latest_ms = latest_of(progress)
     if latest_ms is None or (seen and latest_ms <= seen[-1][1]):
         return seen
     if seen and clock_ms <= seen[-1][0]:  # the clock has not moved, or has gone back
@@ -229,7 +229,7 @@ def seen_after(seen: Seen, clock_ms: int, found: Iterable[PartitionProgress], id
     apart_ms = idle_ms // _SEEN
     if len(seen) > 1 and clock_ms - seen[-2][0] <= apart_ms:
         seen = seen[:-1]
-    kept = [one for one in seen if clock_ms - one[0] < idle_ms]
+    kept = [sighting for sighting in seen if clock_ms - sighting[0] < idle_ms]
     older = seen[: len(seen) - len(kept)]
     return (*older[-1:], *kept, (clock_ms, latest_ms))
 
@@ -240,20 +240,20 @@ def seen_by(seen: Seen, clock_ms: int) -> int | None:
 
 
 def watermarks_of(
-    flow: CompiledFlow, found: Iterable[PartitionProgress], frontier: Frontier | None
+    flow: CompiledFlow, progress: Iterable[PartitionProgress], frontier: Frontier | None
 ) -> dict[str, int]:
     """What each output may promise: whatever it writes from now on has this time or a later one.
 
     Nothing that is still to be read belongs before the watermark of its partition, and nothing that still waits before the
-    frontier. An output of which nothing is known yet promises `NOTHING`: its readers then wait, while they
-    take a writer without any promise, an older one, for one whose records are in the order of their times.
+    frontier. An output promises `NOTHING` as long as no time is known: its readers then wait. A writer
+    without any promise is an older one: readers assume that its records are in the order of their times.
 
     Args:
         flow: the flow.
-        found: how far event time has come in all input partitions, before the batch.
+        progress: how far event time has come in all input partitions, before the batch.
         frontier: of the batch before.
     """
-    found = list(found)
+    progress = list(progress)
     promised: dict[str, int] = {}
     for output in flow.outputs:
         topics = flow.topics_before[output.index]
@@ -265,7 +265,7 @@ def watermarks_of(
             )
             continue
         limits = (
-            [frontier_of(one for one in found if one.topic in topics - flow.gated)]
+            [frontier_of(partition for partition in progress if partition.topic in topics - flow.gated)]
             if topics - flow.gated
             else []
         )

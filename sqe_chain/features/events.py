@@ -31,7 +31,7 @@ class Announced(Event):
     Attributes:
         plan: number of the last plan.
         outputs: stage -> messages published now.
-        known: stages that were announced before, and nothing has changed since.
+        known: stages whose states were published before, and have not changed since.
     """
 
     name: ClassVar[str] = "announced"
@@ -134,12 +134,12 @@ class WindowsClosed(Event):
 
 @dataclass(frozen=True, slots=True)
 class AnnouncementResult:
-    """The result of an announcement: it is published.
+    """The result of republishing states: they are published.
 
     Attributes:
         plan: number of the last plan.
         outputs: stage -> messages published now.
-        known: stages that were announced before, and nothing has changed since.
+        known: stages whose states were published before, and have not changed since.
     """
 
     plan: int

@@ -58,7 +58,7 @@ class FileSettings(FeatureSettings):
         for digits in self.abandon:
             if not is_hash(f"{digits:0<32}") or len(digits) < _LEAST_DIGITS:
                 raise ConfigurationError(
-                    f"abandon={digits!r}; must be the hash of a content as the error about its file says it, or its first "
+                    f"abandon={digits!r}. Expected the hash of a content, as the error about its file gives it, or its first "
                     f"{_LEAST_DIGITS} digits or more"
                 )
 
@@ -69,7 +69,7 @@ class LoadedFiles(Section):
 
     Attributes:
         entered: topic -> path and number of rows, of the files among the ranges.
-        finished: source of files -> the contents that were read to their ends and are not among the ranges any more: their
+        finished: source of files -> the contents that were read to their ends and have no range any more. Their
             hashes of 32 digits, one after the other.
     """
 
@@ -128,8 +128,8 @@ class FileInputs(Feature):
 
     def entered(self, plan: Plan, infos: Iterable[TopicInfo]) -> LoadedFiles | None:
         """Their paths and numbers of rows."""
-        found, files = files_in(infos), LoadedFiles.of(plan)
-        return replace(files, entered={**files.entered, **found}) if found else None
+        entered, files = files_in(infos), LoadedFiles.of(plan)
+        return replace(files, entered={**files.entered, **entered}) if entered else None
 
     def ended(self, last: Plan) -> frozenset[str]:
         return read_files(last)
@@ -191,11 +191,11 @@ def files_in(infos: Iterable[TopicInfo]) -> dict[str, tuple[str, int]]:
 
 def with_finished(finished: Mapping[str, str], topics: Iterable[str]) -> dict[str, str]:
     """The contents that are read to their ends, with more of them; see `LoadedFiles.finished`."""
-    found = dict(finished)
+    contents = dict(finished)
     for topic in sorted(topics):
         name, _, digits = topic.rpartition(".")
-        found[name] = found.get(name, "") + digits
-    return found
+        contents[name] = contents.get(name, "") + digits
+    return contents
 
 
 def finished_topics(finished: Mapping[str, str]) -> frozenset[str]:
@@ -244,7 +244,7 @@ def seen_files(flow: CompiledFlow, last: Plan, infos: Infos) -> FilesSeen:
         planned for planned in last.ranges if planned.topic in LoadedFiles.of(last).entered.keys() - read
     ]
     rows_left = sum(info.records for info in new) + sum(
-        LoadedFiles.of(last).entered[one.topic][1] - one.stop for one in begun
+        LoadedFiles.of(last).entered[planned.topic][1] - planned.stop for planned in begun
     )
     return FilesSeen(len(there), len(new) + len(begun), sum(info.records for info in there), rows_left)
 
@@ -258,14 +258,14 @@ def entering_files(flow: CompiledFlow, last: Plan, infos: Infos, settings: FileS
         infos: the flow's topics.
         settings: how many files are read at the same time, and which are not read at all.
     """
-    found, most = new_files(flow, last, infos), settings.open_files
+    fresh, most = new_files(flow, last, infos), settings.open_files
     if settings.abandon:
-        found = [info for info in found if not info.topic_id.hex().startswith(settings.abandon)]
+        fresh = [info for info in fresh if not info.topic_id.hex().startswith(settings.abandon)]
     if flow.by_time:
-        return found
+        return fresh
     begun = len(LoadedFiles.of(last).entered) - len(read_files(last) | gone_files(last, infos))
     # Each time takes a plan of its own, so not for every file that is done.
-    return found[: most - begun] if begun <= most // 2 else []
+    return fresh[: most - begun] if begun <= most // 2 else []
 
 
 def leaving_files(flow: CompiledFlow, last: Plan) -> frozenset[str]:
@@ -311,11 +311,11 @@ def abandoned_files(last: Plan, abandon: Sequence[str]) -> frozenset[str]:
 def _abandonment_text(last: Plan, topics: Iterable[str]) -> str:
     """The text of the notice that files are abandoned."""
     stops = {planned.topic: planned.stop for planned in last.ranges}
-    found = [
+    unfinished = [
         f"{LoadedFiles.of(last).entered[topic][0]} ({topic.rpartition('.')[2]}) after {stops[topic]:,} of {LoadedFiles.of(last).entered[topic][1]:,} rows"
         for topic in sorted(topics)
     ]
-    return f"abandoned: {', '.join(found)}. What was read of them stays counted, the rest of these contents is never read"
+    return f"abandoned: {', '.join(unfinished)}. What was read of them stays counted, the rest of these contents is never read"
 
 
 def check_no_files(flow: CompiledFlow) -> None:
@@ -339,16 +339,16 @@ def with_files(flow: CompiledFlow, lags: Mapping[str, int], waiting: Iterable[To
         lags: "topic/partition" -> records that are not read.
         waiting: files that have not entered.
     """
-    found: dict[str, int] = {}
+    shown_lags: dict[str, int] = {}
     for name, lag in lags.items():
         topic = name.rpartition("/")[0]
         declared = flow.declared_topic[topic]
         own = name if declared == topic else f"{declared}/{_ALL}"
-        found[own] = found.get(own, 0) + lag
+        shown_lags[own] = shown_lags.get(own, 0) + lag
     for info in waiting:
         own = f"{flow.declared_topic[info.name]}/{_ALL}"
-        found[own] = found.get(own, 0) + info.records
-    return found
+        shown_lags[own] = shown_lags.get(own, 0) + info.records
+    return shown_lags
 
 
 @lru_cache(maxsize=16)

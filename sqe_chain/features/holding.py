@@ -62,16 +62,18 @@ def holder_of(flow: CompiledFlow, plan: Plan) -> Holder | None:
     """Who holds back what waits after a plan: the partition that is behind all others; None when nothing waits."""
     if not EventTime.of(plan).waiting:
         return None
-    found, times_after = list[Holder](), KnownTimes.after(plan)
+    holders, times_after = list[Holder](), KnownTimes.after(plan)
     for planned in plan.ranges:
         if flow.declared_topic[planned.topic] not in flow.gated:
             continue
         times = times_after.at(planned.tp, {planned.tp: {}}, plan.clock_ms)
         known = {writer: times.watermark_of(writer) for writer in times.silent_since()}
-        writer = min(known, key=lambda one: (known[one] is not None, known[one] or 0, one))
-        found.append(Holder(*planned.tp, writer, known[writer]))
+        writer = min(known, key=lambda name: (known[name] is not None, known[name] or 0, name))
+        holders.append(Holder(*planned.tp, writer, known[writer]))
     return min(
-        found, key=lambda one: (one.watermark_ms is not None, one.watermark_ms or 0, one[:2]), default=None
+        holders,
+        key=lambda holder: (holder.watermark_ms is not None, holder.watermark_ms or 0, holder[:2]),
+        default=None,
     )
 
 
@@ -84,14 +86,14 @@ def waiting_of(flow: CompiledFlow, stage: StageNode, plan: Plan) -> list[Waiting
         plan: its last plan.
     """
     topics, holder, time = flow.topics_before[stage.index], holder_of(flow, plan), EventTime.of(plan)
-    found = []
+    held = []
     for planned in plan.ranges:
         if flow.declared_topic[planned.topic] in topics:
             times = time.times.get(planned.tp)
             count = 0 if times is None or times.waiting is None else times.waiting.inputs
             taken_ms = time.frontier and time.frontier.at_ms
-            found.append(WaitingInputs(*planned.tp, count, taken_ms, holder if count else None))
-    return found
+            held.append(WaitingInputs(*planned.tp, count, taken_ms, holder if count else None))
+    return held
 
 
 def waiting_in(home: StateStore, flow: CompiledFlow, stage: StageNode) -> list[WaitingInputs]:

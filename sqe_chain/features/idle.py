@@ -1,17 +1,17 @@
 """Which writers are idle: nothing of them can be on its way, and they have been silent for a while.
 
-Stages that go by event time wait for the partition that is behind. One that is silent would hold back all others without end.
-So it counts as far as all others were `Settings.idle_ms` ago: what it brings is appended at most so much later than everything else
-of its time. A writer is idle in a partition if
+Stages that go by event time wait for the partition that is behind. A silent one would hold back all others without end.
+So it counts as far as all others were `Settings.idle_ms` ago. What it brings is then appended at most that much later than
+everything else of its time. A writer is idle in a partition if
 
 * everything that is there has been read;
 * nothing of it came for `Settings.idle_ms`;
-* everything that its republishers had to read then has been passed on: each of them, from the root on, has committed
-  what its topic held when the one before it had;
+* its republishers have passed on all that they had to read then. Each, from the root on, has committed
+  what its topic held when the one before had done so;
 * and after that there was still nothing to read.
 
-What follows from it is sealed with the batch (`EventTime.frontier`), so that a redo repeats it whatever time it is then. Whoever
-comes back with something older may be late: stages say so, count it, and give it to `dropped()`.
+What follows from it is sealed with the batch (`EventTime.frontier`), so that a redo repeats it whatever time it is then. A writer
+that comes back with something older may be late: stages report and count it, and give it to `dropped()`.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class IdleWriters:
             at_end: no more input is expected, so silence need not have lasted.
         """
         idle_ms = self.env.settings.idle_ms
-        found: dict[TopicPartition, dict[str, int | None]] = {}
+        caught_up: dict[TopicPartition, dict[str, int | None]] = {}
         for tp, offset in offsets.items():
             if offset < bounds[tp].stable_end:
                 continue
             here = known.at(tp, {tp: {}}, clock_ms)
-            own = found.setdefault(tp, {})
+            own = caught_up.setdefault(tp, {})
             for writer, silent_ms in sorted(here.silent_since().items()):
                 if not (at_end or clock_ms - silent_ms >= idle_ms):
                     continue
@@ -95,7 +95,7 @@ class IdleWriters:
                     own[writer] = None
                 elif latest_ms is not None:
                     own[writer] = latest_ms + 1
-        return self._still_at_end(found, offsets)
+        return self._still_at_end(caught_up, offsets)
 
     def _is_static(self, tp: TopicPartition) -> bool:
         """Whether it has reference data without times: what comes there later is never late."""
@@ -117,7 +117,7 @@ class IdleWriters:
             if topic in infos:
                 tps = inputs.partitions_of(infos.values())
                 known.ends = known.ends or {
-                    tp: one.stable_end for tp, one in self.env.log.bounds(tps).items()
+                    tp: bounds.stable_end for tp, bounds in self.env.log.bounds(tps).items()
                 }
                 if self._is_behind(group, known.ends):
                     return known.passed_ms
@@ -135,12 +135,12 @@ class IdleWriters:
         )
 
     def _still_at_end(
-        self, found: dict[TopicPartition, dict[str, int | None]], offsets: Mapping[TopicPartition, int]
+        self, caught_up: dict[TopicPartition, dict[str, int | None]], offsets: Mapping[TopicPartition, int]
     ) -> CaughtUp:
         """Without partitions to which something was added meanwhile: it may be what was passed on last."""
-        passed_on = [tp for tp, idle in found.items() if idle.keys() - {ORIGIN}]
+        passed_on = [tp for tp, idle in caught_up.items() if idle.keys() - {ORIGIN}]
         if not passed_on:
-            return found
+            return caught_up
         bounds = self.env.log.bounds(passed_on)
         grown = {tp for tp in passed_on if bounds[tp].stable_end != offsets[tp]}
-        return {tp: {} if tp in grown else idle for tp, idle in found.items()}
+        return {tp: {} if tp in grown else idle for tp, idle in caught_up.items()}

@@ -1,16 +1,16 @@
 """Where the states of a flow are, stored under a name that never changes: the flow's own.
 
-A rebuild leaves states and views under another stored name. Readers outside do not parse plans to find them: each
-store holds, beside the states, a small record per flow that says where each stage is now (`ports.Locations`). All
+A rebuild leaves states and views under another stored name. Readers outside do not parse plans to find them.
+Each store holds, beside the states, a small record per flow with the place of each stage (`ports.Locations`). All
 stores of a flow hold the same record, so it does not matter which of them a reader asks.
 
 When it is written:
 
-* after the switch of a rebuild, and before the first old state is deleted: a reader in between reads the old
+* after a rebuild has cut over, and before it deletes the first old state. A reader in between reads the old
   states, which are all there;
-* at each start, after recovery: what a crash right after the switch has left undone is done then, and a new stage enters;
-* at the beginning of a rebuild, if the record does not lead to where the flow is: the rebuild before it has crashed right
-  after its switch, and this one deletes first what that one has left;
+* at each start, after recovery: what a crash right after a cut-over has left undone is done then, and a new stage enters;
+* at the beginning of a rebuild, if the record does not lead to where the flow is. Then an earlier rebuild has crashed right
+  after its cut-over, and this one deletes first what that one has left;
 * after an import.
 
 It never goes back: the store replaces it only for a later run, or for a later plan of the same run.
@@ -40,7 +40,7 @@ def locations_of(flow: CompiledFlow, layout: Layout, epoch: int, number: int) ->
         epoch: epoch of the run that writes this.
         number: number of the plan.
     """
-    found = {}
+    stored_stages = {}
     for stage in flow.stages:
         stored = layout.stages.get(stage.name)
         if stored is None:
@@ -48,7 +48,7 @@ def locations_of(flow: CompiledFlow, layout: Layout, epoch: int, number: int) ->
         # After an import of an older format the types are not known; the next start notes them.
         declared = TypeLayout(stage.kind)
         known = layout.types.get(f"stage/{stage.name}", declared)
-        found[stage.name] = Location(
+        stored_stages[stage.name] = Location(
             stored.flow,
             layout.state_partitions,
             stored.buckets,
@@ -57,7 +57,7 @@ def locations_of(flow: CompiledFlow, layout: Layout, epoch: int, number: int) ->
             stage.view,
             stage.store or "",
         )
-    return Locations(epoch, number, found)
+    return Locations(epoch, number, stored_stages)
 
 
 def write_locations(env: Environment, wanted: Locations) -> None:
@@ -96,7 +96,7 @@ def repair_locations(env: Environment, layout: Layout, epoch: int, number: int) 
     for store in _stores(env):
         stored = store.locations(env.flow.name)
         known = stored.stages if stored is not None else {}
-        if any(name in known and known[name].flow != one.flow for name, one in wanted.stages.items()):
+        if any(name in known and known[name].flow != stage.flow for name, stage in wanted.stages.items()):
             write_locations(env, wanted)
             return
 
@@ -113,8 +113,8 @@ class WritingLocations(Feature):
 
     def epochs(self) -> list[int]:
         """Those of the runs that have written locations: a store that has lost its homes may still know them."""
-        found = [store.locations(self.env.flow.name) for store in _stores(self.env)]
-        return [one.epoch for one in found if one is not None]
+        records = [store.locations(self.env.flow.name) for store in _stores(self.env)]
+        return [record.epoch for record in records if record is not None]
 
     def started(self, claim: Claim, last: Plan) -> None:
         """Unless nobody should read these states yet."""

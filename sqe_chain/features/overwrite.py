@@ -22,8 +22,9 @@ class Overwrite(Section):
     Attributes:
         mode: what is replaced.
         since: number of the plan that has begun it.
-        step: what the plan does: `none`, there is no overwrite; `begun`, from here on rows are staged, which nobody sees; `staged`, its rows are; `decided`, the tables
-            change, by one commit each; `given_up`, what was staged is forgotten; `done`, nothing was read since it was decided.
+        step: what the plan does. `none`: there is no overwrite. `begun`: rows are staged from here on, unseen by readers. `staged`: its rows are
+            staged. `decided`: the tables change, by one commit each. `given_up`: what was staged is forgotten. `done`: nothing was read since
+            the decision.
         before: while it is under way, how far files were read before it, for `overwriting`.
         contents: when it is decided, source of files -> hashes of the contents that it has read, of 32 digits, one after the other.
     """
@@ -57,9 +58,9 @@ class Overwrite(Section):
         """For json.dumps."""
         if self.step == "none":
             return {}
-        found = {"mode": self.mode, "since": self.since, "step": self.step}
+        members = {"mode": self.mode, "since": self.since, "step": self.step}
         rest = {"before": dict(self.before), "contents": dict(self.contents)}
-        return found | {name: one for name, one in rest.items() if one}
+        return members | {name: value for name, value in rest.items() if value}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:

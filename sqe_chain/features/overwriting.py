@@ -1,7 +1,7 @@
 """Overwrites: loads of files that replace what tables hold. Which plan begins one, which goes on, and which decides it.
 
-While an overwrite is under way, the rows of each batch are *staged*: written with headers and plans as always, but in no commit
-of their table. When all files are read, one sealed plan decides. Then one commit of each table removes the old files and adds
+While an overwrite is under way, the rows of each batch are *staged*: written with headers and plans as always. No commit of
+their table has them. When all files are read, one sealed plan decides. Then one commit of each table removes the old files and adds
 the staged ones. So after a crash the last plan shows whether rows are staged, to be replaced, or replaced.
 
 All contents are read from their first row on, also those that were loaded before: their rows are replaced, too. Until the
@@ -159,18 +159,18 @@ class Overwriting(Feature):
 
     def persist(self, claim: Claim, plan: Plan, level: int, headers: Headers) -> HeaderRows:
         """Replace the rows of tables, if the plan has decided that, and forget what was staged."""
-        env, found = self.env, dict[tuple[int, int], Rows]()
+        env, replaced = self.env, dict[tuple[int, int], Rows]()
         if not Overwrite.of(plan).changes_tables:
-            return found
+            return replaced
         for stage in env.flow.levels[level - 1]:
             cells = [headers.get((stage.index, cell)) for cell in env.flow.cells[stage.index]]
-            open_cells = [one for one in cells if one is not None and one.number < plan.number]
+            open_cells = [header for header in cells if header is not None and header.number < plan.number]
             if stage.name in plan.layout.stages and open_cells:
                 # Repeated as one: the table shows whether it is done.
                 settle = partial(_settle, env, claim, plan, stage)
                 rows = env.retry.call("replace a table", settle)
-                found |= {(stage.index, cell): own for cell, own in rows.items()}
-        return found
+                replaced |= {(stage.index, cell): own for cell, own in rows.items()}
+        return replaced
 
     def persisted(self, plan: Plan, level: int) -> None:
         """Report which tables were replaced."""
@@ -191,21 +191,23 @@ class Overwriting(Feature):
         files = LoadedFiles.of(last)
         missing = (finished_topics(files.finished) | set(_begun_topics(last))) - given
         if missing:
-            one = min(missing)
-            path = files.entered[one][0] if one in files.entered else one
+            content = min(missing)
+            path = files.entered[content][0] if content in files.entered else content
             return f"{len(missing)} of the contents that it has read are not there any more, such as {path}"
         absent = self._absent(claim, last)
         return f"{len(absent)} staged files are gone from the table, such as {absent[0]}" if absent else ""
 
     def _absent(self, claim: Claim, last: Plan) -> list[str]:
-        env, found = self.env, list[str]()
+        env, absent = self.env, list[str]()
         for stage in env.flow.stages:
             sink = env.ports.sink(stage)
             if sink is None or stage.name not in last.layout.stages:
                 continue
 
-            found += env.retry.call("look at staged rows", partial(self._absent_of, claim, sink, stage, last))
-        return found
+            absent += env.retry.call(
+                "look at staged rows", partial(self._absent_of, claim, sink, stage, last)
+            )
+        return absent
 
     def _absent_of(self, claim: Claim, sink: Sink, stage: StageNode, last: Plan) -> list[str]:
         return replacing(sink, stage.name).check_staged(_staged_in(self.env, claim, last, stage))
@@ -214,8 +216,8 @@ class Overwriting(Feature):
         absent = self._absent(claim, last)
         if absent:
             raise TableInconsistent(
-                f"flow {self.env.flow.name!r}: {len(absent)} staged files of the overwrite are gone, such as {absent[0]}: another program has "
-                "deleted them (VACUUM with a retention that is shorter than the load has taken?). Nothing was replaced; start the same command "
+                f"flow {self.env.flow.name!r}: {len(absent)} staged files of the overwrite are gone, such as {absent[0]}. Another program has "
+                "deleted them (VACUUM with a retention that is shorter than the load?). Nothing was replaced. Start the same command "
                 "again: it reads the files from the beginning"
             )
 
@@ -233,12 +235,12 @@ class Overwriting(Feature):
     def _check_whole(self, before: Mapping[str, Any], infos: Infos) -> None:
         """Check that no other file is half read: its rows so far would be replaced, and the rest added later."""
         for raw in before["ranges"]:
-            one = PlannedRange(**raw)
-            path, rows = before["files"][0][one.topic]
-            if 0 < one.stop < rows and one.topic not in infos:
+            planned = PlannedRange(**raw)
+            path, rows = before["files"][0][planned.topic]
+            if 0 < planned.stop < rows and planned.topic not in infos:
                 raise ConfigurationError(
-                    f"flow {self.env.flow.name!r}: {path} is read up to row {one.stop:,} of {rows:,}, and not among the files of this overwrite: "
-                    "finish that load first (sqe-chain load), or leave its rest unread (--abandon)"
+                    f"flow {self.env.flow.name!r}: {path} is read up to row {planned.stop:,} of {rows:,}, and is no file of this overwrite. "
+                    "Finish that load first (sqe-chain load), or abandon the rest of the file (--abandon)"
                 )
 
     def _plan_back(self, claim: Claim, last: Plan, running: Overwrite) -> Plan:
@@ -306,11 +308,11 @@ def _settle(env: Environment, mine: Claim, plan: Plan, stage: StageNode) -> dict
     if overwrite.step == "decided":
         told.append((FLUSHED, replacing(sink, stage.name).replace(_staged_in(env, mine, plan, stage))))
     flow = plan.layout.stored_in().get(stage.name, env.flow.name)
-    found: dict[int, Rows] = {}
+    rows_by_cell: dict[int, Rows] = {}
     for cell in env.flow.cells[stage.index]:
         keys = sorted(key for key, _ in store.scan(flow, stage.name, cell) if key.startswith(STAGED))
-        found[cell] = [*told, *((key, None) for key in keys)]
-    return found
+        rows_by_cell[cell] = [*told, *((key, None) for key in keys)]
+    return rows_by_cell
 
 
 def _check_only_tables(flow: CompiledFlow) -> None:
@@ -344,27 +346,27 @@ class _Before:
 
 def _kept(last: Plan) -> dict[str, Any]:
     """How far files are read, as what JSON gives back."""
-    found = {
+    progress = {
         "ranges": plain_ranges(last.ranges),
         "marks": {name: marks.to_json() for name, marks in by_name(last.marks).items()},
         "files": LoadedFiles.of(last).to_json() or [{}, {}],
     }
-    kept: dict[str, Any] = json.loads(json.dumps(found))
+    kept: dict[str, Any] = json.loads(json.dumps(progress))
     return kept
 
 
 def _before(running: Overwrite) -> _Before:
     raw = running.before
     return _Before(
-        tuple(PlannedRange(**one) for one in raw["ranges"]),
+        tuple(PlannedRange(**planned) for planned in raw["ranges"]),
         {tp: PartitionMarks.from_json(marks) for tp, marks in by_partition(raw["marks"]).items()},
         LoadedFiles.from_json(raw["files"]),
     )
 
 
 def _under_way(last: Plan) -> Overwrite | None:
-    found = Overwrite.of(last)
-    return found if found.under_way else None
+    overwrite = Overwrite.of(last)
+    return overwrite if overwrite.under_way else None
 
 
 def _is_done(last: Plan, mode: Mode, given: frozenset[str]) -> bool:

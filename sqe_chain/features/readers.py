@@ -1,7 +1,7 @@
 """Readers: several processes run one flow side by side, each for input partitions of its own.
 
 A reader has a claim, plans and headers of its own, under its own name (`ports.readers.scope_of`). So it commits, crashes and
-recovers by itself. One record in the metadata store keeps the readers of a flow apart: it holds the sets of partitions, and the
+recovers by itself. One record in the metadata store keeps the readers of a flow apart. It holds the sets of partitions, and the
 name of each set's reader. It changes by compare-and-set alone.
 
 A reader enters its set there, unless another set has one of its partitions. Then it claims, and looks at the record again before
@@ -56,7 +56,7 @@ class Readers:
 
     def to_text(self) -> str:
         """As JSON."""
-        found: dict[str, Any] = {
+        members: dict[str, Any] = {
             "readers": _FORMAT,
             "state_partitions": self.state_partitions,
             "sets": _plain(self.sets),
@@ -66,7 +66,9 @@ class Readers:
             "retired": list(self.retired),
             "forgotten": self.forgotten,
         }
-        return json.dumps({name: one for name, one in found.items() if one or name in ("readers", "sets")})
+        return json.dumps(
+            {name: value for name, value in members.items() if value or name in ("readers", "sets")}
+        )
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -75,17 +77,17 @@ class Readers:
         Raises:
             ValueError, KeyError, TypeError: it is none.
         """
-        found = json.loads(text)
-        if found["readers"] != _FORMAT:
-            raise ValueError(found["readers"])
+        members = json.loads(text)
+        if members["readers"] != _FORMAT:
+            raise ValueError(members["readers"])
         return cls(
-            found["state_partitions"],
-            _parsed(found["sets"]),
-            found.get("changes", 0),
-            _parsed(found.get("old", {})),
-            _parsed(found.get("new", {})),
-            tuple(found.get("retired", ())),
-            bool(found.get("forgotten")),
+            members["state_partitions"],
+            _parsed(members["sets"]),
+            members.get("changes", 0),
+            _parsed(members.get("old", {})),
+            _parsed(members.get("new", {})),
+            tuple(members.get("retired", ())),
+            bool(members.get("forgotten")),
         )
 
     @property
@@ -101,7 +103,9 @@ class Readers:
     def __str__(self) -> str:
         """For error texts."""
         return (
-            "; ".join(str(partitions) for partitions in sorted(self.sets, key=lambda one: one.ranges[0][0]))
+            "; ".join(
+                str(partitions) for partitions in sorted(self.sets, key=lambda readers: readers.ranges[0][0])
+            )
             or "none"
         )
 
@@ -137,14 +141,14 @@ def read_record(home: Homes, flow: str) -> ReadersClaim:
     Raises:
         StoreInconsistent: something else is stored there.
     """
-    found, _ = home.home(readers_of(flow))
-    if found is None:
+    record, _ = home.home(readers_of(flow))
+    if record is None:
         return ReadersClaim()
     try:
-        return ReadersClaim(found, Readers.from_text(found.owner))
+        return ReadersClaim(record, Readers.from_text(record.owner))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreInconsistent(
-            f"flow {flow!r}: the store has a record {readers_of(flow)!r} that is none of its readers: {found}; written by a newer "
+            f"flow {flow!r}: the store has a record {readers_of(flow)!r} that is none of its readers: {record}; written by a newer "
             "version, or by another program"
         ) from error
 
@@ -279,12 +283,12 @@ def unread(flow: CompiledFlow, known: Readers, infos: Mapping[str, TopicInfo]) -
 
 def _notice_unread(env: Environment, infos: Infos) -> None:
     known = read_record(env.home, env.flow.declared_name).readers
-    found = unread(env.flow, known, infos) if known is not None else []
-    if found:
-        rest = f" and {len(found) - 5} more" if len(found) > 5 else ""  # noqa: PLR2004 - as many as fit into a line
+    unread_partitions = unread(env.flow, known, infos) if known is not None else []
+    if unread_partitions:
+        rest = f" and {len(unread_partitions) - 5} more" if len(unread_partitions) > 5 else ""  # noqa: PLR2004 - as many as fit into a line
         env.emit(
             Notice(
-                f"no reader of flow {env.flow.declared_name!r} has read {', '.join(found[:5])}{rest} so far; readers have: {known}. Start "
+                f"no reader of flow {env.flow.declared_name!r} has read {', '.join(unread_partitions[:5])}{rest} so far; readers have: {known}. Start "
                 "one for them (8- means 8 and all above)"
             )
         )
@@ -304,7 +308,7 @@ def command_for(sets: Iterable[Partitions] = ()) -> str:
 
 
 def _check_free(flow: CompiledFlow, known: Readers, wanted: Partitions) -> None:
-    for taken in sorted((*known.sets, *known.new), key=lambda one: one.ranges[0][0]):
+    for taken in sorted((*known.sets, *known.new), key=lambda readers: readers.ranges[0][0]):
         number = wanted.shared(taken)
         if number is not None:
             own = (
@@ -313,8 +317,8 @@ def _check_free(flow: CompiledFlow, known: Readers, wanted: Partitions) -> None:
                 else "all of its partitions, as it is started now,"
             )
             raise ReadersOverlap(
-                f"flow {flow.declared_name!r}: {own} cannot be read here: partition {number} is that of the reader of {taken}, and what it "
-                f"has read of it stands in its plans. Readers: {known}. Start it with its partitions, --partitions {taken}; or, to "
+                f"flow {flow.declared_name!r}: {own} cannot be read here: partition {number} belongs to the reader of {taken}, whose plans "
+                f"hold what was read of it. Readers: {known}. Start it with its partitions, --partitions {taken}. Or, to "
                 f"change the sets, {command_for()}"
             )
     if known.forgotten:
@@ -339,11 +343,11 @@ def _check_not_one(env: Environment, flow: CompiledFlow, known: Readers, wanted:
     """Check that the flow is not run as one, and never was; unless it has been given to readers since."""
     if flow.declared_name in known.retired:
         return
-    found, _ = env.home.home(flow.declared_name)
-    if found is not None and (found.number >= 0 or found.run_id):
+    record, _ = env.home.home(flow.declared_name)
+    if record is not None and (record.number >= 0 or record.run_id):
         raise ReadersOverlap(
-            f"flow {flow.declared_name!r}: partitions {wanted} cannot be read here: the flow is run as one so far ({found}), and what it has "
-            f"read stands in its plans. To go on with several readers, {command_for()}"
+            f"flow {flow.declared_name!r}: partitions {wanted} cannot be read here: one reader has read the whole flow so far ({record}), and its "
+            f"plans hold what was read. To go on with several readers, {command_for()}"
         )
 
 

@@ -32,8 +32,8 @@ Offsets = dict[TopicPartition, int]
 class Unfinished:
     """A batch that was sealed, and perhaps published in part, when the flow was folded again from its inputs.
 
-    It is the first batch to be published afterwards, exactly as it was sealed, so that receivers of a part of it get the
-    same envelopes again, which they ignore.
+    It is the first batch to be published afterwards, exactly as it was sealed. Receivers that had a part of it get the
+    same envelopes again, and ignore them.
 
     Attributes:
         clock_ms: the batch's clock.
@@ -64,8 +64,8 @@ class Unfinished:
         """What `to_json` gave."""
         return cls(
             raw["clock_ms"],
-            tuple(PlannedRange(**one) for one in raw["ranges"]),
-            tuple(Exclusion(**one) for one in raw["exclusions"]),
+            tuple(PlannedRange(**planned) for planned in raw["ranges"]),
+            tuple(Exclusion(**exclusion) for exclusion in raw["exclusions"]),
             raw["closing"],
             Frontier(*raw["frontier"]) if raw["frontier"] else None,
         )
@@ -104,11 +104,11 @@ class Rebuilding(Section):
         silent: this plan's outputs are not published, because they were, before the flow was folded again or rewound.
         silent_until: up to where the plans *after* this one have to be silent; empty as soon as one is published.
         unfinished: the batch that has to be published first, exactly as it was sealed before the flow was folded again.
-        attempt: number of the first plan of the attempt at folding again that sealed this plan: as long as it is the
-            last plan in the attempt's home record, the attempt can be resumed; -1: the flow itself sealed it.
-        published_until: up to where receivers have outputs, where the flow was rewound to publish them again and has not passed
-            it yet: its states are older than what they have.
-        reached: how far event time had come where the plans *after* this one may cease to be silent: what had been released
+        attempt: number of the first plan of the attempt at folding again that sealed this plan, or -1 if the flow itself sealed
+            it. The attempt can be resumed as long as this is the last plan in its home record.
+        published_until: up to where receivers have outputs. Set after a rewind to publish them again, until the flow has passed
+            it: until then its states are older than what receivers have.
+        reached: how far event time had come where the plans *after* this one may cease to be silent. What had been released
             there was published, and what had not must be.
     """
 
@@ -139,7 +139,7 @@ class Rebuilding(Section):
 
     def to_json(self) -> dict[str, Any]:
         """For json.dumps."""
-        found = {
+        members = {
             "silent": self.silent,
             "silent_until": by_name(self.silent_until),
             "unfinished": self.unfinished and self.unfinished.to_json(),
@@ -147,7 +147,7 @@ class Rebuilding(Section):
             "reached": self.reached and self.reached.to_json(),
         }
         own = {"attempt": self.attempt} if self.attempt >= 0 else {}
-        return own | {name: one for name, one in found.items() if one}
+        return own | {name: value for name, value in members.items() if value}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
@@ -166,7 +166,7 @@ class Rebuilding(Section):
 def _without(
     known: Mapping[TopicPartition, _Known], gone: Collection[TopicPartition]
 ) -> dict[TopicPartition, _Known]:
-    return {tp: one for tp, one in known.items() if tp not in gone}
+    return {tp: offset_known for tp, offset_known in known.items() if tp not in gone}
 
 
 def silent_limits(

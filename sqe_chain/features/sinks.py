@@ -31,13 +31,13 @@ class Tables(Feature):
 
     def epochs(self) -> list[int]:
         """The largest that sinks know: a store that was restored must not give one out again."""
-        env, found = self.env, []
+        env, epochs = self.env, []
         for stage in env.flow.stages:
             sink = env.ports.sink(stage)
             if sink is not None:
                 look = partial(sink.look, env.flow.name, stage.name, env.flow.cells[stage.index])
-                found.append(env.retry.call("look at a table", look).epoch)
-        return found
+                epochs.append(env.retry.call("look at a table", look).epoch)
+        return epochs
 
     def stamped(self, claim: Claim, last: Plan, fetch: Callable[[int], Plan | None]) -> None:
         """Claim the sinks of all stages, also of those that the last plan does not know yet."""

@@ -1,7 +1,7 @@
 """Stages that take their inputs in the order of event time: how far a batch reads, and which inputs it takes.
 
 Input partitions are kept in step by time while a backlog is worked off. A batch takes about as many records from each partition,
-whatever times they have. A partition with fewer records an hour than another would be days ahead after some batches, and what the
+whatever times they have. A partition with fewer records an hour than another would be days ahead after some batches. What the
 other one brings then would be late. So no partition is read beyond the time at which a partition with more to come ends in this
 batch. Partitions whose records are in the order of their times are then in step wherever batches end.
 
@@ -125,8 +125,8 @@ class Timing(Feature):
         again = part.silent or behind.takes_again
         if not again and Closes.of(last).due() is None:
             seen = EventTime.of(last).seen
-            found = self._idle.find(known, offsets, look.bounds, part.clock_ms, seen, at_end=look.at_end)
-            return self._taken(last, part, found, look, for_good=look.at_end)
+            caught_up = self._idle.find(known, offsets, look.bounds, part.clock_ms, seen, at_end=look.at_end)
+            return self._taken(last, part, caught_up, look, for_good=look.at_end)
         limits = self._ends(last, part)
         ended = {tp: offset for tp, offset in offsets.items() if offset >= limits.get(tp, 0)}
         everybody = known.everybody_in(ended, part.clock_ms)
@@ -217,8 +217,8 @@ class Timing(Feature):
         if behind.reached is not None and (caught_up or ends_silence(last, part)):
             # So that what is promised from now on is what was promised after it.
             times |= {
-                tp: replace(one, waiting=times[tp].waiting, lanes=times[tp].lanes)
-                for tp, one in behind.reached.times.items()
+                tp: replace(held, waiting=times[tp].waiting, lanes=times[tp].lanes)
+                for tp, held in behind.reached.times.items()
                 if tp in times
             }
         seen = seen_after(before.seen, part.clock_ms, gated, self.env.settings.idle_ms)
@@ -256,7 +256,7 @@ class Timing(Feature):
             (end.topic, end.partition): end.times.settled() for end in report.ends if end.times is not None
         }
         times = {tp: times for tp, (_, times) in self._unplanned.items()} | ends
-        self._unplanned = {tp: (stops[tp], one) for tp, one in times.items() if tp in stops}
+        self._unplanned = {tp: (stops[tp], reached) for tp, reached in times.items() if tp in stops}
         self._seen = seen_after(self._seen, clock_ms, progress_of(times), self.env.settings.idle_ms)
 
 
@@ -280,7 +280,7 @@ def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, B
     behind = [planned for planned in ranges if planned.start < planned.stop < bounds[planned.tp].stable_end]
     if not behind or len(ranges) == 1:
         return part
-    times = {planned.tp: found[-1].timestamp()[1] for planned, found in last_records(env, behind)}
+    times = {planned.tp: messages[-1].timestamp()[1] for planned, messages in last_records(env, behind)}
     if not times:
         return part
     last = min(times, key=lambda tp: (times[tp], tp))
@@ -324,15 +324,19 @@ def last_records(
     """The last records of each range, as far as any are found."""
     ends = [
         Range(
-            one.topic,
-            bytes.fromhex(one.topic_id),
-            one.partition,
-            max(one.start, one.stop - _LOOK_BACK),
-            one.stop,
+            planned.topic,
+            bytes.fromhex(planned.topic_id),
+            planned.partition,
+            max(planned.start, planned.stop - _LOOK_BACK),
+            planned.stop,
         )
-        for one in ranges
+        for planned in ranges
     ]
-    return ((planned, found) for planned, found in zip(ranges, env.log.read_all(ends), strict=True) if found)
+    return (
+        (planned, messages)
+        for planned, messages in zip(ranges, env.log.read_all(ends), strict=True)
+        if messages
+    )
 
 
 def look_ahead(
@@ -354,9 +358,17 @@ def look_ahead(
     """
     flow, guard = env.flow, guard_of(env.flow)
     nodes = {topic: source for source in flow.sources if source.timestamp is None for topic in source.topics}
-    gated = [one for one in part.ranges if one.topic in nodes and nodes[one.topic].name in flow.gated]
-    for planned, messages in last_records(env, [one for one in gated if one.start < one.stop]):
+    gated = [
+        planned
+        for planned in part.ranges
+        if planned.topic in nodes and nodes[planned.topic].name in flow.gated
+    ]
+    for planned, messages in last_records(
+        env, [planned for planned in gated if planned.start < planned.stop]
+    ):
         at_end = planned.stop >= bounds[planned.tp].stable_end
-        found = SourceTimes(times[planned.tp], nodes[planned.topic], guard, planned.start, at_end=at_end)
+        source_times = SourceTimes(
+            times[planned.tp], nodes[planned.topic], guard, planned.start, at_end=at_end
+        )
         tp = TopicIdPartition(planned.topic, bytes.fromhex(planned.topic_id), planned.partition)
-        found.observe(found.facts(Records(tp, messages, None, int), None))
+        source_times.observe(source_times.facts(Records(tp, messages, None, int), None))

@@ -221,8 +221,8 @@ class StagedService:
             except TooManyForOnePlan:
                 if part.sealed is not None:
                     raise PoisonError(
-                        f"flow {env.flow.name!r}: a batch that was published in part has to be repeated as it was sealed, but "
-                        "more of its inputs fail now than one plan can list; run the code that sealed it"
+                        f"flow {env.flow.name!r}: a batch that was published in part has to be repeated as it was sealed. "
+                        "But more of its inputs fail now than one plan can list. Run the code that sealed it"
                     ) from None
                 limit = sum(planned.stop - planned.begin for planned in part.ranges) // 2
 
@@ -277,10 +277,10 @@ class StagedService:
         try:
             yield
         except ChainError as error:
-            found = error if self.last is None else self.features.explain(self.last, error)
-            if found is error:
+            explained = error if self.last is None else self.features.explain(self.last, error)
+            if explained is error:
                 raise
-            raise found from error
+            raise explained from error
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""

@@ -49,9 +49,9 @@ def claim(
         ServiceStopped: the service was asked to stop while it waited as a standby.
     """
     name = env.flow.name
-    while True:  # not bounded: each round but the last means that another run has claimed the flow in between
-        # Commits before the home record: a plan is in the store before it is committed. Read the other way round, a run
-        # at work in between would look like a store that went back in time.
+    while True:  # not bounded: each further round means that another run has claimed the flow meanwhile.
+        # Read commits first, then the home record: a plan is in the store before it is committed. In the other order,
+        # a run that works meanwhile would look like a store that went back in time.
         commits = read_commits()
         home, _ = env.home.home(name)
         if (
@@ -65,8 +65,8 @@ def claim(
                 continue  # the store was emptied while this run waited: compare with the commits again
         if not lost:
             _check_not_empty(env, home, commits)
-        # Of everything that was ever stamped: a home record restored from a backup must not give out an epoch again, or
-        # the store would take this run and the one that had it before for the same.
+        # The largest of all that were ever stamped. A home record restored from a backup must not give out an epoch again.
+        # The store would take this run and the one that had the epoch before for the same.
         epochs = [home.epoch if home else 0]
         epochs += [header.epoch for header in _headers(env, _stored_in(env, home)).values() if header]
         epochs += [epoch for feature in features.declared for epoch in feature.epochs()]
@@ -120,17 +120,17 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
         StoreInconsistent: a header is missing, though its stage is older than the last plan; or its states are.
     """
     stamped: dict[tuple[int, int], Header] = {}
-    # A stage that is created with the last plan starts at the plan before it, like the other stages: then the last plan
+    # A stage that is created with the last plan starts at the plan before it, like the other stages. Then the last plan
     # is redone for all of them alike.
     number, plan_id = (last.number - 1, last.previous_id) if last.previous_id else (last.number, last.plan_id)
     first = Header(mine.epoch, mine.run_id, number, plan_id)
     stored_in = last.layout.stored_in()
-    found = _headers(env, stored_in)
+    headers = _headers(env, stored_in)
     for stage, part in env.flow.all_cells:
         if stage.name not in stored_in:
             continue
         birth = last.layout.stages[stage.name].birth
-        header = found[stage.index, part]
+        header = headers[stage.index, part]
         where = f"{stored_in[stage.name]}/{stage.name}/{part}"
         if header is not None:
             check_whole(header, where)
@@ -138,8 +138,8 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
         while True:
             if header is None and birth != last.number:
                 raise StoreInconsistent(
-                    f"{where}: the store has no header, though the stage was created with plan {birth} and the last one is "
-                    f"{last.number}: this state partition was lost; {RESTORE_OR_REBUILD}"
+                    f"{where}: the store has no header, though plan {birth} created the stage and the last plan is "
+                    f"{last.number}. This state partition was lost; {RESTORE_OR_REBUILD}"
                 )
             if header is not None and header.epoch >= mine.epoch and header.run_id != mine.run_id:
                 raise Superseded(
@@ -176,8 +176,8 @@ def release(env: Environment, mine: Claim) -> None:
 def check_claim(env: Environment, mine: Claim) -> None:
     """Check that no newer run has claimed the flow. Call it after a record was read that is about to be replaced, not before.
 
-    If the claim stood when the record was read, then whatever a newer run makes of the record is written after that, and the
-    compare-and-set that follows fails. Looked at before the record is read, it says nothing: what is read may be the newer run's.
+    If the claim was valid when the record was read, a newer run can only write the record after that. The
+    compare-and-set that follows then fails. A check before the record is read proves nothing: what is read may be the newer run's.
 
     Args:
         env: the flow and its ports.
@@ -194,13 +194,13 @@ def check_claim(env: Environment, mine: Claim) -> None:
         )
 
 
-def check_not_superseded(env: Environment, mine: Claim | None, found: Exception) -> None:
+def check_not_superseded(env: Environment, mine: Claim | None, cause: Exception) -> None:
     """Look whether a newer run owns the flow: its work looks to this run like a store that went back in time.
 
     Args:
         env: the flow and its ports.
         mine: the claim of this run, if it has one yet.
-        found: what this run would stop for.
+        cause: what this run would stop for.
 
     Raises:
         Superseded: a newer run does.
@@ -210,16 +210,16 @@ def check_not_superseded(env: Environment, mine: Claim | None, found: Exception)
         raise Superseded(
             f"flow {env.flow.name!r}: run {home.run_id or '(ended)'} has claimed it with epoch {home.epoch}, this one had "
             f"{mine.epoch}"
-        ) from found
+        ) from cause
 
 
 def _headers(env: Environment, stored_in: Mapping[str, str]) -> dict[tuple[int, int], Header | None]:
-    found: dict[tuple[int, int], Header | None] = {}
+    by_cell: dict[tuple[int, int], Header | None] = {}
     for stage in env.flow.stages:
         store, cells = env.store(stage), env.flow.cells[stage.index]
         headers = store.headers(stored_in.get(stage.name, env.flow.name), stage.name, cells)
-        found.update({(stage.index, cell): header for cell, header in zip(cells, headers, strict=True)})
-    return found
+        by_cell.update({(stage.index, cell): header for cell, header in zip(cells, headers, strict=True)})
+    return by_cell
 
 
 def _stored_in(env: Environment, home: Home | None) -> dict[str, str]:
@@ -235,7 +235,7 @@ def _check_not_empty(env: Environment, home: Home | None, commits: Commits) -> N
         if "plan" in parse_metadata(commit):
             raise StoreEmpty(
                 f"flow {env.flow.name!r}: the store knows nothing of it, but its group has committed offset "
-                f"{commit.offset} of {topic}[{partition}] with plan {parse_metadata(commit)['plan']}: the store was emptied, "
+                f"{commit.offset} of {topic}[{partition}] with plan {parse_metadata(commit)['plan']}. The store was emptied, "
                 "or this is another store. Give the right --store, restore it, or fold the states again with sqe-chain rebuild"
             )
 
@@ -319,7 +319,7 @@ def check_commits(flow: CompiledFlow, last: Plan, commits: Mapping[TopicPartitio
         if number > last.number or other:
             raise StoreInconsistent(
                 f"flow {flow.name!r}: the metadata store's last plan is {last.number} ({last.plan_id}), but Kafka "
-                f"has a commit of plan {meta['plan']} ({meta.get('id')}): the store went back as a whole. Its values are "
-                "exact for an earlier moment; --accept-rollback goes on from there, but what was published since may "
+                f"has a commit of plan {meta['plan']} ({meta.get('id')}). The store went back as a whole. Its values are "
+                "exact for an earlier moment. --accept-rollback goes on from there, but what was published since may "
                 "differ from what is published now"
             )

@@ -81,8 +81,8 @@ def enter(
         ServiceStopped: an input, or the declared outputs, are not what they were at the commit.
         NoCommittedOffset: it is not known where to begin.
     """
-    flow, found = env.flow, EnteredInputs()
-    # Bounds are asked for after the commits: another run may commit in between, and with older bounds its commit
+    flow, entered = env.flow, EnteredInputs()
+    # Ask for bounds after the commits, because another run may commit in between. With older bounds its commit
     # would lie beyond the end, as after a truncation.
     bounds = env.log.bounds(tps)
     starts = _starts(env, infos, {tp: bound for tp, bound in bounds.items() if tp not in commits}, commits)
@@ -90,25 +90,25 @@ def enter(
         info, commit = infos[tp[0]], commits.get(tp)
         known_id = str(parse_metadata(commit).get("topic_id", info.topic_id.hex()))
         if commit is not None and not same_inputs.is_new_root(flow, tp[0], known_id, info):
-            found.inputs[tp] = _progress_at(flow, tp, commit, known_id, info, bound)
+            entered.inputs[tp] = _progress_at(flow, tp, commit, known_id, info, bound)
             continue
         if commit is not None:
-            found.recreated.setdefault((tp[0], known_id), {})[tp] = commit.offset
+            entered.recreated.setdefault((tp[0], known_id), {})[tp] = commit.offset
         offset = starts.get(tp, 0)
         marks = inputs.new_marks(info, tp[1], entered_in_middle=offset > 0)
-        found.inputs[tp] = InputProgress(offset, info.topic_id, 0, marks)
-        found.fresh.append(tp)
-    return found
+        entered.inputs[tp] = InputProgress(offset, info.topic_id, 0, marks)
+        entered.fresh.append(tp)
+    return entered
 
 
-def tell_entered(env: Environment, found: EnteredInputs, infos: Infos) -> None:
+def tell_entered(env: Environment, entered: EnteredInputs, infos: Infos) -> None:
     """Report where partitions without a commit begin, and which topics were created again."""
     group = env.flow.declared_name
-    for (topic, known_id), read_to in found.recreated.items():
+    for (topic, known_id), read_to in entered.recreated.items():
         env.emit(Notice(same_inputs.recreation_text(topic, known_id, infos[topic], read_to)))
-    for topic in sorted({tp[0] for tp in found.fresh} - {topic for topic, _ in found.recreated}):
+    for topic in sorted({tp[0] for tp in entered.fresh} - {topic for topic, _ in entered.recreated}):
         begun = ", ".join(
-            f"[{at}] from {found.inputs[name, at].offset}" for name, at in found.fresh if name == topic
+            f"[{at}] from {entered.inputs[name, at].offset}" for name, at in entered.fresh if name == topic
         )
         env.emit(
             Notice(
@@ -157,10 +157,10 @@ def _check_never_published(env: Environment, infos: Infos, topics: Iterable[str]
         for (topic, partition), bound in env.log.bounds(tps).items()
         if bound.stable_end > bound.begin
     ]
-    found: list[Message] = []
+    messages: list[Message] = []
     with suppress(ConfigurationError):  # who only publishes may have no right to read
-        found = [message for messages in env.log.read_all(last) for message in messages]
-    for message in found:
+        messages = [message for messages in env.log.read_all(last) for message in messages]
+    for message in messages:
         link = _last_link(message)
         if link is not None and link.output in names and ids.get(link.topic) == link.topic_id:
             raise NoCommittedOffset(
@@ -201,10 +201,10 @@ def _check_outputs(flow: CompiledFlow, meta: dict[str, object]) -> None:
     if not isinstance(known, dict):
         return
     for node in flow.outputs:
-        found = known.get(node.name)
-        if found is not None and found != [node.topic, node.partitions]:
+        stored = known.get(node.name)
+        if stored is not None and stored != [node.topic, node.partitions]:
             raise PartitionsMismatch(
-                f"{node.declared_at}: output {node.name!r} was created with {found[1]} partitions of {found[0]!r}, declared are "
+                f"{node.declared_at}: output {node.name!r} was created with {stored[1]} partitions of {stored[0]!r}, declared are "
                 f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
             ).at(node.topic)
 

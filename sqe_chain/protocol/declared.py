@@ -84,14 +84,14 @@ def check_types(flow: CompiledFlow, known: Layout) -> None:
         if kind == "stage":
             raise ChangedType(
                 f"flow {flow.name!r}: stage {name!r} holds states of type {was.name or was.kind!r} that the type declared "
-                f"now, {now.name or now.kind!r}, would read wrongly: {difference}. Give a changed field a new number (in JSON another name), or "
-                "fold the states again from the inputs with sqe-chain rebuild, or give the stage another name (it begins "
-                f"empty; --drop {name} forgets this one)"
+                f"now, {now.name or now.kind!r}, would read wrongly: {difference}. Give a changed field a new number (in JSON another name). Or "
+                "fold the states again from the inputs with sqe-chain rebuild. Or give the stage another name: it begins "
+                f"empty, and --drop {name} forgets this one"
             )
         raise ChangedType(
             f"flow {flow.name!r}: input {name!r} was read as {was.name!r}; {now.name!r} would read such messages "
             f"wrongly: {difference}. Give a changed field a new number. If all that is still to be read was written with "
-            "the new type, sqe-chain rebuild takes it over, and folds all of the topic with it"
+            "the new type, use sqe-chain rebuild: it folds all of the topic with it"
         )
 
 
@@ -117,8 +117,8 @@ def check_same_code(flow: CompiledFlow, last: Plan) -> None:
     if news:
         raise PlanMismatch(
             f"flow {flow.name!r}: plan {last.number} was sealed and is not finished, and the flow is declared "
-            f"otherwise now: {'; '.join(news)}. What the plan has begun cannot be finished by other code: run the code that "
-            "sealed it until it says that it has recovered, then replace it"
+            f"otherwise now: {'; '.join(news)}. Other code cannot finish what the plan has begun. Run the code that "
+            "sealed it until it reports that it has recovered, then replace it"
         )
 
 

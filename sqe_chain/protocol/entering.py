@@ -53,8 +53,8 @@ def _plan_of_republisher(
     """The first plan of a flow that had no stages until now: it goes on where its group's commits are."""
     entered = enter(env, infos, inputs.input_partitions(env.flow, infos), commits)
     tell_entered(env, entered, infos)
-    starts = {tp: (one.offset, one.offset > 0) for tp, one in entered.inputs.items()}
-    marks = {tp: one.marks for tp, one in entered.inputs.items()}
+    starts = {tp: (entering.offset, entering.offset > 0) for tp, entering in entered.inputs.items()}
+    marks = {tp: entering.marks for tp, entering in entered.inputs.items()}
     return birth_plan(env.flow, claim, env.clock.now_ms(), infos, starts, known=marks)
 
 
@@ -80,16 +80,22 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
         if same_inputs.is_new_root(env.flow, planned.topic, planned.topic_id, infos.get(planned.topic))
     ]
     held = [
-        planned for planned in gone if any(one.holds(last, planned) for one in features.of(last, "holds"))
+        planned
+        for planned in gone
+        if any(feature.holds(last, planned) for feature in features.of(last, "holds"))
     ]
-    leaving = frozenset[str]().union(*(one.leaving for one in news))
-    kept = [one for one in last.ranges if one.topic not in leaving and (one in held or one not in gone)]
+    leaving = frozenset[str]().union(*(arrival.leaving for arrival in news))
+    kept = [
+        planned
+        for planned in last.ranges
+        if planned.topic not in leaving and (planned in held or planned not in gone)
+    ]
     ended = owned.features.ended(last)
     for planned in kept:
         if planned.topic not in ended:
             same_inputs.check_same(planned, infos.get(planned.topic))
     layout = layout_of(env.flow, infos, last.number + 1, last.layout)
-    if layout == last.layout and not any(one.needed for one in news):
+    if layout == last.layout and not any(arrival.needed for arrival in news):
         return
     check_new_stages(env, last)
     known = {planned.tp for planned in kept}
@@ -99,7 +105,7 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     if sources:
         bounds = env.log.bounds(sources)
         starts.update(inputs.first_offsets(env.flow, bounds, env.settings.start))
-    starts |= {(info.name, 0): (0, False) for one in news for info in one.entering}
+    starts |= {(info.name, 0): (0, False) for arrival in news for info in arrival.entering}
     # What was read of a topic that was created again cannot be read again: a rebuild has to know.
     recreated = {planned.topic for planned in gone if planned not in kept}
     layout = replace(layout, gone=tuple(sorted({*layout.gone, *recreated})))
@@ -109,7 +115,7 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
         feature.changed(infos)
     texts = [*news_of(env.flow, last, plan, infos)]
     texts += [feature.lost(last, planned) for feature in features.of(last, "lost") for planned in gone]
-    texts += [text for one in news for text in one.texts]
+    texts += [text for arrival in news for text in arrival.texts]
     owned.apply_empty(plan, filter(None, texts))
 
 

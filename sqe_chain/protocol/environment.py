@@ -20,8 +20,8 @@ from sqe_chain.protocol.settings import Settings
 class Ports:
     """Log and stores as they are: a call fails with `Unavailable` as soon as there is no answer.
 
-    For engines, whose tasks are repeated as a whole; for the heartbeat, which must not wait for a store that is away; and
-    for the end of a run, which must not wait either.
+    For engines, whose tasks are repeated as a whole. Also for the heartbeat and for the end of a run, which must not wait for
+    a store that is away.
 
     Attributes:
         log: Kafka.
@@ -44,18 +44,18 @@ class Ports:
         Raises:
             ConfigurationError: the stage names a store that is not there.
         """
-        found = self.stores.get(stage.store or "")
-        if found is None:
+        store = self.stores.get(stage.store or "")
+        if store is None:
             raise ConfigurationError(
                 f"{stage.declared_at}: stage {stage.name!r} wants the store {stage.store!r}; known are "
                 f"{sorted(name for name in self.stores if name)}"
             )
-        return found
+        return store
 
     def sink(self, stage: StageNode) -> Sink | None:
         """Where a stage writes its rows, if not into its store."""
-        found = stage.stage_kind.sink
-        return None if found is None else self.wrap_sink(found)
+        sink = stage.stage_kind.sink
+        return None if sink is None else self.wrap_sink(sink)
 
 
 @dataclass(frozen=True, slots=True)

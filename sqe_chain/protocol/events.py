@@ -38,10 +38,10 @@ class Event:
 
     def fields(self) -> dict[str, object]:
         """What a line shows beside the name, in this order; sequences as lists."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             name: list(value) if isinstance(value, tuple) else value
-            for name, value in found.items()
+            for name, value in values.items()
             if value is not None
         }
 
@@ -298,14 +298,14 @@ class Committed(Event):
     def of(cls, result: BatchResult) -> Committed:
         """The event for a batch."""
         left_out = result.exclusions
-        counts = Counter(one.error for one in left_out)
+        counts = Counter(exclusion.error for exclusion in left_out)
         sample = tuple(
             {
-                "input": f"{one.topic}[{one.partition}]@{one.offset}",
-                "error": one.error,
-                "text": one.text[:SAMPLE_TEXT],
+                "input": f"{exclusion.topic}[{exclusion.partition}]@{exclusion.offset}",
+                "error": exclusion.error,
+                "text": exclusion.text[:SAMPLE_TEXT],
             }
-            for one in left_out[:SAMPLE]
+            for exclusion in left_out[:SAMPLE]
         )
         return cls(
             plan=result.plan,

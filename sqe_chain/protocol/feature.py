@@ -322,7 +322,9 @@ class Features:
 
     def __post_init__(self) -> None:
         self.declared = tuple(feature for feature in self.known if feature.declared)
-        self._by_hook = {hook: tuple(one for one in self.known if _has(one, hook)) for hook in _HOOKS}
+        self._by_hook = {
+            hook: tuple(feature for feature in self.known if _has(feature, hook)) for hook in _HOOKS
+        }
 
     def needed(self, plan: Plan) -> dict[TopicPartition, int]:
         """The first offset of each partition that is still to be read after a plan, for the first time or again."""
@@ -361,7 +363,7 @@ class Features:
         ]
 
 
-_HOOKS: Final = tuple(name for name, one in vars(Feature).items() if name[0] != "_" and callable(one))
+_HOOKS: Final = tuple(name for name, member in vars(Feature).items() if name[0] != "_" and callable(member))
 
 
 def _has(feature: Feature, hook: str) -> bool:

@@ -59,8 +59,8 @@ def describe(flow: CompiledFlow, log: TopicDescriber, *, running: bool = False) 
             flow.dead_letter_partitions, needed.get(flow.dead_letter_topic, 0)
         )
     wanted.update(dict.fromkeys(needed, "output"))
-    found = log.describe([*wanted, *files])
-    missing = [f"{kind} topic {topic!r}" for topic, kind in wanted.items() if topic not in found]
+    described = log.describe([*wanted, *files])
+    missing = [f"{kind} topic {topic!r}" for topic, kind in wanted.items() if topic not in described]
     if missing and running:
         raise Unavailable(f"flow {flow.name!r}: {', '.join(missing)} was deleted; create it again")
     if missing:
@@ -68,24 +68,24 @@ def describe(flow: CompiledFlow, log: TopicDescriber, *, running: bool = False) 
             f"flow {flow.name!r}: {', '.join(missing)} not found at the broker; create them, or run with --create-topics N"
         )
     for topic in flow.input_topics:
-        if found[topic].compacted and not flow.allow_compacted:
+        if described[topic].compacted and not flow.allow_compacted:
             raise CompactedInput(
                 f"input {topic!r} has cleanup.policy=compact: records vanish from it, so totals would depend on when "
                 "it is read; declare Flow(allow_compacted=True) if that is what you want"
             ).at(topic)
-    if flow.dead_letters and found[flow.dead_letter_topic].compacted:
+    if flow.dead_letters and described[flow.dead_letter_topic].compacted:
         raise ConfigurationError(
-            f"flow {flow.name!r}: the topic of its dead letters, {flow.dead_letter_topic!r}, is compacted: it would drop "
-            "letters that have the same key, and takes none without a key; set its cleanup.policy to delete"
+            f"flow {flow.name!r}: its dead-letter topic {flow.dead_letter_topic!r} is compacted: it would drop "
+            "records that have the same key, and takes none without a key. Set its cleanup.policy to delete"
         )
     for topic, number in needed.items():
-        if found[topic].partitions < number:
+        if described[topic].partitions < number:
             raise PartitionsMismatch(
-                f"output topic {topic!r} has {found[topic].partitions} partitions, declared are {number}. If this "
+                f"output topic {topic!r} has {described[topic].partitions} partitions, declared are {number}. If this "
                 "output has published there before, its number is permanent: declare that, or give the output another name to "
                 "grow. If it has not, declare fewer, or add partitions to the topic (more than declared stay unused)"
             ).at(topic)
-    return found
+    return described
 
 
 def check_durable(flow: CompiledFlow, infos: Topics, *, allowed: bool) -> list[str]:
@@ -106,16 +106,16 @@ def check_durable(flow: CompiledFlow, infos: Topics, *, allowed: bool) -> list[s
     topics = {node.topic for node in flow.outputs} | (
         {flow.dead_letter_topic} if flow.dead_letters else set()
     )
-    found = [infos[topic] for topic in sorted(topics)]
-    single = [info for info in found if info.min_insync_replicas == 1]
+    read = [infos[topic] for topic in sorted(topics)]
+    single = [info for info in read if info.min_insync_replicas == 1]
     weak = [info for info in single if info.replicas > 1]
     if weak and not allowed:
         raise WeakDurability(
             f"output topics {', '.join(info.name for info in weak)} acknowledge a record that only one broker holds: "
             "set min.insync.replicas=2 on them, or accept it with --allow-weak-durability"
         )
-    untold = [info for info in found if info.min_insync_replicas == 0]
-    cached = [info for info in found if info.write_caching]
+    untold = [info for info in read if info.min_insync_replicas == 0]
+    cached = [info for info in read if info.write_caching]
     accepted = {
         "what one broker holds (min.insync.replicas=1): it is lost with that broker": single,
         "what as many brokers hold as the cluster decides: it does not tell min.insync.replicas": untold,
@@ -310,8 +310,8 @@ def group_commits(flow: CompiledFlow, log: RetryingLog, infos: Topics) -> dict[T
 def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: Mapping[str, str]) -> None:
     """Commit a group's offsets, in the partitions that still exist.
 
-    A topic that was created again with fewer partitions takes no commit for those that are gone, and the broker then
-    answers as if it were away. A plain retry would never end.
+    A topic that was created again with fewer partitions takes no commit for those that are gone. The broker then
+    answers as if it were away, so a plain retry would never end.
 
     Args:
         log: Kafka.
@@ -326,7 +326,7 @@ def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: 
         log.commit(group, commits)
     except Unavailable:
         infos = log.describe(ids)
-        there = {tp: found for tp, found in commits.items() if _is_there(tp, ids, infos)}
+        there = {tp: commit for tp, commit in commits.items() if _is_there(tp, ids, infos)}
         if len(there) == len(commits):
             raise
         if there:
@@ -345,10 +345,10 @@ METADATA_LENGTH = 4_095
 def parse_metadata(commit: Commit | None) -> dict[str, object]:
     """The content of a commit's metadata; empty when it is not ours."""
     try:
-        found = json.loads(commit.metadata) if commit and commit.metadata else {}
+        metadata = json.loads(commit.metadata) if commit and commit.metadata else {}
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def moved_by(commit: Commit | None) -> str:

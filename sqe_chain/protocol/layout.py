@@ -18,7 +18,7 @@ def mark_name(topic: str, partition: int) -> str:
 
 def by_name(known: Mapping[TopicPartition, _Known]) -> dict[str, _Known]:
     """What is known of partitions, by their names."""
-    return {mark_name(*at): one for at, one in known.items()}
+    return {mark_name(*at): value for at, value in known.items()}
 
 
 def by_partition(known: Mapping[str, _Known]) -> dict[TopicPartition, _Known]:
@@ -89,7 +89,7 @@ class Layout:
         """The layout as JSON."""
         plain = _members(self, _LAYOUT)
         plain["stages"] = {name: _members(stage, _STAGE) for name, stage in self.stages.items()}
-        plain["types"] = {name: _members(one, _TYPE) for name, one in self.types.items()}
+        plain["types"] = {name: _members(known, _TYPE) for name, known in self.types.items()}
         plain["starts"] = by_name(self.starts)
         return plain
 
@@ -122,9 +122,9 @@ class Layout:
 
     def changes_since(self, before: Layout) -> list[str]:
         """What was added or removed since, in words: stages, outputs, topics, partitions; not topics created again."""
-        found = [f"stage {name!r}" for name in self.stages if name not in before.stages]
-        found += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
-        found += [
+        changes = [f"stage {name!r}" for name in self.stages if name not in before.stages]
+        changes += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
+        changes += [
             f"output {name!r} ({number} partitions of {topic!r})"
             for name, (topic, number) in self.outputs.items()
             if name not in before.outputs
@@ -132,17 +132,17 @@ class Layout:
         for topic, (topic_id, number) in self.sources.items():
             known_id, known = before.sources.get(topic, ("", 0))
             if not known_id:
-                found.append(f"input {topic!r} with {number} partitions" if number else f"files {topic!r}")
+                changes.append(f"input {topic!r} with {number} partitions" if number else f"files {topic!r}")
             elif known_id == topic_id and known != number:
-                found.append(f"partitions {known} to {number - 1} of input {topic!r}")
-        return found
+                changes.append(f"partitions {known} to {number - 1} of input {topic!r}")
+        return changes
 
 
-_LAYOUT = tuple(one.name for one in fields(Layout))
-_STAGE = tuple(one.name for one in fields(StageLayout))
-_TYPE = tuple(one.name for one in fields(TypeLayout))
+_LAYOUT = tuple(field.name for field in fields(Layout))
+_STAGE = tuple(field.name for field in fields(StageLayout))
+_TYPE = tuple(field.name for field in fields(TypeLayout))
 
 
-def _members(one: object, names: Sequence[str]) -> dict[str, Any]:
+def _members(record: object, names: Sequence[str]) -> dict[str, Any]:
     """Fields as they are: `dataclasses.asdict` copies all they hold, which took most of a small batch's time."""
-    return {name: getattr(one, name) for name in names}
+    return {name: getattr(record, name) for name in names}

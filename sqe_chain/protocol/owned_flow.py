@@ -55,8 +55,8 @@ class PlanLog:
             if stored is not None and (stored.epoch, stored.run_id) != mine and stored.epoch >= before.epoch:
                 raise Superseded(f"flow {env.flow.name!r}: run {stored.run_id} has claimed it")
             raise StoreInconsistent(
-                f"flow {env.flow.name!r}: the home record is {stored or 'absent'}; {before} was expected: the metadata store went "
-                "back in time; start again, and recovery will find out what can be done"
+                f"flow {env.flow.name!r}: the home record is {stored or 'absent'}. Expected {before}: the metadata store went "
+                "back in time. Start again: recovery finds out what can be done"
             )
         self.home = after
 
@@ -195,7 +195,7 @@ def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
         f"It names {len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} skipped "
         "inputs. Many lanes: republish with fewer partitions and shards upstream. Many skipped inputs: correct what "
         "they fail on, choose poison='stop', or make batches smaller (--max-records). Else take a metadata store with more "
-        "room (Cassandra: commitlog_segment_size, of which a plan takes half)"
+        "room (Cassandra: commitlog_segment_size; a plan may take half of it)"
     )
 
 
@@ -203,8 +203,8 @@ T = TypeVar("T")
 
 
 COMMIT_AGAIN_MS = 30_000
-"""How often an idle service commits again. Kafka forgets a group that commits nothing (`offsets.retention.minutes`); and a
-run that slept may have set the commit back, so that readers would wait for what they have already."""
+"""How often an idle service commits again. Kafka forgets a group that commits nothing (`offsets.retention.minutes`).
+Also, a run that slept may have set the commit back: readers would then wait for what they have already."""
 
 
 @dataclass(slots=True)
@@ -242,7 +242,7 @@ class Applier:
         """
         env = self.env
         features = self.features
-        publish = publish and all(one.publishes(plan) for one in features.of(plan, "publishes"))
+        publish = publish and all(feature.publishes(plan) for feature in features.of(plan, "publishes"))
         with env.step(PUBLISH):
             outputs = 0
             if publish and report.outputs:
@@ -253,8 +253,8 @@ class Applier:
                 for action in feature.publish(self.claim, plan):
                     outputs += env.retry.call("publish states", partial(self._publish, action))
             env.emit(Published(plan=plan.number, outputs=outputs))
-        # The last stage first: events between stages exist only while inputs are folded. Were the first stage written and
-        # the second not, a redo would find the first one done, fold nothing, and the second would never get its events.
+        # The last stage first: events between stages exist only while inputs are folded. If the first stage were written
+        # and the second not, a redo would find the first one done and fold nothing. The second would never get its events.
         for level in range(min(top_level, len(env.flow.levels)), 0, -1):
             with env.step(PERSIST):
                 rows = self._persist(plan, level, headers, report)

@@ -212,8 +212,8 @@ class Plan(_Memory):
         Raises:
             StoreInconsistent: that one has a section that is not known here.
         """
-        found = [Section.kinds[name].of(last).carried(last, self) for name in last.sections]
-        return self.with_sections(*(one for one in found if one is not None))
+        sections = [Section.kinds[name].of(last).carried(last, self) for name in last.sections]
+        return self.with_sections(*(section for section in sections if section is not None))
 
     def with_id(self, before: Plan | None = None) -> Plan:
         """The same plan, with its id computed.
@@ -225,7 +225,7 @@ class Plan(_Memory):
         text = self._encode(marks, "")
         plan_id = blake2b(text, digest_size=16).hexdigest()
         plan, memo = replace(self, plan_id=plan_id), _memo_of(self)
-        # What is sealed differs from what the digest was made of in the id alone, at its end: marks of many lanes take long to encode.
+        # Only the id, at the end, differs from the text of the digest. It is not encoded again: marks of many lanes take long.
         encoded = text[:-2] + f'{plan_id}"}}'.encode()
         object.__setattr__(plan, "_memo", _Memo(dict(memo.sections), encoded, marks))
         return plan
@@ -285,11 +285,11 @@ class Plan(_Memory):
                 Claim(raw["epoch"], raw["run_id"]),
                 raw["clock_ms"],
                 Layout.from_json(raw["layout"]),
-                tuple(PlannedRange(**one) for one in raw["ranges"]),
-                {tp: PartitionMarks.from_json(one) for tp, one in by_partition(raw["marks"]).items()},
-                tuple(Exclusion(**one) for one in raw["exclusions"]),
+                tuple(PlannedRange(**planned) for planned in raw["ranges"]),
+                {tp: PartitionMarks.from_json(mark) for tp, mark in by_partition(raw["marks"]).items()},
+                tuple(Exclusion(**exclusion) for exclusion in raw["exclusions"]),
                 raw["wakes"],
-                {name: _dump(one) for name, one in raw["sections"].items()},
+                {name: _dump(section) for name, section in raw["sections"].items()},
             )
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise _unreadable("a stored plan", error) from error
@@ -344,12 +344,12 @@ def left_by(plan: Plan, last: Plan) -> set[TopicPartition]:
     return {planned.tp for planned in last.ranges if (planned.tp, planned.topic_id) not in kept}
 
 
-def _other_format(number: int, found: object) -> str:
+def _other_format(number: int, written: object) -> str:
     """What to do about a plan of another format."""
-    if isinstance(found, int) and found > FORMAT:
-        return f"stored plan {number} has format {found}, this version of sqe-chain reads {FORMAT}: a newer one has written it; run that one"
+    if isinstance(written, int) and written > FORMAT:
+        return f"stored plan {number} has format {written}, this version of sqe-chain reads {FORMAT}: a newer one has written it; run that one"
     return (
-        f"stored plan {number} has format {found}, this version of sqe-chain reads {FORMAT}: an older one has written it. Run the older "
+        f"stored plan {number} has format {written}, this version of sqe-chain reads {FORMAT}: an older one has written it. Run the older "
         "one until it has nothing left to do, export the flow's states with it (sqe-chain export), and import them with this one into "
         f"an empty store (sqe-chain import); or {START_OVER}"
     )
@@ -362,12 +362,12 @@ def _unreadable(what: str, error: Exception) -> StoreInconsistent:
 
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-_RANGE, _EXCLUSION = (tuple(one.name for one in fields(cls)) for cls in (PlannedRange, Exclusion))
+_RANGE, _EXCLUSION = (tuple(field.name for field in fields(cls)) for cls in (PlannedRange, Exclusion))
 
 
-def _dump(one: object) -> str:
+def _dump(value: object) -> str:
     """Canonical JSON."""
-    return _ENCODER.encode(one)
+    return _ENCODER.encode(value)
 
 
 def _object_of(members: Mapping[str, str]) -> str:

@@ -90,8 +90,8 @@ def batch_plan(
     ranges = tuple(_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges)
     plan = plan_after(last, claim, part.clock_ms, last.layout, ranges, marks_after(last, report))
     plan = replace(plan, exclusions=exclusions, wakes=part.wakes and not part.reads)
-    found = [feature.after(last, part, report) for feature in features]
-    return plan.with_sections(*(one for one in found if one is not None)).with_id(last)
+    sections = [feature.after(last, part, report) for feature in features]
+    return plan.with_sections(*(section for section in sections if section is not None)).with_id(last)
 
 
 def next_part(last: Plan, look: Look, clock_ms: int, features: Features) -> Part | None:

@@ -58,9 +58,9 @@ class Suspects:
     """Inputs on which a stage has failed, until it is known of each whether it fails by itself.
 
     Before an input fails it may have changed other keys and deeper stages, and sound inputs may fail because of that.
-    So in the next attempt all that failed are on trial (`Job.suspects`): each is processed and taken back. Those that
-    fail then are excluded, those that do not are acquitted, once. A filter cannot take an input back: in a flow that
-    has one, inputs are at first excluded one by one, the earliest of those that failed.
+    So the next attempt retries alone all that failed (`Job.suspects`): each is processed and taken back. Those that
+    fail then are skipped, and the others are cleared, once. A filter cannot take an input back. In a flow that
+    has one, inputs are at first skipped one by one, the earliest of those that failed.
 
     Args:
         can_try: whether all stages can try an input.
@@ -80,17 +80,17 @@ class Suspects:
         Returns:
             Whether the attempt was the last: all candidates have failed again, and nothing else has.
         """
-        found = {(one.topic, one.partition, one.offset): one for one in failed}
-        fresh = found.keys() - self.known.keys()
+        outcomes = {(outcome.topic, outcome.partition, outcome.offset): outcome for outcome in failed}
+        fresh = outcomes.keys() - self.known.keys()
         innocent = set[Coordinates]()
         if self._can_try:
-            innocent = self.known.keys() - found.keys() - self._acquitted
+            innocent = self.known.keys() - outcomes.keys() - self._acquitted
         elif fresh and len(self.known) < ONE_BY_ONE:
-            found = {min(fresh): found[min(fresh)]}
+            outcomes = {min(fresh): outcomes[min(fresh)]}
         for coordinates in innocent:
             del self.known[coordinates]
         self._acquitted |= innocent
-        self.known |= found
+        self.known |= outcomes
         return not fresh and not innocent
 
 
@@ -149,7 +149,7 @@ class Processor:
         self._careful_batches = CAREFUL_BATCHES if suspects.known else max(0, self._careful_batches - 1)
         # Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
         unneeded = self._features.unneeded(batch.before, batch.infos)
-        ranges = [one for one in batch.part.ranges if one.reads or one.topic not in unneeded]
+        ranges = [planned for planned in batch.part.ranges if planned.reads or planned.topic not in unneeded]
         now = env.log.topic_ids({planned.topic for planned in ranges})
         for planned in ranges:
             same_inputs.check_same_id(planned, now.get(planned.topic))

@@ -88,7 +88,7 @@ class Recovery:
         plan, owned, env = redo.plan, self.owned, self.owned.env
         infos = inputs.describe(env.flow, env.log)
         report = Report()
-        if not plan.empty:  # an empty one brings in a layout, or announces states
+        if not plan.empty:  # an empty one brings in a layout, or republishes states
             part = part_again(plan, redo.before, owned.features.of(plan, "cut_again"))
             transition = owned.transition_after(redo.before)
             batch = Batch(transition, part, redo.before, infos, redo.top_level)
@@ -156,7 +156,7 @@ def redo_of(plan: Plan, before: Plan, headers: Headers, level_of: Mapping[int, i
     """How to finish a plan, with the headers as they are now.
 
     Persisting starts when all outputs are acknowledged. So one header that has reached or begun the plan proves that
-    everything was published: then nothing is published again, and levels above the last unfinished one do not run.
+    everything was published. Then nothing is published again, and levels above the last unfinished one do not run.
     """
     reached = any(
         header.number >= plan.number or (header.number == before.number and header.begun_id == plan.plan_id)
@@ -185,7 +185,7 @@ def _check_known(
         begun = last if header.number + 1 == last.number else fetch(header.number + 1)
         if begun is None or begun.plan_id != header.begun_id:
             raise StoreInconsistent(
-                f"{where}: has begun a plan {header.begun_id} that was never sealed after {header.number}: the home "
+                f"{where}: has begun a plan {header.begun_id} that was never sealed after {header.number}: the metadata "
                 f"store went back in time; {RESTORE_OR_REBUILD}"
             )
 
@@ -206,8 +206,8 @@ def _check_order(headers: Headers, level_of: Mapping[int, int]) -> None:
         least = min(header.number for header in downstream)
         if most > least:
             raise StoreInconsistent(
-                f"a stage has reached plan {most}, but a stage after it is at {least}: what the first emitted is lost to the "
-                f"second, for a redo does not emit it again; a store lost acknowledged writes; {RESTORE_OR_REBUILD}"
+                f"a stage has reached plan {most}, but a stage after it is at {least}. A redo does not emit again what the first "
+                f"has emitted, so the second has lost it. A store lost acknowledged writes; {RESTORE_OR_REBUILD}"
             )
 
 
@@ -255,8 +255,8 @@ def check_redone(redo: Redo, report: Report) -> None:
     plan = redo.plan
     if report.failed or report.excluded:
         raise PlanMismatch(
-            f"plan {plan.number}: user code fails on {(report.failed + report.excluded)[0]}, on which it did not fail "
-            "when the plan was sealed; run the code that sealed it until it has finished"
+            f"plan {plan.number}: user code fails on {(report.failed + report.excluded)[0]}, but did not fail "
+            "when the plan was sealed. Run the code that sealed it until it has finished"
         )
     if report.broken:
         raise PlanMismatch(
@@ -264,9 +264,9 @@ def check_redone(redo: Redo, report: Report) -> None:
             "that sealed it until it has finished"
         )
     marks = marks_after(redo.before, report)
-    off = [mark_name(*tp) for tp, one in plan.marks.items() if marks.get(tp) != one]
+    off = [mark_name(*tp) for tp, mark in plan.marks.items() if marks.get(tp) != mark]
     if off:
         raise PlanMismatch(
-            f"plan {plan.number}: its redo ends at other marks in {', '.join(off)}: the input or the code changed; run the code "
+            f"plan {plan.number}: its redo ends at other marks in {', '.join(off)}: the input or the code changed. Run the code "
             "that sealed it, or restore the input"
         )

@@ -113,8 +113,8 @@ class Republisher:
             PoisonError: an input cannot be processed, under policy `stop`.
         """
         began_ms, anew = self.env.clock.now_ms(), at_end
-        while True:  # not bounded: each further round means that an input was created again just now
-            # Either it enters as a new root, or this stops the service.
+        while True:  # not bounded: each further round means that an input was created again just now.
+            # That input enters as a new root, or it stops the service.
             infos, offsets, bounds = self._look(anew=anew)
             for feature in self.features.declared:
                 feature.looked(None, infos)
@@ -156,13 +156,13 @@ class Republisher:
             sections.append(section)
         portions = [
             Portion(
-                Range(tp[0], one.topic_id, tp[1], one.offset, stops[tp], one.epoch),
-                one.marks,
+                Range(tp[0], known.topic_id, tp[1], known.offset, stops[tp], known.epoch),
+                known.marks,
                 times=times.get(tp),
                 at_end=stops[tp] >= bounds[tp].stable_end,
             )
-            for tp, one in self._inputs.items()
-            if stops[tp] > one.offset
+            for tp, known in self._inputs.items()
+            if stops[tp] > known.offset
         ]
         with env.step(PUBLISH):
             report = self._publish(portions, started_ms, infos, Sections.of(self._brake, *sections))
@@ -198,8 +198,8 @@ class Republisher:
         """
         env = self.env
         if isinstance(to, int):
-            found = env.log.offsets_at(self._inputs, to)
-            to = {tp: min(offset, self._inputs[tp].offset) for tp, offset in found.items()}
+            offsets = env.log.offsets_at(self._inputs, to)
+            to = {tp: min(offset, self._inputs[tp].offset) for tp, offset in offsets.items()}
         for tp, offset in to.items():
             progress = self._inputs.get(tp)
             if progress is None or offset > progress.offset:
@@ -224,8 +224,8 @@ class Republisher:
             source = flow.source_of[topic]
             if flow.writes_sqe and offset > 0 and source is not None and not source.raw:
                 raise ConfigurationError(
-                    f"{topic}[{partition}]: cannot be rewound to offset {offset}: what came before it would be forgotten, and later "
-                    "replays of it written, which readers of SQE's record keys cannot notice. Expected 0, if the log still begins "
+                    f"{topic}[{partition}]: cannot be rewound to offset {offset}. The flow would forget what came before, and write later "
+                    "replays of it, which readers of SQE's record keys cannot notice. Expected 0, if the log still begins "
                     f"there. Rewind to {topic}[{partition}]=0, or leave the partition where it is"
                 )
 
@@ -236,7 +236,7 @@ class Republisher:
             ServiceStopped: one has; its commits hold, not those of `rewind`.
         """
         env = self.env
-        mine = {tp: one.moved_by for tp, one in self._inputs.items() if one.moved_by}
+        mine = {tp: commit.moved_by for tp, commit in self._inputs.items() if commit.moved_by}
         for _ in range(10):
             env.clock.wait(RENEW_MS * 3 // 20)
             commits = env.log.committed(env.flow.declared_name, mine)
@@ -395,6 +395,6 @@ class Republisher:
             if moved_by(commit) not in ("", self._inputs[tp].moved_by):
                 raise ServiceStopped(
                     f"flow {env.flow.name!r}: {tp[0]}[{tp[1]}] was moved to offset {commit.offset} while this run was alive, by "
-                    f"sqe-chain rewind or another program; this run has read up to {self._inputs[tp].offset}. Start it again, "
+                    f"sqe-chain rewind or another program. This run has read up to {self._inputs[tp].offset}. Start it again, "
                     "and it goes on from there"
                 )

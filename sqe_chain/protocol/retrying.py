@@ -128,8 +128,8 @@ class RetryingLog:
 class RetryingStore:
     """A store whose calls wait for it.
 
-    The writes, `set_home`, `set_locations` and `write`, are safe to repeat after a lost reply because the store compares:
-    the second attempt finds `after` stored, and returns it as the first one would have.
+    The writes, `set_home`, `set_locations` and `write`, are safe to repeat after a lost reply because the store compares.
+    The second attempt finds `after` stored, and returns it as the first one would have.
 
     Each call raises what that of `StateStore` raises, and `Unavailable` only when the service was asked to stop while
     it waited.

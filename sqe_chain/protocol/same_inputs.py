@@ -1,4 +1,4 @@
-"""The topics of a service as they were a moment ago, and whether they are still those that it has read: by ids, and last records."""
+"""The topics of a service as they were a moment ago; whether they are still those that it has read, by ids and last records."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def check_same_id(known: PlannedRange, topic_id: bytes | None) -> None:
         RecreatedTopic: it has another id, or is gone.
     """
     if topic_id is None or topic_id.hex() != known.topic_id:
-        found = "no topic" if topic_id is None else topic_id.hex()
+        current = "no topic" if topic_id is None else topic_id.hex()
         raise RecreatedTopic(
-            f"input {known.topic!r} was {known.topic_id}, now it is {found}: it was deleted or created again; what it "
+            f"input {known.topic!r} was {known.topic_id}, now it is {current}: it was deleted or created again; what it "
             f"holds now is not what was read. The only way on is to {START_OVER}"
         ).at(known.topic, known.partition)
 
@@ -67,9 +67,9 @@ def check_read_id(topic: str, known: bytes, now: bytes | None) -> None:
     """
     if now == known:
         return
-    found = "no topic" if now is None else now.hex()
+    current = "no topic" if now is None else now.hex()
     raise RecreatedTopic(
-        f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. Reset the "
+        f"input {topic!r} was {known.hex()}, now it is {current}: it was deleted or created again. Reset the "
         "group's offsets to read it from its beginning; what comes through it again is then decided about by its "
         f"readers, Flow(recreated=...). Or {START_OVER}"
     ).at(topic)
@@ -129,27 +129,33 @@ def check_last_records(
     aged_out = [planned for planned in known if bounds[planned.tp].begin > planned.last_offset]
     there = [planned for planned in known if bounds[planned.tp].begin <= planned.last_offset]
     ends = [
-        Range(one.topic, bytes.fromhex(one.topic_id), one.partition, one.last_offset, one.last_offset + 1)
-        for one in there
+        Range(
+            known.topic,
+            bytes.fromhex(known.topic_id),
+            known.partition,
+            known.last_offset,
+            known.last_offset + 1,
+        )
+        for known in there
     ]
-    for planned, found in zip(there, log.read_all(ends), strict=True):
-        _check_last_record(planned, found)
+    for planned, messages in zip(there, log.read_all(ends), strict=True):
+        _check_last_record(planned, messages)
     return aged_out
 
 
-def _check_last_record(known: PlannedRange, found: Sequence[Message]) -> None:
+def _check_last_record(known: PlannedRange, messages: Sequence[Message]) -> None:
     where = f"{known.topic}[{known.partition}]@{known.last_offset}"
-    if not found:
+    if not messages:
         raise TruncatedInput(
             f"{where}: it was read before, but there is no record now: the log was truncated or compacted"
         ).at(known.topic, known.partition, known.last_offset)
-    epoch, timestamp_ms = stored_epoch(found[0].leader_epoch()), found[0].timestamp()[1]
+    epoch, timestamp_ms = stored_epoch(messages[0].leader_epoch()), messages[0].timestamp()[1]
     if (epoch, timestamp_ms) != (known.last_epoch, known.last_timestamp_ms):
         raise TruncatedInput(
             f"{where}: was written in leader epoch {known.last_epoch - 1} at {known.last_timestamp_ms} ms, now it is "
             f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written again. Restore it, or {START_OVER}"
         ).at(known.topic, known.partition, known.last_offset)
-    if known.last_crc >= 0 and record_crc(found[0].key(), found[0].value()) != known.last_crc:
+    if known.last_crc >= 0 and record_crc(messages[0].key(), messages[0].value()) != known.last_crc:
         raise TruncatedInput(
             f"{where}: key or value are not those that were read, though leader epoch and time are: the log was truncated "
             f"and written again. Restore it, or {START_OVER}"

@@ -91,9 +91,9 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse numbers that cannot work."""
         for name, least in _LEAST.items():
-            found = getattr(self, name)
-            if type(found) is not int or not least <= found <= _MOST:
-                raise ConfigurationError(f"{name}={found!r}; a whole number, {least} to {_MOST}")
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= _MOST:
+                raise ConfigurationError(f"{name}={value!r}; a whole number, {least} to {_MOST}")
         share = self.max_excluded_share
         if type(share) not in (int, float) or not 0 <= share <= 1:
             raise ConfigurationError(f"max_excluded_share={share!r}; a number, 0 to 1")

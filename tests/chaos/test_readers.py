@@ -70,7 +70,7 @@ def test_readers_that_are_killed_and_change_their_sets_end_exact(readers: Reader
     readers.check()
 
     overlapping = readers.start("readings", "--partitions", "1-2")
-    assert "partition 1 is that of the reader of 0-1" in overlapping.stopped_by("ReadersOverlap")
+    assert "partition 1 belongs to the reader of 0-1" in overlapping.stopped_by("ReadersOverlap")
     as_one = readers.start("readings")
     assert "readers change" in as_one.stopped_by("ReadersOverlap")
 

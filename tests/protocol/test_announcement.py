@@ -672,7 +672,7 @@ def test_other_code_does_not_finish_what_was_sealed() -> None:
     assert Announcing.of(world.last_plan()).digests
     told = world.count("told")
     for other in (world.of(tell=lambda state: word(state.value + "0")), world.of(carrier="headers")):
-        with pytest.raises(PlanMismatch, match=r"state partition 0 .*run the code that sealed it"):
+        with pytest.raises(PlanMismatch, match=r"state partition 0\. Run the code that sealed the plan"):
             other.start()
     with pytest.raises(PlanMismatch, match="declared otherwise"):
         world.of(output="renamed").start()

@@ -114,7 +114,7 @@ def test_code_with_more_in_it_waits_for_what_the_code_before_has_begun(
     change, said = CHANGES[what]
     found = crashed(step, when)
     found.flow = flow_of(change)
-    with pytest.raises(PlanMismatch, match="run the code that sealed it") as stopped:
+    with pytest.raises(PlanMismatch, match="Run the code that sealed it") as stopped:
         found.run_until_caught_up()
     assert said in str(stopped.value)
     found.flow = flow_of()

@@ -204,7 +204,9 @@ def test_a_writer_for_sqe_is_rewound_to_the_beginning_or_not_at_all() -> None:
         upstream.feed("before", word(text), partition=partition)
         upstream.run_until_caught_up()
         writer.run_until_caught_up()
-    with pytest.raises(ConfigurationError, match=r"words\[0\]: cannot be rewound to offset 1: .* Expected 0"):
+    with pytest.raises(
+        ConfigurationError, match=r"words\[0\]: cannot be rewound to offset 1\. .* Expected 0"
+    ):
         writer.rewind({("words", 0): 1})
     writer.rewind({("words", 0): 0})
     writer.run_until_caught_up()

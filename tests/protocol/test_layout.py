@@ -242,5 +242,5 @@ def test_the_store_of_a_stage_may_not_be_exchanged() -> None:
     found = run_before(two_stages)
     for part in range(2):
         found.stores[""].restore_part("notes", "letters", part)  # type: ignore[attr-defined]
-    with pytest.raises(StoreInconsistent, match="this state partition was lost"):
+    with pytest.raises(StoreInconsistent, match="This state partition was lost"):
         found.restart()

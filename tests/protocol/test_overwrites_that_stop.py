@@ -187,7 +187,7 @@ def test_what_was_half_loaded_is_replaced_with_the_rest(loaded: LoadedTable) -> 
     loaded.use(None)
     assert loaded.load.batch()
     rows = loaded.files(d=D)
-    with pytest.raises(ConfigurationError, match="finish that load first"):
+    with pytest.raises(ConfigurationError, match="Finish that load first"):
         loaded.run("partitions")
     loaded.run("table")
     assert loaded.rows == rows
@@ -311,7 +311,7 @@ def test_staged_files_that_another_program_has_deleted_are_read_again(on_disk: L
     rows = begin(on_disk, "table", 3, c=C, d=D)
     for path in age(on_disk):
         (Path(on_disk.address) / path).unlink()
-    with pytest.raises(TableInconsistent, match="start the same command again"):
+    with pytest.raises(TableInconsistent, match="Start the same command again"):
         on_disk.load.complete_overwrite()
     assert on_disk.rows == old
     on_disk.run("table")

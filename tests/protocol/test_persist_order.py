@@ -62,5 +62,5 @@ def test_such_a_store_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service that comes next sees an upstream stage beyond a downstream one, and stops."""
     found = totals_pipeline(2, in_place=True)
     turn_round(monkeypatch)
-    with pytest.raises(StoreInconsistent, match="lost to the second"):
+    with pytest.raises(StoreInconsistent, match="the second has lost it"):
         schedule(found)

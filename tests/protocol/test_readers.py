@@ -134,7 +134,7 @@ def test_a_partition_has_one_reader(tmp_path: Path, wanted: str, shared: int) ->
     found = begun(tmp_path, "0-1", "2-3")
     record = read_record(found.store, "readings-to-table")
     with pytest.raises(
-        ReadersOverlap, match=f"partition {shared} is that of the reader of .* readers change"
+        ReadersOverlap, match=f"partition {shared} belongs to the reader of .* readers change"
     ):
         found.reader(wanted).start()
     assert read_record(found.store, "readings-to-table") == record
@@ -153,7 +153,7 @@ def test_a_flow_with_readers_does_not_run_as_one_nor_the_other_way_round(tmp_pat
     other.feed()
     one = other.as_one()
     one.run_until_caught_up()
-    with pytest.raises(ReadersOverlap, match=r"run as one so far .* readers change"):
+    with pytest.raises(ReadersOverlap, match=r"one reader has read the whole flow so far .* readers change"):
         other.reader("0-1").start()
     other.feed()
     one.restart()
@@ -331,7 +331,7 @@ def test_a_reader_that_sleeps_through_a_change_adds_nothing(tmp_path: Path, star
 def test_an_old_set_is_refused_after_a_change(tmp_path: Path) -> None:
     found = begun(tmp_path, "0-3")
     found.change(found.changer(), ["0-1", "2-3"])
-    with pytest.raises(ReadersOverlap, match="partition 0 is that of the reader of 0-1"):
+    with pytest.raises(ReadersOverlap, match="partition 0 belongs to the reader of 0-1"):
         found.reader("0-3").start()
     with pytest.raises(ReadersOverlap, match="all of its partitions"):
         found.as_one().start()

@@ -46,7 +46,7 @@ def test_no_upstream_header_is_beyond_a_downstream_one(
         (1, 0): header(downstream[0], begun=downstream[1]),
     }
     if upstream[0] + upstream[1] > downstream[0]:
-        with pytest.raises(StoreInconsistent, match="is lost to the second"):
+        with pytest.raises(StoreInconsistent, match="the second has lost it"):
             to_redo(plan(8), headers, LEVELS, plan)
     else:
         assert to_redo(plan(8), headers, LEVELS, plan) == [*range(min(upstream[0], downstream[0]) + 1, 9)]
@@ -57,7 +57,7 @@ def test_every_level_is_compared_with_all_after_it() -> None:
     levels = {0: 1, 1: 2, 2: 3}
     for numbers in ((7, 7, 6), (7, 6, 7), (6, 7, 6)):
         headers = {(stage, 0): header(number) for stage, number in enumerate(numbers)}
-        with pytest.raises(StoreInconsistent, match="is lost to the second"):
+        with pytest.raises(StoreInconsistent, match="the second has lost it"):
             to_redo(plan(8), headers, levels, plan)
     for numbers in ((6, 7, 8), (6, 6, 7), (7, 7, 7)):
         headers = {(stage, 0): header(number) for stage, number in enumerate(numbers)}
@@ -151,7 +151,7 @@ def test_a_second_stage_that_lost_a_plan_of_which_the_first_has_begun_to_write_s
     store = found.stores[""]
     assert isinstance(store, MemoryStore)
     store.restore_part("notes", "all", 0, before)
-    with pytest.raises(StoreInconsistent, match="is lost to the second"):
+    with pytest.raises(StoreInconsistent, match="the second has lost it"):
         found.start()
 
 

@@ -103,7 +103,7 @@ def test_a_downstream_stage_that_went_back_alone_stops(batches: int, running: bo
         with pytest.raises(StoreInconsistent):
             past.found.batch()
     for _ in range(2):
-        with pytest.raises(StoreInconsistent, match="lost to the second"):
+        with pytest.raises(StoreInconsistent, match="the second has lost it"):
             past.found.restart()
 
 
