@@ -85,8 +85,9 @@ def whole(payloads: Sequence[bytes], found: Sequence[Fastening]) -> Way:
         Raw(at, data, int(one.robot[-4:])) for at, (data, one) in enumerate(zip(payloads, found, strict=True))
     ]
     blocks: Any = [read[begin : begin + BLOCK] for begin in range(0, RECORDS, BLOCK)]
-    flow, store = declared_fold("folding", "in", "out", raw=True), _Empty()
-    flow.state_partitions = 1
+    declared, store = declared_fold("folding", "in", "out", raw=True), _Empty()
+    declared.state_partitions = 1
+    flow = declared.compile()
 
     def run() -> None:
         job = Job(Transition(flow.name, Claim(1, "run"), 0, "0"), 1, in_place=True)

@@ -63,8 +63,9 @@ def parts(bootstrap: str, topic: str) -> Iterator[tuple[str, float]]:
     yield "consume, threads of the client included", (time.process_time() - began) / stop * 1e9
     blocks = everything[:BLOCKS]
 
-    def segment(flow: Flow, *, in_place: bool) -> Callable[[], None]:
+    def segment(declared: Flow, *, in_place: bool) -> Callable[[], None]:
         store: Any = _Empty()
+        flow = declared.compile()
         times = EventTimes(0) if flow.timed else None
         portion = Portion(wanted, PartitionMarks(topic, topic_id, 0), times=times)
 

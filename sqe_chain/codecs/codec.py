@@ -52,6 +52,7 @@ class Codec(ABC, Generic[Value]):
             other codecs are decoded again to check them.
         reads_back: whether each value that it has decoded is encoded and decoded to the same. Then a value that has one owner
             need not pass the codec again.
+        is_exact: whether a value that it has encoded is certainly read back: then an output need not try. None: nobody knows.
         settle: makes of a state what decoding makes of it, after each fold: ints in fields of floats become floats. None: there is
             nothing to do.
         self_describing: whether payloads name their fields, so that decoding notices a payload of another type. Plans
@@ -60,6 +61,7 @@ class Codec(ABC, Generic[Value]):
     """
 
     reads_back: bool = False
+    is_exact: Callable[[Value], bool] | None = None
     settle: Callable[[Value], None] | None = None
 
     name: ClassVar[str]

@@ -55,6 +55,7 @@ _FIXED: Final = (*_ALWAYS, *_BY_TEXT, mi.NoneType, mi.EnumType, mi.LiteralType)
 _FIXED_HOLDERS: Final = (mi.UnionType, mi.TupleType, mi.VarTupleType, mi.FrozenSetType)
 _VISIBLE: Final = (*_FIXED, *_LISTS, *RECORDS, mi.UnionType, mi.TupleType, mi.DictType, mi.AnyType)
 """Descriptions whose values the check can see, unless they have bounds."""
+_FLAT: Final = (*_ALWAYS, mi.NoneType, mi.UnionType)
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -66,6 +67,18 @@ def make_check(python_type: Any) -> Check:  # noqa: ANN401 - a struct, a datacla
     test = writer.test(describe(python_type), "v", root=True)
     exec(f"def check(v, s):\n return {test}", writer.scope)  # noqa: S102 - our own text
     check: Check = writer.scope["check"]
+    return check
+
+
+@cache
+def make_flat_check(python_type: Any) -> Callable[[Any], bool] | None:  # noqa: ANN401 - the same
+    """The same check for a struct or dataclass whose fields are text, numbers and the like; None: the type holds more."""
+    writer, info = _CheckWriter(), describe(python_type)
+    if not isinstance(info, RECORDS) or not _is_visible(info):
+        return None
+    if not all(isinstance(part, _FLAT) for field in info.fields for part in walk(field.type)):
+        return None
+    check: Callable[[Any], bool] = writer.scope[writer.record(info)]
     return check
 
 
@@ -147,7 +160,7 @@ class _CheckWriter:
             return f"({is_a}{holder.__name__}{once} and all([{self.test(info.item_type, 'e')} for e in {v}]))"
         if isinstance(info, RECORDS):
             once = "" if root or _is_fixed(info) else f" and new({v}, s)"
-            return f"({self._known.get(info.cls) or self._record(info)}({v}, s){once})"
+            return f"({self._known.get(info.cls) or self.record(info)}({v}, s){once})"
         return self._other(info, v)
 
     def _other(self, info: Info, v: str) -> str:
@@ -173,7 +186,7 @@ class _CheckWriter:
                 text = f"({v}.__class__ is dict and new({v}, s) and {each_pair})"
         return text
 
-    def _record(self, info: Info) -> str:
+    def record(self, info: Info) -> str:
         """A function for a struct or dataclass, so that it may refer to itself."""
         cls, name = info.cls, self._known.setdefault(info.cls, f"check_{len(self._known)}")
         config = getattr(cls, "__struct_config__", None)
@@ -185,7 +198,7 @@ class _CheckWriter:
             tests.append(
                 f"reads_back({self._name(cls)}, v) and all([apart(part, s) for _, part in parts(v)])"
             )
-        exec(f"def {name}(v, s):\n return {' and '.join(tests)}", self.scope)  # noqa: S102 - our own text
+        exec(f"def {name}(v, s=()):\n return {' and '.join(tests)}", self.scope)  # noqa: S102 - our own text
         return name
 
 

@@ -20,7 +20,13 @@ from sqe_chain.codecs.exact_json import (
     make_reader,
     may_be_time,
 )
-from sqe_chain.codecs.exact_states import explain_difference, is_frozen, make_check, make_settle
+from sqe_chain.codecs.exact_states import (
+    explain_difference,
+    is_frozen,
+    make_check,
+    make_flat_check,
+    make_settle,
+)
 from sqe_chain.codecs.json_changes import misread
 from sqe_chain.codecs.json_shape import shape_of
 from sqe_chain.codecs.type_walk import Info, describe, fields_of, kind_of, kinds_of, nests_freely, runs_code
@@ -65,6 +71,7 @@ class Json(Codec[Value]):
         self._times = has_times(python_type)
         self._floats = bool({"float", "any"} & kinds_of(python_type))
         self.reads_back = not runs_code(python_type)
+        self.is_exact = make_flat_check(cast("Hashable", python_type))
         self.settle = make_settle(cast("Hashable", python_type))
         if not self._floats and not self._times and not self._nests:
             vars(self)["encode"] = _encode

@@ -28,9 +28,9 @@ from sqe_chain.task.reached import batches_after, order_matters
 from sqe_chain.task.watched import Passing, is_watched, watched_names
 
 Encode = Callable[[Any], bytes]
-Leaving = tuple[str, Encode, Callable[[bytes], Any] | None]
-"""Of values on their way into an output: what the envelope says of their type, their encoding, and what reads that, unless the codec
-writes only what it reads."""
+Leaving = tuple[str, Encode, Callable[[bytes], Any] | None, Callable[[Any], bool] | None]
+"""Of values on their way into an output: what the envelope says of their type, their encoding, what reads that, unless the codec
+writes only what it reads, and what may know that a value is read."""
 _PLAIN: Final = frozenset({dict, list, str, bytes, int, float, bool})
 """Types without fields, which might hold something else than was declared."""
 IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
@@ -202,7 +202,7 @@ def _encoded(
             raise AssertionError(f"{node.declared_at}: not an output")
         codec = encoding_of(flow, node, value, node.encoding)
         reads_any = codec.self_checking or value.__class__ in _PLAIN
-        known[place] = codec.type_name, codec.encode, None if reads_any else codec.decode_own
+        known[place] = codec.type_name, codec.encode, None if reads_any else codec.decode_own, codec.is_exact
     return known[place]
 
 

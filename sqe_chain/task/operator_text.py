@@ -263,9 +263,10 @@ class OperatorWriter:
         """The text that finds the codec of a value that comes to a node, where it is not that of the last one."""
         n = node.index
         self._copied.add(n)
+        exact = f", x{n}" if find == "encoded" else ""
         return [
             f"{indent}if {value}.__class__ is not c{n}:",
-            f"{indent}{INDENT}t{n}, e{n}, d{n} = {find}({n}, {value})",
+            f"{indent}{INDENT}t{n}, e{n}, d{n}{exact} = {find}({n}, {value})",
             f"{indent}{INDENT}c{n} = {value}.__class__",
         ]
 
@@ -333,7 +334,8 @@ class OperatorWriter:
         if not at.share.read:
             lines += [
                 f"{indent}b{n} = {payload}",
-                f"{indent}if d{n}: d{n}(b{n})  # what {payload} has written is read back",
+                f"{indent}if d{n} and (x{n} is None or not x{n}({value})):",
+                f"{indent}{INDENT}d{n}(b{n})  # what {payload} has written is read back",
             ]
             payload = f"b{n}"
         lines.append(f"{indent}{self._payload(n, key, f't{n}', payload, at)}")
@@ -370,7 +372,7 @@ class OperatorWriter:
         return self._ordered or any(isinstance(node, StageNode) for node in reached(self._flow, nodes))
 
     def _nonlocal(self) -> list[str]:
-        names = [f"{letter}{n}" for n in self._encoding() for letter in "cted"]
+        names = [f"{letter}{n}" for n in self._encoding() for letter in "ctedx"]
         return [f"{INDENT}nonlocal {', '.join(names)}"] if names else []
 
     def _encoding(self) -> list[int]:
@@ -380,7 +382,7 @@ class OperatorWriter:
     def _bindings(self) -> list[str]:
         """What lives longer than one call: lists that take what comes to rest, and how it was encoded last."""
         lines = ["known_key, new_key = collector.keys.get, collector.new_key"]
-        lines += [f"c{n} = t{n} = e{n} = d{n} = None" for n in self._encoding()]
+        lines += [f"c{n} = t{n} = e{n} = d{n} = x{n} = None" for n in self._encoding()]
         columns = "keys", "values", "paths", "inputs"
         for n, node in self._nodes.items():
             if isinstance(node, MapBatchesNode):
