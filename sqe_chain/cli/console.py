@@ -111,16 +111,6 @@ def print_table(headers: Sequence[str | Column], rows: Iterable[Sequence[object]
     return table.row_count
 
 
-def readable(data: bytes) -> str:
-    """Bytes as text for people: UTF-8 if it is printable, else hexadecimal.
-
-    >>> readable("Schraube №7".encode()), readable(bytes([0, 255]))
-    ('Schraube №7', '0x00ff')
-    """
-    text = printable_text(data)
-    return f"0x{data.hex()}" if text is None else text
-
-
 def as_json(data: bytes | None) -> object:
     """Bytes for JSON: text if they are printable UTF-8, else ``{"hex": ...}``; None stays None.
 

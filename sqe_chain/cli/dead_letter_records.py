@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Annotated
 
 import typer
 
-from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, readable, utc
+from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, utc
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import FlowArgument, JsonOption, Kafka, LimitOption, command
 from sqe_chain.cli.values import moment_ms, place_named
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
+from sqe_chain.flow.stored import readable
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
-from sqe_chain.operations.dead_letters import DeadLetter, parse_dead_letter
+from sqe_chain.operations.dead_letters import DeadLetter, Selection, parse_dead_letter
 from sqe_chain.ports import Log, Message, Range
 from sqe_chain.runtime.connecting import open_log
 
 
 @dataclass(frozen=True, kw_only=True)
 class Narrowing:
-    """Which dead-letter records are listed."""
+    """Which dead-letter records are meant."""
 
     error: Annotated[str | None, Option("Only with this error; * and ? stand for other text.", "PATTERN")] = (
         None
@@ -33,34 +33,46 @@ class Narrowing:
     key: Annotated[str | None, Option("Only with this key; * and ? stand for other text.", "PATTERN")] = None
     since: Annotated[str | None, Option("Only of this time or later: 2026-11-20T10:00:00Z.", "TIME")] = None
     until: Annotated[str | None, Option("Only of an earlier time.", "TIME")] = None
-    limit: LimitOption = None
-    json: JsonOption = False
+
+    @property
+    def selection(self) -> Selection:
+        """The same, once it is read.
+
+        Raises:
+            ConfigurationError: an option is no time.
+        """
+        return Selection(
+            self.error,
+            self.key,
+            moment_ms("--since", self.since) if self.since else None,
+            moment_ms("--until", self.until) if self.until else None,
+        )
 
 
 @command
-def list_records(target: FlowArgument, *, kafka: Kafka, narrowing: Narrowing) -> None:
+def list_records(
+    target: FlowArgument,
+    *,
+    kafka: Kafka,
+    narrowing: Narrowing,
+    limit: LimitOption = None,
+    json: JsonOption = False,
+) -> None:
     """List the dead-letter records of a flow with their reasons, and count them by error."""
     flow = load_flow(target)
     log = open_log(kafka.kafka, kafka.kafka_config)
-    since_ms = moment_ms("--since", narrowing.since) if narrowing.since else None
-    until_ms = moment_ms("--until", narrowing.until) if narrowing.until else None
+    selection = narrowing.selection
     rows, counts = list[tuple[object, ...]](), Counter[str]()
-    most = narrowing.limit or (None if narrowing.json else 100)
+    most = limit or (None if json else 100)
     for message, record in records_of(log, flow.dead_letter_topic):
         at_ms, key = message.timestamp()[1], readable(message.key() or b"")
-        if record is None or record.flow != flow.name:
-            continue
-        if not fnmatchcase(record.error, narrowing.error or "*") or not fnmatchcase(
-            key, narrowing.key or "*"
-        ):
-            continue
-        if (since_ms is not None and at_ms < since_ms) or (until_ms is not None and at_ms >= until_ms):
+        if record is None or record.flow != flow.name or not selection.takes(record, message):
             continue
         counts[record.error] += 1
         if most is not None and counts.total() > most:
             continue
         place = f"{message.topic()}[{message.partition()}]@{message.offset()}"
-        if narrowing.json:
+        if json:
             print_json(
                 {
                     "at": place,
@@ -131,7 +143,8 @@ def discard_records(
     target: FlowArgument,
     *,
     kafka: Kafka,
-    until: Annotated[
+    narrowing: Narrowing,
+    stops: Annotated[
         list[str] | None,
         Option("Only records before this offset. Repeatable.", "TOPIC[PARTITION]=OFFSET", name="to"),
     ] = None,
@@ -139,18 +152,22 @@ def discard_records(
 ) -> None:
     """Pass over dead-letter records, so that no replay sends them back. They stay in their topic.
 
-    Without --to, all records that are there now are passed over.
+    Without options, all records that are there now are passed over.
     """
-    flow = load_flow(target)
+    flow, selection = load_flow(target), narrowing.selection
     offsets = (
-        None if until is None else dict(_partition_offset(flow.dead_letter_topic, text) for text in until)
+        None if stops is None else dict(_partition_offset(flow.dead_letter_topic, text) for text in stops)
     )
     log = open_log(kafka.kafka, kafka.kafka_config)
-    which = "all dead-letter records" if offsets is None else "these dead-letter records"
+    which = (
+        "all dead-letter records" if offsets is None and not selection.text else "these dead-letter records"
+    )
     if not yes and typer.prompt(f"Type {flow.name} to discard {which} of that flow", err=True) != flow.name:
         raise ConfigurationError("that is another name. Nothing was discarded")
-    count = DeadLetterReplay(flow, log).discard(offsets)
-    OUT.print(f"{count} offsets of {flow.dead_letter_topic} are passed over")
+    count = DeadLetterReplay(flow, log, selection=selection).discard(offsets)
+    OUT.print(
+        f"{count} {'records' if selection.text else 'offsets'} of {flow.dead_letter_topic} are passed over"
+    )
 
 
 def _partition_offset(topic: str, text: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, print_json, print_table
-from sqe_chain.cli.dead_letter_records import discard_records, list_records, show_record
+from sqe_chain.cli.dead_letter_records import Narrowing, discard_records, list_records, show_record
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import FlowArgument, JsonOption, Kafka, LimitOption, Stores, command
@@ -37,6 +37,7 @@ def replay(
     target: FlowArgument,
     *,
     kafka: Kafka,
+    narrowing: Narrowing,
     to: Annotated[
         str | None,
         Option(
@@ -46,15 +47,15 @@ def replay(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Send the dead-letter records of a flow back to its inputs, each once.
+    """Send the dead-letter records of a flow back to its inputs, each once; with options, only some of them.
 
-    You may kill it and run it again: a second run sends only new records. Other services that read the same topic count
+    You may kill it and run it again with the same options: a second run sends only new records. Other services that read the same topic count
     the records again. Then give this flow a separate topic for them, with --to. Do not also fold the inputs again with fixed
     code (rebuild, rewind): the flow would count these records twice.
     """
     flow = load_flow(target)
     log = open_log(kafka.kafka, kafka.kafka_config)
-    result = DeadLetterReplay(flow, log, None if to is None else topic_name(to)).run()
+    result = DeadLetterReplay(flow, log, None if to is None else topic_name(to), narrowing.selection).run()
     if json:
         print_json({"flow": flow.name, **asdict(result)})
     else:

@@ -16,7 +16,7 @@ from google.protobuf.message import Message as Protobuf
 from rich.text import Text
 
 from sqe_chain.chain import Link
-from sqe_chain.cli.console import OUT, as_json, print_json, readable, utc
+from sqe_chain.cli.console import OUT, as_json, print_json, utc
 from sqe_chain.cli.loading import load_module
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import JsonOption, Kafka, command
@@ -25,6 +25,7 @@ from sqe_chain.codecs import codec_name
 from sqe_chain.codecs.protobuf import use_numbers
 from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
+from sqe_chain.flow.stored import readable
 from sqe_chain.operations.dead_letters import parse_dead_letter
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 from sqe_chain.runtime.connecting import open_log

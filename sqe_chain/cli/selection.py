@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sqe_chain.cli.console import as_json, readable
+from sqe_chain.cli.console import as_json
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.codecs.text import parse_float, parse_int
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow.stored import StoredState
+from sqe_chain.flow.stored import StoredState, readable
 
 _CONDITION = re.compile(r"(\w+)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {

@@ -13,7 +13,7 @@ import typer
 from rich.table import Column
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, readable, utc
+from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, utc
 from sqe_chain.cli.files import with_counter
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, LimitOption, Stores, command
@@ -25,7 +25,7 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.event_times import NOTHING
 from sqe_chain.features.holding import WaitingInputs, waiting_in
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.stored import StoredState
+from sqe_chain.flow.stored import StoredState, readable
 from sqe_chain.runtime.connecting import open_stores
 from sqe_chain.runtime.states import Rows, States, stage_named, stored_rows
 

@@ -63,3 +63,13 @@ def printable_text(data: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if text.isprintable() else None
+
+
+def readable(data: bytes) -> str:
+    """Bytes as text for people: UTF-8 if it is printable, else hexadecimal.
+
+    >>> readable("Schraube №7".encode()), readable(bytes([0, 255]))
+    ('Schraube №7', '0x00ff')
+    """
+    text = printable_text(data)
+    return f"0x{data.hex()}" if text is None else text

@@ -5,14 +5,14 @@ output name of this replay's own. So lane and position follow from the dead-lett
 repetition: by a replay that was killed and run again, or of a record that a crash of the flow has written twice.
 
 Positions on a lane must rise. They do, since a flow skips the inputs of a partition in their order; but after a rewind,
-earlier inputs may fail. From such a record on, another output name is used: a new **round**. A consumer group of the replay
-holds position and round. The round is committed before anything is sent under its name, so that every repetition uses the
-same names.
+earlier inputs may fail. From such a record on, another output name is used: a new **round**. A selection skips records
+that a later replay sends. So each selection is a **passage** with names of its own. A consumer group of the replay holds
+position, round, passage, and what was sent apart. Each is committed before anything is sent under its name, so that every
+repetition uses the same names.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -20,14 +20,15 @@ from sqe_chain.chain import stored_epoch
 from sqe_chain.errors import ConfigurationError, EnvelopeError, ServiceStopped
 from sqe_chain.features.dead_letter_commits import replay_group
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.operations.dead_letter_progress import Progress
 from sqe_chain.operations.dead_letters import (
     CannotBeSentError,
     DeadLetter,
     DeadLetterTargets,
+    Selection,
     parse_dead_letter,
 )
 from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicPartition
-from sqe_chain.protocol.inputs import METADATA_LENGTH, parse_metadata
 
 CHUNK = 500
 """Records sent between two commits."""
@@ -56,66 +57,6 @@ class ReplayResult:
     reasons: list[tuple[str, str]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """How far the dead-letter records of one partition were sent, as committed.
-
-    Attributes:
-        offset: the next record.
-        epoch: leader epoch plus one of the record before; 0 unknown.
-        round: offset of the record with which the present round began.
-        to: the topic given with `to`; "": the topic of each record.
-        sending: more may have been sent than is committed.
-        highest: input partition -> highest offset sent ever, and highest offset sent in this round.
-    """
-
-    offset: int
-    epoch: int = 0
-    round: int = 0
-    to: str = ""
-    sending: bool = False
-    highest: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, commit: Commit | None, topic_id: bytes, begin: int) -> _Sent:
-        meta = parse_metadata(commit)
-        if commit is None or meta.get("topic_id") != topic_id.hex():
-            return cls(begin)  # nothing was sent yet, or the dead-letter topic was created again
-        highest = {name: (int(ever), int(now)) for name, (ever, now) in meta["highest"].items()}  # type: ignore[attr-defined]
-        epoch, begun = int(str(meta["epoch"])), int(str(meta["round"]))
-        return cls(commit.offset, epoch, begun, str(meta["to"]), bool(meta["sending"]), highest)
-
-    def commit(self, topic_id: bytes) -> Commit:
-        meta = {
-            "topic_id": topic_id.hex(),
-            "epoch": self.epoch,
-            "round": self.round,
-            "to": self.to,
-            "sending": self.sending,
-            "highest": self.highest,
-        }
-        text = json.dumps(meta, separators=(",", ":"))
-        if len(text) > METADATA_LENGTH:
-            raise ConfigurationError(
-                f"the dead-letter records of one partition come from {len(self.highest)} input partitions. Expected fewer: a commit "
-                "cannot hold the progress of each. Give the flow more dead_letter_partitions"
-            )
-        return Commit(self.offset, text)
-
-    def after(self, dead: DeadLetter) -> _Sent:
-        """The progress after this record was sent."""
-        ever, _ = self.of_input(dead)
-        return replace(self, highest={**self.highest, _input_of(dead): (max(dead.offset, ever), dead.offset)})
-
-    def of_input(self, dead: DeadLetter) -> tuple[int, int]:
-        """Of its input partition the highest offset sent ever, and in this round; -1 none."""
-        return self.highest.get(_input_of(dead), (-1, -1))
-
-
-def _input_of(dead: DeadLetter) -> str:
-    return f"{dead.topic_id.hex()[:8]}/{dead.partition}"
-
-
 @dataclass(slots=True)
 class DeadLetterReplay:
     """Sends the dead-letter records of a flow back to where it reads them. May be killed and repeated.
@@ -124,11 +65,13 @@ class DeadLetterReplay:
         flow: the flow, with corrected code.
         log: Kafka.
         to: a topic that the flow reads, with envelopes; None: each record goes to where the flow read it.
+        selection: which records are sent, or passed over.
     """
 
     flow: CompiledFlow
     log: Log
     to: str | None = None
+    selection: Selection = field(default_factory=Selection)
 
     @property
     def group(self) -> str:
@@ -158,12 +101,13 @@ class DeadLetterReplay:
         result, parts = ReplayResult(), list[_Partition]()
         for tp in tps:
             begin, end = bounds[tp].begin, bounds[tp].stable_end
-            sent = _Sent.of(commits.get(tp), info.topic_id, begin)
-            start = max(sent.offset, begin)
-            result.lost += start - sent.offset
-            if start < end:
-                read = Range(topic, info.topic_id, tp[1], start, end, sent.epoch)
-                parts.append(_Partition(self, targets, read, begin, replace(sent, offset=start), result))
+            sent = Progress.of(commits.get(tp), info.topic_id, begin)
+            result.lost += sent.lost(begin)
+            if sent.offset < begin:
+                sent = sent.done_up_to(begin)
+            if sent.offset < end:
+                read = Range(topic, info.topic_id, tp[1], sent.offset, end, sent.epoch)
+                parts.append(_Partition(self, targets, read, begin, sent, result))
         for part in parts:
             part.begin_sending()
         # All of them before anything is sent or committed: else what was begun could not be finished.
@@ -174,16 +118,17 @@ class DeadLetterReplay:
         return result
 
     def discard(self, until: Mapping[int, int] | None = None) -> int:
-        """Pass over dead-letter records, so that no replay sends them. They stay in their topic.
+        """Pass over the selected dead-letter records, so that no replay sends them. They stay in their topic.
 
         Args:
             until: partition of their topic -> offset of the first record that stays; None: all that are there now.
 
         Returns:
-            How many offsets were passed over.
+            How many records were passed over; without a selection, how many offsets.
 
         Raises:
-            ConfigurationError: there is no such topic or partition, or a replay was interrupted and is not finished.
+            ConfigurationError: there is no such topic or partition, a replay was interrupted and is not finished, or the
+                selected records lie in too many places.
         """
         topic = self.flow.dead_letter_topic
         info = self.log.describe([topic]).get(topic)
@@ -198,19 +143,45 @@ class DeadLetterReplay:
         bounds, commits = self.log.bounds(tps), self.log.committed(self.group, tps)
         passed, moved = 0, dict[TopicPartition, Commit]()
         for tp in tps:
-            progress = _Sent.of(commits.get(tp), info.topic_id, bounds[tp].begin)
+            progress = Progress.of(commits.get(tp), info.topic_id, bounds[tp].begin)
             if progress.sending:
                 raise ConfigurationError(
                     f"{topic}[{tp[1]}]: a replay was interrupted. Run `sqe-chain dead-letters replay` until it ends, then discard"
                 )
             end = bounds[tp].stable_end
             stop = end if until is None else min(end, until[tp[1]])
-            if stop > progress.offset:
-                passed += stop - max(progress.offset, bounds[tp].begin)
-                moved[tp] = replace(progress, offset=stop, epoch=0).commit(info.topic_id)
+            start = max(progress.offset, bounds[tp].begin)
+            if stop <= start:
+                continue
+            read = Range(topic, info.topic_id, tp[1], start, stop)
+            count, after = self._passed_over(progress, read)
+            if count:
+                passed += count
+                moved[tp] = after.commit(info.topic_id)
         if moved:
             self.log.commit(self.group, moved)
         return passed
+
+    def _passed_over(self, progress: Progress, read: Range) -> tuple[int, Progress]:
+        """How many records of a range are passed over, and the progress after that."""
+        if not self.selection.text:
+            return read.stop - read.start, progress.done_up_to(read.stop)
+        count = 0
+        for dead, message in self.records(read):
+            if (
+                dead is not None
+                and not progress.has(message.offset())
+                and self.selection.takes(dead, message)
+            ):
+                progress, count = progress.done_apart(message.offset()), count + 1
+        return count, progress.done_up_to(progress.offset, progress.epoch)
+
+    def records(self, read: Range) -> Iterator[tuple[DeadLetter | None, Message]]:
+        """The records of a range; with None those that are no dead-letter records of this flow."""
+        for block in self.log.read(read):
+            for message in block:
+                dead = parse_dead_letter(message)
+                yield dead if dead is not None and dead.flow == self.flow.name else None, message
 
 
 @dataclass(slots=True)
@@ -221,79 +192,94 @@ class _Partition:
     targets: DeadLetterTargets
     read: Range
     begin: int
-    sent: _Sent
+    sent: Progress
     result: ReplayResult
     _pending: list[Output] = field(default_factory=list)
     _seen: set[tuple[bytes, int, int]] | None = None
 
     def begin_sending(self) -> None:
-        """Direct the records to this replay's topic, unless an interrupted replay may have sent some to another one.
+        """Direct the records to this replay's topic, unless an interrupted replay may have sent others, or to another topic.
 
         Raises:
             ConfigurationError: it may.
         """
-        sent, to = self.sent, self.targets.to
-        before = self._outputs(replace(self.targets, to=sent.to))
-        if sent.sending and sent.to != to and not all(isinstance(output, Exception) for output in before):
+        sent, to, selection = self.sent, self.targets.to, self.work.selection.text
+        goes_on = sent.sending and (sent.to, sent.selection) == (to, selection)
+        before = self._outputs(replace(self.targets, to=sent.to), Selection())
+        if sent.sending and not goes_on and not all(isinstance(output, Exception) for output in before):
             raise ConfigurationError(
-                f"{self.read.topic}[{self.read.partition}]: a replay to {sent.to or 'where the flow read them'} was interrupted. Expected "
-                "the same target; finish it first, with the same --to. If that is refused, look with `sqe-chain peek` what was sent; if "
-                f"nothing was, delete the group {self.work.group!r} with Kafka's tools"
+                f"{self.read.topic}[{self.read.partition}]: a replay to {sent.to or 'where the flow read them'} was interrupted"
+                f"{sent.selection and f', of {sent.selection}'}. Expected the same target and selection; finish it first, with the "
+                "same --to, --error, --key, --since and --until. If that is refused, look with `sqe-chain peek` what was sent; if nothing was, delete the group "
+                f"{self.work.group!r} with Kafka's tools"
             )
-        self.sent = replace(sent, to=to, sending=True)
+        # What one selection skips comes later, so it cannot come on the same lanes.
+        if not goes_on and (selection or sent.selection):
+            sent = sent.next_passage()
+        self.sent = replace(sent, to=to, selection=selection, sending=True)
 
     def check(self) -> None:
-        """Check that no record goes to a topic that would not recognise a repetition.
+        """Check that no record goes to a topic that would not recognise a repetition, and that the end can be committed.
 
         Raises:
-            ConfigurationError: one does.
+            ConfigurationError: one does, or it cannot.
         """
-        for output in self._outputs(self.targets):
+        for output in self._outputs(self.targets, self.work.selection):
             if isinstance(output, ConfigurationError):
                 raise output
+        if self.sent.selection:
+            after = self.sent
+            for dead, message in self.work.records(self.read):
+                if dead is None or self.work.selection.takes(dead, message):
+                    after = after.done_apart(message.offset())
+            after.commit(self.read.topic_id)
 
     def run(self) -> None:
         self._commit()
-        for dead, message in self._records(self.read):
+        selection = self.work.selection
+        for dead, message in self.work.records(self.read):
+            at = message.offset()
+            if self.sent.has(at):
+                continue
             if dead is None:
                 self.result.others += 1
-            else:
+            elif selection.takes(dead, message):
                 self._send(dead, message)
                 if self._seen is not None:
                     self._seen.add(dead.coordinates)
-            epoch = stored_epoch(message.leader_epoch())
-            self.sent = replace(self.sent, offset=message.offset() + 1, epoch=epoch)
+            else:
+                continue
+            if selection.text:
+                self.sent = self.sent.done_apart(at)
+            else:
+                self.sent = self.sent.done_up_to(at + 1, stored_epoch(message.leader_epoch()))
             if len(self._pending) >= CHUNK:
                 self._commit()
-        self.sent = replace(self.sent, offset=self.read.stop, sending=False)
+        stop = self.sent.offset if selection.text else self.read.stop
+        self.sent = replace(self.sent.done_up_to(stop, self.sent.epoch), sending=False)
         self._commit()
 
-    def _records(self, read: Range) -> Iterator[tuple[DeadLetter | None, Message]]:
-        """The records of a range; with None those that are no dead-letter records of this flow."""
-        for block in self.work.log.read(read):
-            for message in block:
-                dead = parse_dead_letter(message)
-                yield dead if dead is not None and dead.flow == self.work.flow.name else None, message
-
-    def _outputs(self, targets: DeadLetterTargets) -> Iterator[Output | Exception]:
-        """The output for each record, or why there is none."""
-        for dead, message in self._records(self.read):
-            if dead is not None:
+    def _outputs(self, targets: DeadLetterTargets, selection: Selection) -> Iterator[Output | Exception]:
+        """The output for each selected record, or why there is none."""
+        for dead, message in self.work.records(self.read):
+            if dead is not None and selection.takes(dead, message) and not self.sent.has(message.offset()):
                 try:
-                    yield targets.output_for(dead, message, self.read, self.sent.round)
+                    yield targets.output_for(dead, message, self.read, self.sent.lanes)
                 except (ConfigurationError, CannotBeSentError, EnvelopeError) as error:
                     yield error
 
     def _send(self, dead: DeadLetter, message: Message) -> None:
-        at, (ever, now) = message.offset(), self.sent.of_input(dead)
+        at, known = message.offset(), self.sent.of_input(dead)
         decided = self.sent.round == at > 0  # a replay that was interrupted has begun the round
-        if dead.offset <= ever and not decided and self._was_sent(dead, at):
+        if dead.offset <= max(known.ever, known.apart) and not decided and self._was_sent(dead, at):
             self.result.known += 1
             return
-        if dead.offset <= now:
-            self._begin_round(at)
+        if dead.offset <= known.now:
+            self._commit()
+            self.sent = self.sent.next_round(at)
+            self._commit()  # before anything is sent under its name: a repetition must use the same one
         try:
-            output = self.targets.output_for(dead, message, self.read, self.sent.round)
+            output = self.targets.output_for(dead, message, self.read, self.sent.lanes)
         except (CannotBeSentError, EnvelopeError) as error:
             self.result.left += 1
             if len(self.result.reasons) < MAX_REASONS:
@@ -304,14 +290,17 @@ class _Partition:
         self.result.sent += 1
 
     def _was_sent(self, dead: DeadLetter, at: int) -> bool:
-        """Whether a record of the same input comes before this one. Asked only where offsets do not rise."""
+        """Whether another record of the same input is done. Asked only where offsets do not rise."""
         if self._seen is None:
-            before = replace(self.read, start=self.begin, stop=at, leader_epoch=0)
-            records = self._records(before) if at > self.begin else ()
-            self._seen = {earlier.coordinates for earlier, _ in records if earlier is not None}
+            kept = replace(self.read, start=self.begin, leader_epoch=0)
+            self._seen = {
+                other.coordinates
+                for other, message in self.work.records(kept)
+                if other is not None and self.sent.has(message.offset())
+            }
         if dead.coordinates in self._seen:
             return True
-        if self.begin:
+        if self.begin and dead.offset <= self.sent.of_input(dead).ever:
             self._commit()
             raise ServiceStopped(
                 f"{self.read.topic}[{self.read.partition}]@{at} is the dead-letter record of {dead}, an input before others that were "
@@ -319,12 +308,6 @@ class _Partition:
                 f"`sqe-chain peek`; to pass over it, move the group {self.work.group!r} to {at + 1} with Kafka's tools"
             )
         return False
-
-    def _begin_round(self, at: int) -> None:
-        highest = {name: (ever, -1) for name, (ever, _) in self.sent.highest.items()}
-        self._commit()
-        self.sent = replace(self.sent, offset=at, round=at, highest=highest)
-        self._commit()  # before anything is sent under its name: a repetition must use the same one
 
     def _commit(self) -> None:
         """Send what is pending, and commit it when it is acknowledged."""

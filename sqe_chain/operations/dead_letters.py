@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 
 from sqe_chain.chain import root_position
 from sqe_chain.envelope.carrier import find_head, passed_on
@@ -12,6 +14,7 @@ from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import SourceNode
+from sqe_chain.flow.stored import readable
 from sqe_chain.ports import Headers, Message, Output, Range, TopicInfo
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 
@@ -85,6 +88,39 @@ def parse_dead_letter(message: Message) -> DeadLetter | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which dead-letter records are meant; without arguments all of them.
+
+    Attributes:
+        error: pattern of the error's class; * and ? stand for other text.
+        key: pattern of the key, as text.
+        since_ms: only records of this time or a later one, in milliseconds since 1970.
+        until_ms: only records of an earlier time.
+    """
+
+    error: str | None = None
+    key: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def takes(self, dead: DeadLetter, message: Message) -> bool:
+        """Whether a record is one of them."""
+        at_ms = message.timestamp()[1]
+        return (
+            fnmatchcase(dead.error, self.error or "*")
+            and fnmatchcase(readable(message.key() or b""), self.key or "*")
+            and (self.since_ms is None or at_ms >= self.since_ms)
+            and (self.until_ms is None or at_ms < self.until_ms)
+        )
+
+    @property
+    def text(self) -> str:
+        """The same for every selection of the same records; "": all."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps(given, separators=(",", ":")) if given else ""
+
+
 class CannotBeSentError(Exception):
     """Why a dead-letter record stays in its topic."""
 
@@ -103,7 +139,7 @@ class DeadLetterTargets:
     infos: Mapping[str, TopicInfo]
     to: str = ""
 
-    def output_for(self, dead: DeadLetter, message: Message, read: Range, begun: int) -> Output:
+    def output_for(self, dead: DeadLetter, message: Message, read: Range, lanes: str) -> Output:
         """The output that sends a dead-letter record back: the same in every repetition.
 
         Raises:
@@ -124,7 +160,7 @@ class DeadLetterTargets:
             topic=dead.topic,
             topic_id=dead.topic_id,
             partition=dead.partition,
-            output=f"{self.flow.name}/dead-letters-replay.{read.topic_id.hex()[:8]}.{begun}",
+            output=f"{self.flow.name}/dead-letters-replay.{read.topic_id.hex()[:8]}.{lanes}",
         )
         position = head.position or dead.position
         epoch = 0 if head.position else int.from_bytes(position[:4], "big")

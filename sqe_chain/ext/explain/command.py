@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sqe_chain.cli.console import ERR, OUT, print_json, print_table, readable
+from sqe_chain.cli.console import ERR, OUT, print_json, print_table
 from sqe_chain.cli.listening import prepare_command
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
@@ -31,6 +31,7 @@ from sqe_chain.ext.explain.report import (
 )
 from sqe_chain.ext.explain.trace import check_traceable, name_of, trace
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.stored import readable
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Prepared

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from html import escape
 
-from sqe_chain.cli.console import as_json, readable, utc
+from sqe_chain.cli.console import as_json, utc
 from sqe_chain.ext.explain.fate import Fate
 from sqe_chain.ext.explain.recording import Contribution
 from sqe_chain.ext.explain.trace import Trace, name_of
-from sqe_chain.flow.stored import StoredState
+from sqe_chain.flow.stored import StoredState, readable
 from sqe_chain.safe_text import json_line, one_line
 
 COLUMNS = ("record", "root", "event time", "counted", "state after it")

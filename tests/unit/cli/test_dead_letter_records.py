@@ -120,3 +120,20 @@ def test_nothing_is_discarded_without_the_name_or_elsewhere(skipped: MemoryLog, 
         "--yes",
     )
     assert outside.exit_code == 2
+
+
+def test_records_are_sent_back_and_discarded_by_selection(skipped: MemoryLog, command: Command) -> None:
+    before = len(skipped.records("words"))
+
+    def sent(*selection: str) -> object:
+        return lines(command("dead-letters", "replay", "cli_flows:letters", *KAFKA, "--json", *selection))[0][
+            "sent"
+        ]
+
+    assert sent("--key", "b", "--until", "1970-01-01T00:00:00Z") == 0
+    assert sent("--key", "b", "--error", "Value*") == 1
+    assert [one.key() for one in skipped.records("words")[before:]] == [b"b"]
+    discarded = command("dead-letters", "discard", "cli_flows:letters", *KAFKA, "--key", "a", "--yes")
+    assert discarded.stdout.startswith("1 records")
+    assert sent() == 0
+    assert len(skipped.records("words")) == before + 1
