@@ -19,6 +19,7 @@ from typing import Any
 
 import typer
 
+from sqe_chain import errors
 from sqe_chain.cli.commands import application
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -130,6 +131,7 @@ _FIELD = re.compile(r"(\*{0,2}[\w, ()]+?):\s+(.*)")
 def pages() -> dict[str, str]:
     """File name -> text of every page."""
     made = {f"{name}.md": _page(name) for name in PAGES}
+    made["sqe_chain.errors.md"] = _errors_page()
     made["command.md"] = _command_page()
     made["extending.md"] = _brief_page()
     made["index.md"] = _index(sorted(made))
@@ -154,6 +156,37 @@ def _page(title: str) -> str:
         )
         parts += [_member(member, getattr(module, member), name) for member in names]
     return "\n\n".join(part for part in parts if part)
+
+
+def _errors_page() -> str:
+    """Every error with its exit status, its text, and where the runbook has it."""
+    _, _, intro = (inspect.getdoc(errors) or "").rpartition("\n\n")
+    runbook = (DIRECTORY.parent / "runbook.md").read_text(encoding="utf-8")
+    anchors = {
+        name: re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^### (.*)$", runbook, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", heading)
+    }
+    rows = []
+    for depth, error in _errors_below(errors.ChainError):
+        name = next((base.__name__ for base in error.__mro__ if base.__name__ in anchors), "")
+        shown = f"`{error.__name__}`"
+        linked = f"[{shown}](../runbook.md#{anchors[name]})" if name else shown
+        text = " ".join(markdown((inspect.getdoc(error) or "").partition("\n\n")[0]).split())
+        rows.append(f"{'    ' * depth}- {linked} ({error.exit_status}): {text}")
+    head = "The number is the exit status of a command that ends with the error. A link leads to the [runbook](../runbook.md)."
+    own = _member("ChainError", errors.ChainError, errors.__name__)
+    return "\n\n".join(("# sqe_chain.errors", NOTE, intro, head, "\n".join(rows), own))
+
+
+def _errors_below(
+    root: type[errors.ChainError], depth: int = 0
+) -> Iterator[tuple[int, type[errors.ChainError]]]:
+    """The subclasses of an error in the package, each before its own, and how far below the root they are."""
+    for error in root.__subclasses__():
+        if error.__module__ == errors.__name__:
+            yield depth, error
+            yield from _errors_below(error, depth + 1)
 
 
 def _brief_page() -> str:

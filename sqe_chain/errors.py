@@ -26,6 +26,7 @@
     │   └── RecordTooLarge
     ├── NotExact               `sqe_chain.testing.prove` found a schedule after which a flow has other results
     │   └── NotDeterministic   it found out which function is to blame
+    ├── ReadOutOfOrder         a program without flows has passed over rows or records
     ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
     └── ConfigurationError     settings, topics, addresses: nothing was started
@@ -87,15 +88,15 @@ class ChainError(Exception):
 
 
 class EnvelopeError(ChainError):
-    """A value is not a valid envelope."""
+    """A value is not a valid envelope. In a flow it is poison."""
 
 
 class NotAnEnvelope(EnvelopeError):
-    """The magic number is missing: another message type, or plain bytes."""
+    """The magic number is missing: another message type, or plain bytes. Perhaps the source needs `raw=True`."""
 
 
 class EmptyValue(EnvelopeError):
-    """The value is empty or null."""
+    """The value is empty or null; `source(nulls=…)` decides about null."""
 
 
 class TruncatedEnvelope(EnvelopeError):
@@ -115,19 +116,19 @@ class MissingField(EnvelopeError):
 
 
 class MalformedField(EnvelopeError):
-    """A field has a length or form that the format does not allow, or the protobuf does not parse."""
+    """A field has a length or form that the format does not allow, or occurs twice; or the protobuf does not parse."""
 
 
 class ChainTooLong(EnvelopeError):
-    """More than 32 links: probably a loop of republish services."""
+    """A chain has more than 32 links: probably services republish in a loop."""
 
 
 class OutOfBounds(EnvelopeError):
-    """An offset, ordinal, partition or topic name outside its bounds."""
+    """An offset, ordinal, partition, time or name is outside its bounds."""
 
 
 class InconsistentEnvelope(EnvelopeError):
-    """Lane or position do not match the chain (strict check only)."""
+    """Chain, lane and position do not agree, or a republished envelope has an event id."""
 
 
 class WrongPayloadType(EnvelopeError):
@@ -162,11 +163,11 @@ class ServiceStopped(ChainError):
 
 
 class GapError(ServiceStopped):
-    """A writer's own mark, `previous`, lies beyond the lane's mark: messages are missing or swapped."""
+    """A record names a predecessor on its lane that was not read: records are missing or out of order."""
 
 
 class ChangedRepublisher(ServiceStopped):
-    """An upstream service made more or fewer envelopes from an input than it did before (`of`)."""
+    """A service upstream made more or fewer envelopes from an input than the first time."""
 
 
 class TooManyLanes(ServiceStopped):
@@ -214,7 +215,7 @@ class PlanMismatch(ServiceStopped):
 
 
 class RepeatedPosition(ServiceStopped):
-    """Outputs of one input were gathered twice: they would go out at one lane and position, and readers take the first alone."""
+    """A stage of your own emitted again for an input that it had left: readers would ignore the second output as a replay."""
 
 
 class ChangedType(ServiceStopped):
@@ -234,15 +235,15 @@ class OutputRefused(PoisonError):
 
 
 class RowWithoutKey(PoisonError):
-    """A row has no value in a column of its partition key or row key."""
+    """A row has no value in a column of its partition key or row key. It is poison."""
 
 
 class RowOfAnotherType(PoisonError):
-    """A value is not of the type of the rows of a table, or a cell is not of the type of its column."""
+    """A value is not of the type of a table's rows, or a cell not of the type of its column. It is poison."""
 
 
 class RowTooLarge(PoisonError):
-    """A row is larger than a table takes."""
+    """A row is larger than a table takes. It is poison."""
 
 
 class TableAltered(ServiceStopped):
@@ -307,6 +308,10 @@ class LogClosed(WriteAheadLogError):
 
 class RecordTooLarge(WriteAheadLogError):
     """A record is larger than the write-ahead log accepts."""
+
+
+class ReadOutOfOrder(ChainError):
+    """A program without flows has passed over rows or records that come first. Nothing has changed: read those, then continue."""
 
 
 class EngineLost(ChainError):

@@ -359,10 +359,10 @@ class PartitionMarks:
             return True
         known = f"position {mark.position.hex()} (offset {mark.offset})" if mark else "nothing of this lane"
         raise GapError(
-            f"{self._where(offset)}: position {head.position.hex()} says that {head.previous.hex()} was written before "
-            f"it, but the last one read was {known}: records are missing or out of order. Look for them in "
-            f"{self.topic}[{self.partition}] before offset {offset} (retention, a writer without idempotence); "
-            f"if they are lost for good, {START_OVER} with --start earliest"
+            f"{self._where(offset)}: position {head.position.hex()} follows {head.previous.hex()}, but the last record read of its "
+            f"lane has {known}. Expected no gap: records of {self.topic}[{self.partition}] before offset {offset} are missing or out "
+            "of order (a loss upstream, a producer without idempotence, two runs of a republisher). Remove the cause. Then "
+            f"{START_OVER} with --start latest; earliest reads the same gap again"
         ).at(self.topic, self.partition, offset)
 
     def _wrong_length(self, mark: Mark, head: EnvelopeHead, offset: int) -> MalformedField:

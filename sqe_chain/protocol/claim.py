@@ -20,7 +20,7 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Claimed, Standby
 from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.plan import Plan, read_plan
+from sqe_chain.protocol.plan import Plan, check_sections, read_plan
 from sqe_chain.task.states import Claim, check_whole
 
 Commits = Mapping[TopicPartition, Commit]
@@ -46,6 +46,7 @@ def claim(
     Raises:
         ReadersOverlap: its input partitions were given to another run.
         StoreEmpty: Kafka holds commits of plans, the store holds no plan.
+        StoreInconsistent: a newer version has written the last plan; nothing was changed.
         ServiceStopped: the service was asked to stop while it waited as a standby.
     """
     name = env.flow.name
@@ -223,9 +224,12 @@ def _headers(env: Environment, stored_in: Mapping[str, str]) -> dict[tuple[int, 
 
 
 def _stored_in(env: Environment, home: Home | None) -> dict[str, str]:
-    """Stage -> name of the flow under which its states are stored, according to the last plan."""
+    """Stage -> name of the flow under which its states are stored, according to the last plan, which must be readable."""
     plan = home and read_plan(env.home, env.flow.name, home.number)
-    return plan.layout.stored_in() if plan else {}
+    if not plan:
+        return {}
+    check_sections(plan)
+    return plan.layout.stored_in()
 
 
 def _check_not_empty(env: Environment, home: Home | None, commits: Commits) -> None:

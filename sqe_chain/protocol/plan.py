@@ -207,11 +207,7 @@ class Plan(_Memory):
         return plan
 
     def carried_from(self, last: Plan) -> Plan:
-        """The same plan without an id, with what its sections keep of those of the plan before.
-
-        Raises:
-            StoreInconsistent: that one has a section that is not known here.
-        """
+        """The same plan without an id, with what its sections keep of those of the plan before."""
         sections = [Section.kinds[name].of(last).carried(last, self) for name in last.sections]
         return self.with_sections(*(section for section in sections if section is not None))
 
@@ -323,6 +319,20 @@ def read_last_plan(store: StoredPlans, flow: str) -> Plan | None:
     """The last plan of a flow; None when the store knows none."""
     home, _ = store.home(flow)
     return None if home is None else read_plan(store, flow, home.number)
+
+
+def check_sections(plan: Plan) -> None:
+    """Check that this version knows every section of a stored plan.
+
+    Raises:
+        StoreInconsistent: a newer version, or an extension that is not installed, has written a section.
+    """
+    unknown = sorted(plan.sections.keys() - Section.kinds.keys())
+    if unknown:
+        raise StoreInconsistent(
+            f"stored plan {plan.number} has the section {unknown[0]!r}. Expected sections of this version of sqe-chain: "
+            f"{', '.join(sorted(Section.kinds))}. A newer version has written the plan: run that one"
+        )
 
 
 def kept_plans(store: StoredPlans, flow: str) -> Iterator[Plan]:

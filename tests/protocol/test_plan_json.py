@@ -8,7 +8,9 @@ from base64 import b85encode
 from dataclasses import replace
 
 import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.marks import MarksRecord, PartitionMarks
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.features.announcing import Announcing
@@ -18,14 +20,16 @@ from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.features.rebuilding import Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
+from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit
 from sqe_chain.protocol.inputs import decode_marks, parse_metadata
 from sqe_chain.protocol.layout import Layout, StageLayout
-from sqe_chain.protocol.plan import Plan, PlannedRange, Section
+from sqe_chain.protocol.plan import Plan, PlannedRange, Section, read_last_plan
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier
 from sqe_chain.task.states import Claim
+from sqe_chain.testing import Rehearsal
 
 STORED = (
     b'{"clock_ms":9,"epoch":2,"exclusions":[{"error":"ValueError","offset":1,"partition":0,"policy":"skip",'
@@ -147,3 +151,31 @@ def test_json_nested_without_end_is_no_plan_and_no_metadata_of_ours() -> None:
         Plan.from_bytes(endless.encode())
     assert parse_metadata(Commit(0, endless)) == {}
     assert decode_marks(b85encode(zlib.compress(endless.encode())).decode()) is None
+
+
+def add(total: Int64Value, word: StringValue) -> None:  # a fold's arguments
+    total.value += 1
+
+
+def test_a_plan_with_an_unknown_section_is_refused_by_its_name_before_anything_changes() -> None:
+    flow = Flow("words", state_partitions=1)
+    flow.source("words", StringValue).aggregate(
+        "count", key=lambda word: word.value, state=Int64Value, fold=add
+    )
+    store = MemoryStore("unknown-section")
+    service = Rehearsal(flow, store=store)
+    service.feed("words", StringValue(value="a"))
+    service.run_until_caught_up()
+    home, _ = store.home("words")
+    assert home is not None
+    plan = read_last_plan(store, "words")
+    assert plan is not None
+    newer = replace(plan, sections={**plan.sections, "later-version": "{}"}).with_id()
+    written = replace(home, plan_id=newer.plan_id)
+    assert store.set_home("words", home, written, newer.to_bytes(), 0) == written
+    before = store.copy_all()
+    with pytest.raises(
+        StoreInconsistent, match=f"plan {plan.number} has the section 'later-version'.*newer version"
+    ):
+        Rehearsal(flow, log=service.log, store=store).run_until_caught_up()
+    assert store.copy_all() == before

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Self
 
-from sqe_chain.errors import ConfigurationError, GapError
+from sqe_chain.errors import ConfigurationError, ReadOutOfOrder
 from sqe_chain.ext.files.rows import FileRows, Row
 from sqe_chain.ports.files import is_hash
 
@@ -57,13 +57,13 @@ class FileLoad:
             offset: its number.
 
         Raises:
-            GapError: rows before it are missing; nothing has changed.
+            ReadOutOfOrder: rows before it are missing; nothing has changed.
         """
         expected = self.next_offset(topic_id)
         if offset > expected:
-            raise GapError(
-                f"content {topic_id.hex()}: row {offset} comes after row {expected - 1}: rows in between are missing; read the file "
-                f"from row {expected} on"
+            raise ReadOutOfOrder(
+                f"content {topic_id.hex()}: row {offset} comes after row {expected - 1}. Expected row {expected}. "
+                f"Read the file from row {expected} on"
             )
         if offset < expected:
             return False

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Self
 
-from sqe_chain.errors import ConfigurationError, GapError
+from sqe_chain.errors import ConfigurationError, ReadOutOfOrder
 
 Range = tuple[int, int]
 """Offsets: from the first one to before the second one."""
@@ -99,16 +99,16 @@ class ReaderOffsets:
             offset: its offset.
 
         Raises:
-            GapError: a flush is to be repeated, which ends before it; nothing has changed.
+            ReadOutOfOrder: a flush is to be repeated, which ends before it; nothing has changed.
         """
         position = self.position(partition)
         if offset < position:
             return False
         until = self.until(partition)
         if until is not None and offset >= until:
-            raise GapError(
-                f"{partition}: offset {offset} comes after offset {until - 1}, where flush {self._number} ends, which a crash has cut off. "
-                f"Read from {position} to {until - 1}, and flush, before you read on"
+            raise ReadOutOfOrder(
+                f"{partition}: offset {offset} comes after the end of flush {self._number}, which a crash has interrupted. "
+                f"Expected an offset up to {until - 1}. Read from {position} to {until - 1} and flush, then continue"
             )
         self._active[partition] = (self._active.get(partition, (position, position))[0], offset + 1)
         return True
@@ -120,15 +120,15 @@ class ReaderOffsets:
             The number of the flush, for ids of chunks.
 
         Raises:
-            GapError: a flush is to be repeated, and not all of it was read; nothing has changed.
+            ReadOutOfOrder: a flush is to be repeated, and not all of it was read; nothing has changed.
             ConfigurationError: another one is under way.
         """
         if self._repeating:
             for partition, (_, end) in (self._flushing or {}).items():
                 if self.position(partition) < end:
-                    raise GapError(
+                    raise ReadOutOfOrder(
                         f"{partition}: flush {self._number} is to be repeated, and offsets {self.position(partition)} to {end - 1} are "
-                        "missing: read them first, or its chunks would have other rows"
+                        "missing. Expected the same records as before the crash. Read them first"
                     )
         elif self._flushing is not None:
             raise ConfigurationError(f"flush {self._number} is under way: call end_flush when it is durable")

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
@@ -21,10 +23,14 @@ from typer.testing import CliRunner, Result
 from sqe_chain import errors, wrap
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.cli import peek as peek_command
+from sqe_chain.cli import run as run_command
 from sqe_chain.cli.commands import application
 from sqe_chain.cli.loading import load_module
 from sqe_chain.flow import Flow
+from sqe_chain.protocol.events import CaughtUp, Event, Observer
 from sqe_chain.runtime import connecting
+from sqe_chain.runtime.launching import launch
 from sqe_chain.testing import Rehearsal
 
 PAGE = Path(__file__).parents[3] / "docs" / "runbook.md"
@@ -70,18 +76,16 @@ def declare(name="orders", check=None, fold=add, state=Int64Value, partitions=2,
     return flow
 
 
-orders = declare()
+plain = orders = declare()
 orders_2 = declare("orders-2")
-orders_strict = declare(check=check)
-orders_fixed = declare()
-orders_skipping = declare(check=check, poison="skip")
-orders_changed = declare(check=check, poison="skip")
-orders_few_lanes = declare(max_lanes=1)
-orders_many_lanes = declare(max_lanes=100)
-orders_compacted = declare(allow_compacted=True)
-orders_more_partitions = declare(partitions=4)
-orders_typed = declare(state=StringValue, fold=add_text)
-orders_long = declare(fold=add_long, output=True)
+strict = declare(check=check)
+skipping = declare(check=check, poison="skip")
+few_lanes = declare(max_lanes=1)
+many_lanes = declare(max_lanes=100)
+compacted = declare(allow_compacted=True)
+more_partitions = declare(partitions=4)
+typed = declare(state=StringValue, fold=add_text)
+long = declare(fold=add_long, output=True)
 with_another = Flow("orders", state_partitions=2)
 _words = with_another.source("orders", StringValue)
 _words.aggregate("per-letter", key=key, state=Int64Value, fold=add).changes().to("totals", partitions=1)
@@ -117,6 +121,29 @@ def entries() -> dict[str, list[str]]:
     return found
 
 
+CHECK = MemoryStore.check
+
+
+def settings() -> dict[str, str]:
+    """The environment that the page sets before its first command."""
+    line = re.search(r"^\$ export (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert line
+    return dict(setting.split("=", 1) for setting in line[1].split())
+
+
+class Operator(Observer):
+    """Stops a service with SIGTERM when it has read everything."""
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, CaughtUp):
+            signal.raise_signal(signal.SIGTERM)
+
+
+def run_until_caught_up(*arguments: Any, observers: list[Observer], **others: Any) -> None:  # noqa: ANN401 - as launch
+    """`launch`, with an operator."""
+    launch(*arguments, observers=[*observers, Operator()], **others)
+
+
 @dataclass
 class Shop:
     """A broker and a store in memory, and the command in front of them."""
@@ -124,7 +151,6 @@ class Shop:
     log: MemoryLog
     store: MemoryStore
     counts: list[str] = field(default_factory=list)
-    flow: str = "orders"
 
     def feed(self, *words: str, partition: int = 0) -> None:
         for word in words:
@@ -132,26 +158,22 @@ class Shop:
             self.log.append("orders", partition, value, key=word.encode(), timestamp_ms=len(self.counts))
             self.counts.append(word)
 
-    def command(self, line: str) -> Result:
-        words = shlex.split(line)[1:]
-        arguments = [f"memory://{self.store.name}" if word.startswith("redis://") else word for word in words]
-        if words[0] == "run":
-            arguments += ["--engine", "inprocess", *([] if "--once" in words else ["--once"])]
-        if words[0] in {"rebuild", "announce"}:
-            arguments += ["--takeover"]
-        if "--allow-weak-durability" not in words:
-            arguments += ["--allow-weak-durability"]
-        if words[0] == "rebuild":
-            arguments += ["--engine", "inprocess"]
-        return CliRunner().invoke(application(words[0]), arguments)
+    def edit(self, declaration: str) -> None:
+        """Change the code: `shop:orders` is declared like this from now on."""
+        module = sys.modules["shop"]
+        module.orders = getattr(module, declaration)
 
-    def run(self, flow: str = "orders", *options: str) -> Result:
-        return self.command(
-            f"sqe-chain run shop:{flow} --kafka broker:9092 --store redis://store:6379 {' '.join(options)}"
-        )
+    def command(self, line: str) -> Result:
+        words = shlex.split(line)[1:]  # the program's name is not needed
+        return CliRunner().invoke(application(words[0]), words)
+
+    def run(self, declaration: str = "", options: str = "") -> Result:
+        if declaration:
+            self.edit(declaration)
+        return self.command(f"sqe-chain run shop:orders {options}")
 
     def fix(self, line: str) -> None:
-        """Run a command of the page."""
+        """Run a command of the page, as it is."""
         if line.startswith("kafka-configs.sh"):
             topic = re.search(r"--entity-name (\S+)", line)
             setting = re.search(r"max.message.bytes=(\d+)", line)
@@ -164,10 +186,7 @@ class Shop:
 
     def totals(self, flow: str) -> dict[str, int]:
         """Initial -> total, as a table of `sqe-chain state` has it."""
-        result = CliRunner().invoke(
-            application("state"),
-            ["state", f"shop:{flow}", "per-letter", "--store", f"memory://{self.store.name}", "--json"],
-        )
+        result = self.command(f"sqe-chain state shop:{flow} per-letter --json")
         assert result.exit_code == 0, result.stderr
         lines = [json.loads(line) for line in result.stdout.splitlines()]
         return {line["key"]: int(line["state"] or 0) for line in lines}
@@ -182,8 +201,15 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     broker = MemoryLog(request.node.nodeid)
     broker.create_topic("orders", 2)
     broker.create_topic("totals", 1)
+    store = MemoryStore(re.sub("[^a-z]", "-", request.node.name.lower()))
+    for name, value in settings().items():
+        monkeypatch.setenv(name, value.replace("redis://store:6379", f"memory://{store.name}"))
+    monkeypatch.setenv("SQE_CHAIN_INTERVAL", "0s")
     monkeypatch.setattr(connecting, "open_log", lambda _bootstrap, _config: broker)
-    yield Shop(broker, MemoryStore(re.sub("[^a-z]", "-", request.node.name.lower())))
+    monkeypatch.setattr(peek_command, "open_log", lambda _bootstrap, _config: broker)
+    monkeypatch.setattr(run_command, "launch", run_until_caught_up)
+    monkeypatch.setattr(MemoryStore, "check", lambda _store: [])  # it stands for a durable one
+    yield Shop(broker, store)
     broker.clear()
     del sys.modules["shop"]
 
@@ -193,8 +219,25 @@ def count_initials(*words: str) -> dict[str, int]:
     return {word[0]: sum(other[0] == word[0] for other in words) for word in words}
 
 
-Fault = Callable[[Shop], "tuple[Result, str, dict[str, int]]"]
-"""Makes a fault: the run that stops, the flow whose totals count afterwards, and these totals."""
+@dataclass
+class Stop:
+    """A service that has stopped.
+
+    Attributes:
+        result: of the run that stopped.
+        totals: those that count after the commands.
+        flow: whose totals these are.
+        code: declarations of `shop:orders` after the stop: one for each command, or one for all.
+    """
+
+    result: Result
+    totals: dict[str, int]
+    flow: str = "orders"
+    code: tuple[str, ...] = ("plain",)
+
+
+Fault = Callable[[Shop], Stop]
+"""Makes a fault."""
 
 
 def republished(shop: Shop, outputs: int, words: tuple[str, ...]) -> None:
@@ -211,7 +254,7 @@ def republished(shop: Shop, outputs: int, words: tuple[str, ...]) -> None:
     service.run_until_crash()
 
 
-def lose_a_record(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def lose_a_record(shop: Shop) -> Stop:
     """Of four records that a republisher has written, the third never reaches the topic."""
     republished(shop, 1, ("a", "a", "a", "a"))
     written = shop.log.records("orders")
@@ -220,138 +263,132 @@ def lose_a_record(shop: Shop) -> tuple[Result, str, dict[str, int]]:
     for number in (0, 1, 3):
         message = written[number]
         shop.log.append("orders", message.partition(), message.value(), message.key(), message.headers())
-    return shop.run(), "orders_2", {}
+    return Stop(shop.run(), {}, "orders_2")
 
 
-def change_a_republisher(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def change_a_republisher(shop: Shop) -> Stop:
     republished(shop, 2, ("a",))
     assert shop.run().exit_code == 0
     republished(shop, 3, ())
-    return shop.run(), "orders_2", {}
+    return Stop(shop.run(), {}, "orders_2")
 
 
-def come_by_many_ways(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def come_by_many_ways(shop: Shop) -> Stop:
     republished(shop, 1, ("a",))
     shop.feed("a", "b", partition=0)
     shop.feed("b", partition=1)
-    return shop.run("orders_few_lanes"), "orders_many_lanes", count_initials("a", "a", "b", "b")
+    return Stop(shop.run("few_lanes"), count_initials("a", "a", "b", "b"), code=("many_lanes",))
 
 
-def recreate(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def recreate(shop: Shop) -> Stop:
     shop.feed("a", "b")
     assert shop.run().exit_code == 0
     shop.log.delete("orders", keep_commits=True)
     shop.log.create_topic("orders", 2)
     shop.feed("c")
-    return shop.run(), "orders_2", count_initials("c")
+    return Stop(shop.run(), count_initials("c"), "orders_2")
 
 
-def truncate(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def truncate(shop: Shop) -> Stop:
     shop.feed("a", "b", "c")
     assert shop.run().exit_code == 0
     shop.log.truncate_after("orders", 0, 1)
-    return shop.run(), "orders_2", count_initials("a")
+    return Stop(shop.run(), count_initials("a"), "orders_2")
 
 
-def lose_offsets(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def lose_offsets(shop: Shop) -> Stop:
     shop.feed("a")
     assert shop.run().exit_code == 0
     shop.feed("b", "c", "d")
     shop.log.truncate_before("orders", 0, 3)
-    return shop.run(), "orders_2", count_initials("d")
+    return Stop(shop.run(), count_initials("d"), "orders_2")
 
 
-def begin_late(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def begin_late(shop: Shop) -> Stop:
     shop.feed("a", "b")
     shop.log.truncate_before("orders", 0, 1)
-    return shop.run(), "orders", count_initials("b")
+    return Stop(shop.run(), count_initials("b"))
 
 
-def compact(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def compact(shop: Shop) -> Stop:
     shop.feed("a", "b")
     shop.log.configure("orders", compacted=True)
-    return shop.run(), "orders_compacted", count_initials("a", "b")
+    return Stop(shop.run(), count_initials("a", "b"), code=("compacted",))
 
 
-def drop_a_stage(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def drop_a_stage(shop: Shop) -> Stop:
     shop.feed("a", "b")
     assert shop.run("with_another").exit_code == 0
     shop.feed("c")
-    return shop.run(), "orders", count_initials("a", "b", "c")
+    return Stop(shop.run("plain"), count_initials("a", "b", "c"))
 
 
-def fail(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def fail(shop: Shop) -> Stop:
     shop.feed("a", "bad", "c")
-    return shop.run("orders_strict"), "orders_fixed", count_initials("a", "bad", "c")
+    return Stop(shop.run("strict"), count_initials("a", "bad", "c"))
 
 
-def fail_often(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def fail_often(shop: Shop) -> Stop:
     shop.feed("a", *["bad"] * 150)
-    return shop.run("orders_skipping"), "orders_skipping", count_initials("a")
+    return Stop(shop.run("skipping"), count_initials("a"), code=("skipping",))
 
 
-def change_the_code_in_a_plan(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def change_the_code_in_a_plan(shop: Shop) -> Stop:
     shop.feed("a", "bad")
-    flow = sys.modules["shop"].orders
-    service = Rehearsal(flow, log=shop.log, store=shop.store)
+    service = Rehearsal(sys.modules["shop"].orders, log=shop.log, store=shop.store)
     service.crash(step=4, when="after")
     service.run_until_crash()
-    return shop.run("orders_changed", "--takeover"), "orders", count_initials("a", "bad")
+    return Stop(shop.run("skipping", "--takeover"), count_initials("a", "bad"), code=("plain", "skipping"))
 
 
-def declare_more_partitions(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def declare_more_partitions(shop: Shop) -> Stop:
     shop.feed("a", "b")
     assert shop.run().exit_code == 0
-    return shop.run("orders_more_partitions"), "orders", count_initials("a", "b")
+    return Stop(shop.run("more_partitions"), count_initials("a", "b"))
 
 
-def change_the_type(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def change_the_type(shop: Shop) -> Stop:
     shop.feed("a", "a", "b")
     assert shop.run().exit_code == 0
-    return shop.run("orders_typed"), "orders_typed", {"a": 11, "b": 1}
+    return Stop(shop.run("typed"), {"a": 11, "b": 1}, code=("typed",))
 
 
-def give_long_outputs(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def give_long_outputs(shop: Shop) -> Stop:
     shop.feed("a")
-    return shop.run("orders_long"), "orders_long", count_initials("a")
+    return Stop(shop.run("long"), count_initials("a"), code=("long",))
 
 
-def use_a_weak_store(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def use_a_weak_store(shop: Shop) -> Stop:
     shop.feed("a")
-    line = "sqe-chain run shop:orders --kafka broker:9092 --store redis://store:6379".replace(
-        "redis://store:6379", f"memory://{shop.store.name}"
-    )
-    arguments = [*shlex.split(line)[1:], "--engine", "inprocess", "--once"]
-    return CliRunner().invoke(application("run"), arguments), "orders", count_initials("a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemoryStore, "check", CHECK)
+        return Stop(shop.run(), count_initials("a"))
 
 
-def go_back(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def go_back(shop: Shop) -> Stop:
     shop.feed("a")
     assert shop.run().exit_code == 0
     copy = shop.store.copy_all()
     shop.feed("b", "c")
     assert shop.run().exit_code == 0
     shop.store.restore_all(copy)
-    return shop.run(), "orders", count_initials("a", "b", "c")
+    return Stop(shop.run(), count_initials("a", "b", "c"))
 
 
-def lose_the_store(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def lose_the_store(shop: Shop) -> Stop:
     empty = shop.store.copy_all()
     shop.feed("a", "b")
     assert shop.run().exit_code == 0
     shop.store.restore_all(empty)
-    return shop.run(), "orders", count_initials("a", "b")
+    return Stop(shop.run(), count_initials("a", "b"))
 
 
-def republish_states_too_early(shop: Shop) -> tuple[Result, str, dict[str, int]]:
+def republish_states_too_early(shop: Shop) -> Stop:
     shop.feed("a", "b")
     assert shop.run().exit_code == 0
-    rewound = shop.command(
-        "sqe-chain rewind shop:orders --kafka broker:9092 --store redis://store:6379 --to orders[0]=1 --engine inprocess"
-    )
+    rewound = shop.command("sqe-chain rewind shop:orders --to orders[0]=1")
     assert rewound.exit_code == 0, rewound.stderr
-    early = shop.command("sqe-chain announce shop:orders --kafka broker:9092 --store redis://store:6379")
-    return early, "orders", count_initials("a", "b")
+    return Stop(shop.command("sqe-chain announce shop:orders"), count_initials("a", "b"))
 
 
 FAULTS: dict[str, Fault] = {
@@ -381,13 +418,33 @@ FAULTS: dict[str, Fault] = {
 def test_an_entry_is_made_and_fixed_by_its_commands(shop: Shop, error: str) -> None:
     commands = entries()[error]
     assert commands
-    stopped, flow, totals = FAULTS[error](shop)
-    assert f"({error})" in stopped.stderr, stopped.stderr
-    assert stopped.exit_code == getattr(errors, error).exit_status
-    for line in commands:
+    stop = FAULTS[error](shop)
+    assert f"({error})" in stop.result.stderr, stop.result.stderr
+    assert stop.result.exit_code == getattr(errors, error).exit_status
+    for number, line in enumerate(commands):
+        shop.edit(stop.code[min(number, len(stop.code) - 1)])
         shop.fix(line)
-    if totals:
-        assert shop.totals(flow) == totals
+    assert shop.totals(stop.flow) == stop.totals
+    if stop.flow != "orders":  # it counts what comes after its start
+        shop.feed("z")
+        shop.fix("sqe-chain run shop:orders_2")
+        assert shop.totals("orders_2") == {**stop.totals, "z": 1}
+
+
+def test_a_gap_stays_for_a_flow_that_starts_at_the_earliest_offset(shop: Shop) -> None:
+    """It begins at the gap where the records before it were deleted."""
+    stop = lose_a_record(shop)
+    assert "(GapError)" in stop.result.stderr
+    assert "--start latest" in stop.result.stderr
+    peeked = shop.command(entries()["GapError"][0])
+    assert "raw[0]@3" in peeked.stdout, peeked
+    again = shop.command("sqe-chain run shop:orders_2 --start earliest")
+    assert "(GapError)" in again.stderr, again.stderr
+    shop.log.truncate_before("orders", 0, 2)
+    module = sys.modules["shop"]
+    module.orders_3 = module.declare("orders-3")
+    shop.fix("sqe-chain run shop:orders_3 --start earliest")
+    assert shop.totals("orders_3") == {"a": 1}
 
 
 def test_every_error_that_stops_a_service_has_an_entry() -> None:

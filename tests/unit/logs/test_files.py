@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqe_chain.adapters.memory import MemoryLog
-from sqe_chain.errors import ChangedFile, ConfigurationError, GapError, UnreadableFile
+from sqe_chain.errors import ChangedFile, ConfigurationError, ReadOutOfOrder, UnreadableFile
 from sqe_chain.ext.files import Csv, FileLoad, FileRows, FilesLog, FileSource, NoLog
 from sqe_chain.ext.files import _log as module
 from sqe_chain.ext.files import _text as text_rows
@@ -301,7 +301,7 @@ def test_a_load_counts_each_row_of_each_content_once(tmp_path: Path) -> None:
     total += sum(int(row.decode()["screws"]) for row in again.read(FileRows(copy)))
     assert total == sum(row["screws"] for row in rows_of(0, 6))
     assert list(again.read(FileRows(copy))) == []
-    with pytest.raises(GapError, match="row 8 comes after row 5"):
+    with pytest.raises(ReadOutOfOrder, match="row 8 comes after row 5"):
         again.accept(FileRows(copy).topic_id, 8)
     for wrong in ("", "[]", '{"ab": 1}', f'{{"{"0" * 32}": -1}}', f'{{"{"0" * 32}": true}}'):
         with pytest.raises(ConfigurationError):

@@ -102,8 +102,8 @@ VECTORS = [
     Vector("a file that is not there", [("load", "a", "UnreadableFile")], 0),
     Vector("rows by their numbers: the next one is new", [TEN, ("skip", "a", 0, True), ("skip", "a", 1, True), ("load", "a", ALL[2:])]),
     Vector("rows by their numbers: an old one is old", [TEN, ("skip", "a", 0, True), ("skip", "a", 0, False), ("load", "a", ALL[1:])]),
-    Vector("rows by their numbers: none is left out", [TEN, ("skip", "a", 0, True), ("skip", "a", 2, "GapError"), ("load", "a", ALL[1:])]),
-    Vector("rows by their numbers: the first one first", [TEN, ("skip", "a", 1, "GapError"), ("load", "a", ALL)]),
+    Vector("rows by their numbers: none is left out", [TEN, ("skip", "a", 0, True), ("skip", "a", 2, "ReadOutOfOrder"), ("load", "a", ALL[1:])]),
+    Vector("rows by their numbers: the first one first", [TEN, ("skip", "a", 1, "ReadOutOfOrder"), ("load", "a", ALL)]),
     Vector("many rows", [("write", "a", range(5_000)), ("load", "a", list(range(4_097)), 4_097), ("keep",), ("crash",), ("load", "a", list(range(4_097, 5_000)))]),
 ]  # fmt: skip
 COMPRESSED_OR_PARQUET = ("parquet", "gz", "zst")

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from sqe_chain.errors import ConfigurationError, GapError
+from sqe_chain.errors import ConfigurationError, ReadOutOfOrder
 from sqe_chain.ext.tables import ChunkIndex, ChunkInfo, Memtable, ReaderOffsets, TableSchema, chunk_id
 
 PARTITIONS = ("readings/0", "readings/1")
@@ -105,12 +105,12 @@ def test_what_was_being_flushed_is_read_again_to_its_end_and_no_further() -> Non
     again = ReaderOffsets.from_json(reader.to_json())
     assert (again.position("a"), again.position("b"), again.active) == (5, 0, {})
     assert (again.until("a"), again.until("b"), again.until("c")) == (6, 3, 0)
-    with pytest.raises(GapError, match="flush 0 ends"):
+    with pytest.raises(ReadOutOfOrder, match="after the end of flush 0"):
         again.accept("a", 6)
-    with pytest.raises(GapError, match="flush 0 ends"):
+    with pytest.raises(ReadOutOfOrder, match="after the end of flush 0"):
         again.accept("c", 0)
     assert again.accept("a", 5)
-    with pytest.raises(GapError, match=r"b: flush 0 .* offsets 0 to 2 are missing"):
+    with pytest.raises(ReadOutOfOrder, match=r"b: flush 0 .* offsets 0 to 2 are missing"):
         again.begin_flush()
     with pytest.raises(ConfigurationError, match="no flush is under way"):
         again.end_flush()

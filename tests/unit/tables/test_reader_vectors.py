@@ -16,7 +16,7 @@ from sqe_chain.ext.tables import ChunkIndex, ChunkInfo, Memtable, ReaderOffsets,
 
 Step = tuple[Any, ...]
 A, B = "readings/0", "readings/1"
-NEW, OLD, GAP = True, False, "GapError"
+NEW, OLD, GAP = True, False, "ReadOutOfOrder"
 
 
 @dataclass(frozen=True)
