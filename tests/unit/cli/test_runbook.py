@@ -139,7 +139,7 @@ class Operator(Observer):
             signal.raise_signal(signal.SIGTERM)
 
 
-def run_until_caught_up(*arguments: Any, observers: list[Observer], **others: Any) -> None:  # noqa: ANN401 - as launch
+def run_until_caught_up(*arguments: Any, observers: list[Observer], **others: Any) -> None:
     """`launch`, with an operator."""
     launch(*arguments, observers=[*observers, Operator()], **others)
 
@@ -160,8 +160,7 @@ class Shop:
 
     def edit(self, declaration: str) -> None:
         """Change the code: `shop:orders` is declared like this from now on."""
-        module = sys.modules["shop"]
-        module.orders = getattr(module, declaration)
+        vars(sys.modules["shop"])["orders"] = getattr(sys.modules["shop"], declaration)
 
     def command(self, line: str) -> Result:
         words = shlex.split(line)[1:]  # the program's name is not needed
@@ -441,8 +440,7 @@ def test_a_gap_stays_for_a_flow_that_starts_at_the_earliest_offset(shop: Shop) -
     again = shop.command("sqe-chain run shop:orders_2 --start earliest")
     assert "(GapError)" in again.stderr, again.stderr
     shop.log.truncate_before("orders", 0, 2)
-    module = sys.modules["shop"]
-    module.orders_3 = module.declare("orders-3")
+    vars(sys.modules["shop"])["orders_3"] = sys.modules["shop"].declare("orders-3")
     shop.fix("sqe-chain run shop:orders_3 --start earliest")
     assert shop.totals("orders_3") == {"a": 1}
 
