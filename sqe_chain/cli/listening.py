@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from time import time
 from typing import Protocol, TypeVar
@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from sqe_chain.cli.console import ERR
 from sqe_chain.cli.options import OperationOptions, ServerOptions
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.events import Notice, Observer
+from sqe_chain.protocol.events import Event, Notice, Observer
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice
 from sqe_chain.runtime.launching import Prepared, prepare
@@ -26,10 +26,23 @@ def show_cursor() -> None:
     ERR.show_cursor(show=True)
 
 
-def show_events(flow: CompiledFlow, kafka: str | None, *, log_json: bool) -> list[Observer]:
-    """What shows the events of a service: lines, or in a terminal the panel."""
+def show_events(
+    flow: CompiledFlow,
+    kafka: str | None,
+    *,
+    log_json: bool,
+    fields_of: Callable[[Event], Mapping[str, object]] | None = None,
+) -> list[Observer]:
+    """What shows the events of a service: lines, or in a terminal the panel.
+
+    Args:
+        flow: the flow.
+        kafka: its brokers, for the panel.
+        log_json: the lines are JSON.
+        fields_of: further fields of such a line; see `Lines`.
+    """
     if log_json or not ERR.is_terminal:
-        return [Lines(flow.name, as_json=log_json)]
+        return [Lines(flow.name, as_json=log_json, fields_of=fields_of)]
     from sqe_chain.cli.panel import LivePanel  # noqa: PLC0415 - most services have no terminal
 
     statistics = Statistics(time)

@@ -65,6 +65,7 @@ TABLE: Final = {
     "metrics_port": Option("Serve metrics for Prometheus, /live and /ready on this port, to programs on this machine.", "PORT", env=True, least=1, most=65_535),
     "metrics_host": Option("Address for --metrics-port; 0.0.0.0 for all networks, as in a container.", "ADDRESS", env=True),
     "web": Option("Serve a page about this service on this port of this machine.", "PORT", env=True, most=65_535),
+    "telemetry": Option("Export spans by OpenTelemetry, to where the environment variables OTEL_… point; JSON lines then have their ids.", env=True),
     "overwrite": Option("Replace all rows of the flow's tables by those of the files, in one step at the end."),
     "overwrite_partitions": Option("Replace only the rows whose partition keys are in the files; other rows stay."),
     "again": Option("Overwrite again with the same contents, because the flow's functions have changed."),

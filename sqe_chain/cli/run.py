@@ -40,6 +40,7 @@ class ServiceOptions(BatchOptions):
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
     web: int | None = None
+    telemetry: bool = False
 
 
 @contextmanager
@@ -72,7 +73,9 @@ def run(target: FlowArgument, *, service: ServiceOptions) -> None:
     flow = load_flow(target)
     deployment = service.deployment(once=service.once, partitions=service.partitions)
     named, clock = deployment.flow_of(flow), deployment.clock()
-    shown = show_events(named, service.kafka, log_json=service.log_json)
+    traced = [load(WINGS, "telemetry", "telemetry")(named)] if service.telemetry else []
+    fields_of = traced[0].log_fields if traced else None
+    shown = show_events(named, service.kafka, log_json=service.log_json, fields_of=fields_of)
     # Until the service has handlers of its own: it may wait for addresses before.
     before = signal.signal(signal.SIGTERM, lambda *_: clock.stop.request("SIGTERM"))
     try:
@@ -80,7 +83,7 @@ def run(target: FlowArgument, *, service: ServiceOptions) -> None:
             serve_metrics(named, clock, service.metrics_port, service.metrics_host) as counted,
             shown_on_page(named, service) as newest,
         ):
-            observers = [*counted, *newest, *shown]
+            observers = [*counted, *newest, *shown, *traced]  # a line has the span that its event may end
             launch(flow, settings, deployment, observers=observers, clock=clock, restore=show_cursor)
     finally:
         if before is signal.SIG_DFL:  # else the process ends, with the status of what has happened here

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
@@ -19,9 +19,17 @@ class Lines(Observer):
         flow: name of the flow; part of every JSON line.
         as_json: JSON objects instead of text.
         stream: None: standard error.
+        fields_of: further fields of the JSON line of an event, such as the ids of its span; None: there are none.
     """
 
-    def __init__(self, flow: str, *, as_json: bool, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        flow: str,
+        *,
+        as_json: bool,
+        stream: TextIO | None = None,
+        fields_of: Callable[[Event], Mapping[str, object]] | None = None,
+    ) -> None:
         stamp = structlog.processors.TimeStamper(fmt="iso" if as_json else "%Y-%m-%d %H:%M:%S", utc=as_json)
         self._log = structlog.wrap_logger(
             structlog.PrintLogger(stream or sys.stderr),  # flushes after every line
@@ -30,6 +38,7 @@ class Lines(Observer):
         )
         self._flow = flow
         self._as_json = as_json
+        self._fields_of = fields_of
         self._reason = ""
 
     def event(self, event: Event) -> None:
@@ -38,7 +47,8 @@ class Lines(Observer):
         fields = event.fields()
         if self._as_json:
             severity = "warning" if event.warns else "info"
-            self._log.msg(event.name, **{"flow": self._flow, "severity": severity, **fields})
+            further = self._fields_of(event) if self._fields_of is not None else {}
+            self._log.msg(event.name, **{"flow": self._flow, "severity": severity, **further, **fields})
             return
         if isinstance(event, Waiting):  # a line for each attempt, but not the whole reason each time
             if event.reason == self._reason:

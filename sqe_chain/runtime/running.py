@@ -26,6 +26,7 @@ from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import launch
 from sqe_chain.runtime.observers import FlushListener, OnFlush
 from sqe_chain.runtime.states import States
+from sqe_chain.wings import WINGS, load
 
 Stores = str | Mapping[str, str] | None
 """Address of the flow's store; or store name -> address, "" being the metadata store; None for flows without stages."""
@@ -51,6 +52,7 @@ def run(  # noqa: PLR0913 - each is an option
     partitions: str | None = None,
     on_flush: OnFlush | None = None,
     log: Literal["text", "json"] | None = "text",
+    telemetry: bool = False,
     **settings: Any,  # noqa: ANN401 - those of `settings_of`
 ) -> None:
     """Run a flow as a service, here, until SIGTERM or Ctrl-C: what ``sqe-chain run`` does.
@@ -76,6 +78,7 @@ def run(  # noqa: PLR0913 - each is an option
         on_flush: called with each `sqe_chain.TableFlushed` when the rows of a batch are durable in a table, and once at the start.
             It runs in the service's thread, before the service continues. An error that it raises ends the service.
         log: write a line for each event to standard error, as text or JSON; None: nothing.
+        telemetry: export spans by OpenTelemetry, to where the environment variables ``OTEL_…`` point; JSON lines then have their ids.
         settings: further settings, such as `start`, `max_records` or `takeover`; see `sqe_chain.settings_of`.
 
     Raises:
@@ -94,7 +97,7 @@ def run(  # noqa: PLR0913 - each is an option
         compiled,
         _settings(interval, settings),
         deployment,
-        observers=_observers(deployment.flow_of(compiled), log, on_flush),
+        observers=_observers(deployment.flow_of(compiled), log, on_flush, telemetry=telemetry),
         restore=(lambda: None) if main else None,
     )
 
@@ -282,6 +285,7 @@ def running(  # noqa: PLR0913 - each is an option
     partitions: str | None = None,
     on_flush: OnFlush | None = None,
     log: Literal["text", "json"] | None = None,
+    telemetry: bool = False,
     **settings: Any,  # noqa: ANN401 - those of `settings_of`
 ) -> Iterator[RunningService]:
     """Run a flow in the background, as long as the context lasts; for arguments see `run`.
@@ -298,7 +302,7 @@ def running(  # noqa: PLR0913 - each is an option
         files=_paths(files),
         partitions=partitions,
     )
-    observers = _observers(deployment.flow_of(compiled), log, on_flush)
+    observers = _observers(deployment.flow_of(compiled), log, on_flush, telemetry=telemetry)
     service = RunningService(compiled, _settings(interval, settings), deployment, observers)
     try:
         yield service
@@ -334,14 +338,22 @@ class _Bell(Observer):
 
 
 def _observers(
-    flow: CompiledFlow, log: Literal["text", "json"] | None, on_flush: OnFlush | None
+    flow: CompiledFlow,
+    log: Literal["text", "json"] | None,
+    on_flush: OnFlush | None,
+    *,
+    telemetry: bool,
 ) -> list[Observer]:
+    traced = [load(WINGS, "telemetry", "telemetry")(flow)] if telemetry else []
     observers: list[Observer] = []
     if log is not None:
         from sqe_chain.runtime.lines import Lines  # noqa: PLC0415 - it needs structlog
 
-        observers.append(Lines(flow.name, as_json=log == "json", stream=sys.stderr))
-    return observers if on_flush is None else [*observers, FlushListener(on_flush)]
+        fields_of = traced[0].log_fields if traced else None
+        observers.append(Lines(flow.name, as_json=log == "json", stream=sys.stderr, fields_of=fields_of))
+    if on_flush is not None:
+        observers.append(FlushListener(on_flush))
+    return [*observers, *traced]  # a line has the span that its event may end
 
 
 def _paths(files: Mapping[str, Sequence[str]] | None) -> dict[str, Sequence[str]]:
