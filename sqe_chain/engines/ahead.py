@@ -10,7 +10,7 @@ from sqe_chain.task.results import Portion
 Blocks = Iterable[Sequence[Message]]
 
 SMALL_RECORDS = 2_000
-"""A batch of at most so many records is small: its records are all kept in memory before the first is looked at."""
+"""A batch of at most this number of records is small: its records are all kept in memory before the first is looked at."""
 
 
 def ahead(log: Log, portions: Sequence[Portion]) -> Callable[[Range], Blocks]:
@@ -21,15 +21,15 @@ def ahead(log: Log, portions: Sequence[Portion]) -> Callable[[Range], Blocks]:
         portions: what will be read.
     """
     wanted = [portion.read for portion in portions if portion.read.start < portion.read.stop]
-    records = sum(one.stop - one.start for one in wanted)
+    records = sum(read.stop - read.start for read in wanted)
     if records > SMALL_RECORDS:
         return log.read
-    found: dict[Range, Sequence[Message]] = {}
+    records_of: dict[Range, Sequence[Message]] = {}
 
-    def read(one: Range) -> Blocks:
-        if not found:
-            found.update(zip(wanted, log.read_all(wanted), strict=True))
-        block = found.get(one)
+    def read(planned: Range) -> Blocks:
+        if not records_of:
+            records_of.update(zip(wanted, log.read_all(wanted), strict=True))
+        block = records_of.get(planned)
         return [block] if block else []
 
     return read

@@ -34,7 +34,7 @@ class InProcessEngine(Engine):
         log: where to read and publish.
         stores: the store of a stage.
         threads: read the partitions of a small batch, and write changed states, at the same time.
-        sinks: where a stage writes its rows, if not into the store; by default what its kind says.
+        sinks: where a stage writes its rows, if not into the store; by default the sink of its kind.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class InProcessEngine(Engine):
         """Write the changed states of one level."""
         if self._job is None:
             return 0
-        states = [one for one in self._states if one.level == level]
+        states = [changed for changed in self._states if changed.level == level]
         applied = Applied(plan_id, before)
         with not_ending():
             return apply_all(

@@ -33,15 +33,15 @@ def java() -> str:
         ConfigurationError: there is none.
     """
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    if found is None:
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if java is None:
         where = f"in JAVA_HOME ({home})" if home else "on the path"
         message = (
             f"no java {where}; Kafka and Spark need Java 17 or later. "
             "On Debian or Ubuntu: sudo apt-get install --no-install-recommends openjdk-17-jre-headless"
         )
         raise ConfigurationError(message)
-    return found
+    return java
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class Setup:
 
     @classmethod
     def of(cls, flow: CompiledFlow, log: Log, stores: Mapping[str, StateStore]) -> Setup:
-        """Pack a flow, and leave out the stores that it does not use.
+        """Pack a flow, and those stores that it uses.
 
         Raises:
             ConfigurationError: the flow cannot be sent.
@@ -119,7 +119,7 @@ class _FlowPickler(cloudpickle.CloudPickler):  # type: ignore[misc] # published 
     """Cloudpickle that can also pickle protobuf types and structs.
 
     The module name in a generated class comes from the path that protoc was given, and is seldom the name under
-    which it is imported; and cloudpickle cannot pickle such a class by value. So it is pickled as the name of the
+    which it is imported. And cloudpickle cannot pickle such a class by value. So it is pickled as the name of the
     module that contains it, or else as its .proto file. For structs of the script see
     `sqe_chain.codecs.struct_pickle`.
     """

@@ -1,8 +1,8 @@
 """The daemon that forks Spark's Python workers on this machine: PySpark's own, with SIGTERM and SIGINT blocked.
 
 A supervisor may send SIGTERM to every process of a service. Without this, Spark's workers would die in the middle
-of the batch that the service is finishing. They still end with the service: when it ends or is killed, Java's input
-ends; Java closes the input of this process, which then ends all workers.
+of the batch that the service is finishing. They still end with the service. When it ends or is killed, Java's input
+ends. Then Java closes the input of this process, which ends all workers.
 
 It is not in the package `spark`, because that imports libraries which start threads, and forking with threads is
 unsafe.

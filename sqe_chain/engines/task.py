@@ -89,12 +89,12 @@ def apply_all(
             after the other.
     """
 
-    def write(one: ChangedStates) -> int:
-        return apply(flow, job, stores(flow.stage_at(one.stage)), one, applied, sinks)
+    def write(changed: ChangedStates) -> int:
+        return apply(flow, job, stores(flow.stage_at(changed.stage)), changed, applied, sinks)
 
     together, apart = list[ChangedStates](), list[ChangedStates]()
-    for one in states:
-        (together if threads and sinks(flow.stage_at(one.stage)) is None else apart).append(one)
+    for changed in states:
+        (together if threads and sinks(flow.stage_at(changed.stage)) is None else apart).append(changed)
     if len(together) <= 1:
         return sum(map(write, together + apart))
     with ThreadPoolExecutor(min(_WRITERS, len(together)), "sqe-chain persist") as pool:
@@ -119,7 +119,7 @@ def blocks_of(
     read: Callable[[Range], Iterable[Sequence[Message]]],
     stores: Stores,
 ) -> Iterator[Block]:
-    """Run a task of level 0, and of level 1 if in place; arguments as `task.serial.run_serially`."""
+    """Run a task of level 0, and of level 1 if it needs no shuffle; arguments as `task.serial.run_serially`."""
     reading = Reading(flow, job, stores)
     for portion in portions:
         yield from reading.read(portion, read(portion.read))
@@ -134,8 +134,8 @@ def republish(flow: CompiledFlow, job: Job, portions: Sequence[Portion], log: Lo
 def publish_blocks(log: Log, portions: Sequence[Portion], blocks: Iterable[Block]) -> Report:
     """Write the records of blocks; returns when everything is acknowledged.
 
-    Fetches carry no topic ids. So outputs are held until the ids, asked for once more, show that what was read in between
-    is of the topics that it is published for.
+    Fetches carry no topic ids. So outputs are held until a second request for the ids has proved that what was read in
+    between is of the same topics.
 
     Args:
         log: where to read and publish.
@@ -178,7 +178,7 @@ def records_in(portions: Iterable[Portion]) -> int:
 
 
 def collect_rarely() -> None:
-    """Exclude the objects that stay (modules, the flow) from garbage collection, and collect less often from now on.
+    """Keep garbage collection away from the objects that stay (modules, the flow), and collect less often from now on.
 
     With all loaded modules a full collection takes tens of milliseconds, half the time of a small task.
     """
@@ -202,7 +202,7 @@ def collecting_rarely() -> Iterator[None]:
 def not_ending() -> Iterator[None]:
     """In this context a function of the user that wants to end the process, as `sys.exit` does, ends the task with an error.
 
-    It would end the service with whatever status it says, 0 too, and inputs unread. Ctrl+C is not a function's, and ends what
+    It would end the service with any status, 0 too, and inputs unread. Ctrl+C is not a function's, and ends what
     it ends elsewhere. Not to be used around a `yield`: generators are closed with GeneratorExit.
 
     Raises:

@@ -1,7 +1,7 @@
 """Units on their way through a shuffle: packed about a thousand together, and put into order again on the other side.
 
 A message for each unit would cost several microseconds. So the units for one (state partition, stage) are packed into
-blobs, with `marshal`, the fastest: all processes of a service run the same Python, and no blob outlives them.
+blobs, with `marshal`, the fastest. That is safe: all processes of a service run the same Python, and no blob outlives them.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ def cut(records: list, sizes: Sequence[int]) -> Iterator[list]:  # type: ignore[
     [1000, 1000, 500]
     """
     start = size = 0
-    for index, one in enumerate(sizes):
-        if index > start and (index - start >= ROWS or size + one > BYTES):
+    for index, length in enumerate(sizes):
+        if index > start and (index - start >= ROWS or size + length > BYTES):
             yield records[start:index]
             start, size = index, 0
-        size += one
+        size += length
     if start < len(records):
         yield records[start:]

@@ -76,8 +76,8 @@ def read_last_records(flow: CompiledFlow, log: Log) -> None:
         start = max(bounds[topic, number].begin, end - 1)
         ranges.append(Range(topic, infos[topic].topic_id, number, start, end))
 
-    def read(one: Range) -> None:
-        for _ in log.read(one):
+    def read(wanted: Range) -> None:
+        for _ in log.read(wanted):
             pass
 
     if ranges:

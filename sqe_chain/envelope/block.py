@@ -84,8 +84,8 @@ class Block(ABC):
     @cached_property
     def headers(self) -> list[Headers | None] | None:
         """The records' headers; None when none has any."""
-        found = [message.headers() for message in self.messages]
-        return None if found.count(None) == len(found) else found
+        headers = [message.headers() for message in self.messages]
+        return None if headers.count(None) == len(headers) else headers
 
     @cached_property
     def offsets(self) -> Ints:
@@ -95,10 +95,10 @@ class Block(ABC):
     @cached_property
     def epochs(self) -> Ints:
         """Their leader epochs, as they are stored: plus one; 0 for none."""
-        found = [message.leader_epoch() for message in self.messages]
-        if found.count(found[0]) == len(found):  # it changes when a partition gets another leader
-            return np.full(len(found), stored_epoch(found[0]), np.int64)
-        return np.fromiter(map(stored_epoch, found), np.int64, len(found))
+        epochs = [message.leader_epoch() for message in self.messages]
+        if epochs.count(epochs[0]) == len(epochs):  # it changes when a partition gets another leader
+            return np.full(len(epochs), stored_epoch(epochs[0]), np.int64)
+        return np.fromiter(map(stored_epoch, epochs), np.int64, len(epochs))
 
     @cached_property
     def rise(self) -> bool:
@@ -197,7 +197,7 @@ class EnvelopeBlock(Block):
 
     Args:
         messages: the records.
-        type_name: what envelopes say of the payload's type; None: anything.
+        type_name: the payload's type by its envelope; None: anything.
 
     Attributes:
         messages: the records.
@@ -273,7 +273,7 @@ class EnvelopeBlock(Block):
     def keys(self, begin: int, end: int) -> list[bytes | None]:
         columns = self.columns
         starts, sizes = columns.key[begin:end] - columns.start[begin:end], columns.key_size[begin:end]
-        found = zip(
+        fields = zip(
             self.values[begin:end],
             starts.tolist(),
             (starts + sizes).tolist(),
@@ -281,4 +281,6 @@ class EnvelopeBlock(Block):
             self.messages[begin:end],
             strict=True,
         )
-        return [value[first:last] if keyed else message.key() for value, first, last, keyed, message in found]
+        return [
+            value[first:last] if keyed else message.key() for value, first, last, keyed, message in fields
+        ]

@@ -4,7 +4,7 @@ The header `sqe-chain` holds the envelope without its payload; the record's valu
 the attributes of a CloudEvent in binary mode. Consumers that know neither (Kafka Connect, ksqlDB, Flink SQL) read the
 value and ignore the headers.
 
-A value that is an envelope is read as one, whatever its headers say: each record has exactly one reading.
+A value that is an envelope is read as one, whatever is in its headers: each record has exactly one reading.
 
 Source: CloudEvents 1.0, Kafka protocol binding.
 
@@ -56,12 +56,12 @@ def chain_header(headers: Headers | None) -> bytes | None:
     """
     if not headers:
         return None
-    found = [content for name, content in headers if name == CHAIN_HEADER]
-    if len(found) > 1:
+    chains = [content for name, content in headers if name == CHAIN_HEADER]
+    if len(chains) > 1:
         raise MalformedField(
-            f"the record has {len(found)} headers {CHAIN_HEADER!r}: it is not known which one belongs to the value"
+            f"the record has {len(chains)} headers {CHAIN_HEADER!r}: it is not known which one belongs to the value"
         )
-    return found[0] or b"" if found else None
+    return chains[0] or b"" if chains else None
 
 
 def is_chained(message: Message) -> bool:
@@ -111,16 +111,16 @@ def open_carried(value: bytes | None, envelope: bytes) -> EnvelopeHead:
         envelope: content of its header `sqe-chain`.
 
     Raises:
-        EnvelopeError: the header is not an envelope, has a payload of its own, or says 'deleted' of a value
-            that is there (or does not, of a null one).
+        EnvelopeError: the header is not an envelope, or has a payload of its own. Or it is marked 'deleted' though
+            there is a value, or is not, though the value is null.
     """
     head = open_head(envelope)
     if head.payload or head.size or head.more:
         raise MalformedField(f"header {CHAIN_HEADER!r} holds a payload, which must be the record's value")
     if value is None and not head.deleted:
-        raise EmptyValue(f"the value is null, and header {CHAIN_HEADER!r} does not say 'deleted'")
+        raise EmptyValue(f"the value is null, and header {CHAIN_HEADER!r} is not marked 'deleted'")
     if value is not None and head.deleted:
-        raise MalformedField(f"header {CHAIN_HEADER!r} says 'deleted', but there is a value")
+        raise MalformedField(f"header {CHAIN_HEADER!r} is marked 'deleted', but there is a value")
     if value:
         head.payload = value
     return head

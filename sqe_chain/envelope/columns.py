@@ -1,9 +1,9 @@
 """The envelopes of a block side by side: their fields as arrays, found by walking all of them at once.
 
 An envelope's fields are in ascending order, so each step of the walk is the same for every message of a
-block: if the next tag is the expected one, take that field and move past it. A message whose walk does not end
-exactly at the checksum (fields in another order or twice, collections, deletions, lengths of three bytes, damage) is
-not ordinary, and its columns mean nothing; so is one that `envelope.check_head` would refuse. An ordinary one has
+block: if the next tag is the expected one, take that field and move past it. A message is not ordinary if its walk does not end
+exactly at the checksum. It has fields in another order or twice, collections, deletions, lengths of three bytes, damage. Nor is one
+that `envelope.check_head` would refuse. The columns of such messages mean nothing. An ordinary one has
 exactly the fields that protobuf would find; property tests compare both.
 
 Measured: half the time that protobuf takes to parse the messages one by one and to give out the fields.
@@ -51,7 +51,7 @@ class Columns:
 
     Args:
         values: the records' values; None is not ordinary.
-        type_name: what envelopes say of the payload's type; None: anything.
+        type_name: the payload's type by its envelope; None: anything.
         carried: the payload is elsewhere (the chain is in headers): none may be here.
 
     Attributes:
@@ -122,7 +122,7 @@ class Columns:
         Args:
             at: indexes of the first bytes.
             size: how many from each.
-            kind: numpy's letter for the type; rows of "S" compare as bytes do, all of one size.
+            kind: numpy's code of the type; rows of "S" compare as bytes do, all of one size.
         """
         everywhere: Rows = np.ndarray(
             (len(self._bytes) - size + 1,), f"{kind}{size}", self._bytes.data, strides=(1,)
@@ -149,23 +149,23 @@ class Columns:
         return agree
 
     def _equal(self, at: Ints, wanted: bytes) -> Flags:
-        found = self.rows(at, len(wanted))
-        if found.tobytes() == wanted * len(found):
-            return np.ones(len(found), np.bool_)
-        return np.fromiter((row == wanted for row in found.tolist()), np.bool_, len(found))
+        rows = self.rows(at, len(wanted))
+        if rows.tobytes() == wanted * len(rows):
+            return np.ones(len(rows), np.bool_)
+        return np.fromiter((row == wanted for row in rows.tolist()), np.bool_, len(rows))
 
     def _texts(self, at: Ints, size: Ints) -> Flags:
-        """Where a text stands that is not empty: any bytes would do for the walk, but not for protobuf."""
+        """Whether each place has a text that is not empty: any bytes would do for the walk, but not for protobuf."""
         data = self._bytes.data
         known: dict[bytes, bool] = {b"": False}  # mostly all are of one type
-        found = [
+        texts = [
             bytes(data[begin : begin + count])
             for begin, count in zip(at.tolist(), size.tolist(), strict=True)
         ]
-        for one in found:
-            if one not in known:
-                known[one] = _is_text(one)
-        return np.array([known[one] for one in found], np.bool_)
+        for text in texts:
+            if text not in known:
+                known[text] = _is_text(text)
+        return np.array([known[text] for text in texts], np.bool_)
 
     def _here(self, tag: int) -> Flags:
         # Clipped: an index past the end belongs to a message whose walk ends in the wrong place.
@@ -235,10 +235,10 @@ class Columns:
         return lane * here
 
 
-def _is_text(found: bytes) -> bool:
+def _is_text(text: bytes) -> bool:
     """Whether these bytes are UTF-8."""
     try:
-        found.decode()
+        text.decode()
     except UnicodeDecodeError:
         return False
     return True

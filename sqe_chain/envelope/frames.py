@@ -46,7 +46,7 @@ _join: Final = b"".join
 class WrittenLane:
     """A lane that an output writes, and what it wrote there last.
 
-    So no position is written twice: those of an input differ by their ordinals, those of inputs by the inputs' own, and nobody
+    So no position is written twice. Those of one input differ by their ordinals, those of two inputs by the inputs' own. Nobody
     else writes the lane in the batch.
 
     Args:
@@ -97,7 +97,7 @@ def frames(rows: Iterable[tuple[WrittenLane, Source, int, int, int]]) -> Frames:
 
 
 class _Heads(dict[int, bytes]):
-    """Size of a payload -> the field of its type, and what stands before the payload."""
+    """Size of a payload -> the field of its type, and what precedes the payload."""
 
     def __init__(self, type_name: str) -> None:
         name = type_name.encode()

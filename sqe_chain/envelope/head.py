@@ -1,7 +1,7 @@
 """The head of an envelope: the one rule of what an envelope is, and its fields with the chain left as bytes.
 
 Every reader comes here, or has made sure by other means that this would accept the bytes
-(`sqe_chain.envelope.columns`), so all readers accept and refuse the same bytes.
+(`sqe_chain.envelope.columns`). So all readers accept and refuse the same bytes.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ def open_head(value: bytes | None) -> EnvelopeHead:
         raise diagnose(value) or MalformedField("the last field is not the checksum")
     body = value[:-_SEAL]
     try:
-        head = _head_from(body)  # without its end: else a field that is said to be longer could hold that
+        head = _head_from(body)  # without its end: a field with a longer length could hold that
     except DecodeError as error:
         raise MalformedField(
-            f"checksum and magic number are right, but what stands between them is not an envelope: {error}"
+            f"checksum and magic number are right, but what is between them is not an envelope: {error}"
         ) from error
-    if head.crc32 or head.ByteSize() != len(body):  # it holds something that the parser has left out
+    if head.crc32 or head.ByteSize() != len(body):  # it holds something that the parser has dropped
         check_once(value)
     return head
 
@@ -160,8 +160,8 @@ def check_values(head: EnvelopeHead) -> None:
         (ordinal,) = _ORDINAL.unpack(position[-ORDINAL_LENGTH:])
         if position[_OFFSET_SIGN] >= _SIGN_BIT or position[:ROOT_LENGTH] > _LAST_ROOT or ordinal >= of:
             raise OutOfBounds(
-                f"the position {position.hex()} is out of bounds: the root's leader epoch is at most {MAX_EPOCH}, its "
-                f"offset at most {MAX_OFFSET}, and the last ordinal below the {of} envelopes made from the input"
+                f"the position {position.hex()} is out of bounds. Expected a leader epoch of at most {MAX_EPOCH}, an "
+                f"offset of at most {MAX_OFFSET}, and a last ordinal below the {of} envelopes made from the input"
             )
     check_timestamp(head.timestamp_ms)
     if head.watermark_ms:
@@ -172,8 +172,8 @@ def check_timestamp(timestamp_ms: int) -> None:
     """Refuse an event time that no envelope can have. Raises OutOfBounds."""
     if not -1 <= timestamp_ms <= MAX_TIMESTAMP_MS:
         raise OutOfBounds(
-            f"the event time is {timestamp_ms} ms, allowed are milliseconds since 1970 from 0 to {MAX_TIMESTAMP_MS}, "
-            "or -1 for unknown: does the writer use another unit, or another epoch?"
+            f"the event time is {timestamp_ms} ms. Expected milliseconds since 1970 from 0 to {MAX_TIMESTAMP_MS}, "
+            "or -1 for unknown. Does the writer use another unit, or another epoch?"
         )
 
 
@@ -279,8 +279,8 @@ def _incoherent(head: EnvelopeHead) -> EnvelopeError:
         return InconsistentEnvelope(
             f"previous has {len(head.previous)} bytes, the position {len(head.position)}: they are of one lane, so of one length"
         )
-    found = {"chain": bool(head.chain), "lane": bool(head.lane), "position": bool(head.position)}
-    present = ", ".join(name for name, there in found.items() if there)
+    fields = {"chain": bool(head.chain), "lane": bool(head.lane), "position": bool(head.position)}
+    present = ", ".join(name for name, there in fields.items() if there)
     return InconsistentEnvelope(
         f"the envelope has only {present}: a republished one has chain, lane and position, one wrapped at the origin has none of them"
     )

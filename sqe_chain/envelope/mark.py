@@ -79,9 +79,9 @@ class Mark:
 
     def settled(self) -> Mark:
         """An independent copy that holds no envelope."""
-        found = Mark(self.position, self.of, self.offset, self.path)
-        found.excused = self.excused
-        return found
+        copied = Mark(self.position, self.of, self.offset, self.path)
+        copied.excused = self.excused
+        return copied
 
     def __repr__(self) -> str:
         return f"Mark({self.position.hex()}, of={self.of}, offset={self.offset})"

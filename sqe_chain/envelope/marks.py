@@ -1,12 +1,12 @@
 """Marks: how far each lane of one input partition was accepted. A message that is not beyond its mark is a replay.
 
-Pure: no clock, no driver. Two witnesses in every envelope are compared as well, because they show what a
-mark alone cannot (each stops the service with an error of its own):
+Pure: no clock, no driver. Two more fields of every envelope are compared, because they show what a
+mark alone cannot. Each stops the service with an error of its own:
 
 * `previous`, the position that the writer wrote before on the lane: if it is beyond the mark, messages
   are missing or out of order.
-* `of`, how many envelopes were made from one input: if two of them differ, the writer gave other outputs
-  in another attempt, and no position says which of them were counted.
+* `of`, how many envelopes were made from one input. If two of them differ, the writer gave other outputs
+  in another attempt, and no position shows which of them were counted.
 
     >>> marks = PartitionMarks("robot.raw", bytes(16), 0)
     >>> [marks.accept_raw(offset) for offset in (0, 1, 0, 1, 2)]
@@ -56,9 +56,9 @@ class PartitionMarks:
         undecodable_offset: offset of the last record that was not a valid envelope; -1 for none.
         compacted: compaction removes records, so `previous` is not checked.
         max_lanes: limit of lanes.
-        recreated: policy for old roots through a topic created again: `stop`; `count` them once more;
+        recreated: policy for old roots through a topic created again. `stop`; `count` them again;
             or `skip` what is not beyond the highest position that was counted on the path.
-        notices: warnings (a root topic created again); whoever reports them clears the list.
+        notices: warnings (a root topic created again); the code that reports them clears the list.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class PartitionMarks:
     def accept(self, head: EnvelopeHead, offset: int, leader_epoch: int = 0) -> bool:
         """Whether an enveloped message is new; if so the mark of its lane moves to it.
 
-        A message that could be decoded is accepted even if it is excluded later (poison): the mark moves.
+        A message that could be decoded is accepted even if it is skipped later (poison): the mark moves.
         When an error is raised, no mark has moved.
 
         Args:
@@ -116,7 +116,7 @@ class PartitionMarks:
             False for a replay.
 
         Raises:
-            ChangedRepublisher, GapError: a witness disagrees; GapError on new messages only.
+            ChangedRepublisher, GapError: `of` or `previous` disagrees; GapError on new messages only.
             TooManyLanes, RecreatedTopic: on the first message of a lane.
             EnvelopeError: the first message of a lane states a lane or position that does not match its chain.
         """
@@ -129,8 +129,8 @@ class PartitionMarks:
             if head.lane or position:
                 raise self._wrong_length(mark, head, offset)
             return self.accept_raw(offset, leader_epoch)
-        # Before the positions are compared: a republisher that gives more outputs in its second attempt would get the
-        # additional ones accepted, and nobody knows whether those of the first attempt were the same.
+        # Before the positions are compared. A republisher may give more outputs in its second attempt. The additional
+        # ones would be accepted, and nobody knows whether those of the first attempt were the same.
         siblings = position[:-ORDINAL_LENGTH] == mark.position[:-ORDINAL_LENGTH]
         if siblings and last_of(head.chain) != mark.of:
             raise self._changed(mark, head, offset)
@@ -201,7 +201,7 @@ class PartitionMarks:
 
     def copy(self) -> PartitionMarks:
         """An independent copy, with the same settings, without notices; it holds no envelope, so it may be kept and sent."""
-        found = PartitionMarks(
+        copied = PartitionMarks(
             self.topic,
             self.topic_id,
             self.partition,
@@ -212,9 +212,9 @@ class PartitionMarks:
             recreated=self.recreated,
         )
         # In the order of stored marks, so that a redo, which begins with those, decides the same. Each batch copies all lanes.
-        found._marks = {lane: mark.settled() for lane, mark in sorted(self._marks.items())}
-        found._roots = self._roots.copy()
-        return found
+        copied._marks = {lane: mark.settled() for lane, mark in sorted(self._marks.items())}
+        copied._roots = self._roots.copy()
+        return copied
 
     def to_json(self) -> MarksRecord:
         """The marks for json.dumps; equal marks give equal JSON (lanes are sorted).

@@ -136,10 +136,12 @@ class Envelope:
             WrongPayloadType: they are of another type.
             MalformedField: one cannot be decoded.
         """
-        found = codec_for(cls, codec)
-        if not found.reads(self.type):
-            raise WrongPayloadType(f"the payload is a {self.type}, expected a {found.type_name}")
-        return tuple(None if payload is None else _decoded(found, payload) for payload in self.payloads)
+        payload_codec = codec_for(cls, codec)
+        if not payload_codec.reads(self.type):
+            raise WrongPayloadType(f"the payload is a {self.type}, expected a {payload_codec.type_name}")
+        return tuple(
+            None if payload is None else _decoded(payload_codec, payload) for payload in self.payloads
+        )
 
 
 def _decoded(codec: Codec[Payload], payload: bytes) -> Payload:
@@ -220,16 +222,16 @@ def serialized(payload: object, codec: Codec[Any] | str | None = None) -> tuple[
     """
     several = isinstance(payload, Sequence) and not isinstance(payload, str | bytes)
     payloads = list(payload) if several else [payload]  # type: ignore[call-overload]  # it is a sequence
-    codecs = [codec_for(type(one), codec) for one in payloads]
-    names = {one.type_name for one in codecs}
+    codecs = [codec_for(type(value), codec) for value in payloads]
+    names = {each.type_name for each in codecs}
     if len(names) != 1:
-        found = ", ".join(sorted(names)) or "none"
-        raise ValueError(f"an envelope holds payloads of one type, at least one; found: {found}")
-    return names.pop(), [one.encode(value) for one, value in zip(codecs, payloads, strict=True)]
+        given = ", ".join(sorted(names)) or "none"
+        raise ValueError(f"an envelope holds payloads of one type, at least one; found: {given}")
+    return names.pop(), [each.encode(value) for each, value in zip(codecs, payloads, strict=True)]
 
 
 def payloads_of(head: EnvelopeHead) -> list[bytes | None]:
-    """The payloads of an envelope; None for one that says "deleted"."""
+    """The payloads of an envelope; None for one that is marked "deleted"."""
     payload = head.payload
     if payload and not head.size:
         return [payload]

@@ -52,13 +52,13 @@ def key_of_each(partitions: int) -> list[bytes]:
     >>> [partition_of(key, 3) for key in key_of_each(3)]
     [0, 1, 2]
     """
-    found: dict[int, bytes] = {}
+    keys: dict[int, bytes] = {}
     for number in count():
-        if len(found) == partitions:
+        if len(keys) == partitions:
             break
         key = str(number).encode()
-        found.setdefault(partition_of(key, partitions), key)
-    return [found[partition] for partition in range(partitions)]
+        keys.setdefault(partition_of(key, partitions), key)
+    return [keys[partition] for partition in range(partitions)]
 
 
 def cell_of(key: bytes, partitions: int, buckets: int) -> int:
@@ -90,12 +90,12 @@ class Partitioner:
 
     def __call__(self, key: bytes) -> int:
         """The partition of a key."""
-        found = self._known.get(key)
-        if found is None:
+        partition = self._known.get(key)
+        if partition is None:
             if len(self._known) >= _CACHED_KEYS:
                 self._known.clear()  # seldom; an LRU would add work to every hit
-            found = self._known[key] = partition_of(key, self._partitions)
-        return found
+            partition = self._known[key] = partition_of(key, self._partitions)
+        return partition
 
 
 def key_bytes(key: object) -> bytes:

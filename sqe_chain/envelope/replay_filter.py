@@ -1,10 +1,9 @@
 """Ignoring replays in a plain consumer, without Spark and without a flow.
 
-Store the marks together with what was computed from the messages (in one transaction, one row, one
-file renamed into place): with marks that are older than the result, messages count twice; with marks
-that are newer, never. Marks kept only in memory are lost at a restart. And replace them only if they are still
-those that were loaded: a copy that was paused goes on with marks that another one has left behind
-(docs/plain-consumers.md has a whole consumer).
+Store the marks together with what was computed from the messages: in one transaction, one row, one
+file that is renamed. With marks that are older than the result, messages count twice; with marks
+that are newer, never. Marks kept only in memory are lost at a restart. Replace marks only if they are still
+those that were loaded: a paused copy goes on with old marks. The page "plain consumers" of the docs has a whole consumer.
 
     >>> replays = ReplayFilter({"robot.raw": bytes(16)})
     >>> replays.accept(message), replays.accept(message)
@@ -124,8 +123,8 @@ class ReplayFilter:
             return marks.accept(find_head(value, headers), offset, epoch)
         if is_enveloped(value) or chain_header(headers) is not None:
             raise ServiceStopped(
-                f"{topic}[{partition}]@{offset} is an envelope, or has a chain in its headers, but the topic is declared as raw: "
-                "its chain would be ignored; remove the topic from `raw`"
+                f"{topic}[{partition}]@{offset} is an envelope, or has a chain in its headers, but the topic is declared as raw. "
+                "The chain would be ignored. Remove the topic from `raw`"
             )
         return marks.accept_raw(offset, epoch)
 

@@ -1,8 +1,8 @@
 """The frames of many envelopes at once: what `template.frames` makes one after the other.
 
-Envelopes of one output differ in numbers of fixed sizes, in chain and position, and in what key and payload bring. So the
-template writes one envelope's frame, with zeros for those numbers, chain and position; that is the model of all rows, and
-the columns of what differs are put into it. Where any byte stands is for the template to say.
+Envelopes of one output differ in numbers of fixed sizes, in chain and position, in key and payload. So the
+template writes one envelope's frame, with zeros for those numbers, chain and position. That is the model of all rows. Then
+the columns of what differs are put into it. Only the template knows the place of each byte.
 
 Source: `sqe_chain.envelope.columns`, the other way round.
 """
@@ -25,7 +25,7 @@ _DIGIT: Final = 7
 _MORE: Final = 0x80
 _LIMITS: Final = np.array([1, *(1 << _DIGIT * digits for digits in range(1, _LONGEST_TIME))], np.uint64)
 _OFFSET, _EPOCH, _ORDINAL, _OF = -13, -4, 1, 6
-"""Where numbers stand: from the end of the link's place, and from the begin of its counts."""
+"""Places of numbers: from the end of the link's place, and from the begin of its counts."""
 _join: Final = b"".join
 
 
@@ -109,10 +109,10 @@ def run_frames(run: Run) -> Frames | None:
     own.put(0, f"V{root_size}", inputs.position_rows(indexes, root_size).view(f"V{root_size}"))
     own.put(root_size, ">u4", run.ordinals)
     mark = mark[: len(mark) - root_size]
-    found = _previous(run, own.rows("S"), mark)
-    if found is None:
+    fields = _previous(run, own.rows("S"), mark)
+    if fields is None:
         return None
-    previous, firsts = found
+    previous, firsts = fields
     starts = _ByteRows(place + link_counts(0, 0) + time, count)
     if chain_size:
         begin = len(place) - template.link_size - chain_size
@@ -142,7 +142,7 @@ def _previous(run: Run, positions: Rows, mark: bytes) -> tuple[Rows, dict[int, b
     Args:
         run: the envelopes; its lanes learn what is written last.
         positions: theirs.
-        mark: what stands before a position in a field `previous`.
+        mark: the bytes before a position in a field `previous`.
 
     Returns:
         The position before each; row -> the field, of the first one on each slot.
@@ -188,7 +188,7 @@ class _ByteRows:
 
         Args:
             at: where in a row; below 0: counted from its end.
-            kind: how values stand there, as numpy says it.
+            kind: numpy's code of the values' type.
             values: one for each row.
         """
         column: npt.NDArray[Any] = np.ndarray(
@@ -197,10 +197,10 @@ class _ByteRows:
         column[:] = values
 
     def rows(self, kind: str) -> Rows:
-        """The rows as an array of numpy's type of this letter."""
+        """The rows as an array of numpy's type of this code."""
         return np.frombuffer(self._bytes, f"{kind}{self.width}")
 
     def to_list(self) -> list[bytes]:
         """The rows."""
-        found: list[bytes] = self.rows("V").tolist()
-        return found
+        frames: list[bytes] = self.rows("V").tolist()
+        return frames

@@ -1,6 +1,6 @@
 """The rule of marks for a run of messages at once: the same answer as `PartitionMarks.accept` for each of them.
 
-Only the common case is decided here: lanes that are known, positions that rise, witnesses that agree. For anything else
+Only the common case is decided here: lanes that are known, positions that rise, fields that agree. For anything else
 the answer is "look at each", and `accept` decides. Property tests compare both.
 """
 
@@ -46,10 +46,10 @@ def _accept_envelopes(marks: PartitionMarks, block: EnvelopeBlock, begin: int, e
     order = begin + columns.lane[begin:end].argsort(kind="stable")
     sorted_lanes = columns.lane[order]
     firsts = np.flatnonzero(np.append(True, sorted_lanes[1:] != sorted_lanes[:-1]))
-    found = [lanes.get(lane) for lane in sorted_lanes[firsts].tolist()]
+    known_marks = [lanes.get(lane) for lane in sorted_lanes[firsts].tolist()]
     # A lane's first message is checked against its chain, and a position of another length is an error: both by `accept`.
-    known = [mark for mark in found if mark is not None and len(mark.position) == (size or ROOT_LENGTH)]
-    if len(known) < len(found):
+    known = [mark for mark in known_marks if mark is not None and len(mark.position) == (size or ROOT_LENGTH)]
+    if len(known) < len(known_marks):
         return False
     positions = columns.rows(columns.position[order], size, "S") if size else block.roots(order.tolist())
     before = np.roll(positions, 1)
@@ -79,7 +79,7 @@ def _accept_raw(marks: PartitionMarks, block: Block, begin: int, end: int) -> bo
 def _witnesses_agree(
     columns: Columns, order: Ints, neighbours: tuple[Rows, Rows], firsts: Ints, marks: Sequence[Mark]
 ) -> bool:
-    """Whether nothing is missing before any message, and siblings say the same `of`.
+    """Whether nothing is missing before any message, and siblings have the same `of`.
 
     Args:
         columns: the block's.

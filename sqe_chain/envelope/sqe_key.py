@@ -10,7 +10,7 @@ ZooKeeper path, concatenated.
     >>> read_sqe_key(key.to_bytes()) == key, key.destination(4)
     (True, 2)
 
-To migrate *from* SQE, read its topics with `drop_replays()` and write envelopes; to feed a topology that still
+To migrate *from* SQE, read its topics with `drop_replays()` and write envelopes. To feed a topology that still
 runs, write `SqeKey(...).to_bytes()` as the key, to partition `destination(N)`, with the source's coordinates.
 Test vectors for other languages: proto/sqe_vectors.json.
 
@@ -61,8 +61,8 @@ class SqeKey(NamedTuple):
             return _KEY.pack(*self)
         except StructError as error:
             raise OutOfBounds(
-                f"{self} is not a key of SQE's: process id and offset are signed 64-bit numbers, the partition a "
-                "signed 32-bit one (convert a process id shown as unsigned hexadecimal to a signed number)"
+                f"{self} is not a key of SQE's. Expected signed 64-bit numbers as process id and offset, and a "
+                "signed 32-bit one as partition. Convert a process id that is shown as unsigned hexadecimal"
             ) from error
 
     def destination(self, partitions: int) -> int:
@@ -78,8 +78,8 @@ class SqeKey(NamedTuple):
         """
         if self.partition < 0 or partitions < 1:
             raise OutOfBounds(
-                f"no destination for source partition {self.partition} among {partitions} partitions: "
-                "a source partition is 0 or more, and a topic has at least one; check what made the key"
+                f"no destination for source partition {self.partition} among {partitions} partitions. "
+                "Expected a source partition of 0 or more, and one or more in the topic. Check what made the key"
             )
         return self.partition % partitions
 
@@ -87,7 +87,7 @@ class SqeKey(NamedTuple):
 def read_sqe_key(key: bytes | None) -> SqeKey | None:
     """The key of a record; None if it is null or not 20 bytes long.
 
-    A foreign key of 20 bytes is read as one, too: nothing in the format would tell them apart.
+    A foreign key of 20 bytes is read as one, too: the format does not distinguish them.
     """
     if key is None or len(key) != KEY_LENGTH:
         return None

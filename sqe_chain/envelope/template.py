@@ -1,7 +1,7 @@
 """Republishing from template bytes: the hot path of every service that writes envelopes.
 
 Building an envelope field by field costs 4 µs. But on one lane and output nearly all bytes of chain,
-link, lane and type stay the same, so they are cached, and only what changes is packed between them.
+link, lane and type stay the same. So they are cached, and only what changes is packed between them.
 The result is byte for byte what protobuf writes (a property test compares them).
 
 `republish` is the same for one message at a time:
@@ -59,7 +59,7 @@ class OutputTemplate:
         lane: the lane that the envelopes state.
         link_size: bytes of the link in the first part of a frame.
         output: permanent name of flow and output.
-        tail: what stands before the checksum.
+        tail: the bytes before the checksum.
     """
 
     __slots__ = (
@@ -150,7 +150,7 @@ class OutputTemplate:
             timestamp_ms: the input's time.
             key: None and b"" are two different keys.
             type: full protobuf name of the payloads.
-            payloads: one, or several as a collection; None says "deleted".
+            payloads: one, or several as a collection; None is marked "deleted".
             previous: highest position written before on this lane and output partition in this
                 batch; b"" for the first.
 

@@ -166,8 +166,8 @@ def check_order(value: bytes) -> None:
 def check_once(value: bytes) -> None:
     """Refuse a complete envelope that repeats a field which may occur once.
 
-    Protobuf keeps the last of them, and merges two chains into one: readers would not agree. What it does not know (fields of
-    a later version, groups, and known numbers with another wire type) it leaves out, repeated or not, and so does this.
+    Protobuf keeps the last of them, and merges two chains into one: readers would not agree. It drops fields of a later version,
+    groups, and known numbers with another wire type, repeated or not. So does this.
 
     Raises:
         MalformedField: names the field and where it begins.

@@ -58,6 +58,7 @@ _KINDS: Final = ("*.py", "*.md", "*.proto", "Makefile", "*.yml", "Dockerfile", "
 _SECTION: Final = re.compile(r"^\s*(?:Args|Attributes|Raises|Returns|Yields|Examples?|Note):\s*$")
 _ITEM: Final = re.compile(r"^\s*(?:[-*]|\d+\.|\*{0,2}[\w`.]+(?: \([^)]*\))?:(?= ))\s")
 _CODE: Final = re.compile(r"``[^`]+``|`[^`]+`")
+_TREE: Final = re.compile(r"[│├└]")
 _LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _END: Final = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_`]*[A-Z0-9X])")
 _SPOKEN: Final = frozenset({"text", "help", "description", "epilog"})
@@ -104,7 +105,7 @@ def _paragraphs(file: str, first: int, text: str) -> Iterator[Passage]:
     held: list[str] = []
     start, fence = first, False
     for number, line in enumerate([*text.splitlines(), ""], first):
-        bare = line.strip()
+        bare = "" if _TREE.search(line) else line.strip()
         if bare.startswith(("```", "~~~")):
             fence = not fence
         ends = not bare or bare.startswith(("```", "~~~", "|", "#", ">>>", "...")) or _SECTION.match(line)
@@ -127,18 +128,19 @@ def _paragraphs(file: str, first: int, text: str) -> Iterator[Passage]:
 
 
 def _comments(file: str, source: str) -> Iterator[Passage]:
-    """Comments of Python source, a block of lines as one."""
+    """Comments of Python source: a block of lines as one, and each comment beside code."""
     held: list[str] = []
     start, last = 0, -1
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
             continue
         text = re.sub(r"^#!?\s?|\s*(?:noqa|type: ignore|pragma|fmt:|pyright:).*$", "", token.string)
-        if token.start[0] != last + 1 and held:
+        alone = not token.line[: token.start[1]].strip()
+        if held and (token.start[0] != last + 1 or not alone):
             yield Passage(file, start, _clean(" ".join(held)))
             held = []
         start = start if held else token.start[0]
-        last = token.start[0]
+        last = token.start[0] if alone else -1
         held.append(text)
     if held:
         yield Passage(file, start, _clean(" ".join(held)))

@@ -1,7 +1,7 @@
 """The engine that runs the tasks of a batch on Spark.
 
-Each batch is a few Spark jobs, made with the DataFrame API only. One job reads and computes (`tasks`); what
-later jobs need is cached in few large rows (`rows`), or returned with the report if it is small. `engine`
+Each batch is a few Spark jobs, made with the DataFrame API only. One job reads and computes (`tasks`).
+What later jobs need is cached in few large rows (`rows`), or returned with the report if it is small. `engine`
 starts the jobs, `session` has Spark's settings, `shipping` brings the user's code to workers that share no
 directory with the driver.
 """

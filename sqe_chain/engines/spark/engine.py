@@ -62,9 +62,9 @@ class SparkEngine:
     """Runs the tasks of a batch on Spark. Implements `protocol.interfaces.Engine`.
 
     A small batch is one task: it waits for all partitions at the same time, needs no shuffle, and returns all
-    results with the report; the driver publishes and writes them. A larger batch is spread over tasks. Then only
+    results with the report. The driver publishes and writes them. A larger batch is spread over tasks. Then only
     small results are returned, the others stay cached on their workers. If a cached result is lost with its
-    worker, Spark computes it again from the same ranges, marks and states; a state partition that was written
+    worker, Spark computes it again from the same ranges, marks and states. A state partition that was written
     since then has a newer header, and is skipped.
 
     Args:
@@ -163,7 +163,7 @@ class SparkEngine:
             with _spark_errors():
                 cached = _tagged(self._frames[at], STATES, FAILURE)
                 rows += sum(result.rows for result in _collect(cached.mapInArrow(task, SCHEMA)))
-        states = [one for result in self._results for one in result.states if one.level == level]
+        states = [changed for result in self._results for changed in result.states if changed.level == level]
         return rows + apply_all(self._flow, job, self._setup.store, states, applied)
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:

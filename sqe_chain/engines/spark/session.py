@@ -246,9 +246,9 @@ def own_session(session: SparkSession) -> SparkSession:
 
 
 def _expect_its_end(session: SparkSession) -> None:
-    """Let PySpark's thread for accumulators be silent when Spark's Java process is gone: whoever needs Spark says so.
+    """Silence PySpark's thread for accumulators when Spark's Java process is gone: the next call of Spark reports that.
 
-    It would print a traceback beside the one line that tells people what to do.
+    The thread would print a traceback beside the one line with what to do.
     """
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is None:  # a PySpark that does it otherwise
@@ -292,8 +292,8 @@ def gist(error: BaseException) -> str:
 
 def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
-    found = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
-    if not found:
+    present = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
+    if not present:
         where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on the PATH"
         raise ConfigurationError(
             f"Spark needs Java 17 or newer, and {where}: install it (Debian: apt install openjdk-17-jre-headless) or set "

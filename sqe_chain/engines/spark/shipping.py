@@ -58,7 +58,7 @@ def ship(session: SparkSession) -> list[str]:
     if target.stat().st_size > LARGEST_ZIP:
         raise ConfigurationError(
             f"the modules that the flow needs have {target.stat().st_size >> 20} MiB zipped ({_largest(files)} is the "
-            f"largest file), more than {LARGEST_ZIP >> 20} MiB: install them on the workers as a package"
+            f"largest file). Expected at most {LARGEST_ZIP >> 20} MiB. Install them on the workers as a package"
         )
     # Spark caches an artifact by its name, so other content needs another name.
     named = target.rename(directory / f"sqe-chain-{digest.hexdigest()}.zip")

@@ -52,7 +52,7 @@ def portions_of(batches: Batches) -> Sequence[Portion]:
 
 
 def read(work: Work, batches: Batches) -> Batches:
-    """Run level 0, and level 1 if in place. Consumes one row of portions."""
+    """Run level 0, and level 1 if it needs no shuffle. Consumes one row of portions."""
     results: list[bytes] = []
 
     def blocks() -> Iterator[Block]:
@@ -108,7 +108,7 @@ def small(work: Work, batches: Batches) -> Batches:
 
     Args:
         work: the arguments of all tasks of the flow; its job is not used.
-        batches: anything; what to do stands in the job's local property `ARGUMENTS`.
+        batches: anything; what to do is in the job's local property `ARGUMENTS`.
     """
 
     def run() -> TaskResult:
@@ -131,8 +131,8 @@ def pack_arguments(do: SmallTask, job: Job, portions: Sequence[Portion]) -> str:
 
 def unpack_arguments(text: str) -> tuple[SmallTask, Job, Sequence[Portion]]:
     """What `pack_arguments` was given."""
-    found: tuple[SmallTask, Job, Sequence[Portion]] = pickle.loads(b64decode(text))  # noqa: S301 - made by the driver
-    return found
+    arguments: tuple[SmallTask, Job, Sequence[Portion]] = pickle.loads(b64decode(text))  # noqa: S301 - made by the driver
+    return arguments
 
 
 def alone(do: SmallTask, work: Work, batches: Batches) -> Batches:

@@ -23,8 +23,8 @@ class WorkersEngine:
     """Runs the tasks of a batch on worker processes of this machine. Implements `protocol.interfaces.Engine`.
 
     An input partition stays with its worker, and so do state partitions. When a worker is lost, the step fails with
-    `Unavailable`, so that it is repeated, by new workers: they first compute again, from the same ranges, marks and states,
-    what the lost ones had kept. A state partition that was written meanwhile has a newer header, and is skipped.
+    `Unavailable`, so that new workers repeat it. First they compute what the lost ones had kept, from the same ranges, marks
+    and states. A state partition that was written meanwhile has a newer header, and is skipped.
 
     Args:
         flow: the flow.
@@ -82,7 +82,7 @@ class WorkersEngine:
     def release(self) -> None:
         """Workers forget what they keep."""
         self._batch = None
-        self._team.tell(Tasks.release)
+        self._team.send_command(Tasks.release)
         self._team.end_batch()
 
     def _kept(self) -> bool:
@@ -99,7 +99,7 @@ class WorkersEngine:
             if not _is_same(again, before):
                 raise EngineLost(
                     f"flow {self._flow.name!r}: workers were lost, and what they had computed came out differently the second "
-                    "time. Nothing of that was written: start the service again, which redoes the batch and says what differs"
+                    "time. Nothing of that was written. Start the service again: it redoes the batch and reports what differs"
                 )
         return bool(portions)
 
@@ -107,16 +107,16 @@ class WorkersEngine:
         team = self._team
         team.prepare(self._set_up)
         shares = self._assign(job, portions)
-        found = team.call([partial(Tasks.process, job=job, assigned=share) for share in shares])
-        report, parcels = _sum(done.report for done in found), _parcels(found)
+        results = team.call([partial(Tasks.process, job=job, assigned=share) for share in shares])
+        report, parcels = _sum(done.report for done in results), _parcels(results)
         for level in range(2 if job.in_place else 1, min(len(self._flow.levels), job.top_level) + 1):
             for_each = [list[Parcel]() for _ in range(team.size)]
             for parcel in parcels:
                 if parcel.level == level:
                     for_each[parcel.first[0] % team.size].append(parcel)
-            found = team.call([partial(Tasks.fold, level=level, parcels=own) for own in for_each])
-            report.add(_sum(done.report for done in found))
-            parcels = _parcels(found)
+            results = team.call([partial(Tasks.fold, level=level, parcels=own) for own in for_each])
+            report.add(_sum(done.report for done in results))
+            parcels = _parcels(results)
         self._generation = team.generation
         return report
 
@@ -140,8 +140,8 @@ def _sum(reports: Iterable[Report]) -> Report:
     return total
 
 
-def _parcels(found: Iterable[Done]) -> list[Parcel]:
-    return [parcel for done in found for parcel in done.parcels]
+def _parcels(results: Iterable[Done]) -> list[Parcel]:
+    return [parcel for done in results for parcel in done.parcels]
 
 
 def _is_same(again: Report, before: Report) -> bool:

@@ -51,7 +51,7 @@ class Done:
 
 
 class Outboxes:
-    """The outboxes of all workers, of which one is written here.
+    """The outboxes of all workers. This process writes its own.
 
     Args:
         files: descriptors, by number of the worker.
@@ -116,7 +116,7 @@ class Tasks:
         open_connections(self._flow, self._setup.log, self._setup.store)
 
     def process(self, job: Job, assigned: Sequence[Sequence[Portion]]) -> Done:
-        """Run level 0, and level 1 if in place.
+        """Run level 0, and level 1 if it needs no shuffle.
 
         Args:
             job: the attempt.
@@ -154,7 +154,7 @@ class Tasks:
         """Write the changed states of one level; returns the rows written."""
         if self._job is None:
             return 0
-        states = [one for one in self._states if one.level == level]
+        states = [changed for changed in self._states if changed.level == level]
         return task.apply_all(self._flow, self._job, self._setup.store, states, applied)
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
@@ -173,7 +173,7 @@ class Tasks:
         done, packers = Done(), dict[int, UnitPacker]()
 
         def put(level: int, packed: Iterable[Packed]) -> None:
-            done.parcels.extend(self._outboxes.put(level, one) for one in packed)
+            done.parcels.extend(self._outboxes.put(level, parcel) for parcel in packed)
 
         for block in blocks:
             if isinstance(block, Outputs):

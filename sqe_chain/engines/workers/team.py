@@ -1,4 +1,4 @@
-"""The worker processes of a service: started, told what to do, replaced when one is lost, ended with the service."""
+"""The worker processes of a service: started, given commands, replaced when one is lost, ended with the service."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ class Team:
         return [member.process.pid for member in self._members]
 
     def prepare(self, command: Command) -> None:
-        """Give every worker, and whoever replaces it, a command to begin with; does not wait for it."""
+        """Give every worker, and those that replace it, a command to begin with; does not wait for it."""
         if command is not self._first:
             self._first = command
-            self.tell(command)
+            self.send_command(command)
 
-    def tell(self, command: Command) -> None:
+    def send_command(self, command: Command) -> None:
         """Give all workers a command, without waiting for it. What it raises, the next `call` raises."""
         with self._turn, suppress(Unavailable, EngineLost):  # then the next call starts new ones
             for member in self._members:
@@ -143,7 +143,7 @@ class Team:
                 opened.callback(os.close, outbox)
             self._members = [self._begin(number, outboxes) for number in range(self.size)]
         if self._first is not None:
-            self.tell(self._first)
+            self.send_command(self._first)
 
     def _begin(self, number: int, outboxes: Sequence[int]) -> _Member:
         """Start one process. Its signals are blocked until it handles them, so that none of them ends it."""
@@ -196,7 +196,7 @@ class Team:
         raise_first(failures)
 
     def _lost(self, member: _Member) -> Unavailable | EngineLost:
-        """End the others, and say what has happened."""
+        """End the others, and return the error with what has happened."""
         with suppress(subprocess.TimeoutExpired):
             member.process.wait(_ENDS_WITHIN_S)
         status = member.process.poll()

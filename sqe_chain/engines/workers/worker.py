@@ -64,8 +64,8 @@ def serve(connection: Connection, number: int, outboxes: Sequence[int]) -> None:
         number: of this worker, from 0.
         outboxes: descriptors of the outboxes of all workers.
     """
-    for one in SIGNALS:
-        signal.signal(one, _go_on)  # a handler, unlike SIG_IGN, is not passed on to what user code starts
+    for which in SIGNALS:
+        signal.signal(which, _go_on)  # a handler, unlike SIG_IGN, is not passed on to what user code starts
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     inbox: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()

@@ -164,7 +164,7 @@ def _check_ports(machine: DevMachine, ports: Mapping[str, int | None]) -> None:
         if server.running and wanted is not None and wanted != server.port:
             raise ConfigurationError(
                 f"{server.kind} is running already, on port {server.port}, not {wanted} ({machine.directory}): stop it first "
-                f"(sqe-chain dev down), leave out --{server.kind}-port, or start another one with --dir"
+                f"(sqe-chain dev down), run without --{server.kind}-port, or start another one with --dir"
             )
 
 

@@ -60,7 +60,9 @@ def _read(kind: Descriptor, value: Any, path: str, form: Format) -> Any:  # noqa
             )
         return value
     if kind.full_name in _FREE:
-        return _each(value, lambda one: _checked(path, exact_float, one) if type(one) is int else one)
+        return _each(
+            value, lambda number: _checked(path, exact_float, number) if type(number) is int else number
+        )
     if not isinstance(value, dict):
         wrapped = kind.fields_by_name.get("value") if kind.full_name == f"{_PROTOBUF}{kind.name}" else None
         return value if wrapped is None else _one(wrapped, value, path, form)
@@ -82,8 +84,8 @@ def _field(field: FieldDescriptor, value: Any, path: str, form: Format) -> Any: 
     if message is not None and message.GetOptions().map_entry and isinstance(value, dict):
         key, item = (message.fields_by_name[name] for name in ("key", "value"))
         if key.cpp_type in _INTS:
-            value = {str(_checked(path, parse_int, one)): item for one, item in value.items()}
-        return {one: _one(item, content, f"{path}[...]", form) for one, content in value.items()}
+            value = {str(_checked(path, parse_int, name)): item for name, item in value.items()}
+        return {name: _one(item, content, f"{path}[...]", form) for name, content in value.items()}
     if field.is_repeated and isinstance(value, list):
         return [_one(field, item, path, form) for item in value]
     return _one(field, value, path, form)
@@ -108,7 +110,7 @@ def _one(field: FieldDescriptor, value: Any, path: str, form: Format) -> Any:  #
     if field.enum_type is not None:
         return value if value in field.enum_type.values_by_name else _checked(path, parse_int, value)
     if field.type == FieldDescriptor.TYPE_BYTES and not _BASE64.fullmatch(value):
-        raise ParseError(f"field {path}: {value[:80]!r} is no base64. Expected its letters alone.")
+        raise ParseError(f"field {path}: {value[:80]!r} is no base64. Expected only characters of base64.")
     return value
 
 

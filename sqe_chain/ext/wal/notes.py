@@ -2,7 +2,7 @@
 
 `position` has two slots; a write replaces the older one. That needs no space, so a log on a full disk can still note progress and
 delete segments. The slot with the higher counter counts. Each slot is in a block of its own, so a crash damages one at most.
-A slot is little-endian: `SQEPOS1` and a newline (8 bytes), then the counter (8). Then come the offset up to which Kafka has
+A slot is little-endian: `SQEPOS1` and a newline (8 bytes), then the counter (8). Then comes the offset up to which Kafka has
 acknowledged (8), the offset up to which records were synced (8), and the CRC-32 of these (4).
 """
 
@@ -123,8 +123,8 @@ def read_position(files: Files) -> Position | None:
     sound = [slot for slot in slots if slot is not None]
     if not sound:
         raise LogDamaged(
-            f"{files.where}/{_POSITION} is damaged in both of its slots. Delete it: all records that are still in the log are then "
-            "published again, with the numbers they have, so that drop_stale drops what was published before"
+            f"{files.where}/{_POSITION} is damaged in both of its slots. Delete it. Then all records that are still in the log are "
+            "published again, with the numbers they have: drop_stale drops what was published before"
         )
     return max(sound)
 

@@ -20,7 +20,7 @@ MOST_LANES = 100_000
 
 
 @dataclass(slots=True)
-class Writer:
+class SeenWriter:
     """What one writer has repeated in a topic since it is watched.
 
     Attributes:
@@ -48,7 +48,7 @@ class WatchedTopic:
     topic_id: bytes = b""
     next_offsets: dict[int, int] = field(default_factory=dict)
     reached: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    writers: dict[str, Writer] = field(default_factory=dict)
+    writers: dict[str, SeenWriter] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class ReplayWatch:
     _topics: dict[str, WatchedTopic] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def look(self, topic: str) -> dict[str, Writer]:
+    def look(self, topic: str) -> dict[str, SeenWriter]:
         """Read what is new in a topic. Returns what each writer has repeated since the first look."""
         info = self.log.describe([topic]).get(topic)
         if info is None:
@@ -98,7 +98,7 @@ class ReplayWatch:
         stated, position = lane_and_position(head, message, info.topic_id)
         lane = partition, stated
         if position <= watched.reached.get(lane, b""):
-            writer = watched.writers.setdefault(links[-1].output, Writer())
+            writer = watched.writers.setdefault(links[-1].output, SeenWriter())
             writer.first = writer.first or f"{info.name}[{partition}]@{message.offset()}"
             writer.records += 1
             writer.newest_ms = max(writer.newest_ms, message.timestamp()[1])

@@ -96,7 +96,7 @@ def test_the_same_files_give_the_same_name(user_module: ModuleType) -> None:
 
 def test_too_much_is_refused(user_module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipping, "LARGEST_ZIP", 100)
-    with pytest.raises(ConfigurationError, match="install them on the workers"):
+    with pytest.raises(ConfigurationError, match="Install them on the workers"):
         shipping.ship(Session())  # type: ignore[arg-type]
 
 

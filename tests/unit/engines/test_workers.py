@@ -110,7 +110,7 @@ def test_signals_to_all_processes_end_no_worker_whenever_they_come(tmp_path: Pat
         for number in (signal.SIGTERM, signal.SIGINT):
             for pid in team.pids():
                 os.kill(pid, number)
-        team.tell(partial(commands.wait_for, file=go_on))
+        team.send_command(partial(commands.wait_for, file=go_on))
         assert wait_until(go_on.with_suffix(".waiting").exists, PATIENCE_S)
         for number in (signal.SIGTERM, signal.SIGINT):
             for pid in team.pids():
@@ -123,7 +123,7 @@ def test_signals_to_all_processes_end_no_worker_whenever_they_come(tmp_path: Pat
 
 def test_workers_end_with_the_team_in_the_middle_of_a_command(tmp_path: Path) -> None:
     team, never = Team(2, "workers of a test"), tmp_path / "never"
-    team.tell(partial(commands.wait_for, file=never))
+    team.send_command(partial(commands.wait_for, file=never))
     assert wait_until(never.with_suffix(".waiting").exists, PATIENCE_S)
     found = [ProcessIdentity.of(pid) for pid in team.pids()]
     team.close()

@@ -74,7 +74,7 @@ def test_a_payload_that_is_an_envelope_would_be_read_as_one() -> None:
         (b"x", lambda own: [], NotAnEnvelope, "."),
         (b"x", lambda own: None, NotAnEnvelope, "."),
         (b"x", lambda own: [("other", b"y")], NotAnEnvelope, "."),
-        (None, lambda own: own, EmptyValue, "does not say 'deleted'"),
+        (None, lambda own: own, EmptyValue, "is not marked 'deleted'"),
         (b"x", lambda own: [own[0], own[0]], MalformedField, "2 headers"),
         (b"x", lambda own: [(CHAIN_HEADER, None)], EmptyValue, "."),
         (b"x", lambda own: [(CHAIN_HEADER, (own[0][1] or b"")[:-1])], EnvelopeError, "."),
@@ -108,7 +108,7 @@ def test_a_deleted_one_has_no_value() -> None:
     assert value is None
     assert read(value, headers=headers).payloads == (None,)
     for present in (b"x", b""):  # an empty value is one
-        with pytest.raises(MalformedField, match="says 'deleted', but there is a value"):
+        with pytest.raises(MalformedField, match="is marked 'deleted', but there is a value"):
             read(present, headers=headers)
 
 
