@@ -16,6 +16,7 @@ from sqe_chain.errors import StoreInconsistent
 from sqe_chain.features.announcing import Announcing
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.every import FEATURES
 from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.features.rebuilding import Rebuilding, Unfinished
@@ -30,6 +31,7 @@ from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Rehearsal
+from tests.support.docs_examples import ROOT
 
 STORED = (
     b'{"clock_ms":9,"epoch":2,"exclusions":[{"error":"ValueError","offset":1,"partition":0,"policy":"skip",'
@@ -110,6 +112,15 @@ SECTIONS: list[tuple[Section, str]] = [
     ),
     (Timers(5, {("s", 1): 7}), '{"timers":[5,{"s/1":7}]}'),
 ]
+
+
+def test_every_section_is_tried_here_and_named_by_the_page() -> None:
+    page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    plans = page.partition("**Plans**")[2].partition("\n\n")[0]
+    known = {kind.name for kind in Section.kinds.values() if kind.__module__.startswith("sqe_chain.features")}
+    assert known == {section.name for section, _ in SECTIONS}
+    assert {name for name in known if f"`{name}`" not in plans} == set()
+    assert FEATURES
 
 
 @pytest.mark.parametrize(("section", "text"), SECTIONS, ids=[one.name for one, _ in SECTIONS])

@@ -16,16 +16,20 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest import mock
 
 import pytest
 import typer
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from prometheus_client import CollectorRegistry
 
-from sqe_chain import errors
+from sqe_chain import Flow, errors, run, wrap
 from sqe_chain.adapters.kafka import KafkaLog, load_config
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.cli.commands import application
+from sqe_chain.runtime import connecting
 from sqe_chain.runtime.metrics import Metrics
 from tests.support import docs_examples
 from tests.support.docs_examples import ROOT, Block, Command
@@ -209,7 +213,74 @@ def test_files_and_names_of_the_code_exist(page: str) -> None:
                     symbol,
                 )
                 found += 1
-    assert found > 10 or page == "CONTRIBUTING.md"
+    assert found > 5 or page == "CONTRIBUTING.md"
+
+
+CALL = re.compile(r"^( *)((?:\w+\.)?\w+) +([\w/]+\.py)\b")
+"""A line of the tree of calls: indentation, function, file."""
+
+
+def test_the_tree_of_calls_is_what_a_batch_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each function of the page is called while the one above it runs."""
+    block = docs_examples.block_with(ROOT / "docs" / "architecture.md", "Service._batches")
+    above, wanted = list[tuple[int, Place]](), dict[Place, Place | None]()
+    for line in block.text.splitlines():
+        match = CALL.match(line)
+        assert match, line
+        indent, place = len(match[1]), (match[3], match[2])
+        while above and above[-1][0] >= indent:
+            above.pop()
+        wanted[place] = above[-1][1] if above else None
+        above.append((indent, place))
+    calls = calls_of_a_batch(monkeypatch)
+    missing = {place: caller for place, caller in wanted.items() if (place, caller) not in calls}
+    assert len(wanted) > 20
+    assert missing == {}
+
+
+Place = tuple[str, str]
+"""File below the package, and function."""
+
+
+def calls_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> set[tuple[Place, Place | None]]:
+    """(function, each function that is running when it is called; None) as a service processes one record."""
+    package, calls = f"{ROOT / 'sqe_chain'}/", set[tuple[Place, Place | None]]()
+
+    def place_of(frame: FrameType) -> Place:
+        return frame.f_code.co_filename.removeprefix(package), frame.f_code.co_qualname
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or not frame.f_code.co_filename.startswith(package):
+            return
+        place, caller = place_of(frame), frame.f_back
+        calls.add((place, None))
+        while caller is not None:
+            calls.add((place, place_of(caller)))
+            caller = caller.f_back
+
+    log = MemoryLog("tree-of-calls")
+    log.create_topic("words", 1)
+    log.create_topic("totals", 1)
+    log.append("words", 0, wrap(StringValue(value="a"), key="a", timestamp_ms=1))
+    flow = Flow("tree", state_partitions=1)
+    flow.source("words", StringValue).aggregate(
+        "count", key=lambda word: word.value, state=Int64Value, fold=lambda total, word: None
+    ).changes().to("totals", partitions=1)
+    monkeypatch.setattr(connecting, "open_log", lambda *_: log)
+    sys.setprofile(note)
+    try:
+        run(
+            flow,
+            kafka="none",
+            store="memory://tree-of-calls",
+            engine="inprocess",
+            once=True,
+            allow_weak_durability=True,
+        )
+    finally:
+        sys.setprofile(None)
+        log.clear()
+    return calls
 
 
 def test_every_producer_of_ours_has_one_request_in_flight() -> None:
