@@ -36,7 +36,13 @@ class Arming:
         self.script.writes.add((len(self.script.written) + number, when))
 
     def crash_at_call(
-        self, number: int, when: When = "before", *, of: Port | None = None, writes: bool = False
+        self,
+        number: int,
+        when: When = "before",
+        *,
+        of: Port | None = None,
+        writes: bool = False,
+        method: str = "",
     ) -> None:
         """Crash at the n-th call from now (0 is the next). Reads count too, and so does each block of a read.
 
@@ -45,8 +51,9 @@ class Arming:
             when: before the call, or after it, so that its reply is lost.
             of: count calls of the broker, of the store, or of tables, only.
             writes: count only calls that write.
+            method: count only calls of this method of a port, such as ``read``; ``publish`` is one record.
         """
-        self.script.injected.append(InjectedFault(_crash, of, when, writes, number))
+        self.script.injected.append(InjectedFault(_crash, of, when, writes, number, method=method))
 
     def outage(
         self,
@@ -56,6 +63,7 @@ class Arming:
         when: When = "before",
         calls: int = 1,
         writes: bool = False,
+        method: str = "",
     ) -> None:
         """Broker, store or table does not answer; the same run retries.
 
@@ -65,8 +73,9 @@ class Arming:
             when: before the call takes effect, or after it, so that only the reply is lost.
             calls: how many consecutive calls get no answer.
             writes: count only calls that write.
+            method: count only calls of this method of a port, such as ``read``; ``publish`` is one record.
         """
-        self.script.injected.append(InjectedFault(_raise_unavailable, of, when, writes, at, calls))
+        self.script.injected.append(InjectedFault(_raise_unavailable, of, when, writes, at, calls, method))
 
     def meanwhile(
         self,
@@ -76,6 +85,7 @@ class Arming:
         at: int = 0,
         when: When = "before",
         writes: bool = False,
+        method: str = "",
     ) -> None:
         """Pause the run at a future call, and do something else in the meantime.
 
@@ -88,8 +98,9 @@ class Arming:
             at: such calls that pass before the pause.
             when: before the call, or after it has taken effect.
             writes: count only calls that write.
+            method: count only calls of this method of a port, such as ``read``; ``publish`` is one record.
         """
-        self.script.injected.append(InjectedFault(action, of, when, writes, at))
+        self.script.injected.append(InjectedFault(action, of, when, writes, at, method=method))
 
     def cancel(self) -> None:
         """Cancel every injected crash, outage and pause that has not happened yet."""

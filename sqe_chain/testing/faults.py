@@ -1,28 +1,62 @@
-"""Fault injection: crashes and outages around any call of a service, and other work while it is paused.
+"""Fault injection: what happens at the calls of a service's ports is asked of a scheduler.
 
-Every port of a service is wrapped once (`faulty_ports`). A fault can be injected before and after each call of a port,
-including reads and each block of a read. One `FaultScript` holds all faults of a service.
+Every port of a service is wrapped once (`faulty_ports`). A wrapped port makes no call by itself: it asks its `Scheduler`.
+That one makes the call, lets something happen before or after it, or answers in its place. `FaultScript` is the scheduler of
+tests and of `prove`, whose faults a test names or a seed draws. The explorer of this project tries every order of calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from sqe_chain.protocol.events import Event, Observer, When
 
 Port = Literal["broker", "store", "table"]
 """What a service calls."""
 
-Watch = Callable[[str, tuple[object, ...]], None]
-"""Called after each write that took effect, with its kind (`home`, `state`, `publish`, `commit`, `table`) and
-arguments."""
-
 
 class Crash(BaseException):
     """The process "dies" here. The service's own error handling never sees this exception."""
+
+
+@dataclass(slots=True, eq=False)
+class PortCall:
+    """A call of a port that a scheduler has to answer.
+
+    Attributes:
+        of: whose call it is.
+        name: the method: of a log, `read` is one block and `publish` one record.
+        port: the port without faults.
+        args: the arguments, by position.
+        text: what the call writes, in words; empty: it reads.
+        make: makes the call, and returns its answer.
+    """
+
+    of: Port
+    name: str
+    port: Any
+    args: tuple[Any, ...]
+    text: str
+    make: Callable[[], Any]
+
+    @property
+    def write(self) -> bool:
+        """Whether it writes."""
+        return bool(self.text)
+
+
+class Scheduler(Protocol):
+    """Decides what happens at each call of a port."""
+
+    def answer(self, call: PortCall) -> Any:  # noqa: ANN401 - of any port
+        """The answer to a call; raise the error that its caller gets instead."""
+
+
+Watch = Callable[[PortCall, Any], None]
+"""Called after each call that took effect, with the call and its answer."""
 
 
 @dataclass(slots=True)
@@ -36,6 +70,7 @@ class InjectedFault:
         writes: whether only calls that write count.
         passes: such calls that pass before the fault.
         calls: how many consecutive calls it affects.
+        method: only at calls of this method; empty: of all.
     """
 
     action: Callable[[], object]
@@ -44,29 +79,44 @@ class InjectedFault:
     writes: bool = False
     passes: int = 0
     calls: int = 1
+    method: str = ""
+
+    def concerns(self, call: PortCall, when: When) -> bool:
+        """Whether it counts such calls."""
+        return (
+            self.when == when
+            and self.of in {None, call.of}
+            and (call.write or not self.writes)
+            and self.method in {"", call.name}
+        )
 
 
 @dataclass(slots=True)
 class FaultScript(Observer):
-    """The faults to come, and what has happened so far.
+    """The scheduler that makes all calls, with the faults to come; and what has happened so far.
 
     Attributes:
         steps: (step, before or after) -> for each future crash there, how often the step passes first.
         writes: (number of the write, before or after) at which to crash; `after` means a lost reply.
         injected: faults at future calls.
-        calls: calls of ports so far.
+        made: method -> how often it was called so far.
         written: a description of each write so far.
         events: events that the service reported.
-        watch: called after each write that took effect, before anything else happens.
+        watch: called after each call that took effect, before anything else happens.
     """
 
     steps: dict[tuple[int, When], list[int]] = field(default_factory=dict)
     writes: set[tuple[int, When]] = field(default_factory=set)
     injected: list[InjectedFault] = field(default_factory=list)
-    calls: int = 0
+    made: Counter[str] = field(default_factory=Counter)
     written: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     watch: Watch | None = None
+
+    @property
+    def calls(self) -> int:
+        """Calls of ports so far."""
+        return self.made.total()
 
     def step(self, number: int, when: When) -> None:
         passes = self.steps.get((number, when))
@@ -86,49 +136,17 @@ class FaultScript(Observer):
         self.writes.clear()
         self.injected.clear()
 
-    def before(self, of: Port, *, write: bool = False) -> None:
-        """Called before each call of a port."""
-        self.calls += 1
-        if self.injected:
-            self._fire(of, "before", write=write)
+    def answer(self, call: PortCall) -> Any:  # noqa: ANN401 - of any port
+        self.made[call.name] += 1
+        self.at(call, "before")
+        answer = self._write(call) if call.write else self._make(call)
+        self.at(call, "after")
+        return answer
 
-    def after(self, of: Port, *, write: bool = False) -> None:
-        """Called after a call of a port took effect, before its reply arrives."""
-        if self.injected:
-            self._fire(of, "after", write=write)
-
-    def write(self, what: str) -> int:
-        """Called before each write; returns the write's number."""
-        number = len(self.written)
-        self.written.append(what)
-        if (number, "before") in self.writes:
-            self.writes.discard((number, "before"))
-            raise Crash(f"before write {number}: {what}")
-        return number
-
-    def done(self, number: int) -> None:
-        """Called after each write."""
-        if (number, "after") in self.writes:
-            self.writes.discard((number, "after"))
-            raise Crash(f"after write {number}: {self.written[number]}")
-
-    @contextmanager
-    def writing(self, of: Port, what: str) -> Iterator[None]:
-        """Around each call of a port that writes."""
-        self.before(of, write=True)
-        number = self.write(what)
-        yield
-        self.done(number)
-        self.after(of, write=True)
-
-    def took_effect(self, kind: str, *what: object) -> None:
-        """Report a write that took effect to the watch."""
-        if self.watch is not None:
-            self.watch(kind, what)
-
-    def _fire(self, of: Port, when: When, *, write: bool) -> None:
+    def at(self, call: PortCall, when: When) -> None:
+        """Called before each call of a port; and after it took effect, before its reply arrives."""
         for fault in [*self.injected]:
-            if fault.when != when or fault.of not in {None, of} or (fault.writes and not write):
+            if not fault.concerns(call, when):
                 continue
             if fault.passes:
                 fault.passes -= 1
@@ -142,3 +160,21 @@ class FaultScript(Observer):
                 fault.action()
             finally:
                 self.injected = waiting
+
+    def _write(self, call: PortCall) -> Any:  # noqa: ANN401 - of any port
+        number = len(self.written)
+        self.written.append(call.text)
+        if (number, "before") in self.writes:
+            self.writes.discard((number, "before"))
+            raise Crash(f"before write {number}: {call.text}")
+        answer = self._make(call)
+        if (number, "after") in self.writes:
+            self.writes.discard((number, "after"))
+            raise Crash(f"after write {number}: {call.text}")
+        return answer
+
+    def _make(self, call: PortCall) -> Any:  # noqa: ANN401 - of any port
+        answer = call.make()
+        if self.watch is not None:
+            self.watch(call, answer)
+        return answer

@@ -378,7 +378,7 @@ class Rehearsal(Arming, Results):
         stores: dict[str, StateStore] = {
             name: faulty_store(store, script) for name, store in self.stores.items()
         }
-        ports = Ports(log, stores, partial(faulty_sink, script=script))
+        ports = Ports(log, stores, partial(faulty_sink, scheduler=script))
         return Environment(
             self.flow,
             ports,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
@@ -32,10 +32,8 @@ from sqe_chain.features.events import AnnouncementResult
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow import Flow
 from sqe_chain.operations.announcement import Announcement
-from sqe_chain.ports import Output
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing import Crash, Rehearsal, Settings
-from sqe_chain.testing.faulty_ports import FaultyWriter
 from tests.support.memory_pipeline import totals_pipeline
 from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, word
@@ -272,22 +270,14 @@ def test_a_deleted_state_is_not_announced() -> None:
 def test_what_is_on_its_way_to_the_broker_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     world, done = World(), list[str]()
     monkeypatch.setattr(announcer, "CHUNK", 2)
-    write, flush = FaultyWriter.write, FaultyWriter.flush
-
-    def watched_write(writer: FaultyWriter, outputs: Sequence[Output]) -> None:
-        done.append(f"write {len(outputs)}")
-        write(writer, outputs)
-
-    def watched_flush(writer: FaultyWriter) -> None:
-        done.append("flush")
-        flush(writer)
-
-    monkeypatch.setattr(FaultyWriter, "write", watched_write)
-    monkeypatch.setattr(FaultyWriter, "flush", watched_flush)
+    world.up.script.watch = lambda call, _: done.append(call.name)
     world.up.announce()
-    assert set(done[::2]) == {"write 1", "write 2"}
-    assert set(done[1::2]) == {"flush"}
-    assert len(done) % 2 == 0
+    sizes = [len(list(group)) for name, group in itertools.groupby(done) if name == "publish"]
+    assert set(sizes) == {1, 2}
+    assert [name for name, _ in itertools.groupby(done) if name in {"publish", "flush"}] == [
+        "publish",
+        "flush",
+    ] * len(sizes)
     check_told_once(world)
 
 

@@ -17,6 +17,7 @@ from sqe_chain.errors import Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Locations
 from sqe_chain.testing import Crash, Rehearsal, Settings
+from sqe_chain.testing.faults import PortCall
 from tests.support.rebuilding import rebuild_after_a_crash
 from tests.support.suites import points
 from tests.support.word_flows import first_letter, same_key, word
@@ -115,7 +116,9 @@ class Reader:
         for found in flows:
             found.script.watch = self.look
 
-    def look(self, *_: object) -> None:
+    def look(self, call: PortCall, _: object) -> None:
+        if not call.write:
+            return
         for asked in ("", "other"):
             found = self.deployment.read(asked)
             for stage in ("letters", "all"):

@@ -12,6 +12,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Header
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.testing import Rehearsal
+from sqe_chain.testing.faults import PortCall
 from tests.support.word_flows import append_word, same_key, word, words_by_letter
 
 
@@ -38,8 +39,9 @@ def writes_of(found: Rehearsal) -> list[str]:
     """What takes effect from now on; states by their stage."""
     writes: list[str] = []
 
-    def watch(kind: str, what: tuple[object, ...]) -> None:
-        writes.append(str(what[2]) if kind == "state" else kind)
+    def watch(call: PortCall, _: object) -> None:
+        if call.write:
+            writes.append(str(call.args[1]) if call.name == "write" else call.name)
 
     found.script.watch = watch
     return writes
@@ -59,7 +61,7 @@ def test_a_batch_is_sealed_published_persisted_from_the_last_stage_on_and_commit
     writes = writes_of(found)
     run.batch()
     steps = [name for name, _ in groupby(writes)]
-    assert steps == ["home", "publish", "whole", "letters", "commit"]
+    assert steps == ["set_home", "publish", "whole", "letters", "commit"]
 
 
 def test_after_a_batch_every_header_is_at_its_plan_whatever_it_touched() -> None:
@@ -82,4 +84,4 @@ def test_the_next_batch_is_sealed_when_the_commit_of_the_one_before_is_acknowled
     assert "commit" not in writes, "it is under way"
     found.feed("words", word("cat"))
     run.batch()
-    assert [name for name in writes if name in ("home", "commit")] == ["home", "commit", "home"]
+    assert [name for name in writes if name in ("set_home", "commit")] == ["set_home", "commit", "set_home"]

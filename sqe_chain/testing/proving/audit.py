@@ -1,10 +1,8 @@
-"""What must hold after every write of a flow, whatever its functions do: the simulator's invariants without its model."""
+"""What must hold after every write of a flow, whatever its functions do: the invariants without a model."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from sqe_chain.adapters.memory import MemoryLog
@@ -18,7 +16,8 @@ from sqe_chain.operations.dead_letters import FIRST_REASON
 from sqe_chain.ports import Commit, Header, Home, Output, StateStore, TopicPartition
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.testing.invariants import Violation
+from sqe_chain.testing.faults import PortCall
+from sqe_chain.testing.invariants import Invariants
 from sqe_chain.testing.proving.contents import shown
 
 Reached = tuple[int, tuple[tuple[TopicPartition, int], ...]]
@@ -26,101 +25,85 @@ Reached = tuple[int, tuple[tuple[TopicPartition, int], ...]]
 Rows = Mapping[bytes, bytes]
 
 
-@dataclass(slots=True)
-class Audit:
+class Audit(Invariants):
     """Checks a flow's writes as they take effect.
 
-    Attributes:
+    Args:
         flow: the flow.
         stores: name -> store, without injected faults.
         reference: (stage, cell, how far the plan has read) -> its rows in an undisturbed run; empty: this is that run, or one
             with other records.
+
+    Attributes:
         seen: the same of this run.
-        checked: invariant -> how often it was looked at.
     """
 
-    flow: CompiledFlow
-    stores: Mapping[str, StateStore]
-    reference: Mapping[tuple[str, int, Reached], Rows] = field(default_factory=dict)
-    seen: dict[tuple[str, int, Reached], Rows] = field(default_factory=dict)
-    checked: Counter[str] = field(default_factory=Counter)
-    _plans: dict[str, Plan] = field(default_factory=dict)
-    _headers: dict[tuple[str, int], Header] = field(default_factory=dict)
-    _published: dict[object, object] = field(default_factory=dict)
-    _written: set[object] = field(default_factory=set)
-    _epoch: int = 0
-    _last: Plan | None = None
+    def __init__(
+        self,
+        flow: CompiledFlow,
+        stores: Mapping[str, StateStore],
+        reference: Mapping[tuple[str, int, Reached], Rows],
+    ) -> None:
+        super().__init__()
+        self.seen: dict[tuple[str, int, Reached], Rows] = {}
+        self._flow = flow
+        self._stores = stores
+        self._reference = reference
+        self._plans: dict[str, Plan] = {}
+        self._headers: dict[tuple[str, int], Header] = {}
+        self._published: dict[object, object] = {}
+        self._written: set[object] = set()
+        self._home: Home | None = None
+        self._last: Plan | None = None
 
-    def on_write(self, kind: str, what: tuple[Any, ...]) -> None:
-        """Check the invariants after a write.
+    def on_call(self, call: PortCall, answer: Any) -> None:  # noqa: ANN401 - of any call
+        """Check the invariants after a call.
 
         Raises:
             Violation: an invariant does not hold.
         """
-        if kind == "home" and what[2] is not None:
-            self._on_home(what[0], what[2])
-        elif kind == "state":
-            _, _, stage, part, wanted, stored = what
-            if wanted == stored:
-                self._on_state(stage, part, stored)
-        elif kind == "publish":
-            self._on_output(*what)
-        elif kind == "commit" and self.flow.keeps_plans:
-            self._on_commit(what[1])
+        if call.name == "set_home" and answer is not None:
+            self._on_home(call.port, answer)
+        elif call.of == "store" and call.name == "write":
+            _, stage, part, _, wanted, *_ = call.args
+            if wanted == answer:
+                self._on_state(stage, part, answer)
+        elif call.name == "publish":
+            self._on_output(call.args[0], call.port)
+        elif call.of == "broker" and call.name == "commit" and self._flow.keeps_plans:
+            self._on_commit(call.args[1])
 
     def _on_home(self, store: StateStore, home: Home) -> None:
-        self._require("monotone", home.epoch >= self._epoch, f"epoch {home.epoch} after {self._epoch}")
-        self._epoch = home.epoch
+        self.check_home(self._flow.name, self._home, home)
+        self._home = home
         if home.number < 0 or home.plan_id in self._plans:
             return
-        plan = Plan.from_bytes(store.plan(self.flow.name, home.number) or b"")
-        self._require("plans", plan == plan.with_id(), f"plan {plan.number} is not what its id says")
-        before = self._last
-        if before is not None:
-            self._require(
-                "plans", plan.previous_id == before.plan_id, f"plan {plan.number} follows another one"
-            )
-            starts = {planned.tp: planned.start for planned in plan.ranges}
-            follows = all(starts.get(planned.tp) == planned.stop for planned in before.ranges)
-            self._require("plans", follows, f"plan {plan.number} does not begin where the one before ends")
+        plan = Plan.from_bytes(store.plan(self._flow.name, home.number) or b"")
+        self.check_plan(self._flow.name, plan, self._last)
         self._plans[plan.plan_id] = self._last = plan
 
     def _on_state(self, stage: str, part: int, header: Header) -> None:
-        where, before = (
-            f"state partition {part} of stage {stage!r}: {header}",
-            self._headers.get((stage, part)),
-        )
+        where, before = f"state partition {part} of stage {stage!r}", self._headers.get((stage, part))
         self._headers[stage, part] = header
-        if before is not None:
-            self._require("one writer", header.epoch >= before.epoch, f"{where}; before {before}")
-            self._require("monotone", header.number >= before.number, f"{where}; before {before}")
-        plan = self._plans.get(header.plan_id)
-        self._require("order", plan is not None, f"{where}: that plan was never sealed")
-        node = next(node for node in self.flow.stages if node.name == stage)
-        store = self.stores[node.store or ""]
-        if (
-            plan is None
-            or header.begun_id
-            or not isinstance(store, MemoryStore)
-            or not self._comparable(node)
-        ):
+        self.check_header(where, before, header)
+        self.check_sealed(where, header, self._plans)
+        plan = self._plans[header.plan_id]
+        node = next(node for node in self._flow.stages if node.name == stage)
+        store = self._stores[node.store or ""]
+        if header.begun_id or not isinstance(store, MemoryStore) or not self._comparable(node):
             return
         reached = plan.number, tuple(sorted((planned.tp, planned.stop) for planned in plan.ranges))
-        rows = dict(store.copy_part(self.flow.name, stage, part).states)
+        rows = dict(store.copy_part(self._flow.name, stage, part).states)
         self.seen[stage, part, reached] = rows
-        expected = self.reference.get((stage, part, reached))
+        expected = self._reference.get((stage, part, reached))
         if expected is not None and (before is None or before.number < header.number):
-            off = [key for key in sorted({*rows, *expected}) if rows.get(key) != expected.get(key)]
-            text = (
-                f"{where}: keys {off[:3]} are not what the undisturbed run has stored after the same inputs"
-            )
-            self._require("prefix", not off, text)
+            self.check_rows(f"{where}, against the undisturbed run after the same inputs", rows, expected)
 
     def _comparable(self, node: StageNode) -> bool:
         """Whether a plan with the same number and ranges must store the same: nothing but its inputs has moved event time."""
-        return node.stage_kind.sink is None and not node.traits.ticks and not self.flow.by_time
+        return node.stage_kind.sink is None and not node.traits.ticks and not self._flow.by_time
 
-    def _on_output(self, output: Output, writer: int) -> None:
+    def _on_output(self, output: Output, writer: object) -> None:
         topic, partition, key, value, headers, _ = output
         if any(name == FIRST_REASON for name, _ in headers or ()):
             return
@@ -128,22 +111,19 @@ class Audit:
             return  # under SQE's record keys
         envelope = read(value, headers=headers)
         content = envelope.payloads, key, envelope.type, envelope.timestamp_ms, partition
-        place = topic, envelope.lane, envelope.position
+        place, where = (topic, envelope.lane, envelope.position), f"{envelope.chain} on {topic}"
         known = self._published.setdefault(place, content)
         if known != content:
-            text = f"{envelope.chain} on {topic} was {shown(known)}, and then {shown(content)}"
-            self._require("redo", False, text)  # noqa: FBT003
-        if self.flow.keeps_plans:  # republishers pass on replays, also in the batch of what they repeat
-            text = f"{envelope.chain} on {topic} twice in a batch: {shown(content)}"
-            self._require("redo", (writer, place) not in self._written, text)
-            self._written.add((writer, place))
+            self.check_content(where, shown(known), shown(content))
+        if self._flow.keeps_plans:  # republishers pass on replays, also in the batch of what they repeat
+            self.check_once(where, self._written, (writer, place))
         self.checked["redo"] += 1
 
     def _on_commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
         for tp, commit in commits.items():
             plan = self._plans.get(str(parse_metadata(commit).get("id")))
             ends = needed_offsets(plan) if plan else {}
-            self._require(
+            self.require(
                 "commit", ends.get(tp) == commit.offset, f"{tp}: {commit.offset} is not the end of a plan"
             )
 
@@ -157,19 +137,8 @@ class Audit:
         if last is None:
             return
         ends = {
-            planned.tp: planned.stop for planned in last.ranges if planned.topic in self.flow.input_topics
+            planned.tp: planned.stop for planned in last.ranges if planned.topic in self._flow.input_topics
         }
-        for tp, bound in log.bounds(ends).items():
-            self._require(
-                "rest", ends[tp] == bound.stable_end, f"{tp}: read to {ends[tp]} of {bound.stable_end}"
-            )
+        self.check_read(ends, log.bounds(ends))
         for (stage, part), header in self._headers.items():
-            done = (header.number, header.begun_id) == (last.number, "")
-            self._require(
-                "rest", done, f"state partition {part} of stage {stage!r}: {header}; last plan {last.number}"
-            )
-
-    def _require(self, name: str, holds: bool, text: str) -> None:  # noqa: FBT001
-        self.checked[name] += 1
-        if not holds:
-            raise Violation(name, text)
+            self.check_done(f"state partition {part} of stage {stage!r}", header, last)

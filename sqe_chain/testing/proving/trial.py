@@ -18,7 +18,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.events import When
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.clock import SteppingClock
-from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
+from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port, PortCall
 from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.proving.audit import Audit
 from sqe_chain.testing.proving.outcome import RunOutcome, collect_outcome
@@ -67,23 +67,10 @@ class PointScript(FaultScript):
         self._step = number if when == "before" else 0
         FaultScript.step(self, number, when)
 
-    def before(self, of: Port, *, write: bool = False) -> None:
-        self._pass("before", of, write=write)
-        FaultScript.before(self, of, write=write)
-
-    def after(self, of: Port, *, write: bool = False) -> None:
-        self._pass("after", of, write=write)
-        FaultScript.after(self, of, write=write)
-
-    def write(self, what: str) -> int:
-        passed = self.points["before"]
-        passed[-1] = replace(passed[-1], name=what)
-        return FaultScript.write(self, what)
-
-    def _pass(self, when: When, of: Port, *, write: bool) -> None:
-        name = self.written[-1] if write and when == "after" else _READS[of]
-        passed = self.points[when]
-        passed.append(Point(len(passed), when, name, write, self._step, self.service))
+    def at(self, call: PortCall, when: When) -> None:
+        passed, name = self.points[when], call.text or _READS[call.of]
+        passed.append(Point(len(passed), when, name, call.write, self._step, self.service))
+        FaultScript.at(self, call, when)
 
 
 @dataclass(slots=True)
@@ -199,7 +186,7 @@ class _Run:
                 self._injected(fault, service) for fault in schedule.faults if fault.service == name
             ]
             self._scripts.append(script)
-        self._service.script.watch = self._audit.on_write
+        self._service.script.watch = self._audit.on_call
 
     def run(self) -> Trial:
         trial, schedule = self._trial, self._schedule

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.testing.invariants import Violation
+from sqe_chain.testing.invariants import Invariants, Violation, rows_at
 from tests.lab.explorer.words import LETTERS, SAID, Books, Expected, said_in
 
 if TYPE_CHECKING:
@@ -19,20 +19,17 @@ if TYPE_CHECKING:
     from tests.lab.explorer.durable import Durable, Variable
 
 
-class Checks:
+class Checks(Invariants):
     """Checks all that is new; see `durable.Watch`.
 
     Args:
         durable: the durable states.
         flow: whose states they are.
         books: what they must be.
-
-    Attributes:
-        checked: invariant -> how often it was checked.
     """
 
     def __init__(self, durable: Durable, flow: CompiledFlow, books: Books) -> None:
-        self.checked: Counter[str] = Counter()
+        super().__init__()
         self._durable = durable
         self._flow = flow
         self._books = books
@@ -51,7 +48,7 @@ class Checks:
         elif kind == "cell":
             self._cell("/".join(map(str, variable[2:])), before, after)
         elif kind == "locations" and before is not None:
-            self._require("monotone", before[:2] < after[:2], f"locations {after[:2]} after {before[:2]}")
+            self.require("monotone", before[:2] < after[:2], f"locations {after[:2]} after {before[:2]}")
         elif kind == "topic":
             self._published(after)
 
@@ -59,41 +56,22 @@ class Checks:
         home: Home = after[0]
         plans = dict(after[2])
         if before is not None:
-            old: Home = before[0]
-            what = f"{flow}: {home}, before {old}"
-            self._require("monotone", home.epoch >= old.epoch, what)
-            self._require("monotone", home.number >= old.number or home.number < 0, what)
-            if (home.number, home.plan_id) != (old.number, old.plan_id) and home.epoch == old.epoch:
-                self._require("one writer", home.run_id == old.run_id, what)
+            self.check_home(flow, before[0], home)
             for number, data in dict(before[2]).items():
-                self._require("plans", plans.get(number, data) == data, f"{flow}: plan {number} has changed")
+                self.require("plans", plans.get(number, data) == data, f"{flow}: plan {number} has changed")
         if home.number < 0:
             return
-        self._require("plans", home.number in plans, f"{flow}: {home}, and its plan is not there")
-        for number, data in sorted(plans.items()):
+        self.require("plans", home.number in plans, f"{flow}: {home}, and its plan is not there")
+        for _, data in sorted(plans.items()):
             plan = Plan.from_bytes(data)
             if plan.plan_id in self._plans:
                 continue
-            self._require("plans", plan == plan.with_id(), f"{flow}: plan {number} has the id of another one")
-            earlier = self._plans.get(plan.previous_id)
+            self.check_plan(flow, plan, self._plans.get(plan.previous_id))
             self._plans[plan.plan_id] = plan
-            if earlier is not None:
-                starts = {one.tp: one.start for one in plan.ranges}
-                follows = all(starts.get(one.tp) == one.stop for one in earlier.ranges)
-                self._require("plans", follows, f"{flow}: plan {number} does not follow {earlier.number}")
             self._expected[plan.plan_id] = self._books.after(plan, self._expected.get(plan.previous_id))
 
     def _cell(self, name: str, before: Any, after: Any) -> None:
-        header: Header = after[0]
-        old: Header | None = before and before[0]
-        if old is None:
-            return
-        what = f"{name}: {header}, before {old}"
-        self._require("one writer", header.epoch >= old.epoch, what)
-        self._require("monotone", header.number >= old.number, what)
-        if header.number == old.number and old.cursor is not None:
-            ahead = header.cursor is not None and header.cursor >= old.cursor
-            self._require("monotone", ahead, what)
+        self.check_header(name, before and before[0], after[0])
 
     def _published(self, outputs: Any) -> None:
         try:
@@ -114,7 +92,7 @@ class Checks:
             kept = {tp: commit for tp, commit in commits.items() if not self._left_behind(commit, homes)}
             fits = any(all(commit.offset <= end.get(tp, 0) for tp, commit in kept.items()) for end in ends)
             at = {tp: commit.offset for tp, commit in commits.items()}
-            self._require("commit", fits, f"commits {at}, all headers have reached {ends}")
+            self.require("commit", fits, f"commits {at}, all headers have reached {ends}")
 
     def _left_behind(self, commit: Commit, homes: Sequence[tuple[Variable, Home]]) -> bool:
         """Whether it was committed by a run that a rebuild has overtaken: of a plan that is not in the history of the flow any more.
@@ -166,10 +144,7 @@ class Checks:
             else:
                 downstream = min(levels, key=lambda one: one.number)
         if upstream is not None and downstream is not None:
-            behind = upstream.number + bool(upstream.begun_id) > downstream.number
-            self._require(
-                "order", not behind, f"the first stage is at {upstream}, the second at {downstream}"
-            )
+            self.check_downstream(port, upstream, [downstream])
         return lowest.plan_id if lowest else ""
 
     def _store_of(self, stage: StageNode, port: str) -> str:
@@ -180,17 +155,10 @@ class Checks:
         if (number, -1) in self._fine:
             return header  # type: ignore[no-any-return]
         where = f"{stage.name}/{cell} of {variable[2]} at {header}"
-        expected = self._expected.get(header.plan_id)
-        self._require("order", expected is not None, f"{where}: nobody has sealed that plan")
-        wanted = self._books.cell(expected or Expected(), stage.name, cell)
-        if header.begun_id:
-            self._require("order", header.begun_id in self._expected, f"{where}: nobody has sealed that")
-            then = self._books.cell(self._expected[header.begun_id], stage.name, cell)
-            cursor = header.cursor or b""
-            both = {*wanted, *then}
-            mixed = {key: (then if key <= cursor else wanted).get(key) for key in both}
-            wanted = {key: content for key, content in mixed.items() if content is not None}
-        self._require("prefix", dict(rows) == wanted, f"{where} holds {dict(rows)}, must hold {wanted}")
+        self.check_sealed(where, header, self._expected)
+        done = self._books.cell(self._expected[header.plan_id], stage.name, cell)
+        begun = self._books.cell(self._expected[header.begun_id], stage.name, cell) if header.begun_id else {}
+        self.check_rows(where, dict(rows), rows_at(header, done, begun))
         self._fine.add((number, -1))
         return header  # type: ignore[no-any-return]
 
@@ -204,8 +172,7 @@ class Checks:
         if number not in self._said:
             contents = said_in(self._durable.contents[number][1]).values()
             self._said[number] = frozenset(word for one in contents for word in one[1])  # type: ignore[index]
-        missing = [word for word in words if word not in self._said[number]]
-        self._require("order", not missing, f"a state is at {header}, and {missing} was not published")
+        self.check_published(f"a state is at {header}", words, self._said[number])
 
     # ------------------------------------------------------------------ at rest
 
@@ -218,25 +185,18 @@ class Checks:
                 behind, until the next batch or start.
         """
         flow, durable, homes = self._flow, self._durable, self._homes(state)
-        self._require("rest", bool(homes), "the flow has no plan")
+        self.require("rest", bool(homes), "the flow has no plan")
         (_, port, _), home = max(homes, key=lambda one: (one[1].number, one[1].epoch))
         plan = self._plans[home.plan_id]
         ends = {tp: end for tp, end in self._expected[plan.plan_id].ends.items() if end}
-        self._require("rest", ends == self._books.ends, f"read up to {ends}, there is {self._books.ends}")
+        self.require("rest", ends == self._books.ends, f"read up to {ends}, there is {self._books.ends}")
         commits = dict(durable.content(state, ("commits", flow.name)) or ())
         at = {tp: commit.offset for tp, commit in commits.items() if commit.offset}
         behind = slept and all(offset <= ends.get(tp, 0) for tp, offset in at.items())
-        self._require(
-            "rest", behind or at == self._books.ends, f"committed {at}, there is {self._books.ends}"
-        )
-        self._require("rest", self._check_cells(state, port, home) == plan.plan_id, "a header is behind")
+        self.require("rest", behind or at == self._books.ends, f"committed {at}, there is {self._books.ends}")
+        self.require("rest", self._check_cells(state, port, home) == plan.plan_id, "a header is behind")
         counted = Counter(self._expected[plan.plan_id].words)
-        self._require("sum", counted == self._books.whole(), f"counted {counted}")
+        self.require("sum", counted == self._books.whole(), f"counted {counted}")
         said = said_in(durable.content(state, ("topic", SAID))).values()
         heard = Counter(word for one in said for word in one[1])  # type: ignore[index]
-        self._require("sum", heard == self._books.whole(), f"receivers count {heard}")
-
-    def _require(self, name: str, fulfilled: bool, text: str) -> None:
-        self.checked[name] += 1
-        if not fulfilled:
-            raise Violation(name, text)
+        self.require("sum", heard == self._books.whole(), f"receivers count {heard}")

@@ -37,7 +37,7 @@ class Configuration:
         commands: rebuilds, exports and imports that may be started.
         kinds: names of what may be started: `service`, or a command.
         before: what was run to its end before.
-        whole_reads: see `AskingStore`.
+        whole_reads: see `Asking`.
         moved: the states move to another store.
     """
 

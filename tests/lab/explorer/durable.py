@@ -14,7 +14,7 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import HomeCopy, MemoryStore, PartCopy, StoreCopy
 from sqe_chain.errors import ChainError
 from sqe_chain.ports import Locations
-from tests.lab.explorer.calls import BROKER, FILE, Call, frozen
+from tests.lab.explorer.calls import BROKER, FILE, Question, frozen
 
 Variable = tuple[Any, ...]
 """Kind, and what tells it apart from others of its kind: store, flow, stage and cell; group; topic."""
@@ -36,13 +36,13 @@ _KINDS = {
 }
 
 
-def variables_of(call: Call) -> tuple[Variable, ...]:
+def variables_of(call: Question) -> tuple[Variable, ...]:
     """The variables that a call reads or writes."""
     args = call.args
     if call.port == FILE:
         return (("file", args[0]),)
     if call.port == BROKER:
-        return (("topic" if call.method == "publish" else "commits", args[0]),)
+        return (("topic", args[0][0]) if call.method == "publish" else ("commits", args[0]),)
     kind = _KINDS[call.method]
     if kind != "cell":
         return ((kind, call.port, args[0]),)
@@ -62,7 +62,9 @@ class Machine:
     log: MemoryLog
     stores: dict[str, MemoryStore]
 
-    def make(self, call: Call, variables: tuple[Variable, ...], contents: list[Any]) -> tuple[Any, list[Any]]:
+    def make(
+        self, call: Question, variables: tuple[Variable, ...], contents: list[Any]
+    ) -> tuple[Any, list[Any]]:
         """Make a call where these variables have these contents; returns the answer, and the contents after it."""
         if call.port == FILE:
             return (contents[0], contents) if call.method == "load" else (None, [call.args[1]])
@@ -78,9 +80,9 @@ class Machine:
             answer = error
         return answer, _contents(variables, store.copy_all())
 
-    def _ask_broker(self, call: Call, content: Any) -> tuple[Any, list[Any]]:
+    def _ask_broker(self, call: Question, content: Any) -> tuple[Any, list[Any]]:
         if call.method == "publish":  # nobody here reads outputs: so all that matters is which there are
-            return None, [(content or frozenset()) | {call.args[1]}]
+            return None, [(content or frozenset()) | {call.args[0]}]
         group, log = call.args[0], self.log
         log.forget(group)
         log.commit(group, dict(content or ()))
@@ -154,7 +156,7 @@ class Durable:
     variables: dict[Variable, int] = field(default_factory=dict)
     contents: list[tuple[int, Any]] = field(default_factory=lambda: [(-1, None)])
     states: list[tuple[int, ...]] = field(default_factory=lambda: [()])
-    calls: list[Call] = field(default_factory=list)
+    calls: list[Question] = field(default_factory=list)
     answers: list[Any] = field(default_factory=list)
     made: int = 0
     _content_ids: dict[tuple[int, Hashable], int] = field(default_factory=dict)
@@ -164,7 +166,7 @@ class Durable:
     _places: list[tuple[int, ...]] = field(default_factory=list)  # of the variables of each call
     _known: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = field(default_factory=dict)
 
-    def call_id(self, call: Call) -> int:
+    def call_id(self, call: Question) -> int:
         """The number of a call."""
         found = self._call_ids.get(call.key)
         if found is None:

@@ -12,7 +12,7 @@ from sqe_chain.operations.moving import export_states, import_states
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.republish import Republisher
-from tests.lab.explorer.calls import FILE, Call
+from tests.lab.explorer.calls import FILE, Question
 
 if TYPE_CHECKING:
     from tests.lab.explorer.runs import Outside
@@ -77,7 +77,7 @@ class Exporting:
     def step(self, outside: Outside, _state: Any) -> Any:
         """See `Program.step`. The file is there as a whole or not at all."""
         lines = tuple(export_states(outside.env))
-        outside.ask(Call.of(FILE, "save", EXPORT, lines))
+        outside.ask(Question.of(FILE, "save", EXPORT, lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +85,4 @@ class Importing:
     """``sqe-chain state import``."""
 
     def step(self, outside: Outside, _state: Any) -> Any:
-        import_states(outside.env, outside.ask(Call.of(FILE, "load", EXPORT)) or ())
+        import_states(outside.env, outside.ask(Question.of(FILE, "load", EXPORT)) or ())

@@ -38,7 +38,7 @@ from sqe_chain.protocol.events import BatchResult, Event, StartResult, When
 from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.retrying import Retry
 from sqe_chain.task.results import Job, Portion, Report
-from tests.lab.explorer.calls import Call
+from tests.lab.explorer.calls import Question
 
 T = TypeVar("T")
 Way = tuple[tuple[str, int], ...]
@@ -108,7 +108,7 @@ class Replay:
     ) -> None:
         self.path = path
         self.entries = entries
-        self.pending: Call | None = None
+        self.pending: Question | None = None
         self.found: int | None = None
         self.passed: list[tuple[int, int]] = []
         self.step_number = 0
@@ -122,7 +122,7 @@ class Replay:
         self._suspended = False
         self._actions: list[int] = []
 
-    def ask(self, call: Call) -> Any:
+    def ask(self, call: Question) -> Any:
         """The answer to a call, if the history has one; else the run is suspended."""
         if self._suspended:
             raise Suspended  # while the stack unwinds

@@ -19,7 +19,8 @@ from sqe_chain.errors import ChainError, Superseded, Unavailable
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.settings import Settings
-from tests.lab.explorer.calls import Ask, AskingLog, AskingStore
+from sqe_chain.testing.faulty_ports import faulty_log, faulty_store
+from tests.lab.explorer.calls import BROKER, Ask, Asking
 from tests.lab.explorer.durable import Durable, Machine
 from tests.lab.explorer.replay import PartwiseEngine, Replay, Returns, Suspended, Way, dump, load
 
@@ -115,7 +116,7 @@ class Runs:
         names: of the runs that may be alive at the same time.
         machine: broker and stores.
         durable: numbers of calls and answers.
-        whole_reads: see `AskingStore`.
+        whole_reads: see `Asking`.
         merges: a run that repeats an action is put to where the action began; else its history grows.
     """
 
@@ -238,9 +239,9 @@ class Runs:
 
     def _outside(self, kind: Kind, name: str, replay: Replay) -> Outside:
         machine, ask = self._machine, replay.ask
-        log = AskingLog(machine.log, ask)
+        log = faulty_log(machine.log, Asking(BROKER, ask))
         stores = {
-            own: AskingStore(machine.stores[there], there, ask, whole_reads=self._whole_reads)
+            own: faulty_store(machine.stores[there], Asking(f"store {there}".strip(), ask, self._whole_reads))
             for own, there in kind.stores.items()
         }
         ports = Ports(log, stores)

@@ -1,4 +1,4 @@
-"""Invariants that must hold after every write, and at rest."""
+"""Checks the invariants after every write, and at rest, against the reference model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, Header, Home, Output, TopicPartition
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.testing.invariants import Violation
+from sqe_chain.testing.faults import PortCall
+from sqe_chain.testing.invariants import Invariants, rows_at
 from tests.lab.simulator.expected import ExpectedStates
 from tests.lab.simulator.facts import CHANGED, ids_of, parsed, unit_of
 from tests.lab.simulator.flows import text_type
@@ -46,7 +47,7 @@ def _unordered(content: Content, world: World, *, changed: bool) -> object:
     return [sorted(ids(payload or b"")) for payload in payloads], key, rest
 
 
-class Invariants:
+class WriteChecks(Invariants):
     """Checks the invariants after every write that took effect.
 
     Args:
@@ -57,7 +58,6 @@ class Invariants:
         table: reads the world's table; None: it has none.
 
     Attributes:
-        checked: invariant -> how often it was checked.
         table: checks the world's table; None: it has none.
         outputs_repeat: whether repeated outputs must have equal content; not after a whole store was rolled back.
     """
@@ -65,7 +65,7 @@ class Invariants:
     def __init__(
         self, world: World, log: MemoryLog, flow: CompiledFlow, model: Model, table: TableAudit | None = None
     ) -> None:
-        self.checked: Counter[str] = Counter()
+        super().__init__()
         self.outputs_repeat = True
         self._world = world
         self._log = log
@@ -82,13 +82,13 @@ class Invariants:
         self.table = None
         if table is not None:
             parts = world.state_partitions
-            self.table = TableChecks(table, parts, self._plans, self._expected, self._require)
+            self.table = TableChecks(table, parts, self._plans, self._expected, self.require)
         self.reset_observations()
 
     def reset_observations(self) -> None:
         """Forget headers and claims seen so far, because stores were rolled back."""
         self._headers: dict[tuple[str, str, int], Header] = {}
-        self._epochs: dict[str, int] = {}
+        self._homes: dict[str, Home] = {}
         if self.table is not None:
             self.table.reset()
         self._last: Plan | None = None
@@ -99,29 +99,30 @@ class Invariants:
         """The last header seen of a cell (flow, stage, cell)."""
         return self._headers.get(cell)
 
-    def on_write(self, kind: str, what: tuple[Any, ...]) -> None:
+    def on_write(self, call: PortCall, answer: Any) -> None:
         """Check a write that took effect; see `sqe_chain.testing.faults.Watch`."""
-        if kind == "state":
-            store, flow, stage, part, wanted, stored = what
-            if wanted == stored and flow.split(".")[0] == "totals":
-                self._on_state(store, flow, stage, part, stored)
-        elif kind == "table":
-            if self.table is not None and what[0] == "commit":
-                self.table.on_commit(what[2].after)
-        elif kind == "publish":
-            self._on_output(*what)
-        elif kind == "home":
-            store, flow, stored = what
-            if stored is not None and flow.split(".")[0] == "totals":
-                self._on_home(store, flow, stored)
-        elif what[0] == "totals":
-            self._on_commit(what[1])
+        if call.of == "table":
+            if self.table is not None and call.name == "commit":
+                self.table.on_commit(call.args[1].after)
+        elif call.name == "publish":
+            self._on_output(call.args[0], call.port)
+        elif call.args[0].split(".")[0] != "totals":
+            return
+        elif call.name == "write":
+            flow, stage, part, _, wanted, *_ = call.args
+            if wanted == answer:
+                self._on_state(call.port, flow, stage, part, answer)
+        elif call.name == "set_home":
+            if answer is not None:
+                self._on_home(call.port, call.args[0], answer)
+        elif call.name == "commit" and call.args[0] == "totals":
+            self._on_commit(call.args[1])
 
     # ------------------------------------------------------------------ plans
 
     def _on_home(self, store: MemoryStore, flow: str, home: Home) -> None:
-        self._require("monotone", home.epoch >= self._epochs.get(flow, 0), f"{flow}: epoch {home.epoch}")
-        self._epochs[flow] = home.epoch
+        self.check_home(flow, self._homes.get(flow), home)
+        self._homes[flow] = home
         if home.number < 0:
             return
         if home.plan_id not in self._plans:
@@ -130,8 +131,6 @@ class Invariants:
                 self.table.on_seal(home.epoch)
         plan = self._plans[home.plan_id]
         if flow == "totals":
-            if self._last is not None:
-                self._require("monotone", plan.number >= self._last.number, f"plan {plan.number}")
             moved = self._last is not None and self._last.layout.stored_in() != plan.layout.stored_in()
             self._last = plan
             if moved:
@@ -139,20 +138,13 @@ class Invariants:
 
     def _check_plan(self, store: MemoryStore, flow: str, home: Home) -> None:
         data = store.plan(flow, home.number)
-        self._require("plans", data is not None, f"{flow} has no plan {home.number}")
+        self.require("plans", data is not None, f"{flow} has no plan {home.number}")
         plan = Plan.from_bytes(data or b"")
-        self._require("plans", plan.plan_id == home.plan_id, f"{flow}: {plan.number} is {plan.plan_id}")
-        self._require("plans", plan == plan.with_id(), f"{flow}: plan {plan.number} does not match its id")
+        self.require("plans", plan.plan_id == home.plan_id, f"{flow}: {plan.number} is {plan.plan_id}")
         before = self._plans.get(plan.previous_id)
         if plan.previous_id:
-            self._require("plans", before is not None, f"plan {plan.number} follows {plan.previous_id}")
-        if before is not None:
-            removed = set(plan.layout.gone) - set(before.layout.gone)
-            starts = {one.tp: one.start for one in plan.ranges}
-            for one in before.ranges:
-                if one.topic not in removed:
-                    follows = starts.get(one.tp) == one.stop
-                    self._require("plans", follows, f"plan {plan.number}: {one.tp} from {starts.get(one.tp)}")
+            self.require("plans", before is not None, f"plan {plan.number} follows {plan.previous_id}")
+        self.check_plan(flow, plan, before)
         expected = self._model.expected_after(plan, self._expected.get(plan.previous_id))
         self._plans[plan.plan_id], self._expected[plan.plan_id] = plan, expected
         out = [(one.topic, one.partition, one.offset) for one in plan.exclusions]
@@ -160,7 +152,7 @@ class Invariants:
             set(out)
         ) == len(out)
         texts = [(one.topic, one.partition, one.offset, one.error, one.text[:80]) for one in plan.exclusions]
-        self._require(
+        self.require(
             "once", agrees, f"plan {plan.number} leaves out {texts}, must be {sorted(expected.excluded)}"
         )
 
@@ -171,12 +163,7 @@ class Invariants:
         where = f"{flow}/{stage}/{part} at {header}"
         before = self._headers.get(cell)
         self._headers[cell] = header
-        if before is not None:
-            self._require("one writer", header.epoch >= before.epoch, f"{where}, before {before}")
-            self._require("monotone", header.number >= before.number, f"{where}, before {before}")
-            if header.number == before.number and before.cursor is not None:
-                ahead = header.cursor is not None and header.cursor >= before.cursor
-                self._require("monotone", ahead, f"{where}, before {before}")
+        self.check_header(where, before, header)
         if self._stored_in(stage) != flow:
             return  # about to be deleted, or not switched over to yet
         self._check_cell(store, flow, stage, part, header)
@@ -199,32 +186,20 @@ class Invariants:
                     self._check_cell(store, flow, stage.name, cell, header)
 
     def _check_cell(self, store: MemoryStore, flow: str, stage: str, part: int, header: Header) -> None:
-        expected = self._expected.get(header.plan_id)
         where = f"{flow}/{stage}/{part} at plan {header.number}"
-        self._require("order", expected is not None, f"{where}, which nobody sealed")
+        self.check_sealed(where, header, self._expected)
         if self.table is not None and stage == TABLE:
             self.table.on_header(part, header, where)
-        if expected is None or stage not in {"first", "second", "sums"}:
+        if stage not in {"first", "second", "sums"}:
             return
-        wanted = expected.cells.get(stage, {}).get(part, {})
-        if header.begun_id:
-            self._require("order", header.begun_id in self._expected, f"{where}: begun {header.begun_id}")
-            then = self._expected[header.begun_id].cells.get(stage, {}).get(part, {})
-            cursor = header.cursor or b""
-            wanted = {
-                key: state
-                for key in {*wanted, *then}
-                if (state := (then if key <= cursor else wanted).get(key)) is not None
-            }
-        found: Mapping[bytes, Any] = store.copy_part(flow, stage, part).states
+        done, begun = (
+            self._expected[plan_id].cells.get(stage, {}).get(part, {})
+            for plan_id in (header.plan_id, header.begun_id or header.plan_id)
+        )
+        stored: Mapping[bytes, Any] = store.copy_part(flow, stage, part).states
         if stage == "sums":
-            found = {key: json.loads(state) for key, state in found.items()}
-        if found != wanted:
-            shown = {key: (found.get(key), wanted.get(key)) for key in {*found, *wanted}}
-            off = {key: both for key, both in sorted(shown.items()) if both[0] != both[1]}
-            self._require("prefix", False, f"{where}: (stored, must be) {off}")  # noqa: FBT003
-        self.checked["prefix"] += 1
-        self.checked["whole"] += 1
+            stored = {key: json.loads(state) for key, state in stored.items()}
+        self.check_rows(where, stored, rows_at(header, done, begun))
 
     def _check_write_order(self, store: MemoryStore, stage: str, header: Header, where: str) -> None:
         reached = header.begun_id or header.plan_id
@@ -235,19 +210,15 @@ class Invariants:
             for name in (
                 names if not Rebuilding.of(plan).silent and self.outputs_repeat and expected.emitted else ()
             ):
-                missing = set(expected.emitted) - self._published.get(name, set())
-                self._require("order", not missing, f"{where}: {name} of {missing} was not published")
+                self.check_published(f"{where}: {name}", expected.emitted, self._published.get(name, set()))
         if stage == "first" and self._world.stages > 1 and self.ordered:
-            number = header.number + bool(header.begun_id)
             flow = self._stored_in("second")
             cells = self._flow.cells[self._second.index] if self._second else range(0)
-            for other in store.headers(flow or "", "second", cells):
-                behind = other is not None and other.number < number
-                self._require("order", not behind, f"{where}: the second stage has {other}")
+            self.check_downstream(where, header, store.headers(flow or "", "second", cells))
 
     # ------------------------------------------------------------------ outputs and commits
 
-    def _on_output(self, output: Output, writer_number: int) -> None:
+    def _on_output(self, output: Output, port: object) -> None:
         topic, partition, key, value, headers, _ = output
         if headers and headers[-1][0] == "sqe-text":
             self._on_dead_letter(topic, dict(headers), (key, value))
@@ -267,13 +238,11 @@ class Invariants:
             and _unordered(known, self._world, changed=changed)
             == _unordered(content, self._world, changed=changed)
         ):
-            self._require("redo", False, f"{envelope.chain} on {topic}: {content}, before {known}")  # noqa: FBT003
+            self.check_content(f"{envelope.chain} on {topic}", known, content)
         if writer.startswith(
             "totals/"
         ):  # republishers pass on replays, also in the batch of what they repeat
-            again_now = (writer_number, place) in self._written
-            self._require("redo", not again_now, f"{envelope.chain} on {topic} twice in a batch: {content}")
-            self._written.add((writer_number, place))
+            self.check_once(f"{envelope.chain} on {topic}: {content}", self._written, (port, place))
         self.checked["redo"] += 1
         if topic == "notes":
             name = writer.removeprefix("totals/")
@@ -288,20 +257,20 @@ class Invariants:
         names = ("sqe-topic-id", "sqe-partition", "sqe-offset", "sqe-error")
         origin = (topic, *(headers[name] for name in names))
         known = self._dead_letters.setdefault(origin, content)
-        self._require("once", known == content, f"two dead letters of {origin}: {content}, before {known}")
+        self.require("once", known == content, f"two dead letters of {origin}: {content}, before {known}")
 
     def _on_commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
         for tp, commit in commits.items():
             found = parse_metadata(commit)
             plan = self._plans.get(str(found.get("id")))
-            self._require("commit", plan is not None, f"{tp}: commit of {found}, which nobody sealed")
+            self.require("commit", plan is not None, f"{tp}: commit of {found}, which nobody sealed")
             if plan is None or not self.ordered:
                 continue
             after = self._expected[plan.plan_id]
             end = after.ends.get(tp, -1)
             needed = after.needed.get(tp, end)
             waits = any(message.coordinates[:2] == tp for _, message in after.waiting)
-            self._require(
+            self.require(
                 "commit",
                 commit.offset <= needed and (waits or commit.offset == end),
                 f"{tp}: {commit.offset} is not the end of plan {plan.number}",
@@ -310,7 +279,7 @@ class Invariants:
                 for (its, name, part), header in self._headers.items():
                     if (its, name) == (flow, stage):
                         behind = header.number < plan.number
-                        self._require(
+                        self.require(
                             "commit", not behind, f"plan {plan.number}, but {name}/{part} is at {header}"
                         )
 
@@ -327,35 +296,24 @@ class Invariants:
             return
         self.check_states(store)
         ends = self.expected().ends
-        for tp, bound in self._log.bounds(ends).items():
-            self._require("rest", ends[tp] == bound.stable_end, f"{tp}: read to {ends[tp]} of {bound}")
+        self.check_read(ends, self._log.bounds(ends))
         for stage in self._flow.stages:
             flow = last.layout.stored_in()[stage.name]
             for header in store.headers(flow, stage.name, self._flow.cells[stage.index]):
-                at = header and (header.number, header.plan_id, header.begun_id)
-                self._require(
-                    "rest",
-                    at == (last.number, last.plan_id, ""),
-                    f"{stage.name}: {header}, last {last.number}",
-                )
+                self.check_done(stage.name, header, last)
         commits = self._log.committed("totals", ends)
         committed = {tp: commit.offset for tp, commit in commits.items()}
         # An older run's commit may arrive late: commits inform others, the plan is authoritative.
         in_bounds = all(offset <= ends[tp] for tp, offset in committed.items())
-        self._require(
+        self.require(
             "rest", in_bounds and committed.keys() == ends.keys(), f"commits are {committed}, ends are {ends}"
         )
 
     def check_sum(self, found: list[str], must: set[str], may: set[str], what: str) -> None:
         """Check that each fact was counted once, none is missing, none is extra."""
         twice = [name for name, count in Counter(found).items() if count > 1]
-        self._require("sum", not twice, f"{what}: {twice} twice")
+        self.require("sum", not twice, f"{what}: {twice} twice")
         missing, extra = must - set(found), set(found) - may
-        self._require(
+        self.require(
             "sum", not missing and not extra, f"{what}: missing {sorted(missing)}, extra {sorted(extra)}"
         )
-
-    def _require(self, name: str, holds: bool, text: str) -> None:
-        self.checked[name] += 1
-        if not holds:
-            raise Violation(name, text)

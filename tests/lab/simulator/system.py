@@ -17,11 +17,11 @@ from sqe_chain.envelope.message import is_enveloped, wrap
 from sqe_chain.errors import ChainError, RecreatedTopic
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.clock import SteppingClock
-from sqe_chain.testing.faults import Crash
+from sqe_chain.testing.faults import Crash, PortCall
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from tests.lab.simulator import facts, malformed
 from tests.lab.simulator.flows import flows_of, text_type
-from tests.lab.simulator.invariants import Invariants
+from tests.lab.simulator.invariants import WriteChecks
 from tests.lab.simulator.model import Model
 from tests.lab.simulator.world import COMPACTED, FOLDER, World
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 NAME = "simulation"
 MOST_WAITS = 60
 MOST_ROWS = 5_000
-BETWEEN = {"state": "states", "publish": "outputs", "table": "steps of the table"}
-"""Kinds of writes between which a service may crash."""
+BETWEEN = {"write": "states", "publish": "outputs", "table": "steps of the table"}
+"""Writes between which a service may crash: methods of the store and of a writer, and all calls of a table."""
 LIMIT_MS = 3_600_000
 """How far a record's time may be from the broker's clock, in worlds with limits."""
 
@@ -69,7 +69,7 @@ class SimulatedSystem:
         invariants: the checks after every write.
         store: of `totals`, and of republishers that need one.
         other_stores: of the reader, and of a republisher of files.
-        writes_left: kind of write -> how many more take effect before the service crashes.
+        writes_left: a key of `BETWEEN` -> how many more of these writes take effect before the service crashes.
         text: the type of payloads.
         origins: topic -> facts written to it, each with whether the topic's present incarnation has it.
     """
@@ -119,7 +119,7 @@ class SimulatedSystem:
             self._archive.add_topic(topic)
         totals = self.services["totals"]
         self.model = Model(world, self._archive, self.malformed)
-        self.invariants = Invariants(world, self.log, totals.flow, self.model, self.table)
+        self.invariants = WriteChecks(world, self.log, totals.flow, self.model, self.table)
         for found in self.services.values():
             found.script.watch = self.see
         self.invariants.ordered = True
@@ -212,12 +212,15 @@ class SimulatedSystem:
         self.log.restore(snapshot)
         self._archive.refresh()
 
-    def see(self, kind: str, what: tuple[Any, ...]) -> None:
+    def see(self, call: PortCall, answer: Any) -> None:
         """Check a write that took effect; the service may crash after it."""
-        known = self.invariants.last_header(what[1:4]) if kind == "state" else None
-        self.invariants.on_write(kind, what)
-        if kind in self.writes_left and not (kind == "table" and what[0] == "create"):
-            if kind == "state" and known and (what[5].number, what[5].cursor) == (known.number, known.cursor):
+        if not call.write:
+            return
+        kind = "table" if call.of == "table" else call.name
+        known = self.invariants.last_header(call.args[:3]) if kind == "write" else None
+        self.invariants.on_write(call, answer)
+        if kind in self.writes_left and call.name != "create":
+            if kind == "write" and known and (answer.number, answer.cursor) == (known.number, known.cursor):
                 return  # this write only claimed the cell
             self.writes_left[kind] -= 1
             if self.writes_left[kind] < 0:

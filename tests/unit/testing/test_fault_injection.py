@@ -214,3 +214,20 @@ def test_a_republisher_is_rewound() -> None:
     assert [envelope.payload_as(Int64Value).value for envelope in found.published("out")] == [1, 2, 2]
     with pytest.raises(ConfigurationError, match="rebuild"):
         sums().rewind(0)
+
+
+def test_a_fault_waits_for_one_call_of_a_port() -> None:
+    found = sums()
+    found.start()
+    feed(found, 1, 2, 3)
+    found.outage(method="headers", at=1)
+    seen: list[int] = []
+    found.meanwhile(lambda: seen.append(found.script.made["publish"]), method="publish", when="after")
+    found.crash_at_call(1, method="write")
+    written = found.script.made["write"]
+    found.run_until_crash()
+    assert (seen, found.crashes, found.script.made["write"] - written) == ([1], 1, 2)
+    found.run_until_caught_up()
+    (waited,) = found.events("waiting")
+    assert "headers" in str(waited["what"])
+    assert total(found) == 6
