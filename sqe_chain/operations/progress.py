@@ -94,7 +94,7 @@ def find_progress(
         starts={tp: at for tp, at in last.layout.starts.items() if tp in known_ends},
         unfinished=behind.unfinished if base is last else _unfinished_after(base, last),
         published_until=Rebuilding.of(last).published_until,
-        reached=behind.reached or _reached_at(base),
+        reached=behind.reached or reached_at(base),
         closes=replace(closes, done=before.done, published=max(before.done, before.published)),
         recreated=recreated_since(last, infos) | {*last.layout.gone},
     )
@@ -143,8 +143,12 @@ def _unfinished_after(base: Plan, last: Plan) -> Unfinished:
     return Unfinished(last.clock_ms, last.ranges, last.exclusions, closes, EventTime.of(last).frontier)
 
 
-def _reached_at(base: Plan) -> Reached | None:
-    """How far event time has come with a plan; None where nothing goes by it."""
+def reached_at(base: Plan) -> Reached | None:
+    """How far event time has come with a plan; None where nothing goes by it.
+
+    Args:
+        base: the plan.
+    """
     times = EventTime.of(base)
     return Reached(times.times, times.frontier, Timers.of(base).ticked_ms) if times.times else None
 

@@ -13,7 +13,7 @@ from sqe_chain.cli.move import export_in
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.ext.explain.recording import Place, Recorder, RecordingKind
-from sqe_chain.ext.explain.since import Before, begin_after, check_continued, fill
+from sqe_chain.ext.explain.since import Before, begin_after, check_continued, fill, rebuilding_up_to
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.features.every import aggregation_of
@@ -255,9 +255,8 @@ class Replay:
         self.missing = tuple(missing)
         closes = Closes.of(plan)
         until = {tp: max(end, starts.get(tp, 0)) for tp, end in ends.items()}
-        return Refold(
-            number, starts, until, encoded_sections(Rebuilding(attempt=number), replace(closes, done=0))
-        )
+        rebuilding = rebuilding_up_to(plan)
+        return Refold(number, starts, until, encoded_sections(rebuilding, replace(closes, done=0)))
 
 
 def nodes_to_replay(flow: CompiledFlow) -> list[Node]:

@@ -16,6 +16,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.operations.cells import Row, write_rows
 from sqe_chain.operations.moving import ExportedRow
+from sqe_chain.operations.progress import reached_at
 from sqe_chain.ports import Header, Home, StateStore
 from sqe_chain.protocol.plan import Plan, StoredPlans, read_plan
 from sqe_chain.task.states import Claim
@@ -76,11 +77,21 @@ def begin_after(before: Plan, after: Plan, number: int, name: str) -> Plan:
     layout = replace(before.layout, stages=stages)
     plan = Plan(number, "", "", Claim(0, ""), before.clock_ms, layout, ranges, before.marks)
     return plan.with_sections(
-        Rebuilding(attempt=number),
+        rebuilding_up_to(after),
         EventTime.of(before),
         Timers.of(before),
         replace(Closes.of(after), done=Closes.of(before).done),
     ).with_id()
+
+
+def rebuilding_up_to(plan: Plan) -> Rebuilding:
+    """How a replay folds: up to a plan, and without the inputs that wait for event time there.
+
+    Args:
+        plan: the plan to end at.
+    """
+    ends = {tp: planned.stop for tp, planned in plan.ends().items() if planned.stop}
+    return Rebuilding(silent_until=ends, attempt=plan.number + 1, reached=reached_at(plan))
 
 
 def fill(

@@ -19,6 +19,7 @@ from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.recording import Place
 from sqe_chain.ext.explain.report import page_of, trace_as_object, verdict_of
 from sqe_chain.ext.explain.trace import Trace, trace
+from sqe_chain.features.event_times import EventTime
 from sqe_chain.flow import Flow
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
@@ -277,3 +278,24 @@ def test_states_are_read_only_when_no_plan_is_written_in_part() -> None:
     store.write(flow.name, stage.name, cell, header, replace(header, number=header.number + 1), [])
     with pytest.raises(Unavailable, match="a plan is persisted in part"):
         trace_keys(service, b"k0", elsewhere)
+
+
+def test_records_that_wait_for_event_time_are_not_counted_yet() -> None:
+    flow = Flow("hours", state_partitions=2, poison="skip")
+    numbers = flow.source("numbers", Int64Value)
+    numbers.windowed("minutes", Tumbling(10), key=key_of, state=Int64Value, fold=add).to("sums", partitions=1)
+    numbers.aggregate("total", key=key_of, state=Int64Value, fold=add)
+    service = Rehearsal(flow, partitions={"numbers": 2})
+    waiting = []
+    for number in range(12):
+        for partition in (0, 1):
+            if partition == 0 or number < 7:
+                value = Int64Value(value=number)
+                service.feed("numbers", value, partition=partition, timestamp_ms=number * 5)
+        service.batch()
+        assert service.service is not None
+        waiting.append(EventTime.of(service.service.last).waiting)
+        for stage in audited_stages(service._environment(None), ()):
+            found = audit(service._environment(None), stage, 10, Random(1))
+            assert found.different == (), (number, stage.name, found.first)
+    assert max(waiting) >= 5
