@@ -40,12 +40,17 @@ test: SCHEDULES := 3000
 test: stages  ## before each commit: lint, types, tests on real servers; of cases that differ little, some
 
 .PHONY: test-all
-test-all: chromium stages  ## before a release: all cases, faults in docker compose, more schedules, all mutants
+test-all: chromium prometheus stages  ## before a release: all cases, faults in docker compose, more schedules, all mutants
 	@$(STAGE) "mutants" $(BIN)/python -m tests.lab.mutants --again
 
 .PHONY: chromium
 chromium:
 	@scripts/system-packages chromium
+
+# Without Prometheus, the tests that need it are skipped.
+.PHONY: prometheus
+prometheus:
+	@scripts/system-packages prometheus || echo "No Prometheus, so its rules are not tried."
 
 .PHONY: stages
 stages: setup

@@ -21,6 +21,7 @@ from sqe_chain.ext.explain.report import page_of, trace_as_object, verdict_of
 from sqe_chain.ext.explain.trace import Trace, trace
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.flow import Flow
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 
@@ -293,8 +294,10 @@ def test_records_that_wait_for_event_time_are_not_counted_yet() -> None:
                 value = Int64Value(value=number)
                 service.feed("numbers", value, partition=partition, timestamp_ms=number * 5)
         service.batch()
-        assert service.service is not None
-        waiting.append(EventTime.of(service.service.last).waiting)
+        assert isinstance(service.service, StagedService)
+        last = service.service.last
+        assert last is not None
+        waiting.append(EventTime.of(last).waiting)
         for stage in audited_stages(service._environment(None), ()):
             found = audit(service._environment(None), stage, 10, Random(1))
             assert found.different == (), (number, stage.name, found.first)

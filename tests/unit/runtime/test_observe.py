@@ -68,15 +68,17 @@ def test_each_step_is_timed_under_a_label_that_never_changes(number: int, label:
     assert registry.get_sample_value("sqe_chain_step_seconds_sum", labels) == 2.5
 
 
-@pytest.mark.release
-def test_prometheus_accepts_rules_and_settings(tmp_path: Path) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed: apt-get install prometheus")
+@pytest.fixture
+def promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("promtool is not installed: scripts/system-packages prometheus")
+    return found
+
+
+def test_prometheus_accepts_rules_and_settings(promtool: str, tmp_path: Path) -> None:
     settings = (OBSERVE / "prometheus.yml").read_text(encoding="utf-8")
-    (tmp_path / "alerts.yml").write_text(
-        (OBSERVE / "alerts.yml").read_text(encoding="utf-8"), encoding="utf-8"
-    )
+    shutil.copy(OBSERVE / "alerts.yml", tmp_path)
     (tmp_path / "prometheus.yml").write_text(
         settings.replace("/etc/prometheus", str(tmp_path)), encoding="utf-8"
     )
@@ -88,3 +90,77 @@ def test_prometheus_accepts_rules_and_settings(tmp_path: Path) -> None:
     ):
         checked = subprocess.run(command, input=given, capture_output=True, check=False)
         assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+HEALTHY = {
+    'up{job="sqe-chain", instance="totals:9400"}': "1x90",
+    'sqe_chain_lag{flow="totals"}': "0x90",
+    'sqe_chain_batches_total{flow="totals"}': "0+10x90",
+    'sqe_chain_excluded_total{flow="totals"}': "0x90",
+    'sqe_chain_filtered_total{flow="totals", stage="t", reason="duplicate"}': "0+3x90",
+    'sqe_chain_epoch{flow="totals"}': "7x90",
+    'sqe_chain_waits_total{flow="totals"}': "0x30 1x60",
+    'sqe_chain_held{flow="totals"}': "0x90",
+    'sqe_chain_audit_differences_total{flow="totals", stage="t"}': "0x90",
+}
+"""One value a minute, for an hour and a half, of a service that is well. It reads replays and waits for a server once."""
+
+PLANTED = {
+    "SqeChainDown": {'up{job="sqe-chain", instance="totals:9400"}': "1x80 0x10"},
+    "SqeChainNoBatches": {
+        'sqe_chain_lag{flow="totals"}': "5x90",
+        'sqe_chain_batches_total{flow="totals"}': "0+10x60 600x30",
+    },
+    "SqeChainLagGrows": {'sqe_chain_lag{flow="totals"}': "0+500x90"},
+    "SqeChainSkipsRecords": {'sqe_chain_excluded_total{flow="totals"}': "0x85 1x5"},
+    "SqeChainDropsRecords": {'sqe_chain_filtered_total{flow="totals", stage="t", reason="late"}': "_x85 1x5"},
+    "SqeChainRestarts": {'sqe_chain_epoch{flow="totals"}': "7x70 8+1x20"},
+    "SqeChainServerAway": {'sqe_chain_waits_total{flow="totals"}': "0x60 0+5x30"},
+    "SqeChainEventTimeHeldBack": {
+        'sqe_chain_held{flow="totals"}': "0x30 4x60",
+        'sqe_chain_watermark_timestamp_seconds{flow="totals", topic="in", partition="0"}': "_x30 600x60",
+    },
+    "SqeChainWrongState": {
+        'sqe_chain_audit_differences_total{flow="totals", stage="u"}': "_x80 1x10",
+    },
+}
+"""What is different where an alert should fire, and no other one."""
+
+FIRST_SEEN_WITH_A_VALUE = {
+    "SqeChainSkipsRecords": {'sqe_chain_excluded_total{flow="new"}': "_x85 1x5"},
+}
+
+
+def test_each_alert_is_planted() -> None:
+    rules = yaml.safe_load((OBSERVE / "alerts.yml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+    assert {rule["alert"] for rule in rules} == PLANTED.keys()
+
+
+@pytest.mark.parametrize(
+    ("alert", "series"),
+    [("", {}), *PLANTED.items(), *FIRST_SEEN_WITH_A_VALUE.items()],
+)
+def test_an_alert_fires_for_its_fault_alone(
+    promtool: str, tmp_path: Path, alert: str, series: dict[str, str]
+) -> None:
+    expected = [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if alert else []
+    test = {
+        "interval": "1m",
+        "input_series": [
+            {"series": name, "values": values} for name, values in {**HEALTHY, **series}.items()
+        ],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": "89m",
+                "exp_samples": expected,
+            }
+        ],
+    }
+    shutil.copy(OBSERVE / "alerts.yml", tmp_path)
+    rules = {"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": [test]}
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump(rules), encoding="utf-8")
+    tested = subprocess.run(
+        [promtool, "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
