@@ -27,8 +27,11 @@ from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.recording import Place
 from sqe_chain.ext.explain.report import fate_as_object, trace_as_object
 from sqe_chain.ext.explain.trace import check_traceable, trace
+from sqe_chain.ext.web.history import History
 from sqe_chain.ext.web.limits import Bounded
 from sqe_chain.ext.web.openapi import OPENAPI
+from sqe_chain.ext.web.records import TopicRecords
+from sqe_chain.ext.web.runbook import entries
 from sqe_chain.ext.web.site import PAGE, Json, NotFound, Site, cursor_in
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
 from sqe_chain.protocol.environment import Environment
@@ -61,17 +64,19 @@ class Pages:
     """Answers requests.
 
     Args:
-        site: what can be seen.
+        site: what can be seen of flows and states.
+        records: what can be seen of topics.
         environment: makes the environment of a loaded flow, to replay it.
         token: for actions; empty: there are none.
-        events: what the service beside reports; each call returns the newest events.
+        history: what is known of the service that runs beside the page; None: none does.
         closing: streams are to end.
     """
 
     site: Site
+    records: TopicRecords
     environment: Callable[[str], Environment]
     token: str = ""
-    events: Callable[[], list[Json]] = list
+    history: History | None = None
     closing: bool = False
     _tracing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _snapshot: str = ""
@@ -88,22 +93,40 @@ class Pages:
 
     async def flow(self, request: Request) -> Response:
         """One flow."""
-        return _json(await run_in_threadpool(self.site.describe_flow, request.path_params["flow"]))
+        name, history = request.path_params["flow"], self.history
+        described = await run_in_threadpool(self.site.describe_flow, name)
+        if history is None or name not in self.site.flows:
+            return _json({**described, "batches": []})
+        return _json(
+            {
+                **described,
+                "batches": history.batches(),
+                "last_error": history.last_error() or described["last_error"],
+            }
+        )
 
     async def replays(self, request: Request) -> Response:
         """Which writers repeat records of a topic."""
-        replays = await run_in_threadpool(self.site.replays_in, request.path_params["topic"])
+        replays = await run_in_threadpool(self.records.replays_in, request.path_params["topic"])
         return _json({"replays": replays})
 
     async def record(self, request: Request) -> Response:
         """One record."""
-        return _json(await run_in_threadpool(self.site.record_at, *_place(request)))
+        return _json(await run_in_threadpool(self.records.record_at, *_place(request)))
 
     async def dead_letters(self, request: Request) -> Response:
         """The newest dead-letter records of a flow."""
         after, limit = _number(request, "after", 0, 10**12), _number(request, "limit", 50, PAGE)
         flow = request.path_params["flow"]
-        return _json(await run_in_threadpool(self.site.dead_letters, flow, after, limit))
+        return _json(await run_in_threadpool(self.records.dead_letters, flow, after, limit))
+
+    async def runbook(self, request: Request) -> Response:
+        """The entry of the runbook for an error."""
+        error = request.path_params["error"]
+        text = entries().get(error)
+        if text is None:
+            raise NotFound(f"the runbook has no entry {error!r}")
+        return _json({"error": error, "text": text})
 
     async def replay_dead_letters(self, request: Request) -> Response:
         """Send the dead-letter records of a flow back to its inputs."""
@@ -193,6 +216,9 @@ class Pages:
         stop, alone = asyncio.Event(), self._alone()  # refused before the answer begins
 
         async def lines() -> AsyncIterator[str]:
+            if alone.locked():  # another one began since
+                yield _event("failed", {"error": "refused", "text": _BUSY})
+                return
             async with alone:
                 work = asyncio.ensure_future(
                     run_in_threadpool(
@@ -220,7 +246,7 @@ class Pages:
     def _alone(self) -> asyncio.Lock:
         """One replay at a time: it reads whole topics."""
         if self._tracing.locked():
-            raise Asked(429, "a trace or why-not is under way. Try again when it has ended")
+            raise Asked(429, _BUSY)
         return self._tracing
 
     def _environment(self, request: Request) -> Environment:
@@ -259,9 +285,10 @@ class Pages:
     async def _poll(self) -> None:
         """Read everything once a second, for all watchers together, as long as there are any."""
         while self._watchers:
+            events = [] if self.history is None else self.history.events()
             snapshot: Json
             try:
-                snapshot = {"flows": await run_in_threadpool(self.site.list_flows), "events": self.events()}
+                snapshot = {"flows": await run_in_threadpool(self.site.list_flows), "events": events}
             except Exception as error:  # noqa: BLE001 - whatever a store or broker raises, watchers see it
                 snapshot = {"error": f"{type(error).__name__}: {shown(str(error))}"}
             text = json_line(snapshot)
@@ -289,6 +316,7 @@ class Pages:
         return Response((STATIC / "index.html").read_bytes(), media_type="text/html")
 
 
+_BUSY: Final = "a trace or why-not is under way. Try again when it has ended"
 _HEADERS: Final[Mapping[str, str]] = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -308,6 +336,7 @@ def application(pages: Pages, hosts: tuple[str, ...] = LOOPBACK) -> Starlette:
         Route("/api/flows", pages.flows),
         Route("/api/topics/{topic}/replays", pages.replays),
         Route("/api/records/{topic}/{partition:int}/{offset:int}", pages.record),
+        Route("/api/runbook/{error}", pages.runbook),
         Route(f"/api{flow}", pages.flow),
         Route(f"/api{flow}/dead-letters", pages.dead_letters),
         Route(f"/api{flow}/dead-letters/replay", pages.replay_dead_letters, methods=["POST"]),

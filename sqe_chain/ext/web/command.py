@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Annotated
 
 import typer
@@ -20,35 +18,17 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.explain.replaying import Quiet
 from sqe_chain.ext.web.application import LOOPBACK, Pages, application
+from sqe_chain.ext.web.history import History
+from sqe_chain.ext.web.records import TopicRecords
 from sqe_chain.ext.web.server import served
-from sqe_chain.ext.web.site import Json, Site
+from sqe_chain.ext.web.site import Site
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.events import Event, Observer
+from sqe_chain.protocol.events import Observer
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import open_addresses, open_log
 from sqe_chain.runtime.stop import ServiceClock, Stop, signals
-
-EVENTS = 200
-"""Newest events of a service that the page shows."""
-
-
-class Newest(Observer):
-    """Keeps the newest events of a service."""
-
-    def __init__(self) -> None:
-        self._events: deque[Json] = deque(maxlen=EVENTS)
-        self._lock = Lock()
-
-    def event(self, event: Event) -> None:
-        with self._lock:
-            self._events.append({"event": event.name, **event.fields()})
-
-    def newest(self) -> list[Json]:
-        """The newest events, oldest first."""
-        with self._lock:
-            return list(self._events)
 
 
 @command
@@ -98,9 +78,19 @@ def serve(
     *,
     token: str = "",
     show_payloads: bool = False,
-    events: Callable[[], list[Json]] = list,
+    history: History | None = None,
 ) -> Iterator[int]:
     """Serve the page while in the context. Gives its port.
+
+    Args:
+        log: the brokers; None: none were given.
+        stores: store name -> store; "" is the metadata store.
+        flows: flows that were loaded, by their names.
+        host: address to listen at.
+        port: port; 0: any that is free.
+        token: for actions; empty: there are none.
+        show_payloads: whether values of records are shown.
+        history: what is known of the service that runs beside the page, which is of the only loaded flow.
 
     Raises:
         ConfigurationError: the port is taken.
@@ -121,9 +111,10 @@ def serve(
             settings=Settings(allow_weak_durability=True),
         )
 
-    site = Site(log, stores, flows, show_payloads)
     hosts = LOOPBACK if host in {"127.0.0.1", "::1", "localhost"} else ("*",)
-    pages = Pages(site, environment, token, events)
+    pages = Pages(
+        Site(log, stores, flows), TopicRecords(log, flows, show_payloads), environment, token, history
+    )
     with served(application(pages, hosts), host, port) as bound:
         try:
             yield bound
@@ -136,9 +127,9 @@ def beside_service(
     flow: CompiledFlow, log: Log, stores: Mapping[str, StateStore], host: str, port: int
 ) -> Iterator[Observer]:
     """The page beside a service that runs here, with its newest events. Gives what hears them."""
-    newest = Newest()
-    with serve(log, stores, {flow.name: flow}, host, port, events=newest.newest):
-        yield newest
+    history = History()
+    with serve(log, stores, {flow.name: flow}, host, port, history=history):
+        yield history
 
 
 def _token_in(file: Path | None) -> str:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from time import monotonic
 
-from sqe_chain.chain import Link
 from sqe_chain.cli.console import as_json
-from sqe_chain.envelope.carrier import find_head
-from sqe_chain.envelope.head import parse_chain
-from sqe_chain.errors import ChainError, ConfigurationError, EnvelopeError
+from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.ext.explain.trace import read_states
-from sqe_chain.ext.web.replays import ReplayWatch
+from sqe_chain.ext.web.runbook import entry_of
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.operations.dead_letters import parse_dead_letter
 from sqe_chain.operations.forget import KnownFlow, known_flow, known_flows
-from sqe_chain.ports import Location, Log, Message, Range, StateStore
+from sqe_chain.ports import Location, Log, StateStore
 from sqe_chain.protocol.plan import Plan, kept_plans
 from sqe_chain.runtime.states import location_of
 from sqe_chain.safe_text import shown
@@ -45,14 +41,11 @@ class Site:
         log: the brokers; None: none were given.
         stores: store name -> store; "" is the metadata store.
         flows: flows that were loaded: their states can be decoded.
-        show_payloads: whether values of records are shown.
     """
 
     log: Log | None
     stores: Mapping[str, StateStore]
     flows: Mapping[str, CompiledFlow] = field(default_factory=dict)
-    show_payloads: bool = False
-    _watch: ReplayWatch | None = None
     _beats: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ flows
@@ -76,6 +69,7 @@ class Site:
             "loaded": flow is not None,
             "plan": plan.number if plan else None,
             "sealed_ms": plan.clock_ms if plan else None,
+            "read": sum(planned.stop for planned in plan.ranges) if plan else None,
             "claimed_by": (known.home.run_id or None) if known else None,
             "claims": known.home.epoch if known else None,
             "alive": self._is_alive(name) if known and known.home.run_id else None,
@@ -119,10 +113,12 @@ class Site:
                 "plans": [],
                 "cells": [],
                 "skipped": [],
-                "waiting": 0,
-                "holder": None,
+                "last_error": None,
+                "open_plan": None,
+                "event_time": None,
             }
         plan, plans = known.plan, list(islice(kept_plans(self.stores[""], name), PAGE))
+        cells = self._cells(name, plan)
         return {
             **summary,
             "plan_id": plan.plan_id,
@@ -138,14 +134,16 @@ class Site:
                 }
                 for kept in plans
             ],
-            "cells": self._cells(name, plan),
+            "cells": cells,
+            "open_plan": plan.number if any(cell.get("behind") for cell in cells) else None,
+            "last_error": _last_error(plans),
             "skipped": [
                 {"error": error, "count": count}
                 for error, count in Counter(
                     skip.error for kept in plans for skip in kept.exclusions
                 ).most_common()
             ],
-            **self._event_time(name, plan),
+            "event_time": self._event_time(name, plan),
         }
 
     def _inputs(self, plan: Plan) -> list[Json]:
@@ -181,6 +179,7 @@ class Site:
                     "type": where.type_name,
                     "cells": len(headers),
                     "at_plan": sum(header is not None and header.number == plan.number for header in headers),
+                    "behind": sum(header is not None and header.number < plan.number for header in headers),
                     "open": sum(header is not None and bool(header.begun_id) for header in headers),
                     "lost": sum(header is None for header in headers),
                 }
@@ -188,9 +187,15 @@ class Site:
         return counts
 
     def _event_time(self, name: str, plan: Plan) -> Json:
-        flow = self.flows.get(name)
+        """What event time waits for; of a flow that was not loaded, how many records wait."""
+        flow, event_time = self.flows.get(name), EventTime.of(plan)
         holder = None if flow is None else holder_of(flow, plan)
-        return {"waiting": EventTime.of(plan).waiting, "holder": None if holder is None else str(holder)}
+        return {
+            "waiting": event_time.waiting,
+            "taken_to_ms": event_time.frontier and event_time.frontier.at_ms,
+            "holder": None if holder is None else str(holder),
+            "known_to_ms": None if holder is None else holder.watermark_ms,
+        }
 
     # ------------------------------------------------------------------ stages and keys
 
@@ -271,90 +276,19 @@ class Site:
             ],
         }
 
-    # ------------------------------------------------------------------ records
 
-    def record_at(self, topic: str, partition: int, offset: int) -> Json:
-        """One record: its coordinates, its chain, and whether it repeats a recent one."""
-        message = next(self._messages(topic, partition, offset, offset + 1), None)
-        if message is None:
-            raise NotFound(f"{topic}[{partition}] has no record at offset {offset}")
-        return self._record(message)
-
-    def _record(self, message: Message) -> Json:
-        value = message.value()
-        record: Json = {
-            "topic": message.topic(),
-            "partition": message.partition(),
-            "offset": message.offset(),
-            "timestamp_ms": message.timestamp()[1],
-            "key": as_json(message.key()),
-            "bytes": 0 if value is None else len(value),
-        }
-        try:
-            head = find_head(value, message.headers())
-            record["chain"] = [_link(link) for link in parse_chain(head.chain)]
-        except EnvelopeError as error:
-            record["chain"], record["unreadable"] = [], shown(error)
-        if self.show_payloads:
-            record["value"] = as_json(value)
-        return record
-
-    def _messages(self, topic: str, partition: int, begin: int, end: int) -> Iterator[Message]:
-        if self.log is None:
-            raise NotFound("no brokers were given")
-        info = self.log.describe([topic]).get(topic)
-        if info is None or not 0 <= partition < info.partitions:
-            raise NotFound(f"there is no partition {topic}[{partition}]")
-        bounds = self.log.bounds([(topic, partition)])[topic, partition]
-        span = Range(topic, info.topic_id, partition, max(begin, bounds.begin), min(end, bounds.stable_end))
-        if span.start < span.stop:
-            for block in self.log.read(span):
-                yield from block
-
-    def replays_in(self, topic: str) -> list[Json]:
-        """Which writers have repeated records of a topic since it is watched."""
-        if self.log is None:
-            return []
-        if self._watch is None:
-            self._watch = ReplayWatch(self.log)
-        return [
-            {"writer": name, "records": writer.records, "newest_ms": writer.newest_ms, "first": writer.first}
-            for name, writer in sorted(self._watch.look(topic).items())
-        ]
-
-    # ------------------------------------------------------------------ dead-letter records
-
-    def dead_letters(self, flow: str, after: int, limit: int) -> Json:
-        """The newest dead-letter records of a flow, by partition and offset.
-
-        Args:
-            flow: name of the flow, which was loaded.
-            after: the position to go on after: records that were shown.
-            limit: most records.
-        """
-        loaded = self.flows.get(flow)
-        if loaded is None or not loaded.dead_letters or self.log is None:
-            raise NotFound(f"flow {flow!r} was not loaded, or has no dead-letter records")
-        topic, records = loaded.dead_letter_topic, list[Json]()
-        info = self.log.describe([topic]).get(topic)
-        if info is None:
-            raise NotFound(f"there is no topic {topic!r}")
-        for partition in range(info.partitions):
-            end = self.log.bounds([(topic, partition)])[topic, partition].stable_end
-            for message in self._messages(topic, partition, max(0, end - after - limit), end - after):
-                letter = parse_dead_letter(message)
-                records.append(
-                    {
-                        "at": f"{topic}[{partition}]@{message.offset()}",
-                        "timestamp_ms": message.timestamp()[1],
-                        "key": as_json(message.key()),
-                        "record": None if letter is None else str(letter),
-                        "error": None if letter is None else letter.error,
-                        "text": None if letter is None else shown(letter.text),
-                    }
-                )
-        reasons = Counter(str(record["error"]) for record in records)
-        return {"records": records[-limit:], "reasons": dict(reasons.most_common())}
+def _last_error(plans: Sequence[Plan]) -> Json | None:
+    """The error of the newest record that a plan skipped, with its entry of the runbook."""
+    for plan in plans:
+        for skip in reversed(plan.exclusions):
+            return {
+                "error": skip.error,
+                "text": shown(skip.text),
+                "at_ms": plan.clock_ms,
+                "record": f"{skip.topic}[{skip.partition}]@{skip.offset}",
+                "entry": entry_of(skip.error),
+            }
+    return None
 
 
 def _keys_in(node: StageNode | None, row: bytes, content: bytes) -> Iterator[bytes]:
@@ -363,18 +297,6 @@ def _keys_in(node: StageNode | None, row: bytes, content: bytes) -> Iterator[byt
         yield row
         return
     yield from (state.key for state in node.stage_kind.states_in(row, content))
-
-
-def _link(link: Link) -> Json:
-    return {
-        "topic": link.topic,
-        "partition": link.partition,
-        "offset": link.offset,
-        "output": link.output,
-        "shard": link.shard,
-        "ordinal": link.ordinal,
-        "of": link.of,
-    }
 
 
 def cursor_in(text: str) -> tuple[int, bytes]:

@@ -125,6 +125,43 @@ function drawFlows() {
 
 // ------------------------------------------------------------------ one flow
 
+const STEPS = ["process", "seal", "publish", "persist", "commit"];
+
+// Records per second over the plans that the store keeps: those of all plans but the oldest, by the time since that one.
+function throughput(plans) {
+  if (plans.length < 2) return "";
+  const records = plans.slice(0, -1).reduce((sum, plan) => sum + plan.records, 0), ms = plans[0].clock_ms - plans.at(-1).clock_ms;
+  return ms > 0 ? `${number(Math.round(1000 * records / ms))} records/s` : "";
+}
+
+function timeline(batches) {
+  if (!batches.length) return el("p", { class: "dim" }, "Times of steps are known beside the service: run it with --web.");
+  const shown = batches.slice(-20), most = Math.max(1, ...shown.map((batch) => STEPS.reduce((sum, step) => sum + (batch.steps[step] ?? 0), 0)));
+  const rows = [...shown].reverse().map((batch) => {
+    const bar = el("span", { class: "timeline", "aria-hidden": "true" });
+    for (const step of STEPS) {
+      const part = el("span", { class: `step-${step}`, title: `${step}: ${batch.steps[step] ?? 0} ms` });
+      part.style.width = `${100 * (batch.steps[step] ?? 0) / most}%`;
+      bar.append(part);
+    }
+    return [batch.number ?? "", time(batch.ended_ms).slice(11), bar, ...STEPS.map((step) => number(batch.steps[step])), number(batch.records), number(batch.replays), number(batch.outputs)];
+  });
+  return el("div", {}, el("p", { class: "dim" }, "Milliseconds of each step."),
+    table("Batches by step", ["plan", "committed (UTC)", "timeline", ...STEPS.map((step) => el("span", { class: `key step-${step}` }, step)), "records", "replays", "outputs"], rows));
+}
+
+function eventTime(found) {
+  if (!found || !found.waiting) return el("p", { class: "dim" }, "Nothing waits for event time.");
+  return facts([["records that wait", number(found.waiting)], ["taken up to (UTC)", time(found.taken_to_ms)],
+    ["waits for", found.holder ?? "unknown: name the flow on the command line"], ["known there up to (UTC)", found.holder ? time(found.known_to_ms) || "nothing yet" : ""]]);
+}
+
+const lastError = (error) => error
+  ? el("p", { id: "last-error" }, el("strong", { class: "bad" }, error.error), ` ${time(error.at_ms)} UTC, `,
+      error.record ? el("a", { href: `#/record/${enc(error.record)}` }, error.record) : "the service", `: ${error.text} `,
+      el("a", { href: `#/runbook/${enc(error.entry)}` }, `Runbook: ${error.entry}`))
+  : el("p", { class: "dim" }, "None is known.");
+
 async function drawFlow(name) {
   const flow = await get(`/api/flows/${enc(name)}`);
   const topics = [...new Set(flow.inputs.map((input) => input.topic))].slice(0, 20);
@@ -132,7 +169,10 @@ async function drawFlow(name) {
   const plans = [...flow.plans].reverse(), most = Math.max(1, ...plans.map((plan) => plan.records));
   show(`Flow ${name}`,
     facts([["status", status(flow)], ["last plan", flow.plan ?? "-"], ["sealed (UTC)", time(flow.sealed_ms)], ["lag", number(flow.lag)], ["claims so far", number(flow.claims)],
-      ["waiting for event time", flow.waiting ? `${number(flow.waiting)}, held back by ${flow.holder ?? "?"}` : "nothing"]]),
+      ["open plan", flow.open_plan === null ? "none" : number(flow.open_plan)], ["throughput", throughput(flow.plans)]]),
+    el("h2", {}, "Last error"), lastError(flow.last_error),
+    el("h2", {}, "Event time"), eventTime(flow.event_time),
+    el("h2", {}, "Batches by step"), timeline(flow.batches),
     el("h2", {}, "Batches"),
     el("div", { class: "bars", role: "img", "aria-label": `Records of the last ${plans.length} batches` },
       ...plans.map((plan) => { const bar = el("span", { title: `plan ${plan.number}: ${plan.records} records` }); bar.style.height = `${Math.max(2, 100 * plan.records / most)}%`; return bar; })),
@@ -175,25 +215,49 @@ async function drawKey(flow, stage, key) {
     el("p", {}, button, " Reads the topics again and shows which records made this state."), result);
 }
 
-function traceKey(flow, stage, key, button, result) {
+// Each event of a stream of server-sent events. EventSource hides why a stream is refused.
+async function* eventsOf(path, signal) {
+  const answer = await fetch(path, { signal });
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).text || answer.statusText);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = ""; ;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (text + value).split("\n\n");
+    text = parts.pop();
+    for (const part of parts) {
+      const [name, data] = part.split("\ndata: ");
+      yield { name: name.replace("event: ", ""), value: JSON.parse(data) };
+    }
+  }
+}
+
+async function traceKey(flow, stage, key, button, result) {
   button.disabled = true;
   const bar = el("progress", { max: "1", value: "0", "aria-label": "Records read" });
   result.replaceChildren(bar);
-  tracing?.close();
-  tracing = new EventSource(`/api/flows/${enc(flow)}/stages/${enc(stage)}/trace/${keyPath(key)}`);
-  const end = () => { tracing.close(); button.disabled = false; };
-  tracing.addEventListener("progress", (event) => { const { read, of } = JSON.parse(event.data); bar.max = of || 1; bar.value = read; });
-  tracing.addEventListener("failed", (event) => { end(); result.replaceChildren(el("p", { class: "bad", role: "alert" }, JSON.parse(event.data).text)); });
-  tracing.onerror = () => { end(); result.replaceChildren(el("p", { class: "bad", role: "alert" }, "The trace was refused or interrupted. Only one can run at a time.")); };
-  tracing.addEventListener("result", (event) => {
-    end();
-    const trace = JSON.parse(event.data);
-    result.replaceChildren(
-      el("p", { id: "verdict", class: trace.equal ? "good" : "bad" }, trace.verdict),
-      table("Records", ["record", "root", "event time (UTC)", "counted", "state after it"], trace.records.map((record) => [el("a", { href: `#/record/${enc(record.record)}` }, record.record), record.root, time(record.timestamp_ms), record.refused ?? "yes", el("span", { class: "mono" }, record.state === null ? "" : JSON.stringify(record.state))])),
-      el("h2", {}, "Ignored as replays"),
-      table("Replays", ["record", "repeats"], trace.replays.slice(0, 200).map((replay) => [replay.record, replay.original])));
-  });
+  tracing?.abort();
+  const mine = tracing = new AbortController();
+  const fail = (text) => result.replaceChildren(el("p", { class: "bad", role: "alert" }, text));
+  try {
+    let ended = false;
+    for await (const { name, value } of eventsOf(`/api/flows/${enc(flow)}/stages/${enc(stage)}/trace/${keyPath(key)}`, mine.signal)) {
+      if (name === "progress") { bar.max = value.of || 1; bar.value = value.read; continue; }
+      ended = true;
+      if (name === "failed") fail(value.text);
+      else showTrace(value, result);
+    }
+    if (!ended) fail("The trace was interrupted.");
+  } catch (error) { if (!mine.signal.aborted) fail(error.message); }
+  button.disabled = false;
+}
+
+function showTrace(trace, result) {
+  result.replaceChildren(
+    el("p", { id: "verdict", class: trace.equal ? "good" : "bad" }, trace.verdict),
+    table("Records", ["record", "root", "event time (UTC)", "counted", "state after it"], trace.records.map((record) => [el("a", { href: `#/record/${enc(record.record)}` }, record.record), record.root, time(record.timestamp_ms), record.refused ?? "yes", el("span", { class: "mono" }, record.state === null ? "" : JSON.stringify(record.state))])),
+    el("h2", {}, "Ignored as replays"),
+    table("Replays", ["record", "repeats"], trace.replays.slice(0, 200).map((replay) => [replay.record, replay.original])));
 }
 
 // ------------------------------------------------------------------ one record
@@ -245,16 +309,26 @@ async function drawDeadLetters(flow) {
     table("Dead-letter records", ["at", "time (UTC)", "key", "was read at", "error", "text"], found.records.reverse().map((one) => [one.at, time(one.timestamp_ms), keyText(one.key), one.record ?? "", one.error ?? "", one.text ?? ""])));
 }
 
+// ------------------------------------------------------------------ the runbook
+
+async function drawRunbook(error) {
+  const { text } = await get(`/api/runbook/${enc(error)}`);
+  const plain = (part) => part.replace(/\[([^\]]*)\]\([^)]*\)/g, "$1").replace(/[`*]/g, "");
+  show(`Runbook: ${error}`, ...text.split(/^```\w*$/m).flatMap((part, index) =>
+    index % 2 ? [el("pre", { tabindex: "0" }, part.trim())] : part.split(/\n\s*\n/).filter((one) => one.trim()).map((one) => el("p", {}, plain(one).trim()))));
+}
+
 // ------------------------------------------------------------------ routes and live data
 
 async function route(moved) {
   const [path, query = ""] = location.hash.slice(2).split("?"), parts = path.split("/").map(decodeURIComponent);
-  tracing?.close();
+  tracing?.abort();
   try {
     if (parts[0] === "flow") await drawFlow(parts[1]);
     else if (parts[0] === "stage") await drawStage(parts[1], parts[2], new URLSearchParams(query));
     else if (parts[0] === "key") await drawKey(parts[1], parts[2], parts.slice(3).join("/"));
     else if (parts[0] === "record") await drawRecord(parts[1]);
+    else if (parts[0] === "runbook") await drawRunbook(parts[1]);
     else if (parts[0] === "dead-letters") await drawDeadLetters(parts[1]);
     else drawFlows();
   } catch (error) { failed(error); }
@@ -269,7 +343,7 @@ function listen() {
     if (!found.flows) return;
     for (const flow of found.flows) {
       const old = before.get(flow.name);
-      if (old && old.lag !== null && flow.sealed_ms > old.sealed_ms) state.rates.set(flow.name, Math.max(0, flow.plan - old.plan));
+      if (old && flow.sealed_ms > old.sealed_ms) state.rates.set(flow.name, Math.round(1000 * Math.max(0, flow.read - old.read) / (flow.sealed_ms - old.sealed_ms)));
     }
     Object.assign(state, { flows: found.flows, events: found.events ?? [] });
     const name = location.hash.slice(2).split("/")[0];

@@ -1,0 +1,148 @@
+"""What the page shows of topics: single records, replays by writer, dead-letter records. Plain objects for JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from sqe_chain.chain import Link
+from sqe_chain.cli.console import as_json
+from sqe_chain.envelope.carrier import find_head
+from sqe_chain.envelope.head import parse_chain
+from sqe_chain.errors import EnvelopeError
+from sqe_chain.ext.web.replays import ReplayWatch
+from sqe_chain.ext.web.site import Json, NotFound
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.operations.dead_letters import parse_dead_letter
+from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
+from sqe_chain.safe_text import shown
+
+
+@dataclass(slots=True)
+class TopicRecords:
+    """What can be seen of the records of some brokers.
+
+    Args:
+        log: the brokers; None: none were given.
+        flows: flows that were loaded.
+        show_payloads: whether values of records are shown.
+    """
+
+    log: Log | None
+    flows: Mapping[str, CompiledFlow] = field(default_factory=dict)
+    show_payloads: bool = False
+    _watch: ReplayWatch | None = None
+
+    def record_at(self, topic: str, partition: int, offset: int) -> Json:
+        """One record: its coordinates, its chain, and whether it repeats a recent one."""
+        message = next(self._messages(topic, partition, offset, offset + 1), None)
+        if message is None:
+            raise NotFound(f"{topic}[{partition}] has no record at offset {offset}")
+        return self._record(message)
+
+    def _record(self, message: Message) -> Json:
+        value = message.value()
+        record: Json = {
+            "topic": message.topic(),
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "timestamp_ms": message.timestamp()[1],
+            "key": as_json(message.key()),
+            "bytes": 0 if value is None else len(value),
+        }
+        try:
+            head = find_head(value, message.headers())
+            record["chain"] = [_link(link) for link in parse_chain(head.chain)]
+        except EnvelopeError as error:
+            record["chain"], record["unreadable"] = [], shown(error)
+        if self.show_payloads:
+            record["value"] = as_json(value)
+        return record
+
+    def _messages(self, topic: str, partition: int, begin: int, end: int) -> Iterator[Message]:
+        if self.log is None:
+            raise NotFound("no brokers were given")
+        info = self.log.describe([topic]).get(topic)
+        if info is None or not 0 <= partition < info.partitions:
+            raise NotFound(f"there is no partition {topic}[{partition}]")
+        bounds = self.log.bounds([(topic, partition)])[topic, partition]
+        yield from self._read(info, partition, bounds, begin, end)
+
+    def _read(
+        self, info: TopicInfo, partition: int, bounds: Bounds, begin: int, end: int
+    ) -> Iterator[Message]:
+        """The messages of a partition that lie within its bounds."""
+        start, stop = max(begin, bounds.begin), min(end, bounds.stable_end)
+        if self.log is not None and start < stop:
+            for block in self.log.read(Range(info.name, info.topic_id, partition, start, stop)):
+                yield from block
+
+    def replays_in(self, topic: str) -> list[Json]:
+        """Which writers have repeated records of a topic since it is watched."""
+        if self.log is None:
+            return []
+        if self._watch is None:
+            self._watch = ReplayWatch(self.log)
+        return [
+            {"writer": name, "records": writer.records, "newest_ms": writer.newest_ms, "first": writer.first}
+            for name, writer in sorted(self._watch.look(topic).items())
+        ]
+
+    def dead_letters(self, flow: str, after: int, limit: int) -> Json:
+        """The newest dead-letter records of a flow, by partition and offset.
+
+        Args:
+            flow: name of the flow, which was loaded.
+            after: the position to go on after: records that were shown.
+            limit: most records.
+        """
+        loaded = self.flows.get(flow)
+        if loaded is None or not loaded.dead_letters or self.log is None:
+            raise NotFound(f"flow {flow!r} was not loaded, or has no dead-letter records")
+        topic = loaded.dead_letter_topic
+        info = self.log.describe([topic]).get(topic)
+        if info is None:
+            raise NotFound(f"there is no topic {topic!r}")
+        bounds = self.log.bounds([(topic, partition) for partition in range(info.partitions)])
+        records = [
+            _letter(message)
+            for partition in range(info.partitions)
+            for message in self._newest(info, partition, bounds[topic, partition], after, limit)
+        ]
+        records.sort(key=itemgetter("timestamp_ms"))
+        reasons = Counter(str(record["error"]) for record in records)
+        return {"records": records[-limit:], "reasons": dict(reasons.most_common())}
+
+    def _newest(
+        self, info: TopicInfo, partition: int, bounds: Bounds, after: int, limit: int
+    ) -> Iterator[Message]:
+        """The newest messages of a partition, without as many as were shown."""
+        end = bounds.stable_end - after
+        return self._read(info, partition, bounds, end - limit, end)
+
+
+def _letter(message: Message) -> Json:
+    """A dead-letter record."""
+    letter = parse_dead_letter(message)
+    return {
+        "at": f"{message.topic()}[{message.partition()}]@{message.offset()}",
+        "timestamp_ms": message.timestamp()[1],
+        "key": as_json(message.key()),
+        "record": None if letter is None else str(letter),
+        "error": None if letter is None else letter.error,
+        "text": None if letter is None else shown(letter.text),
+    }
+
+
+def _link(link: Link) -> Json:
+    return {
+        "topic": link.topic,
+        "partition": link.partition,
+        "offset": link.offset,
+        "output": link.output,
+        "shard": link.shard,
+        "ordinal": link.ordinal,
+        "of": link.of,
+    }
