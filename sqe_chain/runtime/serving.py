@@ -55,6 +55,11 @@ class Health(Observer):
         """Whether the flow is claimed and recovered, and this run works on it; a standby is not ready."""
         return self._ready, "at work" if self._ready else self._doing
 
+    def available(self) -> Answer:
+        """Whether this run is at work or a standby. Then a supervisor may replace another copy."""
+        available = self._ready or self._doing == Standby.name
+        return available, self.ready()[1]
+
     def event(self, event: Event) -> None:
         self._doing = event.name
         if isinstance(event, Recovered):
@@ -113,9 +118,9 @@ class _Silent(WSGIRequestHandler):
 
 @contextmanager
 def serve(port: int, registry: CollectorRegistry, health: Health, host: str = LOOPBACK) -> Iterator[None]:
-    """Answer ``GET /metrics``, ``/live`` and ``/ready`` while in the context.
+    """Answer ``GET /metrics``, ``/live``, ``/ready`` and ``/available`` while in the context.
 
-    ``/live`` and ``/ready`` answer 200 for yes and 503 for no, with a sentence. Any other path is 404: a probe with a typo fails.
+    The last three answer 200 for yes and 503 for no, with a sentence. Any other path is 404: a probe with a typo fails.
 
     Args:
         port: TCP port.
@@ -127,7 +132,7 @@ def serve(port: int, registry: CollectorRegistry, health: Health, host: str = LO
         ConfigurationError: the port is taken, or this machine does not have the address.
     """
     numbers = make_wsgi_app(registry)
-    questions = {"/live": health.live, "/ready": health.ready}
+    questions = {"/live": health.live, "/ready": health.ready, "/available": health.available}
 
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
@@ -136,7 +141,7 @@ def serve(port: int, registry: CollectorRegistry, health: Health, host: str = LO
             return lines
         question = questions.get(path)
         if question is None:
-            status, text = "404 Not Found", "there are /metrics, /live and /ready"
+            status, text = "404 Not Found", "there are /metrics, /live, /ready and /available"
         else:
             well, text = question()
             status = "200 OK" if well else "503 Service Unavailable"

@@ -5,10 +5,7 @@ What needs servers is run by tests/integration/test_docs_commands.py. Convention
 
 from __future__ import annotations
 
-import configparser
 import importlib
-import json
-import os
 import re
 import runpy
 import shlex
@@ -17,22 +14,19 @@ import sys
 import tomllib
 from pathlib import Path
 from types import FrameType
-from typing import Any
-from unittest import mock
 
 import pytest
-import typer
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from prometheus_client import CollectorRegistry
 
 from sqe_chain import Flow, errors, run, wrap
 from sqe_chain.adapters.kafka import KafkaLog, load_config
 from sqe_chain.adapters.memory import MemoryLog
-from sqe_chain.cli.commands import application
 from sqe_chain.runtime import connecting
 from sqe_chain.runtime.metrics import Metrics
 from tests.support import docs_examples
 from tests.support.docs_examples import ROOT, Block, Command
+from tests.support.parsed_commands import parse_command, root_command
 
 PAGES = docs_examples.pages()
 WITH_PYTHON = [
@@ -151,7 +145,7 @@ def test_every_error_ends_a_command_with_its_documented_status() -> None:
 def test_every_option_of_run_is_explained() -> None:
     text = (ROOT / "docs" / "reference" / "command.md").read_text(encoding="utf-8")
     options = {
-        name for parameter in _root().commands["run"].params for name in parameter.opts if "--" in name
+        name for parameter in root_command().commands["run"].params for name in parameter.opts if "--" in name
     }
     assert {name for name in options if f"`{name}" not in text and name != "--help"} == set()
 
@@ -322,40 +316,6 @@ def test_the_readme_stays_short() -> None:
     assert len([line for line in example.text.splitlines() if line]) <= 25
 
 
-def test_the_manifest_of_kubernetes_is_whole() -> None:
-    """Its names agree, its probes have a port, and `sqe-chain run` of the image takes its arguments."""
-    yaml = pytest.importorskip("yaml")
-    blocks = {block.file: block for block in docs_examples.blocks(ROOT / "docs" / "production.md")}
-    manifest = yaml.safe_load(blocks["totals.yaml"].text)
-    assert (manifest["apiVersion"], manifest["kind"]) == ("apps/v1", "Deployment")
-    spec = manifest["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
-    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
-    (container,) = spec["template"]["spec"]["containers"]
-    (port,) = container["ports"]
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert container[probe]["httpGet"]["port"] == port["name"]
-    dockerfile = docs_examples.block_with(ROOT / "docs" / "production.md", "ENTRYPOINT")
-    program, *arguments = json.loads(re.findall(r"^ENTRYPOINT (.*)$", dockerfile.text, re.MULTILINE)[0])
-    assert program == "sqe-chain"
-    store = {"SQE_CHAIN_STORE": container["env"][0]["value"]}
-    with mock.patch.dict(os.environ, store):
-        _parse([*arguments, *container["args"]])
-    assert arguments[arguments.index("--metrics-port") + 1] == str(port["containerPort"])
-
-
-def test_the_unit_of_systemd_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = {block.file: block for block in docs_examples.blocks(ROOT / "docs" / "production.md")}
-    unit = configparser.ConfigParser(strict=True)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string(blocks["totals.service"].text)
-    monkeypatch.setenv("SQE_CHAIN_KAFKA", "localhost:9092")
-    program, *arguments = unit["Service"]["ExecStart"].split()
-    assert program.endswith("/sqe-chain")
-    _parse(arguments)
-    assert unit["Service"]["RestartPreventExitStatus"].split() == ["2", "3", "4"]
-
-
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
@@ -377,7 +337,7 @@ def _check(command: Command, page: Path) -> None:
     for words in _simple_commands(command.text):
         program, *arguments = words
         if program == "sqe-chain":
-            _parse(arguments)
+            parse_command(arguments)
         elif program == "make":
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
             for target in arguments:
@@ -422,19 +382,6 @@ def _simple_commands(text: str) -> list[list[str]]:
         elif found[-1] or not re.fullmatch(r"\w+=.*", word):
             found[-1].append(word)
     return [words for words in found if words]
-
-
-def _root() -> Any:
-    return typer.main.get_command(application())
-
-
-def _parse(arguments: list[str]) -> None:
-    """Let the command parse its arguments, without doing anything. Raises for what it does not know."""
-    command, name = _root(), "sqe-chain"
-    while hasattr(command, "commands"):
-        name, *arguments = arguments
-        command = command.commands[name]
-    command.make_context(name, arguments)
 
 
 def _check_properties(block: Block, directory: Path) -> None:

@@ -283,14 +283,16 @@ def test_live_and_ready_answer_beside_the_metrics() -> None:
     health, port = Health(lambda: quiet_ms[0]), own_port()
     with serve(port, CollectorRegistry(), health):
         assert asked(port, "/live")[0] == 200
-        assert asked(port, "/ready") == (503, "starting\n")
+        assert asked(port, "/ready") == asked(port, "/available") == (503, "starting\n")
         health.event(Standby(3, "{}"))
         assert asked(port, "/ready") == (503, "standby\n")
+        assert asked(port, "/available") == (200, "standby\n")
         health.event(Claimed(4, "ab", 7))
+        assert asked(port, "/available") == (503, "claimed\n")
         assert asked(port, "/ready") == (503, "claimed\n")
         for event in (Recovered(3, 7, ()), Waiting("commit", "no broker", 100), Notice("news"), COMMITTED):
             health.event(event)
-            assert asked(port, "/ready") == (200, "at work\n")
+            assert asked(port, "/ready") == asked(port, "/available") == (200, "at work\n")
         quiet_ms[0] = STUCK_MS
         assert asked(port, "/live") == (503, "no progress for 900 s, last event: committed\n")
         assert asked(port, "/ready")[0] == 200
@@ -298,7 +300,7 @@ def test_live_and_ready_answer_beside_the_metrics() -> None:
         assert asked(port, "/live")[0] == 200
         assert asked(port, "/metrics")[0] == 200
         health.event(Stopped("SIGTERM"))
-        assert asked(port, "/ready")[0] == 503
+        assert asked(port, "/ready")[0] == asked(port, "/available")[0] == 503
 
 
 def test_lines_for_people_omit_what_is_for_machines() -> None:
