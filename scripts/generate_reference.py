@@ -116,6 +116,12 @@ DECLARED_WRONGLY = "- `FlowError`: "
 OFTEN = ("--traceback", "--log-json", "--json", "--kafka-config")
 """Options of nearly all commands: their lists do not repeat them."""
 
+GIVEN = (
+    *("Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer"),
+    *("RunningService", "States", "TableFlushed", "Envelope", "Zombie", "Proof", "Finding"),
+)
+"""Classes that a user gets and never makes."""
+
 LINE = 90
 """Characters of a call that fits on a line."""
 
@@ -125,6 +131,9 @@ FLOW = "MODULE:FLOW"
 _SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields):$")
 _UNQUOTED = re.compile(r"(?<=: )'([^']*)'|(?<=-> )'([^']*)'")
 _ROW = re.compile(r"^- `([\w, *]+)`: ", re.MULTILINE)
+_ROW_OF_ARGUMENT = re.compile(r"^- `(\*{0,2}\w+): .*`: ")
+SEVERAL, SHORT = 3, 6
+"""Entries that have an argument alike, and words of one that is not worth a reference."""
 _FIELD = re.compile(r"(\*{0,2}[\w, ()]+?):\s+(.*)")
 
 
@@ -155,7 +164,24 @@ def _page(title: str) -> str:
             else f"The rest of this page is in `{name}`."
         )
         parts += [_member(member, getattr(module, member), name) for member in names]
-    return "\n\n".join(part for part in parts if part)
+    return _gathered("\n\n".join(part for part in parts if part))
+
+
+def _gathered(page: str) -> str:
+    """The page with arguments that several entries have alike at its end, each once."""
+    rows = Counter(line for line in page.splitlines() if _ROW_OF_ARGUMENT.match(line))
+    shared = [row for row, count in rows.items() if count >= SEVERAL and len(row.split()) > SHORT]
+    lines, names = list[str](), list[str]()
+    for line in page.splitlines():
+        row = _ROW_OF_ARGUMENT.match(line)
+        if row and line in shared:
+            names.append(f"`{row[1]}`")
+        else:
+            if names and not row:
+                lines.append(f"- {', '.join(names)}: [as below](#arguments-of-several-entries)")
+                names = []
+            lines.append(line)
+    return "\n".join(lines + (["", "## Arguments of several entries", "", *shared] if shared else []))
 
 
 def _errors_page() -> str:
@@ -290,7 +316,7 @@ def _made(name: str, cls: type) -> str:
     """The constructor, and the class docstring; users do not create errors and protocols."""
     text = markdown(inspect.getdoc(cls) or "")
     made = vars(cls).get("__init__")
-    if made is None or issubclass(cls, BaseException) or getattr(cls, "_is_protocol", False):
+    if made is None or name in GIVEN or issubclass(cls, BaseException) or getattr(cls, "_is_protocol", False):
         return text
     own = made.__doc__ if made.__doc__ != object.__init__.__doc__ else ""
     return _entry(name, made, f"{text}\n\n{markdown(inspect.cleandoc(own or ''))}")
@@ -299,12 +325,18 @@ def _made(name: str, cls: type) -> str:
 def _entry(name: str, function: Any, text: str) -> str:  # noqa: ANN401 - anything that can be called
     """The text with the types of the arguments that it lists; the call, if it does not list all."""
     parameters = {parameter.name: parameter for parameter in _parameters(function)}
-    before, args, after = text.partition("**Args**\n\n")
+    title = "**Args**" if "**Args**" in text else "**Attributes**"
+    before, args, after = text.partition(f"{title}\n\n")
     listed, _, rest = after.partition("\n\n")
     documented = [name.strip(" *") for names in _ROW.findall(listed) for name in names.split(",")]
+    if "for arguments see `" in text:
+        return text
     if sorted(documented) != sorted(parameters):
         return f"```text\n{_call_of(name, function)}\n```\n\n{text}"
-    typed = {name: _unquoted(str(parameter)) for name, parameter in parameters.items()}
+    typed = {
+        name: _unquoted(str(parameter)).replace(" | None = None", " = None")
+        for name, parameter in parameters.items()
+    }
     rows = _ROW.sub(lambda row: f"- `{', '.join(typed[n.strip(' *')] for n in row[1].split(','))}`: ", listed)
     named = [parameter.name for parameter in parameters.values() if parameter.kind is parameter.KEYWORD_ONLY]
     by_name = f" (by name from `{named[0]}` on)" if named and named[0] != documented[0] else ""
@@ -315,7 +347,7 @@ def _entry(name: str, function: Any, text: str) -> str:  # noqa: ANN401 - anythi
             if "**Returns**" in rest
             else f"Returns `{made}`.\n\n{rest}"
         )
-    return f"{before}**Args**{by_name}\n\n{rows}\n\n{rest}" if args else f"{text}\n\n{rest}"
+    return f"{before}{title}{by_name}\n\n{rows}\n\n{rest}" if args else f"{text}\n\n{rest}"
 
 
 def _parameters(function: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - anything that can be called
@@ -424,7 +456,7 @@ def _command_page() -> str:
         f"`{FLOW}` names the flow, as in `services.fastening:totals`.",
         "Some options may also be set in the environment, under the name given with them.",
         *(_command(f"sqe-chain {name}", command, shared) for name, command in commands.items()),
-        "\n".join(("## Options of several commands", "", "| | |", "|---|---|", *shared)),
+        "\n".join(("## Options of several commands", "", *shared)),
     ]
     return "\n\n".join(parts)
 
@@ -442,16 +474,16 @@ def _options(command: Any) -> list[Any]:  # noqa: ANN401 - typer's own classes
 
 
 def _row(option: Any) -> str:  # noqa: ANN401 - typer's own classes
-    return f"| {_names(option)} | {_cell(option)} |"
+    return f"- {_names(option)}: {_cell(option)}"
 
 
 def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: ANN401 - typer's own classes
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join((name, *(p.metavar or p.name.upper() for p in arguments)))
-    rows = [f"| `{p.metavar or p.name.upper()}` | {_cell(p)} |" for p in arguments if p.metavar != FLOW]
+    rows = [f"- `{p.metavar or p.name.upper()}`: {_cell(p)}" for p in arguments if p.metavar != FLOW]
     rows += [row for row in map(_row, _options(command)) if row not in shared]
     others = [f"`{o.opts[0]}`" for o in _options(command) if _row(o) in shared and o.opts[0] not in OFTEN]
-    table = ["", "| | |", "|---|---|", *rows] if rows else []
+    table = ["", *rows] if rows else []
     return "\n".join(
         (
             f"## `{usage}`",
@@ -465,9 +497,8 @@ def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: AN
 
 
 def _names(option: Any) -> str:  # noqa: ANN401 - typer's own classes
-    names = ", ".join(f"`{name}`" for name in option.opts)
     takes = "" if option.is_flag else option.metavar or _choices(option)
-    return f"{names} `{takes}`".replace("|", "\\|") if takes else names
+    return ", ".join(f"`{name} {takes}`".replace(" `", "`") for name in option.opts)
 
 
 def _choices(option: Any) -> str:  # noqa: ANN401 - typer's own classes
@@ -477,7 +508,7 @@ def _choices(option: Any) -> str:  # noqa: ANN401 - typer's own classes
 
 
 def _cell(parameter: Any) -> str:  # noqa: ANN401 - typer's own classes
-    said = [(getattr(parameter, "help", "") or "").replace("|", "\\|")]
+    said = [getattr(parameter, "help", "") or ""]
     default = parameter.default
     if default not in (None, False, ()) and not callable(default):
         said.append(f"Default `{default}`.")

@@ -161,11 +161,11 @@ class AggregateSteps(StreamPart[Value]):
             state: type of the states: a protobuf message, a `msgspec.Struct`, a dataclass, dict or list. A new key
                 starts with ``state()``.
             fold: ``(state, value) -> None | iterable of values``: changes the state, and may emit values to the
-                operators after the stage. A third argument takes the context; ``context.delete_state()`` deletes the state.
+                operators after the stage. ``context.delete_state()`` deletes the state.
             key: ``value -> bytes | str``; by default the stream's key. With declared aggregates also the name of a field, or
                 a path such as ``"meta.robot"``.
             codec: of the states: a codec, or its name; by default the one that takes their type.
-            on_timer: ``(state, timer) -> None | iterable of values``, or with the context as third argument: called when
+            on_timer: ``(state, timer) -> None | iterable of values``: called when
                 a timer is due that the fold has set with ``context.set_timer(at_ms)``. It may do what a fold may.
             expire_after_ms: how long, in event time, a state stays without a value; 1 to 10**15.
             heartbeat: with timers or expiry: as for `windowed`.

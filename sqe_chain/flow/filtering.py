@@ -84,7 +84,7 @@ class FilterSteps(StreamPart[Value]):
 
         Args:
             name: stage name; permanent.
-            sequence: ``value -> int``, or with the context as second argument, for numbers in keys and headers.
+            sequence: ``value -> int``; the context has key and headers.
             scope: what has a sequence of its own: the input partition, the lane, or the key.
             epoch: the same for the producer's epoch: a greater one resets the highest number.
             producer: ``value -> bytes | str``, or with the context: what distinguishes producers that write into one scope,
@@ -152,7 +152,7 @@ class FilterSteps(StreamPart[Value]):
 
         Args:
             name: stage name; permanent.
-            id: ``value -> bytes | str | None``, or with the context as second argument; None: no duplicate.
+            id: ``value -> bytes | str | None``; None: no duplicate.
             interval_ms: as for `deduplicate_by_key`.
             **options: those of `deduplicate_by_key`.
         """
@@ -170,7 +170,7 @@ class FilterSteps(StreamPart[Value]):
 
         Args:
             name: stage name; permanent.
-            id: ``value -> bytes | str | None``, or with the context as second argument; None: no duplicate.
+            id: ``value -> bytes | str | None``; None: no duplicate.
             interval_ms: as for `deduplicate_by_key`.
             **options: those of `deduplicate_by_key`.
         """

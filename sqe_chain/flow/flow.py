@@ -134,13 +134,13 @@ class Flow(Topology):
         Args:
             topics: topic name, or several with the same payloads.
             payload: type of the payloads: a protobuf message, a `msgspec.Struct`, a dataclass, dict, bytes, ...; or a
-                decoder ``bytes -> value``. A second argument takes the context.
+                decoder ``bytes -> value``.
             codec: a codec, or its name ("protobuf", "json", "bytes", one of your own); by default the one that takes
                 this type.
             raw: the messages carry no envelope: their own coordinates are the root.
             nulls: what becomes of null values: "decode" passes them to the decoder, "skip" ignores them, "poison" treats
                 them as poison.
-            timestamp: ``value -> time``, or with the context as second argument: the event time of a value. It is milliseconds
+            timestamp: ``value -> time``: the event time of a value. It is milliseconds
                 since 1970, text in ISO 8601, or a datetime, the last two with their time zone. Windows and filters go by it,
                 and outputs keep it. Without it, event time is the record's time, or the envelope's. The values of one
                 collection must have one time.
@@ -208,7 +208,7 @@ class Flow(Topology):
         Args:
             name: of the source; permanent: together with a content's hash it is the topic of the rows.
             payload: type of a row: a `msgspec.Struct`, a dataclass, dict, a protobuf message; or a decoder of a row as JSON in
-                UTF-8. A second argument takes the context. Columns that the type does not have are ignored.
+                UTF-8. Columns that the type does not have are ignored.
             paths: path of a file, or a pattern with ``*``, ``?``, ``[...]`` and ``**``; or several of them. They can be replaced
                 when the flow is run.
             file_format: of all of them; by default that of their suffix (.parquet, .csv, .jsonl, .ndjson; text also

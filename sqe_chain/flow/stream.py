@@ -55,7 +55,7 @@ class Stream(
     PublishSteps[Value],
     Generic[Value],
 ):
-    """The output of a node: units with values of one type. May be used more than once."""
+    """The output of a node: units with values of one type. May be used more than once. Functions may take the context as last argument."""
 
     flow: Topology
     node: Node
@@ -67,7 +67,7 @@ class Stream(
     def map(self, function: Callable[[Value, Context], Made]) -> Stream[Made]: ...
 
     def map(self, function: UserFunction) -> Stream[Any]:
-        """One value for each value: ``value -> value``, or with the context as second argument.
+        """One value for each value: ``value -> value``.
 
         Raises:
             FlowError: it is not a function, or takes other arguments.
@@ -81,7 +81,7 @@ class Stream(
     def filter(self, function: Callable[[Value, Context], bool]) -> Stream[Value]: ...
 
     def filter(self, function: UserFunction) -> Stream[Value]:
-        """Only the values for which a function is true: ``value -> bool``, or with the context as second argument.
+        """Only the values for which a function is true: ``value -> bool``.
 
         Raises:
             FlowError: it is not a function, or takes other arguments.
@@ -95,7 +95,7 @@ class Stream(
     def flat_map(self, function: Callable[[Value, Context], Iterable[Made]]) -> Stream[Made]: ...
 
     def flat_map(self, function: UserFunction) -> Stream[Any]:
-        """Any number of values for each value: ``value -> values``, or with the context as second argument.
+        """Any number of values for each value: ``value -> values``.
 
         They all belong to the one input: it counts as a whole or not at all.
 
@@ -111,7 +111,7 @@ class Stream(
     def key_by(self, key: KeyInContext[Value]) -> Stream[Value]: ...
 
     def key_by(self, key: UserFunction) -> Stream[Value]:
-        """The same values under another key: ``value -> bytes | str``, or with the context as second argument; str is taken as UTF-8.
+        """The same values under another key: ``value -> bytes | str``; str is taken as UTF-8.
 
         Raises:
             FlowError: it is not a function, takes other arguments, or follows `changes()`.
@@ -158,7 +158,7 @@ class Stream(
         Args:
             name: stage name; permanent, rows are stored under it.
             kind: a `StageKind` of `sqe_chain.stages`, or the name of a kind.
-            key: ``value -> bytes | str``, or with the context as second argument; without it the stream's key is kept.
+            key: ``value -> bytes | str``; without it the stream's key is kept.
             store: name of the store for this stage; by default the service's.
             buckets: as for `aggregate`; only for kinds that keep a state by key.
             view: as for `aggregate`; only for such kinds.

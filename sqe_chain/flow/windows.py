@@ -162,7 +162,7 @@ class WindowSteps(StreamPart[Value]):
             name: stage name; permanent.
             windows: `Tumbling`, `Hopping`, `Calendar` (days of a time zone) or `Sessions` of `sqe_chain.stages`.
             state: type of a window's state, as for `aggregate`.
-            fold: ``(state, value) -> None``, or with the context as third argument: changes the state.
+            fold: ``(state, value) -> None``: changes the state.
             key: as for `aggregate`.
             codec: as for `aggregate`.
             merge: for sessions: ``(state, later) -> None``, called when a value joins two. Declared aggregates have theirs.
@@ -170,7 +170,7 @@ class WindowSteps(StreamPart[Value]):
             late: what becomes of later values. "drop": the stage drops and counts them, and `dropped()` has them. With "stop"
                 each is poison, so that the flow's policy decides.
             retention_ms: how long the store keeps final windows, to be read (`sqe-chain state`).
-            heartbeat: ``value -> bool``, or with the context as second argument. A value for which it is true is not
+            heartbeat: ``value -> bool``. A value for which it is true is not
                 folded. It moves stream time of every state partition to its event time (not beyond the service's
                 clock). So windows close although their inputs are silent.
             guard: as for `distinct`.
