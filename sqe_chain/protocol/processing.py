@@ -13,9 +13,9 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
 from sqe_chain.protocol.feature import Features, Part
 from sqe_chain.protocol.plan import Plan, as_range
-from sqe_chain.task.brake import Brake
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Job, Portion, Report, Sections
+from sqe_chain.task.skip_limit import SkipLimit
 from sqe_chain.task.states import Transition
 
 MAX_EXCLUSIONS = 2_000
@@ -106,7 +106,7 @@ class Processor:
         self._env = env
         self._features = features
         self._in_place = env.settings.in_place
-        self._brake = Brake(env.settings.max_excluded, env.settings.max_excluded_share)
+        self._skip_limit = SkipLimit(env.settings.max_excluded, env.settings.max_excluded_share)
         self._leaves_out = env.flow.poison != "stop"
         # A state must be storable after each input: who checks that only at the end finds other inputs to blame.
         states = [stage.codec for stage in env.flow.stages if stage.codec is not None]
@@ -142,10 +142,10 @@ class Processor:
             raise PoisonError(report.broken[0])
         exclusions = (*suspects.known.values(), *report.excluded)
         read = sum(end.records - end.replays for end in report.ends)
-        self._brake.check(env.flow.name, exclusions, read)
+        self._skip_limit.check(env.flow.name, exclusions, read)
         if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.part.ranges)):
             raise TooManyForOnePlan
-        self._brake = self._brake.after(len(exclusions), read)
+        self._skip_limit = self._skip_limit.after(len(exclusions), read)
         self._careful_batches = CAREFUL_BATCHES if suspects.known else max(0, self._careful_batches - 1)
         # Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
         unneeded = self._features.unneeded(batch.before, batch.infos)

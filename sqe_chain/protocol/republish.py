@@ -39,9 +39,9 @@ from sqe_chain.protocol.events import (
 from sqe_chain.protocol.feature import Features, Look
 from sqe_chain.protocol.inputs import moved_by
 from sqe_chain.protocol.same_inputs import DescribedTopics
-from sqe_chain.task.brake import Brake
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.results import Job, Portion, Report, Sections
+from sqe_chain.task.skip_limit import SkipLimit
 from sqe_chain.task.states import Claim, Transition
 
 RENEW_MS = 5_000
@@ -64,11 +64,11 @@ class Republisher:
     _bytes_per_record: float = 100.0
     _renewed_ms: int = 0
     _topics: DescribedTopics = field(init=False)
-    _brake: Brake = field(init=False)
+    _skip_limit: SkipLimit = field(init=False)
 
     def __post_init__(self) -> None:
         self._topics = DescribedTopics(self.env)
-        self._brake = Brake(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
+        self._skip_limit = SkipLimit(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
 
     @property
     def open_plan(self) -> None:
@@ -165,7 +165,7 @@ class Republisher:
             if stops[tp] > known.offset
         ]
         with env.step(PUBLISH):
-            report = self._publish(portions, started_ms, infos, Sections.of(self._brake, *sections))
+            report = self._publish(portions, started_ms, infos, Sections.of(self._skip_limit, *sections))
             env.emit(Published(outputs=report.outputs))
         with env.step(COMMIT):
             self._advance(stops, report)
@@ -300,7 +300,7 @@ class Republisher:
         for text in report.notices:
             env.emit(Notice(text))
         read = sum(end.records - end.replays for end in report.ends)
-        self._brake = self._brake.after(len(report.excluded), read)
+        self._skip_limit = self._skip_limit.after(len(report.excluded), read)
         return report
 
     def _republish(self, job: Job, portions: list[Portion]) -> Report:

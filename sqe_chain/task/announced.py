@@ -1,7 +1,7 @@
-"""What a stage announces of one state partition: the newest state of each key, as `changes()` would give it. Pure.
+"""The states of one state partition that a stage republishes: the newest of each key, as `changes()` would give it. Pure.
 
-All of it has one origin, the last record read, so the records of one output and state partition are one input's on a lane:
-numbered by their ordinals, in the order of the states' keys. States of different keys never share an envelope, whatever
+All of it has one origin, the last record read. So the records of one output and state partition are those of one input on a
+lane, numbered by their ordinals, in the order of the states' keys. States of different keys never share an envelope, whatever
 key the output gives them.
 """
 
@@ -29,13 +29,13 @@ Given = list[tuple[bytes, list[Made]]]
 
 
 def announced_origin(tp: TopicIdPartition, offset: int, epoch: int, timestamp_ms: int) -> Origin:
-    """The origin of everything that is announced: the last record read, as if its chain began there.
+    """The origin of all republished states: the last record read, as if its chain began there.
 
     Args:
         tp: where it was read.
         offset: its offset.
         epoch: its leader epoch plus one.
-        timestamp_ms: time of the announced states, milliseconds since 1970; -1 not known.
+        timestamp_ms: time of the republished states, milliseconds since 1970; -1 not known.
     """
     lane = read_lane(0, tp.topic, tp.topic_id, tp.partition)
     moment = max(-1, min(timestamp_ms, MAX_TIMESTAMP_MS))
@@ -64,24 +64,24 @@ def given_by(
     push, codec = Compiler(flow, collector, 0, frozenset()).after(stage, "changes"), stage.codec
     if push is None or codec is None:
         raise AssertionError(f"{stage.declared_at}: checked before")
-    found: Given = []
+    given: Given = []
     for key, state in rows:
         try:
             push(codec.decode(state), key, b"", origin)
         except Exception as error:
             where = place_in_user_code(flow, error)
             raise PoisonError(
-                f"flow {flow.name!r}: the state of {named_key(key)} of stage {stage.name!r} cannot be announced: "
-                f"{type(error).__name__}: {text_of(error)}{where and f', at {where}'}; fix the code, announce again"
+                f"flow {flow.name!r}: the state of {named_key(key)} of stage {stage.name!r} cannot be republished: "
+                f"{type(error).__name__}: {text_of(error)}{where and f', at {where}'}. Fix the code, then republish again"
             ) from error
         if collector.made:
-            found.append((key, collector.made[:]))
+            given.append((key, collector.made[:]))
             collector.forget()
-    return found
+    return given
 
 
 def digest_of(flow: CompiledFlow, given: Given) -> str:
-    """A digest, 16 hexadecimal digits, of all that receivers would be told; empty for nothing."""
+    """A digest, 16 hexadecimal digits, of all that receivers would get; empty for nothing."""
     if not given:
         return ""
     digest = blake2b(digest_size=8)
@@ -118,7 +118,7 @@ def announced_records(
     """
     gatherer, records = Gatherer(flow, shard, topics, 0, suffix), list[Output]()
     try:
-        made = [one for _, own in given for one in own]
+        made = [value for _, own in given for value in own]
         groups = [number for number, (_, own) in enumerate(given) for _ in own]
         gatherer.gather(made, [0] * len(made), Inputs([origin]), records, groups=groups)
     except PoisonError as error:

@@ -1,7 +1,7 @@
 """Functions over whole batches: values in, values out, each of them with the input that it comes from.
 
 Where a batch ends depends on how the log was read, so a row must not depend on the rows beside it. Then a batch that fails can
-be halved until the rows are found that fail alone, and what is done again gives the same.
+be halved until the rows are found that fail alone, and a redo gives the same.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class BatchStep:
         if columns is None or schema is None:
             raise PoisonError(f"{self} returned a {type(made).__qualname__}, not a pyarrow.RecordBatch")
         names = list(schema.names)
-        columns = [one.combine_chunks() if hasattr(one, "num_chunks") else one for one in columns]
+        columns = [column.combine_chunks() if hasattr(column, "num_chunks") else column for column in columns]
         length = int(made.num_rows)
         origins = None
         if index:
@@ -70,7 +70,7 @@ class BatchStep:
             del names[at]
         elif length != count:
             raise WrongRows(
-                f"{self} returned {length} rows for {count}: without index=, which says where rows come from, it is one for each"
+                f"{self} returned {length} rows for {count}: without index=, which names the row that each comes from, it is one for each"
             )
         if not length:
             return [], origins
@@ -82,16 +82,16 @@ class BatchStep:
     def _origins(self, column: Any, count: int) -> list[int]:  # noqa: ANN401 - of Arrow
         """The rows that output rows come from."""
         name = self._node.row_column
-        found: list[Any] = column.to_pylist()
-        if wrong := [one for one in found if type(one) is not int]:
+        numbers: list[Any] = column.to_pylist()
+        if wrong := [number for number in numbers if type(number) is not int]:
             raise PoisonError(f"{self} returned {wrong[0]!r} in column {name!r}, which has numbers of rows")
-        if any(one > other for one, other in pairwise(found)):
+        if any(number > following for number, following in pairwise(numbers)):
             raise WrongRows(f"{self} returned rows in another order: column {name!r} must never fall")
-        if found and not 0 <= found[0] <= found[-1] < count:
+        if numbers and not 0 <= numbers[0] <= numbers[-1] < count:
             raise WrongRows(
-                f"{self} returned rows {found[0]} to {found[-1]} in column {name!r}: the batch has 0 to {count - 1}"
+                f"{self} returned rows {numbers[0]} to {numbers[-1]} in column {name!r}: the batch has 0 to {count - 1}"
             )
-        return found
+        return numbers
 
     def __str__(self) -> str:
         return f"map_batches {f'{self._node.title} ' if self._node.title else ''}(declared at {self._node.declared_at})"
@@ -122,8 +122,8 @@ class _Application:
             well = not self._stopped and self._take(middle, end) and well
             if well and isinstance(error, WrongRows):
                 raise ServiceStopped(
-                    f"{error}. For its parts it returned what it should: so what it gives for a row depends on the rows beside it, "
-                    "and those are others when a batch is done again. Let each row of the result depend on one row alone"
+                    f"{error}. For its parts it returned what it should. So its result for a row depends on the rows beside it, "
+                    "and a redo may have others there. Let each row of the result depend on one row alone"
                 ) from error
             return well
         self._add(begin, end, values, origins)

@@ -46,7 +46,7 @@ def taken_by_time(
 
 
 def _known(read: Sequence[Records], deciding: Deciding, since: int) -> set[int]:
-    """Numbers of the messages that are read again, and were taken before or left out unread: of those that did not wait."""
+    """Numbers of the messages that are read again, and were taken before or skipped unread: of those that did not wait."""
     known, begin = set[int](), 0
     for records in read:
         for number, message in enumerate(records.messages):

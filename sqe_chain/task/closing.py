@@ -1,8 +1,8 @@
 """Closing all windows at the end of a finite input: under which origin their results go out. Pure.
 
-Nothing is read for it, so results need an origin of their own. It looks like a record of a topic that does not exist, with
-a partition for each state partition, and the number of the closing as its offset. So what is published has a lane of its own
-for each stage and state partition, where positions rise from closing to closing, and nothing else ever stands on it.
+Nothing is read for it, so results need an origin of their own. It looks like a record of a topic that does not exist. The topic
+has a partition for each state partition, and the number of the closing is the offset. So what is published has a lane of its
+own for each stage and state partition. There, positions rise from closing to closing, and nothing else is ever written.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class Deciding:
         node: the source.
         tp: the partition.
         marks: of the partition; they move.
-        skipped: offset -> why a record is left out, known before this attempt.
-        on_trial: those are on trial.
+        skipped: offset -> why a record is skipped, known before this attempt.
+        on_trial: those are retried alone.
         read_lane: lane as envelopes state it -> the lane that marks use.
     """
 
@@ -88,7 +88,7 @@ class Deciding:
         return find_head(message.value(), message.headers())
 
     def has_taken(self, records: Records, number: int) -> bool:
-        """Whether a record, which is read again, was taken before, or left out unread."""
+        """Whether a record, which is read again, was taken before, or skipped unread."""
         message = records.messages[number]
         try:
             head = None if self._node.raw else self.head_of(records, number)
@@ -97,7 +97,7 @@ class Deciding:
             return message.offset() <= self._undecodable_offset
 
     def decide(self, records: Records) -> int:
-        """Decide about each record, in order: it is taken, or a replay, or left out.
+        """Decide about each record, in order: it is taken, or a replay, or skipped.
 
         Returns:
             How many were replays.
@@ -106,7 +106,9 @@ class Deciding:
             return sum(self._decide_closely(records, number) for number in range(len(records.messages)))
         special: list[int] = (~records.block.ordinary).nonzero()[0].tolist()
         if self._skipped:
-            known = {number for number, one in enumerate(records.messages) if one.offset() in self._skipped}
+            known = {
+                number for number, message in enumerate(records.messages) if message.offset() in self._skipped
+            }
             special = sorted(known.union(special))
         replays = begin = 0
         for end in (*special, len(records.messages)):
@@ -168,7 +170,7 @@ class Deciding:
             if chained:
                 raise ServiceStopped(
                     f"{self._tp.topic}[{self._tp.partition}]@{offset}: an envelope, or a chain in headers, on a topic "
-                    "that was declared raw: its chain would be lost; declare the source without raw=True"
+                    "that was declared raw. Its chain would be lost. Declare the source without raw=True"
                 )
             fresh = self.marks.accept_raw(offset, epoch)
         else:
@@ -216,16 +218,16 @@ class Deciding:
                 raise WrongPayloadType(
                     f"the payload is a {head.type}, the source at {node.declared_at} takes {node.codec.type_name}"
                 )
-        found = [
+        checked = [
             (index, payload)
             for index, payload in enumerate(payloads)
             if payload is not None or node.nulls == "decode"
         ]
-        if len(found) < len(payloads) and node.nulls != "skip":
+        if len(checked) < len(payloads) and node.nulls != "skip":
             raise EmptyValue(
                 "a null value; declare the source with nulls='skip', or a decoder and nulls='decode'"
             )
-        return key, found
+        return key, checked
 
     def _unreadable(self, records: Records, number: int, epoch: int, error: EnvelopeError) -> None:
         offset = records.messages[number].offset()

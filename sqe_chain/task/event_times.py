@@ -2,12 +2,12 @@
 
 A *watermark* is a promise: whatever comes later in the partition has this time or a later one. Of messages that nobody
 republished it is the latest time seen, for they are expected in the order of their times. Of republished ones their
-writer states it, because a republisher that works off a backlog writes one input partition after the other: each of its
-lanes is in order, all of them together are not. What it has published before a batch is complete, so what it writes in
-the batch bears the watermark of all that it had read before.
+writer states it. A republisher that works off a backlog writes one input partition after the other: each of its
+lanes is in order, all of them together are not. But what it has published before a batch is complete. So what it writes
+in the batch bears the watermark of all that it had read before.
 
-A partition's watermark is the least of its writers'. A writer that has been silent for long, while nothing of it can be
-on its way, is *idle*: it is taken to be as far as all others were so long ago (`sqe_chain.features.idle`).
+A partition's watermark is the least of its writers'. A writer is *idle* if it has been silent for long and nothing of it can be on
+its way. It then counts as far as all others were that time ago (`sqe_chain.features.idle`).
 
 The *frontier* is the place up to which a flow has taken its inputs, in the order of their times. It is one for the whole
 flow, is fixed before a batch reads anything, and is sealed with it (`EventTime.frontier`). What lies beyond it waits where it
@@ -104,8 +104,8 @@ class EventTimes:
         writers: name ("flow/output") -> writer; `ORIGIN` for what nobody republished.
         waiting: what was read and waits; None: nothing does.
         lanes: lane as envelopes state it -> place of the last of its inputs that wait.
-        idle: writers of which nothing has come for long, and nothing is on its way; `ORIGIN` while there is none -> what comes
-            of them has this time or a later one; None: nothing more comes.
+        idle: writers that have been silent for long, with nothing on its way; `ORIGIN` while there is none -> what they
+            write next has this time or a later one; None: nothing more comes.
         unsure: whether there may be unread messages of a writer that is not known here yet.
         clock_ms: of the batch.
     """
@@ -129,7 +129,7 @@ class EventTimes:
         return f"EventTimes.from_json({self.to_json()})"
 
     def introduce(self, name: str, hops: tuple[Hop, ...]) -> None:
-        """Say which republishers messages of a writer have passed, before `observe` of the first that came by this way."""
+        """Note which republishers messages of a writer have passed, before `observe` of the first that came by this way."""
         self._routes[name] = with_route(self._routes.get(name, ()), hops)
         if name in self.writers:
             self.writers[name].hops = with_route(self.writers[name].hops, hops)
@@ -240,7 +240,9 @@ class EventTimes:
         """For json.dumps."""
         record: TimesRecord = {"since": self.since_ms}
         if self.writers:
-            record["writers"] = {name: _writer_record(one) for name, one in sorted(self.writers.items())}
+            record["writers"] = {
+                name: _writer_record(writer) for name, writer in sorted(self.writers.items())
+            }
         if self.waiting is not None:
             record["waiting"] = self.waiting
             record["lanes"] = {f"{lane:016x}": at_ms for lane, at_ms in sorted(self.lanes.items())}
@@ -254,12 +256,12 @@ class EventTimes:
             KeyError, ValueError, TypeError: the record was not written by `to_json`.
         """
         times = cls(record["since"])
-        for name, one in record.get("writers", {}).items():
-            hops = tuple((flow, topic) for flow, topic in one.get("hops", ()))
-            count, lowest_ms, highest_ms = one.get("ahead", NONE_AHEAD)
+        for name, writer in record.get("writers", {}).items():
+            hops = tuple((flow, topic) for flow, topic in writer.get("hops", ()))
+            count, lowest_ms, highest_ms = writer.get("ahead", NONE_AHEAD)
             ahead = (count, lowest_ms, highest_ms)
             times.writers[name] = TopicWriter(
-                one["heard"], one.get("latest"), one.get("watermark"), hops, ahead
+                writer["heard"], writer.get("latest"), writer.get("watermark"), hops, ahead
             )
         if "waiting" in record:
             times.waiting = WaitingInputs(*record["waiting"])

@@ -10,7 +10,7 @@ from sqe_chain.task.results import Job
 from sqe_chain.task.states import check_owner, persist
 
 FLUSHED: Final = b"flushed"
-"""The row of such a stage in the store: what the sink has told of the last flush."""
+"""The row of such a stage in the store: what the sink has reported of the last flush."""
 STAGED: Final = b"staged/"
 """Beginning of the keys of rows that keep what a load has staged, one for each plan. Larger than `FLUSHED`."""
 
@@ -43,7 +43,7 @@ def flush(
 ) -> int:
     """Flush the rows of a state partition, or stage them, then persist what the sink wants to be remembered, with the header.
 
-    After a crash in between, the sink has the rows and the header is at the plan before: so the plan is done again, and the
+    After a crash in between, the sink has the rows and the header is at the plan before. So the plan is redone, and the
     sink finds that it has them. The other way round, rows would be lost.
 
     Args:
@@ -77,5 +77,5 @@ def flush(
     staged = replacing(sink, stage).stage(given, staging.since)
     told = [(FLUSHED, staged.known), (staged_key(number), staged.told)]
     after = b"" if before.cursor is None else before.cursor
-    persist(store, transition, plan_id, stage, part, [one for one in told if one[0] > after], before)
+    persist(store, transition, plan_id, stage, part, [row for row in told if row[0] > after], before)
     return staged.rows

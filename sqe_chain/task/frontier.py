@@ -71,13 +71,17 @@ def frontier_of(progress: Iterable[PartitionProgress]) -> Frontier | None:
         progress: of each partition.
     """
     progress = list(progress)
-    waited_for = [one for one in progress if one.waited_for]
+    waited_for = [partition for partition in progress if partition.waited_for]
     if not waited_for:
-        read = [one.latest_ms for one in progress if one.latest_ms is not None]
+        read = [partition.latest_ms for partition in progress if partition.latest_ms is not None]
         return Frontier(max(read) + 1, "", 0) if read else None
-    if any(one.watermark_ms is None for one in waited_for):
+    if any(partition.watermark_ms is None for partition in waited_for):
         return None
-    return min(Frontier(one.watermark_ms, *one[:2]) for one in waited_for if one.watermark_ms is not None)
+    return min(
+        Frontier(partition.watermark_ms, *partition[:2])
+        for partition in waited_for
+        if partition.watermark_ms is not None
+    )
 
 
 def furthest(*frontiers: Frontier | None) -> Frontier | None:
@@ -87,7 +91,9 @@ def furthest(*frontiers: Frontier | None) -> Frontier | None:
 
 def latest_of(progress: Iterable[PartitionProgress]) -> int | None:
     """The latest time read or stated in several partitions."""
-    return max((one.latest_ms for one in progress if one.latest_ms is not None), default=None)
+    return max(
+        (partition.latest_ms for partition in progress if partition.latest_ms is not None), default=None
+    )
 
 
 class WaitingInputs(NamedTuple):

@@ -1,14 +1,14 @@
 """Which inputs of a partition a batch takes: the gate before the first operator of a flow that goes by event time.
 
-A batch takes what lies up to the frontier (`sqe_chain.task.event_times`), as whole inputs: what lies beyond it has no
-effect at all, no output, no state, no dead letter. It waits where it is, in Kafka, and is read again when its time has come.
-Marks say what of it was taken, as for every replay, because the inputs of a lane are taken in their order.
+A batch takes what lies up to the frontier (`sqe_chain.task.event_times`), as whole inputs. What lies beyond it has no
+effect at all: no output, no state, no dead-letter record. It waits where it is, in Kafka, and is read again when its time has come.
+Marks show what of it was taken, as for every replay, because the inputs of a lane are taken in their order.
 
-An input's *place* in the order of times is its time, but not before the one before it on its lane, and just before the
-frontier of the batch before if it is late. So consecutive batches take consecutive pieces of one order, wherever batches end.
+An input's *place* in the order of times is its time, but never before the place of its predecessor on the lane. A late input
+has its place just before the frontier of the batch before. So consecutive batches take consecutive pieces of one order, wherever batches end.
 
 One from a clock that ran ahead takes the place of the next one on its lane, which shows that it was wrong. Where none comes, it
-waits until event time gets there; but not for ever, because everything after it would have to be read again with it.
+waits until event time gets there. But it does not wait without end, because everything after it would be read again with it.
 
 Source: MillWheel's low watermarks; that what waits stays in the log is ours.
 """
@@ -26,7 +26,7 @@ from sqe_chain.task.frontier import Frontier, WaitingInputs
 from sqe_chain.task.wrong_clocks import right_times
 
 HOLD_OFFSETS: Final = 10_000
-"""After so many offsets, one that is ahead of all others and was not confirmed is believed to come from a wrong clock."""
+"""After this number of offsets, one that is ahead of all others and was not confirmed is believed to come from a wrong clock."""
 
 
 class TimeFacts(NamedTuple):
@@ -35,7 +35,7 @@ class TimeFacts(NamedTuple):
     Attributes:
         offsets: their offsets.
         times_ms: their event times; None: not known, so they go with the one before them on the lane.
-        lanes: their lanes as envelopes state them; None: none can be told, so they go at once.
+        lanes: their lanes as envelopes state them; None: not known, so they go at once.
         stated_ms: the watermarks that they bear; 0 for none.
     """
 
@@ -83,7 +83,7 @@ class Gate:
 
         Args:
             facts: of the messages, in the order of their offsets.
-            times: event time of the partition; what it says of inputs that wait holds for those that were not read again.
+            times: event time of the partition; what it has of inputs that wait holds for those that were not read again.
             known: indexes of those that an earlier batch has taken.
 
         Returns:
@@ -137,13 +137,15 @@ class Gate:
         return places
 
     def _release(self, facts: TimeFacts, row: Sequence[int], places: list[int], guard: JumpGuard) -> None:
-        """Let go what is far ahead at the end of a lane, once much has come after it, and all of that is far behind it."""
+        """Release what is far ahead at the end of a lane. Much must have come after it, and all of that far behind it."""
         at, last = len(places), facts.offsets[-1]
         while at and places[at - 1] > self._limit_ms + guard.max_jump_ms:
             at -= 1
         if at == len(places) or last - facts.offsets[row[at]] <= HOLD_OFFSETS:
             return
-        later_ms = max((one for one in facts.times_ms[row[-1] + 1 :] if one is not None), default=places[-1])
+        later_ms = max(
+            (time_ms for time_ms in facts.times_ms[row[-1] + 1 :] if time_ms is not None), default=places[-1]
+        )
         for index in range(at, len(places)):
             if places[index] - later_ms > guard.max_jump_ms:
                 places[index] = places[index - 1] if index else self._least_ms

@@ -40,8 +40,12 @@ def wants_key(flow: CompiledFlow, nodes: Iterable[Node]) -> bool:
 
 def batches_after(flow: CompiledFlow, node: Node) -> list[MapBatchesNode]:
     """The functions over batches to which values of a source come before any stage, each after those that it takes values of."""
-    found = [one for one in reached(flow, flow.children[node.index]) if isinstance(one, MapBatchesNode)]
-    return sorted(found, key=lambda one: one.index)  # parents come before children
+    functions = [
+        reached_node
+        for reached_node in reached(flow, flow.children[node.index])
+        if isinstance(reached_node, MapBatchesNode)
+    ]
+    return sorted(functions, key=lambda function: function.index)  # parents come before children
 
 
 def order_matters(flow: CompiledFlow) -> bool:

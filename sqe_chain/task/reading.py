@@ -1,4 +1,4 @@
-"""Level 0: read inputs, drop replays, run the operators before any stage; in place, level 1 too."""
+"""Level 0: read inputs, drop replays, run the operators before any stage; without a shuffle, level 1 too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqe_chain.task.source_partition import SourcePartition
 
 
 class Reading:
-    """Level 0 of one task: its input partitions, one after the other; level 1 too when in place.
+    """Level 0 of one task: its input partitions, one after the other; without a shuffle, level 1 too.
 
     Args:
         flow: the flow.
@@ -40,12 +40,12 @@ class Reading:
         """Work on one input partition. Portions come in the order of their topics' names.
 
         Args:
-            portion: the range, its marks, what is left out.
+            portion: the range, its marks, what is skipped.
             messages: the range's records in blocks, in offset order.
 
         Raises:
             PoisonError: an input cannot be processed and the policy is `stop`.
-            ServiceStopped: something is missing, or has changed, by what an envelope witnesses.
+            ServiceStopped: something is missing, or has changed, as an envelope proves.
         """
         if self._job.in_place and self._level is None:
             part = portion.read.partition
@@ -63,7 +63,7 @@ class Reading:
         self.report.notices += inputs.marks.notices
 
     def finish(self) -> Iterator[Block]:
-        """After the last portion: changed states when in place, and the report, last of all."""
+        """After the last portion: changed states if there is no shuffle, and the report, last of all."""
         if self._level is not None:
             yield from self._level.finish()
         first = 1 if self._level is None else 2

@@ -29,11 +29,11 @@ class Records:
         payloads: the payloads.
         keys: the keys of their records.
         paths: their paths.
-        segments: what is taken, in order: number of the first record, number after the last one, and whether they were
+        segments: what is taken, in order. Number of the first record, number after the last one, and whether they were
             decided about as a run; else it is one record.
         closely: numbers of records that were looked at by themselves, not by columns.
-        failures: number -> why the record is left out.
-        trial: number -> why a record is on trial: stages try it and take it back.
+        failures: number -> why the record is skipped.
+        trial: number -> why a record is retried alone: stages try it and take it back.
         given_ms: number -> the event time that the source's function gave.
         orders_ms: number -> place in the order of times; empty in flows without stages that go by event time.
     """
@@ -94,20 +94,20 @@ class Records:
 
     def origin(self, number: int) -> Origin:
         """The origin of a record: the same object each time, until `place` has been called."""
-        found = self._origins.get(number)
-        if found is None:
+        origin = self._origins.get(number)
+        if origin is None:
             message, head = self.messages[number], self.head(number)
             offset, epoch = message.offset(), stored_epoch(message.leader_epoch())
             lane, position = (0, b"") if head is None else (head.lane, head.position)
             position = position or root_position(epoch, offset)
             order_ms = self.orders_ms.get(number, -1)
-            found = new_origin(
+            origin = new_origin(
                 (self._tp, offset, epoch, self._read_lane(lane), position, head, message, None, order_ms)
             )
             if number in self.given_ms:
-                found = found.at(self.given_ms[number])
-            self._origins[number] = found
-        return found
+                origin = origin.at(self.given_ms[number])
+            self._origins[number] = origin
+        return origin
 
     def unreadable(self, number: int, epoch: int) -> None:
         """Note a record whose envelope cannot be read, so that nobody knows its lane."""
@@ -120,7 +120,7 @@ class Records:
         self._origins.pop(number, None)
 
     def place(self, orders_ms: dict[int, int]) -> None:
-        """Say where records belong in the order of times."""
+        """Set where records belong in the order of times."""
         self.orders_ms = orders_ms
         self._origins.clear()
 

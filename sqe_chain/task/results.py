@@ -56,7 +56,7 @@ class Job:
         suspects: topic, partition and offset of the inputs on trial; empty: exclusions are left out at once.
         with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
             ends the attempt.
-        sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `Brake`, `Behind`.
+        sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `SkipLimit`, `Behind`.
     """
 
     transition: Transition

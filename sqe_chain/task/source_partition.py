@@ -1,8 +1,8 @@
 """One input partition: which records are taken, what the operators before any stage make of them, and event time.
 
 A block of records goes through as a block. Whether a record is taken is decided for runs of ordinary records at once
-(`envelope.runs`), for all others one by one, by the same rule; then payloads are decoded, the operators run over all of
-them (`operator_text`), and what has failed is left out.
+(`envelope.runs`), for all others one by one, by the same rule. Then payloads are decoded, and the operators run over all of
+them (`operator_text`). What has failed is skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.units import Unit, UnitRun
 from sqe_chain.ports import Message, Output
-from sqe_chain.task.brake import Brake
 from sqe_chain.task.by_time import taken_by_time
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
@@ -38,6 +37,7 @@ from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import dead_letter, exclusion_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
+from sqe_chain.task.skip_limit import SkipLimit
 from sqe_chain.task.source_times import SourceTimes, without_replays
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 from sqe_chain.task.wrong_clocks import guard_of
@@ -56,9 +56,9 @@ class SourcePartition:
         tp: topic, topic id and partition.
         marks: the partition's marks; they move.
         lanes: lane as envelopes state it -> the lane that marks use; those seen so far.
-        skipped: offset -> why it is left out, known before this attempt.
-        excluded: inputs newly left out.
-        outputs: records to publish so far; whoever takes them clears the list. Dead letters come last, when
+        skipped: offset -> why it is skipped, known before this attempt.
+        excluded: inputs newly skipped.
+        outputs: records to publish so far; the caller takes them and clears the list. Dead-letter records come last, when
             their number is known.
     """
 
@@ -87,9 +87,9 @@ class SourcePartition:
         self._topics = job.topics
         decode: Any = self.node.decoder if self.node.codec is None else self.node.codec.decode
         self._decode: Callable[..., Any] = decode
-        self._brake = job.sections.find(Brake)
+        self._skip_limit = job.sections.find(SkipLimit)
         self._letters: list[Output] = []
-        self.skipped = {one.offset: one for one in portion.exclusions}
+        self.skipped = {exclusion.offset: exclusion for exclusion in portion.exclusions}
         self.lanes: dict[int, int] = {}
         self.excluded: list[Exclusion] = []
         self.outputs: list[Output] = []
@@ -168,12 +168,12 @@ class SourcePartition:
         try:
             replays = self._deciding.decide(records)
         except ChainError:
-            self._work_through(records)  # what lies before it may have failed, and is said first
+            self._work_through(records)  # what lies before it may have failed, and is reported first
             raise
         self._work_through(records)
         if self._times is not None and self._gate is None:
             self._times.observe(*(facts or [self._times.facts(records, records.given_ms)]))
-        # They wait until the brake has looked at the whole partition, unless that takes too much memory.
+        # They wait until the limit on skipped records has seen the whole partition, unless that takes too much memory.
         if len(self._letters) > _LETTERS_HELD:
             self._release_letters()
         self._end.records += len(records.messages)
@@ -202,10 +202,10 @@ class SourcePartition:
         return own
 
     def finish(self) -> PartitionEnd:
-        """The end of the partition, after its last record; the dead letters are among the outputs now.
+        """The end of the partition, after its last record; the dead-letter records are among the outputs now.
 
         Raises:
-            TooManyExcluded: the poison policy would leave out more than it may.
+            TooManyExcluded: the poison policy would skip more than it may.
         """
         self._release_letters()
         self._end.marks = self.marks.copy()
@@ -214,8 +214,8 @@ class SourcePartition:
         return self._end
 
     def _release_letters(self) -> None:
-        if self._brake is not None:
-            self._brake.check(self.flow.name, self.excluded, self._end.records - self._end.replays)
+        if self._skip_limit is not None:
+            self._skip_limit.check(self.flow.name, self.excluded, self._end.records - self._end.replays)
         self.outputs += self._letters
         self._letters.clear()
 
@@ -223,7 +223,7 @@ class SourcePartition:
         return self._records.origin(number)
 
     def _work_through(self, records: Records) -> None:
-        """Run the operators over the payloads that were taken, gather outputs, leave out what has failed."""
+        """Run the operators over the payloads that were taken, gather outputs, skip what has failed."""
         failed = partial(self._note, records)
         values = self._values(records, failed)
         if self.node.timestamp is not None:
@@ -322,7 +322,7 @@ class SourcePartition:
             return records.origin(number).timestamp_ms
 
     def _gather(self, records: Records) -> None:
-        """Gather the outputs of each record that has not failed; what is on trial is not published."""
+        """Gather the outputs of each record that has not failed; what is retried alone is not published."""
         made, numbers = self._collector.made, self._collector.made_of
         dropped = records.failures.keys() | records.trial.keys()
         apart = records.closely | records.given_ms.keys()
@@ -355,7 +355,7 @@ class SourcePartition:
         return lane
 
     def _exclude(self, origin: Origin, why: Exception | Exclusion) -> None:
-        """Leave out an input: it failed before the first stage, or is known to fail."""
+        """Skip an input: it failed before the first stage, or is known to fail."""
         if not isinstance(why, Exclusion):
             why = exclusion_of(self.flow, origin, why, key=origin.key)
             self.excluded.append(why)
@@ -371,7 +371,7 @@ class SourcePartition:
         limit = info.max_message_bytes if info else 1 << 62
         if size > limit - RECORD_OVERHEAD:
             raise OutputTooLarge(
-                f"{origin} cannot be processed ({exclusion.error}), and as a dead letter it has {size} bytes with the "
-                f"headers that say why: topic {topic!r} accepts {limit} (max.message.bytes); raise that"
+                f"{origin} cannot be processed ({exclusion.error}). Its dead-letter record has {size} bytes with the "
+                f"headers that explain it, topic {topic!r} accepts {limit} (max.message.bytes). Raise that"
             )
         self._letters.append(letter)

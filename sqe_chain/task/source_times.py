@@ -1,4 +1,4 @@
-"""Event times of the records of one input partition: what they say of their writers, and what the gate has to know of them."""
+"""Event times of the records of one input partition: what they show of their writers, and what the gate has to know of them."""
 
 from __future__ import annotations
 
@@ -68,19 +68,17 @@ class SourceTimes:
             lanes[number], times_ms[number], stated_ms[number] = self._closely(
                 messages[number], number, heads
             )
-        # In the order in which they are met, whatever the block says at once.
+        # In the order in which they are met, also where the block has them at once.
         for lane in lanes[:1] if lanes.count(lanes[0]) == count else dict.fromkeys(lanes):
             if lane is None or lane in self._writers:
                 continue
             first = lanes.index(lane)
             head = heads.get(first) or records.head(first)
             if head is None or not self._introduce(head):
-                lanes = [None if one == lane else one for one in lanes]
+                lanes = [None if known == lane else known for known in lanes]
         if given_ms is not None:
             times_ms = [given_ms.get(number) for number in range(count)]
-        if (
-            self._node.static
-        ):  # its messages have no times, so what envelopes state of times says nothing of them
+        if self._node.static:  # its messages have no times, so times that envelopes state are not theirs
             stated_ms = [0] * count
         return TimeFacts(offsets, times_ms, lanes, stated_ms)
 
@@ -94,10 +92,10 @@ class SourceTimes:
             for offset, at_ms, lane, stated in zip(offsets, times_ms, lanes, stated_ms, strict=True):
                 if lane is None or offset < self._since:
                     continue
-                found = rows.setdefault(lane, ([], []))
-                found[1].append(stated)
+                stated_times = rows.setdefault(lane, ([], []))
+                stated_times[1].append(stated)
                 if at_ms is not None:
-                    found[0].append(at_ms)
+                    stated_times[0].append(at_ms)
             for lane, (found_ms, stated_here) in rows.items():  # only a lane is in the order of its times
                 self._observe(self._writers[lane], found_ms, max(stated_here))
             return
@@ -123,7 +121,7 @@ class SourceTimes:
         return head.lane, head.timestamp_ms, head.watermark_ms
 
     def _introduce(self, head: EnvelopeHead) -> bool:
-        """Note who writes on an envelope's lane, which is met for the first time; False if its chain says nobody."""
+        """Note who writes on an envelope's lane, which is met for the first time; False if its chain names nobody."""
         if self._node.static:
             self._writers[head.lane] = ORIGIN
             return True
@@ -142,7 +140,7 @@ class SourceTimes:
 def writer_of(head: EnvelopeHead) -> tuple[str, tuple[Hop, ...]]:
     """The name of the writer of a republished message, and the republishers that it has passed."""
     links = parse_chain(head.chain).links
-    # What is announced has a name of its own at the end of the output's; it is the same writer.
+    # A republished state has a name of its own at the end of the output's; it is the same writer.
     name = "/".join(links[-1].output.split("/")[:2])
     return name, tuple((link.output.partition("/")[0], link.topic) for link in links)
 
@@ -152,7 +150,7 @@ def without_replays(
 ) -> list[TimeFacts]:
     """Without the times of replays, where these could show clocks to be wrong that were right.
 
-    They come late, so they say nothing of the order of a lane.
+    They come late, so they prove nothing about the order of a lane.
 
     Args:
         read: the records, block by block.

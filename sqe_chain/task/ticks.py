@@ -1,8 +1,8 @@
 """What the batch's clock causes: inputs have no part in it, so it has roots of its own. Pure.
 
-The origin of all that timers give in one stage, state partition and batch is a message that nobody has written: of a topic
-named after the stage, in the state partition, its offset the batch's clock. So chains, lanes and positions are as for
-every root: the position rises from batch to batch, is the same in a redo, and goes on rising after a rebuild. The flow's
+The origin of all that timers give in one stage, state partition and batch is a message that nobody has written. Its topic is
+named after the stage, its partition is the state partition, its offset the batch's clock. So chains, lanes and positions are
+as for every root. The position rises from batch to batch, is the same in a redo, and goes on rising after a rebuild. The flow's
 name is no part of it, because a rebuild has another one; the name of the output that follows has it.
 """
 

@@ -20,7 +20,7 @@ Passing = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
 
 
 class Watcher(Protocol):
-    """Whoever looks."""
+    """What looks on while functions run."""
 
     def passed(self, node: Node, value: object, read: object) -> None:
         """A value has passed its codec on its way into a stage or function."""
@@ -49,7 +49,7 @@ def is_watched() -> bool:
 
 def watched_names(flow: CompiledFlow, nodes: tuple[Node, ...], names: Mapping[str, Any]) -> dict[str, Any]:
     """The names of a text, with what is looked at in place of the functions themselves."""
-    found = {**names, "passing": partial(_passing, flow, names["passing"])}
+    watched = {**names, "passing": partial(_passing, flow, names["passing"])}
     for node in nodes:
         for name in (f"f{node.index}", f"key{node.index}", f"beats{node.index}", f"identity{node.index}"):
             looks = isinstance(node, FilterNode | KeyByNode) or (
@@ -57,8 +57,8 @@ def watched_names(flow: CompiledFlow, nodes: tuple[Node, ...], names: Mapping[st
             )
             if looks and name in names:
                 value_at = 1 if name.startswith("identity") else 0  # the clock comes first
-                found[name] = partial(_look, node, names[name], value_at)
-    return found
+                watched[name] = partial(_look, node, names[name], value_at)
+    return watched
 
 
 def _passing(
@@ -78,10 +78,10 @@ def _passing(
 
 def _look(node: Node, function: Any, value_at: int, *arguments: Any) -> Any:  # noqa: ANN401 - of the user
     before = _bytes_of(arguments[value_at])
-    found, watcher = function(*arguments), _WATCHER.get()
+    result, watcher = function(*arguments), _WATCHER.get()
     if watcher is not None and before != _bytes_of(arguments[value_at]):
         watcher.changed(node, function)
-    return found
+    return result
 
 
 def _bytes_of(value: Any) -> bytes | None:  # noqa: ANN401 - any value

@@ -199,15 +199,15 @@ MUTANTS: Final = (
         schedules=1500,
     ),
     mutant(
-        "the brake forgets what earlier batches left out",
+        "the limit on skipped records forgets earlier batches",
         (
-            "Brake.check",
+            "SkipLimit.check",
             replace(
                 "excluded, inputs = (self.excluded + len(exclusions), self.inputs + inputs)",
                 "excluded = len(exclusions)",
             ),
         ),
-        killed_by="test_brake::test_small_batches_are_no_way_around_it",
+        killed_by="test_skip_limit::test_small_batches_are_no_way_around_it",
     ),
     mutant(
         "a dead letter may be too large by what its batch adds",

@@ -402,7 +402,7 @@ def test_envelopes_on_a_topic_that_is_declared_raw_by_now_stop_the_service() -> 
     quick, general, taken = ways(lambda: poison("stop"), begun(lanes_of(*WORDS)), last=raw)
     assert quick == general
     assert not taken
-    assert "was declared raw: its chain would be lost" in str(quick)
+    assert "was declared raw. Its chain would be lost" in str(quick)
 
 
 def test_values_that_cannot_be_units_are_poison() -> None:

@@ -11,8 +11,8 @@ from sqe_chain.errors import TooManyExcluded
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.task.brake import Brake
 from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.skip_limit import SkipLimit
 from sqe_chain.testing import Rehearsal
 
 
@@ -83,7 +83,7 @@ def test_small_batches_are_no_way_around_it(where: str) -> None:
         (403, 0, Settings(max_excluded_share=1.0)),
         (30, 30, Settings(max_excluded=0, max_excluded_share=0.5)),
     ],
-    ids=["few", "many among very many", "more allowed", "no brake", "a share of few"],
+    ids=["few", "many among very many", "more allowed", "no limit", "a share of few"],
 )
 def test_what_the_policy_is_for_goes_on(where: str, bad: int, good: int, settings: Settings) -> None:
     found = Rehearsal(flow_of("dead_letter", where), settings=settings)
@@ -125,23 +125,23 @@ def exclusions(count: int) -> list[Exclusion]:
     ("count", "inputs", "stops"), [(11, 110, False), (11, 109, True), (10, 10, False), (0, 0, False)]
 )
 def test_both_limits_have_to_be_passed(count: int, inputs: int, stops: bool) -> None:
-    brake = Brake(10, 0.1)
+    limit = SkipLimit(10, 0.1)
     if stops:
         with pytest.raises(TooManyExcluded):
-            brake.check("f", exclusions(count), inputs)
+            limit.check("f", exclusions(count), inputs)
     else:
-        brake.check("f", exclusions(count), inputs)
+        limit.check("f", exclusions(count), inputs)
 
 
 def test_old_batches_fade() -> None:
     """A service that ran well for years notices a typo all the same, after about as many inputs as a new one."""
-    brake = Brake(10, 0.1)
+    limit = SkipLimit(10, 0.1)
     for _ in range(10_000):
-        brake = brake.after(0, 1_000)
-    assert brake.inputs < 4_000
+        limit = limit.after(0, 1_000)
+    assert limit.inputs < 4_000
     with pytest.raises(TooManyExcluded):
-        brake.check("f", exclusions(400), 400)
+        limit.check("f", exclusions(400), 400)
 
 
 def test_a_batch_without_exclusions_is_never_stopped() -> None:
-    Brake(0, 0.0, excluded=50, inputs=50).check("f", [], 0)
+    SkipLimit(0, 0.0, excluded=50, inputs=50).check("f", [], 0)

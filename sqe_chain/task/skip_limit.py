@@ -1,4 +1,4 @@
-"""The brake of the poison policy: a typo must not leave out every input."""
+"""The limit on skipped records of the poison policy: a typo must not skip every input."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _REMEMBERED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Brake:
-    """How much the poison policy may leave out.
+class SkipLimit:
+    """How many inputs the poison policy may skip.
 
     It stops when both limits are exceeded: a few bad records among few, or many among very many, are what the
     policy is for. Earlier batches count too, so that small batches are no way around it.
 
     Attributes:
-        count: inputs that may always be left out.
-        share: share of the new inputs that may be left out, 0 to 1; 1: there is no brake.
-        excluded: left out so far.
-        inputs: new inputs so far, those left out included.
+        count: inputs that may always be skipped.
+        share: share of the new inputs that may be skipped, 0 to 1; 1: there is no limit.
+        excluded: skipped so far.
+        inputs: new inputs so far, skipped ones included.
     """
 
     count: int
@@ -33,31 +33,34 @@ class Brake:
     excluded: int = 0
     inputs: int = 0
 
-    def after(self, excluded: int, inputs: int) -> Brake:
-        """The brake after a batch; earlier batches count less and less."""
+    def after(self, excluded: int, inputs: int) -> SkipLimit:
+        """The limit after a batch; earlier batches count less and less."""
         excluded, inputs = self.excluded + excluded, self.inputs + inputs
         if inputs * self.share > _REMEMBERED * self.count:
             excluded, inputs = excluded // 2, inputs // 2
         return replace(self, excluded=excluded, inputs=inputs)
 
     def check(self, flow: str, exclusions: Sequence[Exclusion], inputs: int) -> None:
-        """Stop when a batch leaves out too much.
+        """Stop when a batch skips too much.
 
         Args:
             flow: name of the flow.
-            exclusions: what the batch would leave out.
+            exclusions: what the batch would skip.
             inputs: its new inputs.
 
         Raises:
-            TooManyExcluded: nothing was left out yet.
+            TooManyExcluded: nothing was skipped yet.
         """
         excluded, inputs = self.excluded + len(exclusions), self.inputs + inputs
         if not exclusions or excluded <= self.count or excluded <= self.share * inputs:
             return
-        (error, times), first = Counter(one.error for one in exclusions).most_common(1)[0], exclusions[0]
+        (error, times), first = (
+            Counter(exclusion.error for exclusion in exclusions).most_common(1)[0],
+            exclusions[0],
+        )
         raise TooManyExcluded(
-            f"flow {flow!r}: policy {first.policy!r} would leave out {excluded} of the last {inputs} inputs, which looks "
-            f"like a mistake: allowed are {self.count}, or {self.share:.0%} of them. {times} fail with {error}, first "
-            f"{first.topic}[{first.partition}]@{first.offset}: {first.text}. Nothing of this batch was left out. Fix the "
+            f"flow {flow!r}: policy {first.policy!r} would skip {excluded} of the last {inputs} inputs, which looks "
+            f"like a mistake. Expected at most {self.count}, or {self.share:.0%} of them. {times} fail with {error}, first "
+            f"{first.topic}[{first.partition}]@{first.offset}: {first.text}. Nothing of this batch was skipped. Fix the "
             "code or the writer, or allow more with --max-excluded and --max-excluded-share"
         )
