@@ -99,7 +99,7 @@ class FaultScript(Observer):
         steps: (step, before or after) -> for each future crash there, how often the step passes first.
         writes: (number of the write, before or after) at which to crash; `after` means a lost reply.
         injected: faults at future calls.
-        made: method -> how often it was called so far.
+        made: (port, method) -> how often it was called so far.
         written: a description of each write so far.
         events: events that the service reported.
         watch: called after each call that took effect, before anything else happens.
@@ -108,7 +108,7 @@ class FaultScript(Observer):
     steps: dict[tuple[int, When], list[int]] = field(default_factory=dict)
     writes: set[tuple[int, When]] = field(default_factory=set)
     injected: list[InjectedFault] = field(default_factory=list)
-    made: Counter[str] = field(default_factory=Counter)
+    made: Counter[tuple[Port, str]] = field(default_factory=Counter)
     written: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     watch: Watch | None = None
@@ -137,7 +137,7 @@ class FaultScript(Observer):
         self.injected.clear()
 
     def answer(self, call: PortCall) -> Any:  # noqa: ANN401 - of any port
-        self.made[call.name] += 1
+        self.made[call.of, call.name] += 1
         self.at(call, "before")
         answer = self._write(call) if call.write else self._make(call)
         self.at(call, "after")

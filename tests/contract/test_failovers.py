@@ -14,8 +14,10 @@ import pytest
 from sqe_chain.adapters import open_store
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.features.settings import settings_of
-from sqe_chain.ports import Header, Rows, StateStore
+from sqe_chain.ports import Header, StateStore
 from sqe_chain.task.states import Claim, Transition, persist
+from sqe_chain.testing.faults import FaultScript, InjectedFault
+from sqe_chain.testing.faulty_ports import faulty_store
 from tests.support.memory_pipeline import TotalsPipeline, feed_with_replays, totals_flow
 from tests.support.redis_servers import RedisCluster, SentinelGroup, server_info
 from tests.support.waiting import eventually, retry_until_available
@@ -38,34 +40,15 @@ def group() -> Iterator[SentinelGroup]:
 # --- between two chunks --------------------------------------------------------------------------------
 
 
-class Interrupted:
-    """A store that calls a function after its second chunk."""
-
-    def __init__(self, store: StateStore, happens: Callable[[], None]) -> None:
-        self._store, self._happens = store, happens
-        self.max_rows, self.max_bytes = store.max_rows, store.max_bytes
-        self.chunks = 0
-
-    def write(
-        self,
-        flow: str,
-        stage: str,
-        part: int,
-        before: Header | None,
-        after: Header,
-        rows: Rows,
-        *views: object,
-    ) -> Header | None:
-        standing = self._store.write(flow, stage, part, before, after, rows)
-        self.chunks += 1
-        if self.chunks == 2:
-            self._happens()
-        return standing
+def interrupted_by(store: StateStore, happens: Callable[[], None]) -> tuple[StateStore, FaultScript]:
+    """The store; something happens after its second chunk."""
+    script = FaultScript(injected=[InjectedFault(happens, when="after", writes=True, passes=1)])
+    return faulty_store(store, script), script
 
 
-def persist_with_retries(store: Interrupted) -> int:
+def persist_with_retries(store: StateStore) -> int:
     def again() -> int:
-        return persist(store, TRANSITION, "plan-1", "s", 0, ROWS, BORN)  # type: ignore[arg-type]
+        return persist(store, TRANSITION, "plan-1", "s", 0, ROWS, BORN)
 
     return retry_until_available(again)
 
@@ -79,9 +62,9 @@ def test_a_failover_between_two_chunks_continues_after_the_cursor(group: Sentine
         eventually(group.replica_is_master, "the replica leads")
 
     store.write("chunks", "s", 0, None, BORN, [])
-    interrupted = Interrupted(store, fail_over)
+    interrupted, script = interrupted_by(store, fail_over)
     persist_with_retries(interrupted)
-    assert interrupted.chunks >= 4
+    assert script.made["store", "write"] >= 4
     last = replace(BORN, number=1, plan_id="plan-1")
     keys = [key for key, _ in ROWS]
     assert store.read("chunks", "s", 0, keys) == (last, [state for _, state in ROWS], last)
@@ -100,7 +83,7 @@ def test_a_failover_between_two_chunks_to_a_replica_that_lags_stops(group: Senti
         group.replica.start()
         eventually(group.replica_is_master, "the replica leads")
 
-    interrupted = Interrupted(store, fail_over)
+    interrupted, _ = interrupted_by(store, fail_over)
     with pytest.raises(StoreInconsistent, match="went back in time"):
         persist_with_retries(interrupted)
     assert store.headers("chunks", "s", [0]) == [BORN]

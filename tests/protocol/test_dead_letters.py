@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import count
-from typing import ClassVar
-from uuid import uuid4
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
-from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import ConfigurationError, ServiceStopped
 from sqe_chain.features.dead_letter_commits import RENEW_MS
 from sqe_chain.flow import Flow
 from sqe_chain.operations.dead_letter_replay import CHUNK, DeadLetterReplay, ReplayResult
 from sqe_chain.operations.dead_letters import parse_dead_letter
-from sqe_chain.ports import Commit, Log, TopicPartition
+from sqe_chain.ports import Commit, Log
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultScript
+from sqe_chain.testing.faults import Crash, FaultScript, PortCall
 from sqe_chain.testing.faulty_ports import faulty_log
 from tests.support.word_flows import append_word, same_key, word
 
@@ -166,25 +163,21 @@ def test_a_replay_that_an_older_version_began_and_refused_stands_in_nobodys_way(
     assert pipeline.counted() == WORDS
 
 
-class CountingLog(MemoryLog):
-    """Counts commits of each group."""
-
-    counts: ClassVar[Counter[str]] = Counter()
-
-    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        self.counts[group] += 1
-        super().commit(group, commits)
-
-
 @pytest.mark.parametrize("stages", [True, False])
 def test_a_running_service_keeps_what_is_known_of_letters_that_were_sent(*, stages: bool) -> None:
     """Kafka forgets each commit a week after it was made, and the command runs seldom."""
-    code, counts = Code("b"), CountingLog.counts
+    code, counts = Code("b"), Counter[str]()
     flow = flow_of(code)
     if not stages:
         flow = Flow("sums", poison="dead_letter")
         flow.source("words", StringValue).map(code.check).to("said", partitions=1)
-    service = Rehearsal(flow, log=CountingLog(uuid4().hex))
+    service = Rehearsal(flow)
+
+    def count(call: PortCall, _: object) -> None:
+        if call.name == "commit":
+            counts[call.args[0]] += 1
+
+    service.script.watch = count
     for text in ("a", "b"):
         service.feed("words", word(text))
     service.run_until_caught_up()

@@ -40,29 +40,10 @@ FILTERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class Troubled(MemoryStore):
-    """Does something at its n-th read, before it answers."""
-
-    at = -1
-    reads = 0
-    trouble: Callable[[], None]
-
-    def read(self, flow: str, stage: str, part: int, keys: Any) -> Any:
-        number, self.reads = self.reads, self.reads + 1
-        if number == self.at:
-            self.trouble()
-        return super().read(flow, stage, part, keys)
-
-
-def no_answer() -> None:
-    raise Unavailable("store: no answer")
-
-
-def rehearsed(name: str, kind: str, policy: PoisonPolicy) -> tuple[Rehearsal, Troubled]:
+def rehearsed(name: str, kind: str, policy: PoisonPolicy) -> Rehearsal:
     flow = Flow(name, state_partitions=1, poison=policy)
     FILTERS[kind](flow.source("words", _type(kind))).to("out", partitions=1)
-    store = Troubled(name)
-    return Rehearsal(flow, store=store), store
+    return Rehearsal(flow, store=MemoryStore(name))
 
 
 def _type(_: str) -> Any:
@@ -89,14 +70,16 @@ def test_a_store_that_does_not_answer_is_waited_for_at_every_read(kind: str, pol
     for at in range(-1, 100):
         if at >= reads:
             break
-        found, store = rehearsed(f"o-{kind}-{policy}-{at}", kind, policy)
+        found = rehearsed(f"o-{kind}-{policy}-{at}", kind, policy)
         feed(found, 0)
         found.run_until_caught_up()
         feed(found, 3)
-        store.reads, store.at, store.trouble = 0, at, no_answer
+        before = found.script.made["store", "read"]
+        if at >= 0:
+            found.outage("store", method="read", at=at)
         found.run_until_caught_up()
         if at < 0:
-            expected, reads = outcome(found), store.reads
+            expected, reads = outcome(found), found.script.made["store", "read"] - before
             assert expected[1] == 0
             assert expected[0]
         else:
@@ -108,7 +91,7 @@ def test_a_store_that_does_not_answer_is_waited_for_at_every_read(kind: str, pol
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", FILTERS)
 def test_a_run_that_is_superseded_while_it_reads_says_so(kind: str, policy: PoisonPolicy) -> None:
-    found, store = rehearsed(f"z-{kind}-{policy}", kind, policy)
+    found = rehearsed(f"z-{kind}-{policy}", kind, policy)
     feed(found, 0)
     found.run_until_caught_up()
     zombie = found.service
@@ -116,14 +99,13 @@ def test_a_run_that_is_superseded_while_it_reads_says_so(kind: str, policy: Pois
     feed(found, 3)
 
     def take_over() -> None:
-        store.at = -1
         found.start()
         found.run_until_caught_up()
 
-    store.reads, store.at, store.trouble = 0, 1, take_over
+    found.meanwhile(take_over, of="store", method="read", at=1)
     with pytest.raises(Superseded):
         zombie.batch()
-    undisturbed, _ = rehearsed(f"y-{kind}-{policy}", kind, policy)
+    undisturbed = rehearsed(f"y-{kind}-{policy}", kind, policy)
     feed(undisturbed, 0)
     undisturbed.run_until_caught_up()
     feed(undisturbed, 3)
@@ -180,7 +162,7 @@ def test_what_the_user_s_own_function_raises_is_poison_even_if_it_is_an_error_of
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
 def test_a_bug_in_a_stage_is_no_poison_either(policy: PoisonPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that is not the input's own fault may leave it out."""
-    found, _ = rehearsed(f"bug-{policy}", "deduplicate", policy)
+    found = rehearsed(f"bug-{policy}", "deduplicate", policy)
     feed(found, 0)
 
     def broken(*_: object) -> None:

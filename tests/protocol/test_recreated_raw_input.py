@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.adapters.memory import MemoryLog, MemoryMessage, MemoryWriter
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import PartitionsMismatch, RecreatedTopic, ServiceStopped
 from sqe_chain.features.rebuilding import Reached, Rebuilding
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
+from sqe_chain.ports import Commit
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.inputs import commit
 from sqe_chain.protocol.planning import layout_plan
@@ -103,16 +102,20 @@ def test_it_may_have_other_partitions_and_everybody_is_told(
 @pytest.mark.parametrize("flow", [summing, republishing])
 def test_a_topic_made_smaller_before_the_commit_is_not_waited_for(flow: Callable[[], Flow]) -> None:
     """What was read of it is counted; the new one is read by the next batch."""
-    log = SmallerLog(uuid4().hex)
-    rehearsal = Rehearsal(flow(), partitions={"raw": 2}, log=log)
+    rehearsal, done = Rehearsal(flow(), partitions={"raw": 2}), list[str]()
     for partition in (0, 1):
         rehearsal.feed("raw", b"3", partition=partition)
     rehearsal.start()
-    log.armed.append("raw")
+
+    def recreate() -> None:
+        rehearsal.log.recreate("raw", 1)
+        done.append("raw")
+
+    rehearsal.meanwhile(recreate, method="commit")
     rehearsal.batch()
     rehearsal.feed("raw", b"4", partition=0)
     rehearsal.run_until_caught_up()
-    assert log.armed == []
+    assert done == ["raw"]
     if rehearsal.flow.stages:
         assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 10
     else:
@@ -132,17 +135,6 @@ def test_offsets_of_a_topic_are_not_committed_for_the_one_that_was_created_in_it
         ("same", 0),
         ("same", 1),
     }
-
-
-class SmallerLog(MemoryLog):
-    """Right before a commit a topic is created again with one partition, once when asked to."""
-
-    armed: ClassVar[list[str]] = []
-
-    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        if self.armed:
-            self.recreate(self.armed.pop(), 1)
-        super().commit(group, commits)
 
 
 def test_a_republisher_says_where_it_begins_when_its_commits_are_gone() -> None:
@@ -177,24 +169,23 @@ def test_an_output_made_smaller_while_it_is_published_stops_by_name(stages: int)
         summed.changes().to("out", partitions=4)
     else:
         source.to("out", partitions=4, key=lambda _: "c")
-    log = SmallOutputLog(uuid4().hex)
-    rehearsal = Rehearsal(flow, log=log)
+    rehearsal = Rehearsal(flow)
     rehearsal.feed("raw", b"1")
     rehearsal.start()
-    log.armed.append("out")
+    rehearsal.meanwhile(lambda: rehearsal.log.recreate("out", 1), method="publish")
     with pytest.raises(PartitionsMismatch, match="'out' has 1 partitions, declared are 4"):
         rehearsal.batch()
 
 
-class SmallOutputLog(MemoryLog):
-    """Right before a writer is given, a topic is created again with one partition."""
+def recreate_before_it_is_read(rehearsal: Rehearsal, topic: str, values: Sequence[object]) -> None:
+    """Right before a topic is read it is created again, and filled; fetches do not show it."""
 
-    armed: ClassVar[list[str]] = []
+    def recreate() -> None:
+        rehearsal.log.recreate(topic)
+        for value in values:
+            rehearsal.feed(topic, value)
 
-    def writer(self) -> MemoryWriter:
-        if self.armed:
-            self.recreate(self.armed.pop(), 1)
-        return super().writer()
+    rehearsal.meanwhile(recreate, method="read")
 
 
 @pytest.mark.parametrize("records", [3, 25_000])
@@ -205,17 +196,16 @@ def test_what_is_read_of_the_new_topic_is_not_published_as_if_it_were_of_the_old
     """Fetches carry no topic ids: a republisher, too, looks at them before it publishes what it has read."""
     flow = Flow("pass-on")
     (flow.source("in", decode, raw=True) if raw else flow.source("in", Int64Value)).to("out", partitions=1)
-    log = RecreatingLog(uuid4().hex)
-    rehearsal = Rehearsal(flow, log=log)
+    rehearsal = Rehearsal(flow)
     for number in range(records):
         rehearsal.feed("in", b"%d" % number if raw else Int64Value(value=number))
     rehearsal.start()
-    log.armed.append(lambda: rehearsal.feed("in", b"7" if raw else Int64Value(value=7)))
+    recreate_before_it_is_read(rehearsal, "in", [b"7" if raw else Int64Value(value=7)] * records)
     if raw:
         rehearsal.run_until_caught_up()
         assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [7] * records
         assert {one.links[-1].topic_id for one in rehearsal.chains("out")} == set(
-            log.topic_ids(["in"]).values()
+            rehearsal.log.topic_ids(["in"]).values()
         )
         return
     with pytest.raises(RecreatedTopic, match="Reset the group's offsets"):
@@ -227,12 +217,11 @@ def test_what_is_read_of_the_new_topic_is_not_published_as_if_it_were_of_the_old
 def test_a_service_with_stages_counts_what_is_read_of_the_new_topic_as_that_of_another_root(
     *, raw: bool
 ) -> None:
-    log = RecreatingLog(uuid4().hex)
-    rehearsal = Rehearsal(summing() if raw else summing_envelopes(), log=log)
+    rehearsal = Rehearsal(summing() if raw else summing_envelopes())
     for _ in range(3):
         rehearsal.feed("raw", b"1" if raw else Int64Value(value=1))
     rehearsal.start()
-    log.armed.append(lambda: rehearsal.feed("raw", b"7" if raw else Int64Value(value=7)))
+    recreate_before_it_is_read(rehearsal, "raw", [b"7" if raw else Int64Value(value=7)] * 3)
     if raw:
         rehearsal.run_until_caught_up()
         assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 3 * 7
@@ -241,20 +230,6 @@ def test_a_service_with_stages_counts_what_is_read_of_the_new_topic_as_that_of_a
     with pytest.raises(RecreatedTopic, match="The only way on"):
         rehearsal.batch()
     assert not states_as(Int64Value, rehearsal, "sum")
-
-
-class RecreatingLog(MemoryLog):
-    """Right before a range is read its topic is created again, once when asked to, and filled; fetches do not show it."""
-
-    armed: ClassVar[list[Callable[[], object]]] = []
-
-    def read(self, read_range: Range) -> Iterator[Sequence[MemoryMessage]]:
-        if self.armed:
-            fill = self.armed.pop()
-            self.recreate(read_range.topic)
-            for _ in range(read_range.stop):
-                fill()
-        yield from super().read(read_range)
 
 
 def test_with_an_unfinished_plan_on_it_the_service_stops() -> None:
@@ -309,16 +284,25 @@ def test_of_a_lost_store_the_commits_tell_that_a_topic_was_created_again() -> No
         rehearsal.rebuild()
 
 
+def recreate_before_it_is_described(rehearsal: Rehearsal, question: int, value: bytes) -> None:
+    """Right before this question for its topics, the input is created again, with one record."""
+
+    def recreate() -> None:
+        rehearsal.log.recreate("raw")
+        rehearsal.log.append("raw", 0, value)
+
+    rehearsal.meanwhile(recreate, method="describe", at=question)
+
+
 @pytest.mark.parametrize("question", range(6))
 def test_a_topic_created_again_while_it_is_folded_again_changes_nothing(question: int) -> None:
-    log = NewLog(uuid4().hex)
-    rehearsal = Rehearsal(summing(), log=log)
+    rehearsal = Rehearsal(summing())
     rehearsal.feed("raw", b"3")
     rehearsal.run_until_caught_up()
-    log.questions[:] = [0, *[1] * question]
+    recreate_before_it_is_described(rehearsal, question, b"10")
     with pytest.raises(ServiceStopped, match=r"'raw' was .*created again"):
         rehearsal.rebuild()
-    assert log.questions == [], "it was created again"
+    assert rehearsal.script.injected == [], "it was created again"
     rehearsal.restart()
     rehearsal.run_until_caught_up()
     assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 13
@@ -387,27 +371,13 @@ def test_a_topic_created_again_before_a_rewound_flow_has_read_it_again_stops_it(
 @pytest.mark.parametrize("question", range(6))
 def test_what_fails_because_a_topic_was_created_again_while_it_is_folded_is_named_so(question: int) -> None:
     """Not the record is to blame, which was to be read after all that had been counted, if at all."""
-    log = NewLog(uuid4().hex)
-    rehearsal = Rehearsal(summing(), log=log)
+    rehearsal = Rehearsal(summing())
     rehearsal.feed("raw", b"3")
     rehearsal.run_until_caught_up()
-    log.questions[:], log.value[:] = [0, *[1] * question], [b"no number"]
+    recreate_before_it_is_described(rehearsal, question, b"no number")
     with pytest.raises(ServiceStopped, match=r"'raw' was .*created again"):
         rehearsal.rebuild()
-    assert log.questions == [], "it was created again"
-
-
-class NewLog(MemoryLog):
-    """Right before this question for its topics, one is created again."""
-
-    value: ClassVar[list[bytes]] = []
-    questions: ClassVar[list[int]] = []
-
-    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        if self.questions and not self.questions.pop():
-            self.recreate("raw")
-            self.append("raw", 0, self.value.pop() if self.value else b"10")
-        return super().describe(topics)
+    assert rehearsal.script.injected == [], "it was created again"
 
 
 def test_a_republisher_reads_it_from_the_beginning_too() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -14,8 +13,8 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Commit, Message, Range, StateStore, TopicPartition
-from sqe_chain.testing.faults import FaultScript
+from sqe_chain.ports import Range, StateStore
+from sqe_chain.testing.faults import FaultScript, PortCall
 from sqe_chain.testing.faulty_ports import faulty_log, faulty_store
 
 
@@ -34,22 +33,8 @@ def flow() -> Flow:
     return found
 
 
-class WatchedLog(MemoryLog):
-    """Records what was read, and refuses commits."""
-
-    reads: ClassVar[list[Range]] = []
-
-    def read(self, read_range: Range) -> Iterator[Sequence[Message]]:  # type: ignore[override]
-        self.reads.append(read_range)
-        return super().read(read_range)
-
-    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        raise AssertionError("nothing may be committed")
-
-
-def made_log() -> WatchedLog:
-    log = WatchedLog(uuid4().hex)
-    log.reads.clear()
+def made_log() -> MemoryLog:
+    log = MemoryLog(uuid4().hex)
     for topic in ("words", "totals"):
         log.create_topic(topic, 2)
     for number in range(3):
@@ -58,14 +43,20 @@ def made_log() -> WatchedLog:
 
 
 def test_a_warm_up_reads_and_writes_nothing() -> None:
-    log, script = made_log(), FaultScript()
+    log, script, reads = made_log(), FaultScript(), list[Range]()
+
+    def note(call: PortCall, _: object) -> None:
+        if call.of == "broker" and call.name == "read" and call.args[0] not in reads:
+            reads.append(call.args[0])
+
+    script.watch = note
     store: StateStore = faulty_store(open_store(f"memory://{uuid4().hex}"), script)
     engine = InProcessEngine(flow().compile(), faulty_log(log, script), lambda _: store)
     engine.warm_up()
     assert script.calls > 0, "it connects"
     assert script.written == []
     assert log.records("totals") == []
-    assert [(one.partition, one.start, one.stop) for one in log.reads if one.topic == "words"] == [
+    assert [(one.partition, one.start, one.stop) for one in reads if one.topic == "words"] == [
         (0, 2, 3),
         (1, 0, 0),
     ]

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
@@ -22,6 +21,8 @@ from sqe_chain.runtime import states as reading
 from sqe_chain.runtime.states import StoredStage
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from sqe_chain.testing.faults import FaultScript, InjectedFault
+from sqe_chain.testing.faulty_ports import faulty_store
 from tests.support.word_flows import first_letter, word
 
 names = itertools.count()
@@ -135,39 +136,29 @@ def test_a_store_without_the_locations_of_states_has_no_such_flow(found: Deploym
         plain.to_dict()
 
 
-class Rebuilt(MemoryStore):
-    """A store in which the flow is rebuilt right before a state is read: after its location was looked up."""
+def rebuilt(found: Deployment) -> tuple[StoredStage, Callable[[], None]]:
+    """A stage, and what lets the flow be rebuilt right before a state is read: after its location was looked up."""
+    script = FaultScript()
+    store = faulty_store(found.stores[""], script)
 
-    rehearsal: Rehearsal | None = None
+    def rebuild() -> None:
+        script.injected += [InjectedFault(found.rehearsal.rebuild, method=name) for name in ("read", "scan")]
 
-    def read(self, *arguments: Any) -> Any:
-        self.rebuild()
-        return super().read(*arguments)
-
-    def scan(self, *arguments: Any) -> Any:
-        self.rebuild()
-        return super().scan(*arguments)
-
-    def rebuild(self) -> None:
-        rehearsal, self.rehearsal = self.rehearsal, None
-        if rehearsal is not None:
-            rehearsal.rebuild()
+    return StoredStage("counts", "per-letter", store, store), rebuild
 
 
 def test_a_state_that_is_deleted_meanwhile_is_found_where_it_is_now(found: Deployment) -> None:
-    store = Rebuilt(found.stores[""].name)
-    stage = StoredStage("counts", "per-letter", store, store)
+    stage, rebuild = rebuilt(found)
     for keys in ([b"a", b"b"], [b"a"], [b"none"]):
-        store.rehearsal = found.rehearsal
+        rebuild()
         expected = [{b"a": 2, b"b": 1}.get(key) for key in keys]
         read = stage.read(keys)
         assert [None if one is None else Int64Value.FromString(one).value for one in read] == expected
 
 
 def test_rows_that_may_be_missing_are_not_passed_off_as_all(found: Deployment) -> None:
-    store = Rebuilt(found.stores[""].name)
-    store.rehearsal = found.rehearsal
-    stage = StoredStage("counts", "per-letter", store, store)
+    stage, rebuild = rebuilt(found)
+    rebuild()
     with pytest.raises(Unavailable, match="rebuilt while this read stage 'per-letter'"):
         list(stage.scan())
     assert {key for key, _ in stage.scan()} == {b"a", b"b"}

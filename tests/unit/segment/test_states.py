@@ -13,7 +13,7 @@ import pytest
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import StoreInconsistent, Superseded, Unavailable
-from sqe_chain.ports import Header, Rows, Views
+from sqe_chain.ports import Header, Rows, StateStore, Views
 from sqe_chain.task.states import (
     CellStates,
     Claim,
@@ -24,6 +24,8 @@ from sqe_chain.task.states import (
     chunk_size,
     persist,
 )
+from sqe_chain.testing.faults import FaultScript, InjectedFault, PortCall
+from sqe_chain.testing.faulty_ports import faulty_store
 
 CLAIM = Claim(4, "mine")
 BEFORE = Header(4, "mine", 7, "plan-7")
@@ -43,7 +45,7 @@ def store_at(header: Header, rows: Rows = (), *, max_rows: int = 2, cell: int = 
     return store
 
 
-def written(store: MemoryStore, before: Header = BEFORE, rows: Rows = NEW) -> int:
+def written(store: StateStore, before: Header = BEFORE, rows: Rows = NEW) -> int:
     return persist(store, TRANSITION, "plan-8", "stage", 0, rows, before)
 
 
@@ -112,23 +114,18 @@ def test_only_the_last_chunk_moves_the_header_to_the_plan() -> None:
     store = store_at(BEFORE)
     seen: list[tuple[int, str, bytes | None]] = []
 
-    class Watched(MemoryStore):
-        def write(
-            self,
-            flow: str,
-            stage: str,
-            part: int,
-            before: Header | None,
-            after: Header,
-            rows: Rows,
-            views: Views | None = None,
-        ) -> Header | None:
-            seen.append((after.number, after.begun_id, after.cursor))
-            return super().write(flow, stage, part, before, after, rows, views)
+    def watch(call: PortCall, _: object) -> None:
+        after: Header = call.args[4]
+        seen.append((after.number, after.begun_id, after.cursor))
 
-    assert written(Watched(store.name, max_rows=2)) == 5
+    watched = faulty_store(MemoryStore(store.name, max_rows=2), FaultScript(watch=watch))
+    assert written(watched) == 5
     assert seen == [(7, "plan-8", b"b"), (7, "plan-8", b"d"), (8, "", None)]
     assert content(store) == (DONE, dict(NEW))
+
+
+def no_answer() -> None:
+    raise Unavailable("lost")
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
@@ -138,27 +135,8 @@ def test_whatever_reply_is_lost_the_same_call_again_writes_the_rest_and_no_row_t
 ) -> None:
     """Also where another attempt has come further than this one knows; rows that are there already stay as they are."""
     store = store_at(BEFORE)
-    count = 0
-
-    class Lossy(MemoryStore):
-        def write(
-            self,
-            flow: str,
-            stage: str,
-            part: int,
-            before: Header | None,
-            after: Header,
-            rows: Rows,
-            views: Views | None = None,
-        ) -> Header | None:
-            nonlocal count
-            found = super().write(flow, stage, part, before, after, rows, views)
-            count += 1
-            if count == lost + 1:
-                raise Unavailable("lost")
-            return found
-
-    lossy = Lossy(store.name, max_rows=2)
+    lose = InjectedFault(no_answer, when="after", passes=lost)
+    lossy = faulty_store(MemoryStore(store.name, max_rows=2), FaultScript(injected=[lose]))
     with pytest.raises(Unavailable):
         written(lossy)
     if further:

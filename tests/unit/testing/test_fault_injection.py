@@ -222,11 +222,13 @@ def test_a_fault_waits_for_one_call_of_a_port() -> None:
     feed(found, 1, 2, 3)
     found.outage(method="headers", at=1)
     seen: list[int] = []
-    found.meanwhile(lambda: seen.append(found.script.made["publish"]), method="publish", when="after")
+    found.meanwhile(
+        lambda: seen.append(found.script.made["broker", "publish"]), method="publish", when="after"
+    )
     found.crash_at_call(1, method="write")
-    written = found.script.made["write"]
+    written = found.script.made["store", "write"]
     found.run_until_crash()
-    assert (seen, found.crashes, found.script.made["write"] - written) == ([1], 1, 2)
+    assert (seen, found.crashes, found.script.made["store", "write"] - written) == ([1], 1, 2)
     found.run_until_caught_up()
     (waited,) = found.events("waiting")
     assert "headers" in str(waited["what"])
