@@ -110,8 +110,8 @@ _SHOWN = {name for modules in PAGES.values() for names in modules.values() for n
 _ELSEWHERE = _SHOWN.union({"Topology", "ChainError"}, *BRIEF.values())
 """Base classes whose members are not repeated: they have their own entries, or are not for users."""
 
-DECLARED_WRONGLY = "- `FlowError`: "
-"""What nearly every declaration may raise: the index mentions it once."""
+MENTIONED_ONCE = ("- `FlowError`: ", "- `ConfigurationError`: ")
+"""What nearly every declaration, or call, may raise: the index mentions it once."""
 
 OFTEN = ("--traceback", "--log-json", "--json", "--kafka-config")
 """Options of nearly all commands: their lists do not repeat them."""
@@ -150,7 +150,7 @@ def pages() -> dict[str, str]:
 def _index(names: list[str]) -> str:
     titles = {"command.md": "The `sqe-chain` command", "extending.md": "Names for extensions"}
     lines = [f"- [{titles.get(name, name.removesuffix('.md'))}]({name})" for name in names]
-    head = "What a user types, from its docstring. `help(name)` in Python shows the same. A declaration that cannot work raises `FlowError`, with its line."
+    head = "What a user types, from its docstring. `help(name)` in Python shows the same. A declaration that cannot work raises `FlowError`, with its line; wrong arguments or settings raise `ConfigurationError`."
     return "\n".join(("# Reference", "", NOTE, "", head, "", *lines))
 
 
@@ -216,7 +216,7 @@ def _errors_below(
 
 
 def _brief_page() -> str:
-    head = "For packages that plug in, and for programs without flows. `help(name)` in Python shows arguments, errors and bounds."
+    head = "For packages that plug in, and for programs without flows. `help(name)` in Python shows methods, arguments, errors and bounds."
     parts = ["# Names for extensions", NOTE, head]
     for name, names in BRIEF.items():
         module = importlib.import_module(name)
@@ -227,7 +227,7 @@ def _brief_page() -> str:
 
 
 def _brief(name: str, value: Any, module: str) -> Iterator[str]:  # noqa: ANN401 - a module may export anything
-    """A name with its first sentence; of an interface also its methods with theirs."""
+    """A name with its first sentence."""
     if inspect.isclass(value) and hasattr(value, "DESCRIPTOR"):
         yield f"- `{name}`: a protobuf message, in `proto/{value.DESCRIPTOR.file.name}`."
     elif not inspect.isclass(value) and not inspect.isfunction(inspect.unwrap(value)):
@@ -236,10 +236,6 @@ def _brief(name: str, value: Any, module: str) -> Iterator[str]:  # noqa: ANN401
         yield f"- `{_call(name, value)}`: {_sentence(inspect.getdoc(value) or '')}"
     else:
         yield f"- `{name}`: {_sentence(inspect.getdoc(value) or '')}"
-        for method, member in _methods(value) if inspect.isabstract(value) else ():
-            function = getattr(member, "__func__", member)
-            call = f".{method}" if isinstance(member, property) else f".{_call(method, function)}"
-            yield f"    - `{call}`: {_sentence(inspect.getdoc(getattr(value, method)) or '')}"
 
 
 def _text_of(module: ModuleType) -> str:
@@ -391,7 +387,7 @@ def markdown(doc: str) -> str:
         section = _SECTION.match(line)
         if section:
             index, body = _block(lines, index + 1)
-            rows = [row for row in _fields(body, section.group(1)) if not row.startswith(DECLARED_WRONGLY)]
+            rows = [row for row in _fields(body, section.group(1)) if not row.startswith(MENTIONED_ONCE)]
             out += [f"**{section.group(1)}**", "", *rows, ""] if rows else []
         elif line.startswith((">>>", "    ")) and (not out or out[-1] == "" or line.startswith(">>>")):
             index, body = _example(lines, index)

@@ -290,22 +290,6 @@ def get(
     The flow need not run, and is not disturbed. While a rebuild switches over, this returns the old state or the new one,
     never a mixture. The connection stays open for the next call; `sqe_chain.states` reads many keys at once.
 
-    >>> from sqe_chain.testing import MemoryStore, Rehearsal
-    >>> words = Flow("words")
-    >>> def count(total: dict, word: str) -> None:
-    ...     total["times"] = total.get("times", 0) + 1
-    >>> source = words.source("words", str, raw=True)
-    >>> _ = source.aggregate("per-word", key=lambda word: word, state=dict, fold=count)
-    >>> service = Rehearsal(words, store=MemoryStore("words-seen"))
-    >>> for word in ("bee", "ant", "bee"):
-    ...     _ = service.feed("words", word)
-    >>> service.run_until_caught_up()
-    >>> service.rebuild()
-    >>> get(words, "per-word", "bee", store="memory://words-seen")
-    {'times': 2}
-    >>> get("words", "per-word", "cow", store="memory://words-seen") is None
-    True
-
     Args:
         flow: the flow; or its name, in a program that does not have its code. Then states in JSON are returned as plain
             values, and protobuf messages only if their generated module was imported.
