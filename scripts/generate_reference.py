@@ -45,15 +45,14 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
     "sqe_chain.flow": {
         "sqe_chain.flow": (
             *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer", "Csv"),
-            *("count", "sum_", "min_", "max_", "mean", "first", "last", "Aggregation"),
+            *("count", "sum_", "min_", "max_", "mean", "first", "last"),
         ),
         "sqe_chain.stages": ("Tumbling", "Hopping", "Calendar", "Sessions", "Window", "JumpGuard"),
     },
     "sqe_chain.errors": {"sqe_chain.errors": ("ChainError",)},
     "sqe_chain.testing": {
         "sqe_chain.testing": (
-            *("Rehearsal", "Arming", "Zombie", "SteppingClock", "ValueChanged", "Crash"),
-            *("prove", "prove_schedule", "Proof", "Feed", "Schedule", "Fault", "Finding"),
+            *("Rehearsal", "Arming", "prove", "prove_schedule", "Feed", "Schedule", "Fault"),
         ),
     },
 }
@@ -85,7 +84,10 @@ BRIEF: dict[str, tuple[str, ...]] = {
     "sqe_chain.codecs": (
         *("Codec", "Field", "FieldKind", "Shape", "register", "codec_for", "codec_named", "codec_name"),
     ),
-    "sqe_chain.testing": ("MemoryStore",),
+    "sqe_chain.flow": ("Aggregation",),
+    "sqe_chain.testing": (
+        *("MemoryStore", "Zombie", "SteppingClock", "ValueChanged", "Crash", "Proof", "Finding"),
+    ),
     "sqe_chain.chain": ("read_lane", "written_lane", "root_position", "next_position", "stored_epoch"),
     "sqe_chain.envelope.replays": ("PartitionMarks", "process_id", "read_sqe_key", "murmur_hash_64a"),
     "sqe_chain.envelope.partitioner": ("murmur2", "partition_of", "key_of_each", "cell_of", "key_bytes"),
@@ -103,7 +105,13 @@ BRIEF: dict[str, tuple[str, ...]] = {
 }
 """Module -> names for extensions and programs without flows: one page has the first sentence of each."""
 
-INTERFACES = ("sqe_chain.ports", "sqe_chain.stages", "sqe_chain.adapters", "sqe_chain.codecs")
+INTERFACES = (
+    "sqe_chain.ports",
+    "sqe_chain.stages",
+    "sqe_chain.adapters",
+    "sqe_chain.codecs",
+    "sqe_chain.testing",
+)
 """Modules for extensions: each name has a sentence. Of the others the page lists the names."""
 
 _SHOWN = {name for modules in PAGES.values() for names in modules.values() for name in names}
@@ -477,8 +485,12 @@ def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: AN
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join((name, *(p.metavar or p.name.upper() for p in arguments)))
     rows = [f"- `{p.metavar or p.name.upper()}`: {_cell(p)}" for p in arguments if p.metavar != FLOW]
-    rows += [row for row in map(_row, _options(command)) if row not in shared]
+    needs_kafka = any(o.required and o.opts[0] == "--kafka" for o in _options(command))
+    shown = [o for o in _options(command) if not (o.required and o.opts[0] == "--kafka")]
+    rows += [row for row in map(_row, shown) if row not in shared]
     others = [f"`{o.opts[0]}`" for o in _options(command) if _row(o) in shared and o.opts[0] not in OFTEN]
+    if needs_kafka:
+        others.insert(0, "`--kafka` (required)")
     table = ["", *rows] if rows else []
     return "\n".join(
         (
