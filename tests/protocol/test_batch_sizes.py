@@ -1,4 +1,4 @@
-"""How much a batch reads: so many records, or so many bytes by what the batch before weighed."""
+"""How much a batch reads: a number of records, or of bytes, estimated by the batch before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def counting(settings: Settings) -> Rehearsal:
 
 def passing_on(settings: Settings) -> Rehearsal:
     flow = Flow("pass-on")
-    flow.source("words", StringValue).to("said", partitions=1)
+    flow.source("words", StringValue).to("copies", partitions=1)
     return Rehearsal(flow, settings=settings)
 
 

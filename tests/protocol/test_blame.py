@@ -1,4 +1,4 @@
-"""Goal: an input is left out when it fails by itself, never because of another one, of a key astray, or of a repetition."""
+"""Goal: an input is skipped when it fails by itself, never because of another one, of a mis-partitioned key, or of a repetition."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def first_letter(value: StringValue) -> str:
 
 
 def stock(state: Int64Value, value: StringValue) -> None:
-    """`a+3`: three come; `a-3`: three go, of which there must be enough; `a!`: cannot be done."""
+    """`a+3`: three come; `a-3`: three go, if there are enough; `a!`: fails."""
     number = value.value[1:]
     if number == "!":
         raise ValueError("broken")
@@ -88,10 +88,10 @@ def applied(left: dict[str, int], order: str) -> dict[str, int] | None:
     return after
 
 
-def excluded(found: Rehearsal) -> list[int]:
+def offsets_skipped(found: Rehearsal) -> list[int]:
     return [
-        int(dict(letter.headers() or [])["sqe-offset"] or b"")
-        for letter in found.log.records("shop.dead-letters")
+        int(dict(record.headers() or [])["sqe-offset"] or b"")
+        for record in found.log.records("shop.dead-letters")
     ]
 
 
@@ -115,7 +115,7 @@ def test_a_bad_input_takes_no_good_one_with_it(kind: str, in_place: bool) -> Non
         found.feed("orders", word(order), partition=0)
     found.run_until_caught_up()
     assert stock_of(found) == sequentially(orders)[0]
-    assert excluded(found) == [1]
+    assert offsets_skipped(found) == [1]
 
 
 orders_of = st.lists(
@@ -130,7 +130,7 @@ orders_of = st.lists(
 
 @settings(deadline=None)
 @given(orders_of, st.sampled_from(KINDS), st.booleans(), st.sampled_from([None, 4, 5, 6]))
-def test_what_is_left_out_is_what_fails_one_after_the_other(
+def test_the_skipped_inputs_are_those_that_fail_one_after_the_other(
     orders: list[str], kind: str, in_place: bool, crash: int | None
 ) -> None:
     """The definition: each input is applied as a whole, or is not there; through a crash, too."""
@@ -142,7 +142,7 @@ def test_what_is_left_out_is_what_fails_one_after_the_other(
     found.run_until_caught_up()
     left, failed = sequentially(orders)
     assert stock_of(found) == left
-    assert sorted(set(excluded(found))) == failed
+    assert sorted(set(offsets_skipped(found))) == failed
     if kind == "outputs":
         copies = {link.offset for chain in found.chains("copies") for link in chain.links}
         assert copies == set(range(len(orders))) - set(failed)
@@ -154,7 +154,7 @@ def test_what_is_left_out_is_what_fails_one_after_the_other(
 def test_a_poison_message_may_be_repeated_as_often_as_it_likes(
     policy: PoisonPolicy, kind: str, copies: int
 ) -> None:
-    """A filter lets the next copy through once the one before is left out."""
+    """A filter lets the next copy through once the one before is skipped."""
 
     def count(state: Int64Value, value: StringValue) -> None:
         if value.value == "bad":
@@ -195,7 +195,7 @@ def doors(policy: PoisonPolicy = "stop") -> Flow:
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 def test_a_fold_that_fails_only_because_a_key_lies_elsewhere_does_not_count(policy: PoisonPolicy) -> None:
-    """In place "open" is not folded where "close" is; the batch is processed again shuffled."""
+    """Without a shuffle "open" is not folded where "close" is; the batch is processed again shuffled."""
     found = Rehearsal(doors(policy), partitions={"words": 2})
     found.feed("words", word(f"open {HOME[1]}"), partition=0)
     found.feed("words", word(f"close {HOME[1]}"), partition=1)
@@ -225,7 +225,7 @@ def test_a_fold_that_fails_wherever_it_runs_stops_the_service() -> None:
 
 
 @pytest.mark.parametrize("many", [3, 1_000])
-def test_a_redo_in_place_sees_keys_that_lie_elsewhere_where_its_own_are_written(many: int) -> None:
+def test_a_redo_without_a_shuffle_sees_mis_partitioned_keys_where_its_own_are_written(many: int) -> None:
     """Partition 0 is done, and holds units of partition 1, which is not, after its first block of records."""
 
     def count(state: Int64Value, _: StringValue) -> None:
@@ -259,7 +259,7 @@ def test_a_redo_in_place_sees_keys_that_lie_elsewhere_where_its_own_are_written(
 # --- plans stay small ----------------------------------------------------------------------------
 
 
-def test_a_batch_that_would_leave_out_more_than_a_plan_lists_is_made_smaller(
+def test_a_batch_that_would_skip_more_than_a_plan_lists_is_made_smaller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(processing, "MAX_EXCLUSIONS", 10)
@@ -270,11 +270,11 @@ def test_a_batch_that_would_leave_out_more_than_a_plan_lists_is_made_smaller(
     found.run_until_caught_up()
     left, failed = sequentially(orders)
     assert stock_of(found) == left
-    assert excluded(found) == failed
+    assert offsets_skipped(found) == failed
     assert all(int(str(event["excluded"])) <= 10 for event in found.events("committed"))
 
 
-def test_a_batch_that_leaves_out_as_many_as_a_plan_lists_is_not_made_smaller(
+def test_a_batch_that_skips_as_many_as_a_plan_lists_is_not_made_smaller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else a batch that cannot be made smaller, as one that was sealed once, would stop at what was sealed."""
@@ -297,5 +297,5 @@ def test_two_stages_of_one_input_that_ask_for_different_things_of_it() -> None:
     found = Rehearsal(flow, settings=Settings(in_place=False))
     found.feed("orders", word("a+1"))
     found.run_until_caught_up()
-    assert excluded(found) == []
+    assert offsets_skipped(found) == []
     assert len(found.published("out")) == 1

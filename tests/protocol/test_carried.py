@@ -12,8 +12,8 @@ from tests.support.word_flows import append_word, same_key, stored_words, word, 
 
 def note_headers(state: StringValue, value: StringValue, context: Context) -> None:
     """Fold: what only a context shows."""
-    told = dict(context.headers or ())
-    state.value += f"{value.value}={(told['from'] or b'').decode()} "
+    headers = dict(context.headers or ())
+    state.value += f"{value.value}={(headers['from'] or b'').decode()} "
 
 
 @pytest.mark.parametrize("needs_little_first", [True, False])
@@ -22,37 +22,37 @@ def test_a_stage_that_needs_little_does_not_decide_what_the_next_one_is_given(
 ) -> None:
     flow = Flow("notes", state_partitions=2)
     letters = words_by_letter(flow)
-    for name in ("plain", "told") if needs_little_first else ("told", "plain"):
+    for name in ("plain", "noted") if needs_little_first else ("noted", "plain"):
         fold = append_word if name == "plain" else note_headers
         letters.aggregate(name, key=same_key, state=StringValue, fold=fold)
     found = Rehearsal(flow)
     found.feed("words", word("ant"), headers=[("from", b"here")])
     found.run_until_caught_up()
     assert stored_words(found, "plain") == {"all": "ant"}
-    assert stored_words(found, "told") == {"all": "ant=here"}
+    assert stored_words(found, "noted") == {"all": "ant=here"}
 
 
-def told_by(flow: Flow, partitions: int = 1) -> Rehearsal:
-    """A rehearsal of the flow with a stage `told` after a shuffle, which notes the headers of inputs."""
+def noting_headers(flow: Flow, partitions: int = 1) -> Rehearsal:
+    """A rehearsal of the flow with a stage `noted` after a shuffle, which notes the headers of inputs."""
     letters = words_by_letter(flow)
-    letters.aggregate("told", key=same_key, state=StringValue, fold=note_headers)
+    letters.aggregate("noted", key=same_key, state=StringValue, fold=note_headers)
     return Rehearsal(flow, partitions={"words": partitions})
 
 
 def test_each_input_of_a_batch_is_known_by_what_it_carries_itself() -> None:
-    found = told_by(Flow("notes", state_partitions=2))
+    found = noting_headers(Flow("notes", state_partitions=2))
     for text, sender in (("ant", b"here"), ("asp", b"there"), ("ape", b"anywhere")):
         found.feed("words", word(text), headers=[("from", sender)])
     found.run_until_caught_up()
-    assert stored_words(found, "told") == {"all": "ant=here asp=there ape=anywhere"}
+    assert stored_words(found, "noted") == {"all": "ant=here asp=there ape=anywhere"}
 
 
 def test_inputs_of_two_partitions_with_one_offset_are_two_inputs() -> None:
-    found = told_by(Flow("notes", state_partitions=2), partitions=2)
+    found = noting_headers(Flow("notes", state_partitions=2), partitions=2)
     for partition, sender in enumerate((b"here", b"there")):
         found.feed("words", word("ant"), headers=[("from", sender)], partition=partition)
     found.run_until_caught_up()
-    assert stored_words(found, "told") == {"all": "ant=here ant=there"}
+    assert stored_words(found, "noted") == {"all": "ant=here ant=there"}
 
 
 def copy(value: StringValue) -> StringValue:
@@ -60,7 +60,7 @@ def copy(value: StringValue) -> StringValue:
     return value
 
 
-def tell_headers(value: StringValue, context: Context) -> StringValue:
+def headers_of(value: StringValue, context: Context) -> StringValue:
     """An operator that needs all of it."""
     state = StringValue()
     note_headers(state, value, context)
@@ -71,8 +71,8 @@ def test_operators_far_behind_a_stage_are_given_what_they_need() -> None:
     """Not only the one right behind it."""
     flow = Flow("notes", state_partitions=2)
     plain = words_by_letter(flow).aggregate("plain", key=same_key, state=StringValue, fold=append_word)
-    plain.map(copy).map(copy).map(tell_headers).to("told", key=same_key, partitions=1)
+    plain.map(copy).map(copy).map(headers_of).to("noted", key=same_key, partitions=1)
     found = Rehearsal(flow)
     found.feed("words", word("ant"), headers=[("from", b"here")])
     found.run_until_caught_up()
-    assert [words_in(message) for message in found.log.records("told")] == [["ant=here "]]
+    assert [words_in(message) for message in found.log.records("noted")] == [["ant=here "]]

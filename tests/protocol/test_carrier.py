@@ -1,7 +1,7 @@
 """Goal: a pipeline whose chain travels in headers is as exact as one of envelopes, and mixes with it in one topic.
 
-Method: a republisher and a service that adds up, each with its chain in headers or in values, with a crash around
-each step of both; what stands in the topics is plain JSON.
+Method: a republisher and a service that adds up, each with its chain in headers or in values. Each of them crashes around
+each of its steps. The values in the topics are plain JSON.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_a_chain_in_headers_is_exact_through_crashes(
             rehearsal.crash(step=step, when=when)
             rehearsal.run_until_crash()
     upstream.run_until_caught_up()
-    upstream.rewind(0)  # all of it once more, at new offsets
+    upstream.rewind(0)  # all of it again, at new offsets
     upstream.run_until_caught_up()
     downstream.run_until_caught_up()
     numbers = [range(first, 40, 3) for first in range(3)]
@@ -102,14 +102,14 @@ def test_a_chain_in_headers_is_exact_through_crashes(
         ]
         assert {one.screws for one in values} == {1}
         assert all(dict(one.headers() or [])["trace"] == b"t" for one in upstream.log.records("screws"))
-    said = [envelope.payload_as(Total) for envelope in downstream.published("totals")]
+    totals = [envelope.payload_as(Total) for envelope in downstream.published("totals")]
     assert set(map(msgspec.json.encode, downstream.states("per-robot").values())) <= set(
-        map(msgspec.json.encode, said)
+        map(msgspec.json.encode, totals)
     )
 
 
 def test_a_topic_may_change_its_carrier() -> None:
-    """The same output, first in values, then in headers: lanes and positions go on, so what is said again is known."""
+    """The same output, first in values, then in headers: lanes and positions go on, so the reader knows a republished record."""
     log = None
     for carrier in ("value", "headers", "value"):
         upstream = Rehearsal(upstream_flow(carrier), log=log)
@@ -167,7 +167,7 @@ def test_a_raw_source_refuses_a_chain_in_headers() -> None:
         Rehearsal(flow, log=upstream.log).run_until_caught_up()
 
 
-def test_a_dead_letter_keeps_the_chain_of_its_headers_and_comes_back() -> None:
+def test_a_dead_letter_record_keeps_the_chain_of_its_headers_and_comes_back() -> None:
     upstream = Rehearsal(upstream_flow("headers"))
     for screws in (1, 2):
         upstream.feed("raw", json.dumps({"robot": "r", "screws": screws}).encode(), headers=[("trace", b"t")])

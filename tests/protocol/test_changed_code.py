@@ -1,7 +1,7 @@
 """Goal: code that was exchanged at the wrong moment, or reads states wrongly, is stopped by name; all else goes on.
 
 Method: a run crashes around each step; the next one has another declaration of the same flow. Either it ends
-exactly, or it stops with an error that says what to run, and the code before then ends exactly.
+exactly, or it stops with an error that names what to run, and the code before then ends exactly.
 """
 
 from __future__ import annotations
@@ -111,12 +111,12 @@ def check(found: Rehearsal) -> None:
 def test_code_with_more_in_it_waits_for_what_the_code_before_has_begun(
     what: str, step: int, when: When
 ) -> None:
-    change, said = CHANGES[what]
+    change, text = CHANGES[what]
     found = crashed(step, when)
     found.flow = flow_of(change)
     with pytest.raises(PlanMismatch, match="Run the code that sealed it") as stopped:
         found.run_until_caught_up()
-    assert said in str(stopped.value)
+    assert text in str(stopped.value)
     found.flow = flow_of()
     found.start()
     found.flow = flow_of(change)
@@ -345,7 +345,7 @@ def test_inputs_whose_type_reads_something_else_are_refused(raw: bool) -> None:
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_an_envelope_tells_its_type_itself(raw: bool) -> None:
+def test_an_envelope_names_its_type_itself(raw: bool) -> None:
     """So a topic may go on with another type; where it has none, another type must read the same."""
 
     def flow(payload: type[Message]) -> Flow:

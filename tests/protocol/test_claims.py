@@ -59,7 +59,7 @@ def test_a_new_epoch_is_beyond_all_that_was_ever_stamped_anywhere(where: str) ->
 
 
 def test_commits_are_read_before_the_home_record() -> None:
-    """A plan is in the store before it is committed: read the other way round, a run at work would look like a store that lost all."""
+    """A plan is in the store before it is committed. Read the other way round, a running service would look like a store that lost all."""
     flow = Flow("notes", state_partitions=2)
     words_by_letter(flow)
     found = Rehearsal(flow)
@@ -88,8 +88,8 @@ def test_a_header_of_another_run_with_the_same_epoch_is_not_stamped() -> None:
     assert stamp(run.env, run.claimed, run.last)[stage, 1] == header, "a run may stamp its own again"
 
 
-def test_a_run_that_has_another_ones_epoch_seals_nothing_and_says_that_it_was_superseded() -> None:
-    """A home store that went back may give an epoch out twice; it is the run id that tells the two apart."""
+def test_a_run_that_has_another_ones_epoch_seals_nothing_and_raises_superseded() -> None:
+    """A metadata store that went back may give an epoch out twice; the run id distinguishes the two."""
     found, run = running()
     store, (home, _) = found.stores[""], found.stores[""].home("notes")
     assert home is not None

@@ -1,6 +1,6 @@
 """Goal: a timer of the batch's clock fires once, not before its time, whatever crashes, comes late or is folded again.
 
-Method: each event sets a timer of its own, and what it gives is counted in three places: in the output, in a stage behind a
+Method: each event sets a timer of its own. Its results are counted in three places: in the output, in a stage behind a
 shuffle, and by a service that reads the output. Random batches, kills, crashes, rebuilds, and clocks that jump, also back.
 """
 
@@ -31,12 +31,12 @@ def key_of(event: Event) -> str:
 
 
 def settle(state: State, event: Event, context: Context) -> None:
-    """Each event is told of at its own time; one of a key is told of again and again until it has been three times."""
+    """Each event has a timer at its own time; its timer is set again until it has fired three times."""
     context.set_timer(event["due"], event["id"], clock="batch")
     state["open"] = [*state.get("open", []), event["id"]]
 
 
-def tell(state: State, timer: Timer, context: Context) -> list[Event]:
+def fire(state: State, timer: Timer, context: Context) -> list[Event]:
     assert timer.clock == "batch"
     assert context.key is not None
     name, _, again = timer.name.partition("/")
@@ -56,9 +56,9 @@ def count(state: State, event: Event) -> None:
 def settling(partitions: int) -> Flow:
     flow = Flow("settling", state_partitions=partitions)
     stage = flow.source("in", dict, raw=True).aggregate(
-        "open", key=key_of, state=dict, fold=settle, on_timer=tell
+        "open", key=key_of, state=dict, fold=settle, on_timer=fire
     )
-    stage.to("told", key=key_of, partitions=2)
+    stage.to("fired", key=key_of, partitions=2)
     stage.changes().to("open", partitions=2)
     stage.key_by(lambda event: event["id"]).aggregate("counts", state=dict, fold=count)
     return flow
@@ -66,7 +66,7 @@ def settling(partitions: int) -> Flow:
 
 def reading() -> Flow:
     flow = Flow("reading", state_partitions=2)
-    flow.source("told", dict).aggregate("totals", key=key_of, state=dict, fold=count)
+    flow.source("fired", dict).aggregate("totals", key=key_of, state=dict, fold=count)
     return flow
 
 
@@ -129,14 +129,18 @@ class World:
         self.reader.run_until_caught_up()
 
     def check(self) -> None:
-        told = Counter({f"{event['id']}{again}": 1 for event in self.events for again in ("", "/x", "/xx")})
+        expected = Counter(
+            {f"{event['id']}{again}": 1 for event in self.events for again in ("", "/x", "/xx")}
+        )
         keys = {f"{event['id']}{again}": event["key"] for event in self.events for again in ("", "/x", "/xx")}
         assert self.service.states("open") == {}
         counts = self.service.states("counts")
-        assert {key.decode(): state for key, state in counts.items()} == {name: {name: 1} for name in told}
-        found = {one.event_id: one for one in self.service.published("told")}.values()
+        assert {key.decode(): state for key, state in counts.items()} == {
+            name: {name: 1} for name in expected
+        }
+        found = {one.event_id: one for one in self.service.published("fired")}.values()
         ids = Counter(payload["id"] for one in found for payload in one.payloads_as(dict) if payload)
-        assert ids == told
+        assert ids == expected
         newest = {one.key: one.payloads[-1] for one in self.service.published("open")}
         assert newest == {event["key"].encode(): None for event in self.events}
         totals = {key.decode(): state for key, state in self.reader.states("totals").items()}
@@ -182,7 +186,7 @@ def fed(flow: Flow, times_ms: list[int], **settings: Any) -> Rehearsal:
 
 
 def test_timers_fire_though_nothing_comes_and_what_they_give_is_never_late() -> None:
-    """Its event time is how far event time has come, after all that was read: windows of a reader take it at once, and none of it is late."""
+    """Its event time is how far event time has come, after all that was read. Windows of a reader take it at once, and none of it is late."""
     windows = Flow("windows", state_partitions=1)
     stage = windows.source("reminded", dict).windowed(
         "windows", Tumbling(1_000), key=key_of, state=dict, fold=count

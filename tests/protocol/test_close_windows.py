@@ -355,7 +355,7 @@ def writes_of_closing(world: World) -> int:
 @pytest.mark.parametrize("partitions", [2, 3])
 @pytest.mark.parametrize("max_rows", [1, 5_000])
 def test_a_crash_at_every_write_and_another_one_in_the_redo(partitions: int, max_rows: int) -> None:
-    """In place and shuffled; states in chunks of one row, and at once."""
+    """Without and with a shuffle; states in chunks of one row, and at once."""
     calm = ready(partitions=partitions, max_rows=max_rows)
     expected_writes = writes_of_closing(calm)
     expected = calm.everything()
@@ -438,13 +438,13 @@ def test_a_rebuild_to_between_two_closings_ends_at_the_first() -> None:
     with pytest.raises(NotCaughtUp, match="after a rebuild"):
         service.batch(at_end=True, final=True)
     with pytest.raises(NotCaughtUp, match=r"it has to (read|close)"):
-        announced(world)
+        republish_states(world)
     world.service.run_until_caught_up()
     assert world.last_plan().next_offsets() == ends
     assert world.everything() == calm
 
 
-def announced(world: World) -> None:
+def republish_states(world: World) -> None:
     world.service.announce("total")
 
 

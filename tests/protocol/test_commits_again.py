@@ -19,7 +19,7 @@ def counting() -> Rehearsal:
 
 def passing_on() -> Rehearsal:
     flow = Flow("pass-on")
-    flow.source("words", StringValue).to("said", partitions=1)
+    flow.source("words", StringValue).to("copies", partitions=1)
     return Rehearsal(flow)
 
 

@@ -61,14 +61,14 @@ def test_at_most_one_commit_is_under_way_and_they_keep_their_order() -> None:
 
 
 def test_what_follows_a_commit_is_done_when_it_is_acknowledged() -> None:
-    told: list[str] = []
+    called: list[str] = []
     commits = committing()
-    commits.then(lambda: told.append("nothing to wait for"))
-    commits.commit(lambda: told.append("committed"))
-    commits.then(lambda: told.append("acknowledged"))
-    assert told == ["nothing to wait for"]
+    commits.then(lambda: called.append("nothing to wait for"))
+    commits.commit(lambda: called.append("committed"))
+    commits.then(lambda: called.append("acknowledged"))
+    assert called == ["nothing to wait for"]
     commits.settle()
-    assert told == ["nothing to wait for", "committed", "acknowledged"]
+    assert called == ["nothing to wait for", "committed", "acknowledged"]
 
 
 def test_without_a_background_a_commit_is_acknowledged_when_it_returns() -> None:
@@ -99,11 +99,11 @@ def test_a_commit_without_an_answer_is_repeated_by_who_waits_for_it(
         if error is not None:
             raise error
 
-    commits, told = committing(), list[int]()
+    commits, called = committing(), list[int]()
     commits.commit(action)
-    commits.then(lambda: told.append(1))
+    commits.then(lambda: called.append(1))
     wait(commits)
-    assert (answers, told) == ([], [1])
+    assert (answers, called) == ([], [1])
 
 
 def test_the_end_of_a_run_does_not_wait_for_a_broker_that_is_away() -> None:
@@ -168,7 +168,7 @@ def test_a_crash_while_a_commit_is_under_way_costs_repeated_work_only(published:
     assert len(up.published("copied")) == 4, "one of them was published twice"
 
 
-def test_committed_is_told_when_it_is_true() -> None:
+def test_committed_is_emitted_when_it_is_true() -> None:
     up = _copying()
     for number in (1, 10):
         up.feed("numbers", Int64Value(value=number))
@@ -176,15 +176,15 @@ def test_committed_is_told_when_it_is_true() -> None:
     assert isinstance(run, Republisher)
     run.env.commits._pool = Late()
 
-    def told() -> list[Committed]:
+    def commits_reported() -> list[Committed]:
         return [event for event in up.script.events if isinstance(event, Committed)]
 
     run.batch()
-    assert told() == []
+    assert commits_reported() == []
     run.batch()
-    assert len(told()) == 1
+    assert len(commits_reported()) == 1
     assert not run.batch().worked
-    assert len(told()) == 2
+    assert len(commits_reported()) == 2
     (commit,) = up.commits().values()
     assert commit.offset == 2
 

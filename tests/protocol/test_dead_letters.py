@@ -1,7 +1,7 @@
 """Goal: what a mistake in user code has sent away comes back, and is counted exactly once.
 
-Method: words are fed, some fail, the code is corrected, the letters are sent back while the sender is killed at every
-single write, and is run again. Then each word must be in the state of its stage exactly once.
+Method: words are fed, some fail, and the code is corrected. The dead-letter records are sent back while the sender is killed
+at every single write, and is run again. Then each word must be in the state of its stage exactly once.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def flow_of(code: Code, *, raw: bool = False, again: bool = False) -> Flow:
 def upstream(log: Log) -> Rehearsal:
     """A service that republishes, so that words come with a chain."""
     flow = Flow("upstream")
-    flow.source("said", StringValue, raw=True).to("words", key=lambda said: said.value, partitions=2)
-    return Rehearsal(flow, partitions={"said": 2}, log=log)  # type: ignore[arg-type]
+    flow.source("spoken", StringValue, raw=True).to("words", key=lambda text: text.value, partitions=2)
+    return Rehearsal(flow, partitions={"spoken": 2}, log=log)  # type: ignore[arg-type]
 
 
 class Pipeline:
-    """The service, words that it has read, some of which became dead letters, and the corrected code."""
+    """The service, the words that it has read, and the corrected code. Some words became dead-letter records."""
 
     def __init__(self, *broken: str, raw: bool = False, again: bool = False) -> None:
         self.code = Code(*broken)
@@ -73,7 +73,7 @@ class Pipeline:
                 self.service.feed("words", word(text), partition=number % 2, key=text, timestamp_ms=number)
             else:
                 data = word(text).SerializeToString()
-                self.upstream.feed("said", data, partition=number % 2, timestamp_ms=number)
+                self.upstream.feed("spoken", data, partition=number % 2, timestamp_ms=number)
         self.upstream.run_until_caught_up()
 
     def read(self) -> Pipeline:
@@ -89,7 +89,7 @@ class Pipeline:
 
     def counted(self) -> list[str]:
         self.service.run_until_caught_up()
-        return sorted(said for state in self.service.states("all").values() for said in state.value.split())
+        return sorted(text for state in self.service.states("all").values() for text in state.value.split())
 
 
 def crash_everywhere(make: Callable[[], Pipeline], to: str | None = None, least: int = 4) -> None:
@@ -108,7 +108,7 @@ def crash_everywhere(make: Callable[[], Pipeline], to: str | None = None, least:
                 return
 
 
-def test_letters_are_counted_once_after_the_code_was_corrected() -> None:
+def test_dead_letter_records_are_counted_once_after_the_code_was_corrected() -> None:
     pipeline = Pipeline("b", "c", "e").read()
     assert pipeline.counted() == ["a", "d", "f"]
     result = pipeline.corrected().resend()
@@ -121,8 +121,8 @@ def test_killed_at_every_write_and_repeated_they_are_counted_once() -> None:
 
 
 @pytest.mark.parametrize("others", [False, True])
-def test_what_was_refused_does_not_stand_in_the_way_of_what_is_documented(*, others: bool) -> None:
-    """Nothing is sent, nor begun: also not the letters of another partition, or topic, that could have been sent."""
+def test_a_refused_replay_does_not_block_the_documented_one(*, others: bool) -> None:
+    """Nothing is sent, nor begun: also no records of another partition, or topic, that could have been sent."""
     code = Code("a", "b", "c")
     flow = Flow("sums", poison="dead_letter", state_partitions=2, dead_letter_partitions=2)
     stream = flow.source("words", StringValue, raw=True).merge(flow.source("words.again", StringValue))
@@ -142,13 +142,13 @@ def test_what_was_refused_does_not_stand_in_the_way_of_what_is_documented(*, oth
     assert len(service.log.records("words.again")) == there
     assert DeadLetterReplay(flow.compile(), service.log, "words.again").run().sent == 2 + others
     service.run_until_caught_up()
-    said = " ".join(state.value for state in service.states("all").values())
-    assert sorted(said.split()) == ["a", "b", "c"][not others :]
+    texts = " ".join(state.value for state in service.states("all").values())
+    assert sorted(texts.split()) == ["a", "b", "c"][not others :]
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_a_replay_that_an_older_version_began_and_refused_stands_in_nobodys_way(*, raw: bool) -> None:
-    """Where none of the letters could be sent there, none was; else it is not known."""
+def test_a_replay_that_an_older_version_began_and_refused_blocks_nobody(*, raw: bool) -> None:
+    """Where no record could be sent there, none was; else it is not known."""
     pipeline = Pipeline("b", "e", raw=raw, again=True).read().corrected()
     topic_id = pipeline.service.log.describe(["sums.dead-letters"])["sums.dead-letters"].topic_id
     begun = {"topic_id": topic_id.hex(), "epoch": 0, "round": 0, "to": "", "sending": True, "highest": {}}
@@ -164,13 +164,13 @@ def test_a_replay_that_an_older_version_began_and_refused_stands_in_nobodys_way(
 
 
 @pytest.mark.parametrize("stages", [True, False])
-def test_a_running_service_keeps_what_is_known_of_letters_that_were_sent(*, stages: bool) -> None:
+def test_a_running_service_keeps_what_is_known_of_records_that_were_sent_back(*, stages: bool) -> None:
     """Kafka forgets each commit a week after it was made, and the command runs seldom."""
     code, counts = Code("b"), Counter[str]()
     flow = flow_of(code)
     if not stages:
         flow = Flow("sums", poison="dead_letter")
-        flow.source("words", StringValue).map(code.check).to("said", partitions=1)
+        flow.source("words", StringValue).map(code.check).to("checked", partitions=1)
     service = Rehearsal(flow)
 
     def count(call: PortCall, _: object) -> None:
@@ -195,7 +195,7 @@ def test_a_running_service_keeps_what_is_known_of_letters_that_were_sent(*, stag
     assert service.log.committed(replay.group, [("sums.dead-letters", 0)]) == before
 
 
-def test_a_second_time_only_new_letters_are_sent() -> None:
+def test_a_second_time_only_new_dead_letter_records_are_sent() -> None:
     pipeline = Pipeline("b").read()
     assert pipeline.corrected().resend().sent == 1
     pipeline.code.broken.add("g")
@@ -207,21 +207,21 @@ def test_a_second_time_only_new_letters_are_sent() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_letters_that_a_crash_has_left_twice_are_counted_once(when: str) -> None:
+def test_dead_letter_records_that_a_crash_has_left_twice_are_counted_once(when: str) -> None:
     def made() -> Pipeline:
         pipeline = Pipeline("b", "c", "e")
         pipeline.service.crash(step=5, when=when)  # type: ignore[arg-type]
         return pipeline.read().corrected()
 
     pipeline = made()
-    letters = len(pipeline.service.log.records("sums.dead-letters"))
+    records = len(pipeline.service.log.records("sums.dead-letters"))
     result = pipeline.resend()
-    assert (letters, result.sent, result.known) == ((6, 3, 3) if when == "after" else (3, 3, 0))
+    assert (records, result.sent, result.known) == ((6, 3, 3) if when == "after" else (3, 3, 0))
     assert pipeline.counted() == WORDS
     crash_everywhere(made)
 
 
-def test_letters_that_fail_again_can_be_sent_back_again() -> None:
+def test_dead_letter_records_that_fail_again_can_be_sent_back_again() -> None:
     pipeline = Pipeline("b", "e").read()
     pipeline.code.broken = {"e"}
     assert pipeline.resend().sent == 2
@@ -236,7 +236,7 @@ def test_letters_that_fail_again_can_be_sent_back_again() -> None:
 
 
 def rewound() -> Pipeline:
-    """The letter of `c` came back; then the flow was rewound, and also `a` failed, which comes before it on its lane."""
+    """The record of `c` came back. Then the flow was rewound, and also `a` failed, which comes before it on its lane."""
     pipeline = Pipeline("c").read().corrected()
     pipeline.resend()
     assert pipeline.counted() == WORDS
@@ -261,8 +261,8 @@ def test_what_cannot_be_known_any_more_is_not_guessed() -> None:
         pipeline.resend()
 
 
-def test_what_was_decided_before_a_crash_needs_no_older_letters() -> None:
-    """The round is committed before anything is sent under it; by then it is known that the letter is a new one."""
+def test_what_was_decided_before_a_crash_needs_no_older_dead_letter_records() -> None:
+    """The round is committed before anything is sent under it; by then the sender knows that the record is a new one."""
     pipeline = rewound()
     script = FaultScript()
     before = pipeline.service.log.snapshot()
@@ -273,12 +273,12 @@ def test_what_was_decided_before_a_crash_needs_no_older_letters() -> None:
         pipeline.resend(faulty_log(pipeline.service.log, FaultScript(writes={(commits[2], "after")})))
     pipeline.service.log.truncate_before("sums.dead-letters", 0, 1)
     with pytest.raises(ServiceStopped, match="records before 1 are gone"):
-        pipeline.resend()  # not for the letter that began the round, but for the next, which was sent before
+        pipeline.resend()  # not for the record that began the round, but for the next, which was sent before
     pipeline.service.run_until_caught_up()
     assert "a" in pipeline.counted()
 
 
-def test_letters_that_retention_has_taken_are_told() -> None:
+def test_dead_letter_records_that_retention_has_deleted_are_reported() -> None:
     pipeline = Pipeline("b", "c").read().corrected()
     pipeline.service.log.truncate_before("sums.dead-letters", 0, 1)
     assert pipeline.resend().lost == 0  # nobody knows how many there ever were
@@ -336,11 +336,11 @@ def test_what_is_no_envelope_stays_and_is_named() -> None:
     assert pipeline.counted() == WORDS
 
 
-def test_letters_of_others_and_other_records_are_passed_over() -> None:
+def test_dead_letter_records_of_others_and_other_records_are_passed_over() -> None:
     pipeline = Pipeline("b").read().corrected()
-    (letter,) = pipeline.service.log.records("sums.dead-letters")
-    headers = [(name, b"somebody" if name == "sqe-flow" else value) for name, value in letter.headers() or []]
-    pipeline.service.log.append("sums.dead-letters", 0, letter.value(), headers=headers)
+    (record,) = pipeline.service.log.records("sums.dead-letters")
+    headers = [(name, b"somebody" if name == "sqe-flow" else value) for name, value in record.headers() or []]
+    pipeline.service.log.append("sums.dead-letters", 0, record.value(), headers=headers)
     pipeline.service.log.append("sums.dead-letters", 0, b"what is this?")
     result = pipeline.resend()
     assert (result.sent, result.others) == (1, 2)

@@ -140,14 +140,14 @@ def test_crashes_change_nothing(kind: str) -> None:
         early = whole.published("early")[begin:]
         begin += len(early)
         opened = {(one.key.decode(), one.span.start_ms): one.state["count"] for one in whole.windows("hours")}
-        told = Counter((key, start_ms) for key, start_ms, _ in shown(whole, "early", begin - len(early)))
+        changed = Counter((key, start_ms) for key, start_ms, _ in shown(whole, "early", begin - len(early)))
         last = {
             (key, start_ms): number for key, start_ms, number in shown(whole, "early", begin - len(early))
         }
         # Those that have closed since are not shown any more.
         assert {at: number for at, number in last.items() if at in opened}.items() <= opened.items()
         assert {key for key, _ in last} <= {key for key, _ in batch}
-        assert told, "a batch changes something"
+        assert changed, "a batch changes something"
     wanted = {(one.chain.links[0].partition, one.position): one.payloads for one in whole.published("early")}
     for write in count(1, 4):
         service = service_of(kind, max_rows=2)

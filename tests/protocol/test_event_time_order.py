@@ -1,6 +1,6 @@
 """Goal: results of stages that go by event time depend on the records alone.
 
-Method: worlds with root partitions whose records are in the order of their times, at different rates and far apart; none,
+Method: worlds with root partitions whose records are in the order of their times, at different rates and far apart. None,
 one or two republishers; a flow with windows and a filter by event time. Random batches, crashes, outages, restarts, rewinds
 and rebuilds of all services. Compared with a naive fold over all records: equal, and nothing is late.
 """
@@ -195,7 +195,7 @@ def one_step(found: World, draw: random.Random) -> None:
     if what < 12:
         one_batch(who)
     elif what < 14:
-        who.service = None  # killed; whoever asks next starts it again
+        who.service = None  # killed; the next call starts it again
     elif what < 16:
         who.crash_at_write(draw.randrange(1, 12), draw.choice(["before", "after"]))
         for _ in range(3):
@@ -216,7 +216,7 @@ def rebuild(service: Rehearsal) -> None:
 
 
 def rewind(relay: Rehearsal, draw: random.Random) -> None:
-    """It publishes some of what it has published once more; not if it has stages."""
+    """It republishes some of what it has published; not if it has stages."""
     try:
         if isinstance(relay.service or relay.start(), Republisher):
             back = draw.choice([1, 5, 1_000])
@@ -241,7 +241,7 @@ def test_live_is_a_naive_fold(seed: int, kind: str, hops: int) -> None:
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("seed", range(8))
 def test_nobody_gives_up_on_what_is_still_on_its_way(seed: int, kind: str, hops: int) -> None:
-    """Everything is in the root topic; the service is told again and again that no more input is expected."""
+    """Everything is in the root topic; the service is run again and again as if no more input is expected."""
     found = world(seed, kind, hops=hops)
     draw = random.Random(seed)
     while found.feed(draw):

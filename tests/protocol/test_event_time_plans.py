@@ -49,7 +49,7 @@ def test_a_partition_with_more_to_read_may_hold_messages_of_a_writer_that_is_kno
     assert KnownTimes(same, 0).at(HERE, {HERE: {}}, CLOCK_MS).progress(*HERE).watermark_ms == 950
 
 
-def test_another_topic_says_nothing() -> None:
+def test_another_topic_gives_no_event_time() -> None:
     found = KnownTimes({("other", 0): known(a=700)}, 0).at(HERE, {HERE: {}}, CLOCK_MS)
     assert found.progress(*HERE) == PartitionProgress(
         *HERE, waited_for=True, watermark_ms=None, latest_ms=None
@@ -62,7 +62,7 @@ def test_what_is_known_is_not_changed() -> None:
     assert before == {("mid", 0): known(a=900), ("mid", 1): known(b=700)}
 
 
-def test_everybody_is_let_go_where_nothing_more_comes() -> None:
+def test_every_writer_is_marked_idle_where_nothing_more_comes() -> None:
     both = {("mid", 0): known(a=900), ("mid", 1): known(b=700)}
     ended = KnownTimes(both, 0).everybody_in([HERE, ELSEWHERE], CLOCK_MS)
     assert ended == {HERE: {"up/a": None, "up/b": None}, ELSEWHERE: {"": None}}

@@ -1,8 +1,8 @@
 """Goal: no backlog and no outage upstream makes anything late.
 
 Method: departures of three airports at very different rates, each airport's partition in the order of its times, counted by
-airport and day. They are counted in one batch, in small batches, behind a republisher that worked off a backlog, live with
-restarts against a rebuild of the same, and while a republisher was down. Nothing may be late, and all counts are equal.
+airport and day. They are counted in one batch, in small batches, and behind a republisher that worked off a backlog. Then live
+with restarts against a rebuild of the same, and while a republisher was down. Nothing may be late, and all counts are equal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sqe_chain.testing.rehearsal import Rehearsal
 MINUTE_MS, DAY_MS = 60_000, 86_400_000
 DAYS = 20
 RATES = {"JFK": 10, "LGA": 45, "BUF": 200}
-"""Airport -> about so many minutes between two departures."""
+"""Airport -> mean number of minutes between two departures."""
 Departure = dict[str, Any]
 
 
@@ -69,7 +69,7 @@ def relay_of(log: MemoryLog, name: str, source: str, target: str, partitions: in
     return Rehearsal(flow, partitions={source: partitions}, log=log)
 
 
-def say(log: MemoryLog, topic: str, partition: int, one: Departure) -> None:
+def append(log: MemoryLog, topic: str, partition: int, one: Departure) -> None:
     log.append(topic, partition, json.dumps(one).encode(), None, None, one["at"])
 
 
@@ -93,7 +93,7 @@ def test_in_one_batch_or_in_small_ones(max_records: int) -> None:
     service = service_of(log, "in", raw=True, max_records=max_records)
     for partition, own in enumerate(departures()):
         for one in own:
-            say(log, "in", partition, one)
+            append(log, "in", partition, one)
     service.run_until_caught_up(10_000)
     check(service)
 
@@ -103,7 +103,7 @@ def test_behind_a_republisher_that_has_worked_off_a_backlog() -> None:
     relay = relay_of(log, "relay", "in", "mid")
     for partition, own in enumerate(departures()):
         for one in own:
-            say(log, "in", partition, one)
+            append(log, "in", partition, one)
     relay.run_until_caught_up()
     service = service_of(log, "mid", raw=False, partitions=2, max_records=400)
     service.run_until_caught_up()
@@ -119,7 +119,7 @@ def test_live_with_restarts_is_what_a_rebuild_gives() -> None:
         partition = draw.choice([number for number, own in enumerate(waiting) if own])
         for _ in range(draw.randrange(1, 150)):
             if waiting[partition]:
-                say(log, "in", partition, waiting[partition].pop(0))
+                append(log, "in", partition, waiting[partition].pop(0))
         if draw.randrange(3):
             relay.batch()
         if draw.randrange(4) == 0:
@@ -154,11 +154,11 @@ def test_a_republisher_that_was_down_is_waited_for() -> None:
         for one in ("a", "b"):
             for second in (10, 40):
                 at_ms = minute * MINUTE_MS + second * 1_000
-                say(log, f"in-{one}", 0, {"airport": f"{one}{second}", "at": at_ms})
+                append(log, f"in-{one}", 0, {"airport": f"{one}{second}", "at": at_ms})
         relays[0].batch()
         if not 20 <= minute < 40:
             relays[1].batch()
-        service.clock.jump(MINUTE_MS)  # so that whoever is silent has been so for long
+        service.clock.jump(MINUTE_MS)  # so that a silent writer has been silent for long
         service.batch()
         service.batch()
     service.run_until_caught_up()

@@ -21,9 +21,9 @@ PAUSE_MS = 40 * 24 * 3_600_000
 def test_worlds_give_what_their_facts_give(share: int) -> None:
     for seed in range(share * WORLDS, (share + 1) * WORLDS):
         world = draw(seed)
-        said = verdict(world)
-        assert not said, (
-            f"seed {seed}: {said}\npython -m tests.lab.event_time_worlds --world '{world.text()}'"
+        difference = verdict(world)
+        assert not difference, (
+            f"seed {seed}: {difference}\npython -m tests.lab.event_time_worlds --world '{world.text()}'"
         )
 
 

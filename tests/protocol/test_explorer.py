@@ -1,7 +1,7 @@
 """Goal: every interleaving of a few runs, crashes and lost replies leaves the books right, and a planted bug is a short path.
 
-Method: `tests.lab.explorer` goes through all states of a configuration. Its shortcuts are taken away, and the same durable
-states are found; bugs are put into the protocol, and it prints a path that breaks an invariant again.
+Method: `tests.lab.explorer` goes through all states of a configuration. Without its shortcuts it finds the same durable
+states. With bugs in the protocol, it prints a path that breaks an invariant again.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def test_a_planted_bug_is_a_short_path_which_can_be_taken_again(
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_the_number_of_a_state_says_all_of_its_processes(name: str) -> None:
+def test_the_number_of_a_state_encodes_all_of_its_processes(name: str) -> None:
     one = CONFIGURATIONS[name]
     numbered = States(one)
     lefts = itertools.product(
@@ -175,7 +175,7 @@ def test_a_configuration_with_too_many_histories_is_named(
         explored(TINY, tmp_path)
 
 
-def test_a_path_that_does_not_fit_says_what_would() -> None:
+def test_an_error_for_a_path_that_does_not_fit_names_what_would() -> None:
     with pytest.raises(ValueError, match=r"there are a!.* a "):
         follow(ALONE, "+a:service b", lambda name, text: None)
 

@@ -65,11 +65,11 @@ def test_each_row_counts_once_and_a_second_load_adds_nothing(tmp_path: Path, suf
     load = Rehearsal(totals_flow(tmp_path, suffix), settings=FEW)
     load.run_until_caught_up()
     assert load.states("per-robot") == expected(rows)
-    told, plan = len(load.log.records("totals")), last_plan(load).number
+    count, plan = len(load.log.records("totals")), last_plan(load).number
     load.restart()
     load.run_until_caught_up()
     assert load.states("per-robot") == expected(rows)
-    assert (len(load.log.records("totals")), last_plan(load).number) == (told, plan)
+    assert (len(load.log.records("totals")), last_plan(load).number) == (count, plan)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -223,7 +223,7 @@ def test_a_file_that_changes_while_a_batch_reads_it_stops_before_the_seal(tmp_pa
     some_files(tmp_path, sizes=(400,))
     path = tmp_path / "f0.csv"
     load = Rehearsal(totals_flow(tmp_path), settings=Settings(max_records=7))
-    load.batch()  # of a file of which nothing is read yet, a change is none
+    load.batch()  # a change of a file that was not read yet does not count
     sealed = len(load.events("sealed"))
     pauses = noticed = 0
 
@@ -269,7 +269,7 @@ def test_a_truncated_file_stops_by_its_name_and_nothing_is_done(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("poison", ["skip", "dead_letter"])
-def test_a_truncated_file_is_left_out_by_other_policies_until_it_is_whole(
+def test_a_truncated_file_is_skipped_by_other_policies_until_it_is_whole(
     tmp_path: Path, poison: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = some_files(tmp_path, "parquet")
@@ -290,9 +290,9 @@ def test_damaged_rows_go_to_the_poison_policy_one_by_one(tmp_path: Path) -> None
     load = Rehearsal(totals_flow(tmp_path, poison="dead_letter"))
     load.run_until_caught_up()
     assert {key: one.screws for key, one in load.states("per-robot").items()} == {b"r1": 9, b"r\n1": 16}
-    letters = load.log.records("load.dead-letters")
-    assert [one.value() for one in letters] == [b'["r1"]', b'{"robot":"r2","screws":"two"}', b"r\xff3,4"]
-    assert [dict(one.headers() or [])["sqe-offset"] for one in letters] == [b"1", b"2", b"3"]
+    dead_letters = load.log.records("load.dead-letters")
+    assert [one.value() for one in dead_letters] == [b'["r1"]', b'{"robot":"r2","screws":"two"}', b"r\xff3,4"]
+    assert [dict(one.headers() or [])["sqe-offset"] for one in dead_letters] == [b"1", b"2", b"3"]
     sent = DeadLetterReplay(load.flow, load.log).run()
     assert (sent.sent, sent.left) == (0, 3)
     assert "put what is right into another file" in sent.reasons[0][1]
@@ -307,7 +307,7 @@ def test_another_declaration_of_csv_is_noticed_before_anything_is_read_with_it(t
     load = Rehearsal(totals_flow(tmp_path), settings=FEW)
     load.batch()
     os.utime(tmp_path / "f0.csv")
-    load.restart()  # the time of the last change alone says nothing
+    load.restart()  # the time of the last change alone proves nothing
     load.batch()
     other = Flow("load", state_partitions=2)
     totals = other.files(

@@ -150,7 +150,7 @@ def test_what_is_written_for_sqe_is_filtered_by_its_keys_and_comes_back_into_env
     assert counted(reader) == {"a": 2, "b": 1}
 
 
-def test_what_sqe_cannot_tell_apart_is_not_written_for_it() -> None:
+def test_records_that_sqe_cannot_distinguish_are_not_written_for_it() -> None:
     flow = Flow("to-sqe-twice")
     flow.source("words", StringValue).flat_map(lambda text: [word(text.value), word("more")]).to_sqe(
         "sqe", partitions=1, process_id=7
@@ -218,8 +218,8 @@ def test_a_writer_for_sqe_is_rewound_to_the_beginning_or_not_at_all() -> None:
     assert written == ["a", "b", "c", "a", "b", "c", "d"]
 
 
-def test_what_readers_of_sqe_s_keys_could_not_tell_from_replays_is_refused() -> None:
-    """State partitions do not keep the order of offsets, and two outputs say the same of where they are from."""
+def test_records_that_readers_of_sqe_s_keys_would_take_for_replays_are_refused() -> None:
+    """State partitions do not keep the order of offsets, and two outputs give the same place of origin."""
     flow = Flow("to-sqe", state_partitions=2)
     words = flow.source("words", StringValue)
     stage = words.aggregate("all", key=lambda text: text.value, state=Int64Value, fold=count)
@@ -415,7 +415,7 @@ def hours_with_heartbeats(name: str, max_rows: int = 5_000) -> Rehearsal:
     return Rehearsal(flow, store=store, partitions={"words": 3})
 
 
-def hours_told(service: Rehearsal) -> list[tuple[bytes, int, int]]:
+def hours_received(service: Rehearsal) -> list[tuple[bytes, int, int]]:
     """What a receiver that ignores replays gets."""
     topic_id = service.log.describe(["hours"])["hours"].topic_id
     return sorted(
@@ -432,12 +432,12 @@ def test_a_heartbeat_closes_the_windows_of_every_state_partition() -> None:
             "words", word(f"word-{number}"), key=f"word-{number}", partition=number % 3, timestamp_ms=number
         )
     service.run_until_caught_up()
-    assert hours_told(service) == []
+    assert hours_received(service) == []
     service.feed("words", word("tick"), timestamp_ms=3_600_000)
     service.run_until_caught_up()
-    assert hours_told(service) == sorted((f"word-{number}".encode(), 0, 1) for number in range(30))
+    assert hours_received(service) == sorted((f"word-{number}".encode(), 0, 1) for number in range(30))
     assert {result.key for result in service.windows("per-hour")} == {
-        key for key, _, _ in hours_told(service)
+        key for key, _, _ in hours_received(service)
     }
     service.feed("words", word("late"), timestamp_ms=3_599_999)
     service.feed(
@@ -450,7 +450,7 @@ def test_a_heartbeat_closes_the_windows_of_every_state_partition() -> None:
 
 
 def test_results_of_one_heartbeat_are_no_repetitions_of_each_other() -> None:
-    flow = Flow("told-apart", state_partitions=3)
+    flow = Flow("distinguished", state_partitions=3)
     minutes = flow.source("words", StringValue).windowed(
         "per-minute",
         Tumbling(60_000),
@@ -480,7 +480,7 @@ def test_heartbeats_are_exact_through_crashes(max_rows: int) -> None:
             service.feed("words", word("tick"), partition=number // 6 % 3, timestamp_ms=at_ms + 600_000)
         service.crash_at_write(number % 13, "after" if number % 2 else "before")
         service.run_until_caught_up()
-    assert hours_told(service) == sorted((key, hour, total) for (key, hour), total in expected.items())
+    assert hours_received(service) == sorted((key, hour, total) for (key, hour), total in expected.items())
     assert service.crashes > 10
 
 
@@ -531,7 +531,7 @@ def test_wrong_settings_are_named_with_their_place_before_anything_runs() -> Non
         service_of(lambda words: words.deduplicate_by_key("twice", 1).deduplicate_by_key("twice", 1), "twice")
 
 
-def test_a_record_without_a_number_becomes_a_dead_letter_and_the_rest_goes_on() -> None:
+def test_a_record_without_a_number_becomes_a_dead_letter_record_and_the_rest_goes_on() -> None:
     service = service_of(
         lambda words: words.drop_stale("rising", sequence=sequence, malformed="dead_letter"),
         "stale-letters",
@@ -541,9 +541,9 @@ def test_a_record_without_a_number_becomes_a_dead_letter_and_the_rest_goes_on() 
         service.feed("words", word(text), headers=[("seq", number)])
     service.run_until_caught_up()
     assert counted(service) == {"a": 1, "b": 1}
-    (letter,) = service.log.records("stale-letters.dead-letters")
-    assert read(letter.value()).payload_as(StringValue).value == "bad"
-    assert dict(letter.headers() or [])["sqe-offset"] == b"1"
+    (record,) = service.log.records("stale-letters.dead-letters")
+    assert read(record.value()).payload_as(StringValue).value == "bad"
+    assert dict(record.headers() or [])["sqe-offset"] == b"1"
 
 
 def test_a_record_without_a_number_stops_the_service_by_its_place() -> None:
@@ -555,7 +555,7 @@ def test_a_record_without_a_number_stops_the_service_by_its_place() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 def test_filters_give_the_same_wherever_they_run(partitions: int) -> None:
-    """In place (as many state partitions as input partitions) and behind a shuffle; two filters in a row."""
+    """Without a shuffle (as many state partitions as input partitions) and behind one; two filters in a row."""
     flow = Flow(f"layouts-{partitions}", state_partitions=2)
     kept = (
         flow.source("words", StringValue)

@@ -49,17 +49,17 @@ def stores() -> dict[str, MemoryStore]:
     return found
 
 
-def say(service: Rehearsal, words: str, at_ms: int) -> None:
+def feed_words(service: Rehearsal, words: str, at_ms: int) -> None:
     for number, text in enumerate(words.split()):
         service.feed("words", StringValue(value=text), key=text[0], timestamp_ms=at_ms + number)
     service.run_until_caught_up()
 
 
 def heard() -> Rehearsal:
-    """A service that has heard some words."""
+    """A service that has read some words."""
     service = Rehearsal(flow_of(), partitions={"words": 2}, store=stores())
     for at_ms, words in ((0, "ant bee ant cow"), (10_000, "bee dog ape"), (21_000, "auk ant elk boa")):
-        say(service, words, at_ms)
+        feed_words(service, words, at_ms)
     return service
 
 
@@ -68,7 +68,7 @@ def before() -> Rehearsal:
     return heard()
 
 
-def told(service: Rehearsal) -> tuple[dict[bytes, int], list[Result]]:
+def results_of(service: Rehearsal) -> tuple[dict[bytes, int], list[Result]]:
     return {key: state.value for key, state in service.states("closed").items()}, service.windows("windows")
 
 
@@ -80,25 +80,25 @@ def rows(service: Rehearsal, stage: str, store: str = "") -> dict[bytes, bytes]:
 
 def goes_on(service: Rehearsal) -> tuple[dict[bytes, int], list[Result]]:
     """Duplicates of before are known, windows of before close."""
-    say(service, "ant bee cow fox", 22_000)
-    say(service, "gnu hen ibis ant", 90_000)
-    say(service, "a b c d e f g h i", 200_000)
-    return told(service)
+    feed_words(service, "ant bee cow fox", 22_000)
+    feed_words(service, "gnu hen ibis ant", 90_000)
+    feed_words(service, "a b c d e f g h i", 200_000)
+    return results_of(service)
 
 
 def test_a_rebuild_folds_the_same_and_goes_on(before: Rehearsal) -> None:
-    expected = told(before)
+    expected = results_of(before)
     assert expected[0]
     assert expected[1]
     before.rebuild()
-    assert told(before) == expected
+    assert results_of(before) == expected
     assert goes_on(before) == goes_on(heard())
 
 
 def test_a_moved_flow_knows_what_it_knew(before: Rehearsal) -> None:
-    expected, remembered = told(before), rows(before, "once", "other")
+    expected, remembered = results_of(before), rows(before, "once", "other")
     after = Rehearsal(before.flow, log=before.log, store=stores())
     after.imported(before.exported())
-    assert told(after) == expected
+    assert results_of(after) == expected
     assert rows(after, "once", "other") == remembered
     assert goes_on(after) == goes_on(heard())

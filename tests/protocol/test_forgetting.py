@@ -1,6 +1,6 @@
 """Goal: a flow that was forgotten has never been, whatever happens on the way; its neighbours do not notice.
 
-Method: flows run in memory, then one is forgotten, with a crash at every single write, and once more. What is left in
+Method: flows run in memory, then one is forgotten, with a crash at every single write, and a second time. What is left in
 store and broker is compared with what a neighbour alone would have left.
 """
 
@@ -38,7 +38,7 @@ def flow_of(name: str, output: str = "", reads: str = "words") -> Flow:
 
 
 class Pipeline:
-    """Two flows in two stores, one of which was folded again once."""
+    """Two flows in two stores; the first was rebuilt once."""
 
     def __init__(self) -> None:
         self.stores = {name: MemoryStore(f"forgetting-{name}", max_rows=1) for name in ("", "other")}
@@ -117,7 +117,7 @@ def test_killed_at_every_write_and_repeated_it_is_complete() -> None:
                 return
 
 
-def test_a_flow_of_the_same_name_begins_anew() -> None:
+def test_a_flow_of_the_same_name_begins_again() -> None:
     pipeline = Pipeline()
     pipeline.forget()
     again = Rehearsal(flow_of("first"), store=pipeline.stores, log=pipeline.first.log)
@@ -139,15 +139,15 @@ def test_a_run_that_slept_changes_nothing_any_more() -> None:
     assert pipeline.left() == KEPT
 
 
-def test_a_forgetting_that_another_one_overtakes_leaves_the_flow_that_began_anew() -> None:
+def test_a_forgetting_that_another_one_overtakes_keeps_the_flow_that_began_again() -> None:
     """It hung, was repeated, and wakes when a new flow of that name has states of its own."""
     for at in points("a forgetting that is overtaken"):
         pipeline = Pipeline()
-        anew = Rehearsal(flow_of("first"), store=pipeline.stores, log=pipeline.first.log)
+        again = Rehearsal(flow_of("first"), store=pipeline.stores, log=pipeline.first.log)
 
-        def overtake(pipeline: Pipeline = pipeline, anew: Rehearsal = anew) -> None:
+        def overtake(pipeline: Pipeline = pipeline, again: Rehearsal = again) -> None:
             pipeline.forget(topics=False)
-            anew.run_until_caught_up()
+            again.run_until_caught_up()
 
         script = FaultScript()
         script.injected.append(InjectedFault(overtake, passes=at))
@@ -159,8 +159,8 @@ def test_a_forgetting_that_another_one_overtakes_leaves_the_flow_that_began_anew
         if (
             known_flow(pipeline.stores[""], "first") is not None
         ):  # else that one was meant: it was there before the claim
-            anew.restart()
-            assert sorted(anew.states("letters")) == [b"a", b"b", b"c"], at
+            again.restart()
+            assert sorted(again.states("letters")) == [b"a", b"b", b"c"], at
 
 
 def test_a_flow_that_is_run_is_not_forgotten() -> None:
@@ -171,7 +171,7 @@ def test_a_flow_that_is_run_is_not_forgotten() -> None:
         pipeline.forget(wait=lambda _: run.beat())
     assert pipeline.left() == before
     waited: list[int] = []
-    pipeline.forget(wait=waited.append)  # its heart stands still
+    pipeline.forget(wait=waited.append)  # its heartbeat does not move
     assert sum(waited) == 6_000
     assert pipeline.left() == KEPT
 
@@ -211,7 +211,7 @@ def test_topics_that_others_use_are_not_deleted(make: Callable[[], Flow]) -> Non
     assert pipeline.forget(topics=False) == []
 
 
-def test_what_a_store_knows_is_told() -> None:
+def test_what_a_store_knows_of_flows_is_listed() -> None:
     pipeline = Pipeline()
     found = {one.name: one for one in known_flows(pipeline.stores[""])}
     assert list(found) == sorted(found)

@@ -150,17 +150,17 @@ def test_ctrl_c_stays_what_it_is() -> None:
 
 @pytest.mark.parametrize("function", EXITS)
 def test_so_it_does_in_a_task_of_spark(function: Function) -> None:
-    """Its rows say what has failed; the process of the task goes on."""
-    said = f"{function.__name__}() has raised"
+    """Its rows name what has failed; the process of the task goes on."""
+    text = f"{function.__name__}() has raised"
     work: Any = SimpleNamespace(packed=SimpleNamespace(digest="settled"), parts=1, inline=0)
     _settled.add("settled")
-    assert said in str([batch.to_pylist() for batch in _single(function, work)])
+    assert text in str([batch.to_pylist() for batch in _single(function, work)])
 
     def blocks() -> Any:
         yield from ()
         function()
 
-    assert said in str([batch.to_pylist() for batch in _pack(blocks, work, 0, [])])
+    assert text in str([batch.to_pylist() for batch in _pack(blocks, work, 0, [])])
 
 
 @pytest.mark.parametrize("function", EXITS)

@@ -48,7 +48,7 @@ def feed(rehearsal: Rehearsal, *numbers: int, partition: int = 0) -> None:
         rehearsal.feed("in", Int64Value(value=number), partition=partition)
 
 
-def said(rehearsal: Rehearsal) -> list[int]:
+def values_published(rehearsal: Rehearsal) -> list[int]:
     return [one.payload_as(Int64Value).value for one in rehearsal.published("out")]
 
 
@@ -88,12 +88,12 @@ def test_a_partition_whose_commit_is_forgotten_and_whose_beginning_is_gone_asks_
             again.start()
         return
     again.run_until_caught_up()
-    assert said(again) == [4, 1, 2, 3, 3]
+    assert values_published(again) == [4, 1, 2, 3, 3]
 
 
 @pytest.mark.parametrize("start", [None, "earliest", "latest"])
 def test_start_latest_is_refused_where_outputs_show_that_the_flow_has_run_before(start: Start) -> None:
-    """What it has not read yet would be left out, in silence: its commits are all that says where it was."""
+    """Records that it has not read yet would be skipped, in silence: only its commits show where it was."""
     found = rehearsed(passing_on())
     feed(found, 1)
     found.run_until_caught_up()
@@ -105,10 +105,10 @@ def test_start_latest_is_refused_where_outputs_show_that_the_flow_has_run_before
             again.start()
         found.log.commit("pass-on", {("in", 0): Commit(1, "")})
         again.run_until_caught_up()
-        assert said(again) == [1, 2], "where somebody has set the offsets"
+        assert values_published(again) == [1, 2], "where somebody has set the offsets"
         return
     again.run_until_caught_up()
-    assert said(again) == [1, 1, 2]
+    assert values_published(again) == [1, 1, 2]
 
 
 @pytest.mark.parametrize("before", ["nothing", "another flow", "the topic before it", "no envelope"])
@@ -152,12 +152,12 @@ def test_a_run_that_is_moved_back_while_it_is_idle_stops_and_does_not_undo_it(mo
         alive.wake()
     found.restart()
     found.run_until_caught_up()
-    assert said(found) == [1, 2, 2]
+    assert values_published(found) == [1, 2, 2]
     found.clock.jump(RENEW_MS)
     assert not found.batch(), "it has taken notice"
 
 
-def test_a_rewind_says_that_a_run_at_work_has_undone_it() -> None:
+def test_a_rewind_reports_that_a_live_run_has_undone_it() -> None:
     found = rehearsed(passing_on())
     feed(found, 1, 2)
     found.run_until_caught_up()
@@ -187,7 +187,7 @@ def test_with_its_first_stage_a_flow_goes_on_where_it_was(start: Start, *, crash
     after = rehearsed(passing_on(stages=True), before.log, start)
     after.run_until_caught_up()
     assert states_as(Int64Value, after, "sum")[b"all"].value == 30
-    assert said(after) == [1, 2, 10, 20, *([10, 20] if crashes else [])]
+    assert values_published(after) == [1, 2, 10, 20, *([10, 20] if crashes else [])]
     after.rebuild()
     assert states_as(Int64Value, after, "sum")[b"all"].value == 30
     chains = after.chains("out")

@@ -1,4 +1,4 @@
-"""Goal: records that wait for event time are handled like all others: exact, left out when they fail, bounded, let go by a rule."""
+"""Goal: records that wait for event time are handled like all others: exact, skipped when they fail, bounded, released by a rule."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_records_wait_for_the_partition_that_is_behind() -> None:
     assert late(service) == 0
 
 
-def test_a_silent_partition_is_let_go_by_the_clock_and_a_redo_repeats_it() -> None:
+def test_a_silent_partition_is_marked_idle_by_the_clock_and_a_redo_repeats_it() -> None:
     plain, crashed = service_of(idle_ms=5_000), service_of(idle_ms=5_000)
     for service in (plain, crashed):
         for minute in range(5):
@@ -97,7 +97,7 @@ def test_a_silent_partition_is_let_go_by_the_clock_and_a_redo_repeats_it() -> No
         service.batch()
         assert held(service) == 5
         service.clock.jump(2_000)
-    for number in range(40):  # each write of the batch that lets go
+    for number in range(40):  # each write of the batch that marks it idle
         crashed.crash_at_write(number, "after")
         try:
             worked = crashed.batch()
@@ -112,7 +112,7 @@ def test_a_silent_partition_is_let_go_by_the_clock_and_a_redo_repeats_it() -> No
     assert held(crashed) == 0
 
 
-def test_who_comes_back_after_it_was_let_go_may_be_late_and_that_is_said() -> None:
+def test_a_partition_that_was_marked_idle_may_be_late_when_it_returns_and_that_is_reported() -> None:
     service = service_of()
     for minute in range(5):
         feed(service, 0, minute)
@@ -128,7 +128,7 @@ def test_who_comes_back_after_it_was_let_go_may_be_late_and_that_is_said() -> No
 
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("poison", ["skip", "dead_letter"])
-def test_one_that_fails_when_it_is_taken_at_last_is_left_out(
+def test_a_record_that_fails_after_its_wait_is_skipped(
     poison: Literal["skip", "dead_letter"], *, crash: bool
 ) -> None:
     service = service_of(poison=poison)
@@ -144,8 +144,8 @@ def test_one_that_fails_when_it_is_taken_at_last_is_left_out(
     service.run_until_caught_up()
     assert counts(service) == {("a", 0): 1, ("a", 1): 1, ("a", 3): 1, ("a", 10): 1}
     if poison == "dead_letter":
-        letters = service.log.records("minutes.dead-letters")
-        found = {dict(letter.headers() or [])["sqe-offset"]: letter for letter in letters}
+        dead_letters = service.log.records("minutes.dead-letters")
+        found = {dict(record.headers() or [])["sqe-offset"]: record for record in dead_letters}
         first = found[b"2"]
         assert json.loads(first.value() or b"") == {"key": "a", "bad": True, "n": 2}
         assert dict(first.headers() or [])["sqe-error"] == b"ValueError"
@@ -154,7 +154,7 @@ def test_one_that_fails_when_it_is_taken_at_last_is_left_out(
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_one_that_fails_is_left_out_once_though_another_one_had_brought_its_time(*, crash: bool) -> None:
+def test_a_record_that_fails_is_skipped_once_though_another_one_had_brought_its_time(*, crash: bool) -> None:
     """What fails has a time all the same, so nothing is tried at another place because of it."""
     service = service_of(poison="dead_letter")
     feed(service, 0, 2, bad=True)
@@ -169,14 +169,16 @@ def test_one_that_fails_is_left_out_once_though_another_one_had_brought_its_time
             service.crash_at_write(number, "after")
     service.run_until_caught_up()
     assert counts(service) == {("a", 3): 1, ("a", 10): 1}
-    letters = service.log.records("minutes.dead-letters")
-    headers = [dict(letter.headers() or []) for letter in letters]
+    dead_letters = service.log.records("minutes.dead-letters")
+    headers = [dict(record.headers() or []) for record in dead_letters]
     assert {(one["sqe-partition"], one["sqe-offset"]) for one in headers} == {(b"0", b"0"), (b"1", b"0")}
-    assert crash or len(letters) == 2
+    assert crash or len(dead_letters) == 2
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_one_that_fails_in_its_turn_is_left_out_and_a_later_one_with_its_id_counts(*, crash: bool) -> None:
+def test_a_record_that_fails_in_its_turn_is_skipped_and_a_later_one_with_its_id_counts(
+    *, crash: bool
+) -> None:
     """Without the time of the first one, the second belongs before it, where the first would be a duplicate."""
     flow = Flow("ids", poison="dead_letter")
     stream = flow.source("in", dict, raw=True).deduplicate("once", lambda value: value["id"], MINUTE_MS)
@@ -189,8 +191,8 @@ def test_one_that_fails_in_its_turn_is_left_out_and_a_later_one_with_its_id_coun
         for number in range(0, 30, 2):
             service.crash_at_write(number, "after")
     service.run_until_caught_up()
-    letters = service.log.records("ids.dead-letters")
-    assert {dict(letter.headers() or [])["sqe-offset"] for letter in letters} == {b"0"}
+    dead_letters = service.log.records("ids.dead-letters")
+    assert {dict(record.headers() or [])["sqe-offset"] for record in dead_letters} == {b"0"}
     assert service.states("total")[b"all"].value == 1
     assert bool(service.crashes) == crash
 
@@ -224,7 +226,7 @@ def test_the_group_has_committed_no_more_than_what_was_taken() -> None:
 
 
 def test_a_redo_of_the_last_silent_batch_takes_all_that_had_been_taken() -> None:
-    """What had been published before the rewind is not said once more, wherever the run dies."""
+    """What had been published before the rewind is not published again, wherever the run dies."""
     for number in itertools.count():
         service = service_of(idle_ms=5_000)
         for minute in range(5):
@@ -234,7 +236,7 @@ def test_a_redo_of_the_last_silent_batch_takes_all_that_had_been_taken() -> None
         service.clock.jump(6_000)
         service.run_until_caught_up()
         assert held(service) == 0
-        expected, said = counts(service), len(service.log.records("results"))
+        expected, published = counts(service), len(service.log.records("results"))
         service.rebuild({("in", 0): 0, ("in", 1): 0})
         service.crash_at_write(number, "after")
         service.run_until_crash()
@@ -242,14 +244,14 @@ def test_a_redo_of_the_last_silent_batch_takes_all_that_had_been_taken() -> None
         service.script.writes.clear()
         service.run_until_caught_up()
         assert (counts(service), held(service)) == (expected, 0)
-        assert len(service.log.records("results")) == said, number
+        assert len(service.log.records("results")) == published, number
         if not crashed:
             break
     assert number > 5
 
 
-def test_a_letter_of_a_republished_record_that_has_waited_names_its_lane_and_position() -> None:
-    """By them it is known, when it is sent back, whether it was counted since."""
+def test_a_dead_letter_record_of_a_republished_record_that_has_waited_names_its_lane_and_position() -> None:
+    """They show, when it is sent back, whether it was counted since."""
     flow = Flow("minutes", state_partitions=3, poison="dead_letter")
     flow.source("in", dict).windowed(
         "windows",
@@ -275,11 +277,11 @@ def test_a_letter_of_a_republished_record_that_has_waited_names_its_lane_and_pos
     assert held(service) == 1
     service.feed("in", {"key": "a"}, partition=1, timestamp_ms=10 * MINUTE_MS)
     service.run_until_caught_up()
-    (letter,) = service.log.records("minutes.dead-letters")
-    told, head = dict(letter.headers() or []), parse_head(value)
-    lane = read_lane(head.lane, "in", bytes.fromhex((told["sqe-topic-id"] or b"").decode()), 0)
-    assert told["sqe-lane"] == b"%016x" % lane
-    assert told["sqe-position"] == head.position.hex().encode()
+    (record,) = service.log.records("minutes.dead-letters")
+    headers, head = dict(record.headers() or []), parse_head(value)
+    lane = read_lane(head.lane, "in", bytes.fromhex((headers["sqe-topic-id"] or b"").decode()), 0)
+    assert headers["sqe-lane"] == b"%016x" % lane
+    assert headers["sqe-position"] == head.position.hex().encode()
 
 
 def test_under_policy_stop_the_record_is_named() -> None:
@@ -304,7 +306,7 @@ def test_what_is_a_batch_ahead_is_read_no_further_while_others_have_more() -> No
     assert late(service) == 0
 
 
-def test_it_is_said_how_many_wait_and_for_whom() -> None:
+def test_a_batch_reports_how_many_records_wait_and_for_which_partition() -> None:
     service = service_of()
     for minute in range(3):
         feed(service, 0, minute)
@@ -362,7 +364,7 @@ def test_after_a_minute_a_notice_names_the_partition_and_the_republisher() -> No
     assert held(service) == 0
 
 
-def test_what_waits_is_told_by_input_partition_with_who_holds_it_back() -> None:
+def test_waiting_records_are_listed_by_input_partition_with_the_one_that_holds_them_back() -> None:
     service = service_of()
     for minute in range(5):
         feed(service, 0, minute, key="abc"[minute % 3])

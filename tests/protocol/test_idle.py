@@ -1,6 +1,6 @@
-"""Goal: a writer is let go when nothing of it can be on its way any more, and not a moment before.
+"""Goal: a writer is marked idle when no record of it can be under way any more, and not a moment before.
 
-Method: a topic behind two republishers, whose commits are set by hand; and what is known of the writer, by hand too.
+Method: a topic behind two republishers. The test sets their commits by hand, and what is known of the writer, too.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ SEEN = ((HEARD_MS, 700), (HEARD_MS + 1, 900))
 """The latest event times that were known by two clocks."""
 GONE: CaughtUp = {HERE: {WRITER: 701}}
 WAITED_FOR: CaughtUp = {HERE: {}}
-FOR_GOOD: CaughtUp = {HERE: {WRITER: None}}
+AT_END: CaughtUp = {HERE: {WRITER: None}}
 
 
-def test_it_is_let_go_when_it_has_been_silent_for_long_enough() -> None:
+def test_it_is_marked_idle_when_it_has_been_silent_for_long_enough() -> None:
     assert Silent().look() == GONE
     assert Silent().look(SILENT_MS - 1) == WAITED_FOR
-    assert Silent().look(HEARD_MS, at_end=True) == FOR_GOOD, "no more input is expected"
+    assert Silent().look(HEARD_MS, at_end=True) == AT_END, "no more input is expected"
 
 
-def test_it_is_taken_to_be_as_far_as_all_others_were_so_long_ago() -> None:
-    """What it brings is appended at most that long after everything else of its time."""
+def test_it_is_taken_to_be_as_far_as_all_others_were_before_the_idle_time() -> None:
+    """Its records are appended at most `idle_ms` after everything else of their time."""
     assert Silent().look(SILENT_MS + 1) == {HERE: {WRITER: 901}}
     assert Silent().look(SILENT_MS + 60_000) == {HERE: {WRITER: 901}}
 
@@ -88,7 +88,7 @@ def test_what_nobody_republished_needs_no_commits() -> None:
     assert Silent().look(SILENT_MS - 1, origin=True) == WAITED_FOR
 
 
-def test_a_partition_that_is_not_read_to_its_end_says_nothing() -> None:
+def test_a_partition_that_is_not_read_to_its_end_proves_nothing() -> None:
     assert Silent().look(stop=1, end=2) == {}
 
 
@@ -106,7 +106,7 @@ def test_it_is_waited_for_while_any_republisher_is_behind_in_any_partition(
     assert silent.look() == GONE
 
 
-def test_a_partition_without_a_commit_is_one_of_which_nothing_was_passed_on() -> None:
+def test_a_partition_without_a_commit_counts_as_not_passed_on() -> None:
     silent = Silent()
     silent.log.delete_group("first")
     silent.commit("first", "raw", 2)
@@ -127,7 +127,7 @@ def test_a_topic_that_is_gone_holds_nothing_back() -> None:
 
 
 def test_only_what_was_there_when_it_fell_silent_has_to_be_passed_on() -> None:
-    """Else a topic into which others write all the time would hold it back for ever."""
+    """Else a topic into which others write all the time would hold it back without end."""
     silent = Silent()
     silent.commit("first", "raw", 1, 2)
     assert silent.look() == WAITED_FOR
@@ -154,7 +154,7 @@ def test_what_was_passed_on_last_may_have_arrived_meanwhile() -> None:
     assert silent.look(stop=1, end=1) == WAITED_FOR
 
 
-def test_who_was_heard_of_again_has_to_be_silent_once_more_and_is_asked_anew() -> None:
+def test_a_writer_with_a_new_record_has_to_be_silent_again_and_is_checked_again() -> None:
     silent = Silent()
     assert silent.look() == GONE
     silent.heard_ms += 60_000

@@ -1,7 +1,7 @@
 """Goal: an input that is not what it was is named; whatever is still exact goes on.
 
-Method: retention, truncation, topics created again, transactions, gaps and grown topics, on a broker in
-memory, for a service that counts and one that only passes on.
+Method: retention, truncation, topics created again, transactions, gaps and grown topics. The broker is in memory; one
+service counts and one only passes on.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def counting(**options: object) -> Rehearsal:
         "letters", key=first_letter, state=StringValue, fold=append_word
     )
     first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
-    first.to("said", partitions=1)
+    first.to("copied", partitions=1)
     return Rehearsal(flow)
 
 
 def passing(**options: object) -> Rehearsal:
     flow = Flow("passing", **options)  # type: ignore[arg-type]
-    flow.source("words", StringValue).to("said", partitions=1)
+    flow.source("words", StringValue).to("copied", partitions=1)
     return Rehearsal(flow)
 
 
@@ -61,7 +61,7 @@ def feed(found: Rehearsal, words: list[str] = WORDS) -> None:
 
 
 def counted(found: Rehearsal) -> Counter[str]:
-    texts = [text for said in stored_words(found, "letters").values() for text in said.split()]
+    texts = [text for words in stored_words(found, "letters").values() for text in words.split()]
     assert Counter(" ".join(stored_words(found, "all").values()).split()) == Counter(texts)
     return Counter(texts)
 
@@ -98,7 +98,7 @@ def test_retention_up_to_the_position_is_no_loss(service: Service, restart: bool
         found.service = None
     feed(found, MORE)
     found.run_until_caught_up()
-    assert len(found.log.records("said")) == len(WORDS + MORE)
+    assert len(found.log.records("copied")) == len(WORDS + MORE)
 
 
 @pytest.mark.parametrize("step", [5, 6, 7])
@@ -127,7 +127,7 @@ def test_a_flow_without_position_stops_where_the_log_no_longer_begins_at_0(servi
 
 @BOTH
 @pytest.mark.parametrize(("start", "left"), [("earliest", WORDS[2:]), ("latest", [])])
-def test_start_says_where_to_begin(service: Service, start: str, left: list[str]) -> None:
+def test_start_decides_where_to_begin(service: Service, start: str, left: list[str]) -> None:
     found = service()
     found.settings = with_start(start)
     feed(found)
@@ -136,12 +136,12 @@ def test_start_says_where_to_begin(service: Service, start: str, left: list[str]
     feed(found, MORE)
     found.restart()
     found.run_until_caught_up()
-    assert len(found.log.records("said")) == len(left + MORE)
+    assert len(found.log.records("copied")) == len(left + MORE)
 
 
 @BOTH
 @pytest.mark.parametrize("restart", [True, False])
-def test_new_partitions_of_a_known_topic_are_read_from_0_whatever_start_says(
+def test_new_partitions_of_a_known_topic_are_read_from_0_whatever_start_is_set(
     service: Service, restart: bool
 ) -> None:
     """`start` is for what is there before a flow; what comes into new partitions comes after it."""
@@ -155,7 +155,7 @@ def test_new_partitions_of_a_known_topic_are_read_from_0_whatever_start_says(
     if restart:
         found.restart()
     found.run_until_caught_up()
-    assert len(found.log.records("said")) == 1
+    assert len(found.log.records("copied")) == 1
 
 
 # ---------------------------------------------------------------------------- truncation
@@ -177,8 +177,8 @@ def test_a_log_that_ends_before_what_was_read_stops(service: Service, restart: b
 @BOTH
 @pytest.mark.parametrize("restart", [True, False])
 @pytest.mark.parametrize("more", [0, 2])
-def test_a_log_that_was_truncated_and_written_anew_stops(service: Service, restart: bool, more: int) -> None:
-    """As long as before, or longer: the leader epoch tells."""
+def test_a_log_that_was_truncated_and_written_again_stops(service: Service, restart: bool, more: int) -> None:
+    """As long as before, or longer: the leader epoch shows it."""
     found = service()
     feed(found)
     found.run_until_caught_up()
@@ -198,7 +198,7 @@ def test_a_log_that_was_truncated_and_written_anew_stops(service: Service, resta
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("what", ["time", "key", "value", "null value", "nothing"])
 def test_a_record_replaced_in_the_same_leader_epoch_stops(what: str, known: bool) -> None:
-    """A broker restored from a copy, say. Plans of older versions know the time, and not what stood there."""
+    """For example a broker restored from a copy. Plans of older versions know the time, and not the content."""
     found = counting()
     feed(found)
     before = found.log.snapshot()
@@ -265,7 +265,7 @@ def test_an_enveloped_input_created_again_stops(service: Service, restart: bool)
 
 
 @BOTH
-def test_a_service_with_states_knows_it_without_commits_and_a_republisher_says_what_may_be(
+def test_a_service_with_states_knows_it_without_commits_and_a_republisher_names_what_may_be(
     service: Service,
 ) -> None:
     found = service()
@@ -313,7 +313,7 @@ def middle(log: MemoryLog) -> Rehearsal:
     return Rehearsal(flow, log=log)
 
 
-def test_a_root_created_again_counts_as_new_and_is_told() -> None:
+def test_a_root_created_again_counts_as_new_and_is_reported() -> None:
     """The republisher starts over under another group; its facts are other facts."""
     found = counting()
     one = upstream(found.log)
@@ -344,7 +344,7 @@ def test_a_root_created_again_counts_as_new_and_is_told() -> None:
 def test_a_topic_in_between_created_again(
     service: Service, recreated: str, expected: list[str] | None
 ) -> None:
-    """Old roots come on new lanes: stop, count them once more, or skip what was counted."""
+    """Old roots come on new lanes: stop, count them again, or skip what was counted."""
     found = service(recreated=recreated)
     flow = Flow("first")
     flow.source("origin", StringValue).to("between", key=first_letter, partitions=1)
@@ -374,7 +374,7 @@ def raw_counting(name: str = "counting") -> Rehearsal:
     source = flow.source("words", lambda data: word(data.decode()), raw=True)
     first = source.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
     first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
-    first.to("said", partitions=1)
+    first.to("copied", partitions=1)
     return Rehearsal(flow)
 
 
@@ -426,7 +426,7 @@ def test_a_crash_while_a_raw_root_created_again_enters(number: int) -> None:
 
 @BOTH
 def test_aborted_and_open_transactions_are_not_read(service: Service) -> None:
-    """Nor is what stands behind an open one; offsets of markers are no records."""
+    """Nor are records behind an open one; offsets of markers are no records."""
     found = service()
     feed(found)
     aborted, kept, still_open = (found.log.transaction() for _ in range(3))
@@ -436,11 +436,11 @@ def test_aborted_and_open_transactions_are_not_read(service: Service) -> None:
     feed(found, ["asp"])
     kept.commit()
     found.run_until_caught_up()
-    assert len(found.log.records("said")) == len(WORDS) + 1, "up to the open one"
+    assert len(found.log.records("copied")) == len(WORDS) + 1, "up to the open one"
     still_open.commit()
     found.restart()
     found.run_until_caught_up()
-    assert len(found.log.records("said")) == len(WORDS) + 3
+    assert len(found.log.records("copied")) == len(WORDS) + 3
     if service is counting:
         assert counted(found) == Counter([*WORDS, "boa", "cub", "asp"])
         assert (
@@ -473,7 +473,7 @@ def test_sparse_offsets_are_not_counted(service: Service) -> None:
         found.feed("words", word(text), offset=number * 1_000)
     found.crash(step=5, when="after")
     found.run_until_caught_up()
-    values = {message.value() for message in found.log.records("said")}
+    values = {message.value() for message in found.log.records("copied")}
     assert len(values) == len(WORDS)
 
 
@@ -508,14 +508,14 @@ def chain_of_services(state_partitions: int) -> tuple[Rehearsal, Rehearsal]:
         "letters", key=first_letter, state=StringValue, fold=append_word
     )
     first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
-    first.to("said", key=first_letter, partitions=2)
+    first.to("copied", key=first_letter, partitions=2)
     found = Rehearsal(flow, partitions={"mid": 2})
     flow = Flow("standard")
     flow.source("raw", StringValue).to("mid", key=first_letter, partitions=2)
     return Rehearsal(flow, log=found.log, partitions={"raw": 2}), found
 
 
-@pytest.mark.parametrize("grows", ["raw", "mid", "said"])
+@pytest.mark.parametrize("grows", ["raw", "mid", "copied"])
 @pytest.mark.parametrize("state_partitions", [2, 3])
 @pytest.mark.parametrize("rewound", [False, True])
 def test_topics_that_grow_while_a_republisher_is_dead_before_its_commit(
@@ -543,7 +543,7 @@ def test_topics_that_grow_while_a_republisher_is_dead_before_its_commit(
     new = ["new-2", "new-3", "new-4"] if grows == "raw" else []
     assert counted(found) == Counter([*WORDS, *MORE, *new])
     assert {message.partition() for message in found.log.records("mid")} <= {0, 1}
-    assert {message.partition() for message in found.log.records("said")} <= {0, 1}
+    assert {message.partition() for message in found.log.records("copied")} <= {0, 1}
 
 
 @BOTH
@@ -552,10 +552,10 @@ def test_an_output_topic_with_fewer_partitions_than_declared_stops(service: Serv
     stream = flow.source("words", StringValue)
     if service is counting:
         stream = stream.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
-    stream.to("said", partitions=3)
+    stream.to("copied", partitions=3)
     log = MemoryLog(f"wide-{service.__name__}")
     log.clear()
-    log.create_topic("said", 2)
+    log.create_topic("copied", 2)
     with pytest.raises(PartitionsMismatch, match="declared are 3"):
         Rehearsal(flow, log=log).start()
 

@@ -103,10 +103,10 @@ class World:
         topic, partition = self.draw.choice(left)
         for _ in range(self.draw.randrange(1, 12)):
             if events := self.waiting[topic, partition]:
-                self.say(topic, partition, events.pop(0))
+                self.append(topic, partition, events.pop(0))
         return True
 
-    def say(self, topic: str, partition: int, event: Event) -> None:
+    def append(self, topic: str, partition: int, event: Event) -> None:
         self.log.append(topic, partition, json.dumps(event).encode(), None, None, event["at"])
 
     def batch(self, who: Rehearsal) -> None:
@@ -139,7 +139,7 @@ class World:
         for service in self.everyone:
             service.run_until_caught_up()
         for key in ("k0", "k1", "k2"):  # so that event time passes everything
-            self.say("first", 0, {"key": key, "at": END_MS, "id": "end", "gone": False})
+            self.append("first", 0, {"key": key, "at": END_MS, "id": "end", "gone": False})
         for service in self.everyone:
             service.run_until_caught_up()
 
@@ -161,8 +161,8 @@ class World:
         first, second = self.events["first"], sorted(self.events["second"], key=lambda one: one["at"])
         with_table, near = Counter[tuple[str, str | None]](), Counter[tuple[str, str | None]]()
         for one in first:
-            said = [other for other in second if other["key"] == one["key"] and other["at"] <= one["at"]]
-            valid = said[-1]["id"] if said and not said[-1]["gone"] else None
+            versions = [other for other in second if other["key"] == one["key"] and other["at"] <= one["at"]]
+            valid = versions[-1]["id"] if versions and not versions[-1]["gone"] else None
             if valid is not None or self.how == "left":
                 with_table[one["id"], valid] += 1
             close = [

@@ -1,7 +1,7 @@
 """Goal: whatever way replays take, each fact counts once, also in a stage of a coarser key behind.
 
-Method: two hops in memory, with every republisher dying between publish and commit, so that each message
-comes at least twice; totals per word are compared with what was fed.
+Method: two hops in memory. Every republisher dies between publish and commit, so each message
+comes at least twice. The test compares totals per word with what was fed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def whole(value: StringValue) -> str:
 
 
 def receiver(log: MemoryLog, topic: str, state_partitions: int, partitions: int = 2) -> Rehearsal:
-    """Per letter, then all in one."""
+    """Per initial, then all in one."""
     flow = Flow(f"receiver-{topic}", state_partitions=state_partitions)
     first = flow.source(topic, StringValue).aggregate(
         "letters", key=first_letter, state=StringValue, fold=append_word
@@ -124,7 +124,7 @@ def test_two_outputs_of_one_flow_into_one_topic(log: MemoryLog, state_partitions
 @pytest.mark.parametrize("step", [5, 6, 7])
 @pytest.mark.parametrize("state_partitions", LAYOUTS)
 def test_emissions_beside_changes_into_one_topic(log: MemoryLog, state_partitions: int, step: int) -> None:
-    """`changes()` are made from the last inputs once more: they are lanes of their own."""
+    """`changes()` are made from the last inputs a second time: they are lanes of their own."""
     flow = Flow("both", state_partitions=4)
     stage = flow.source("raw", StringValue).aggregate("words", key=whole, state=StringValue, fold=append_word)
     stage.to("mid", key=first_letter, partitions=2)
@@ -197,11 +197,11 @@ def test_a_batch_cut_within_the_replays_counts_each_once(log: MemoryLog) -> None
         check(found, Counter(value.value for text in WORDS for value in pairs(word(text))))
 
 
-# ---------------------------------------------------------------------------- the witnesses
+# ---------------------------------------------------------------------------- consistency checks
 
 
 def written(log: MemoryLog, count: int = 6) -> list[bytes]:
-    """What a writer has said in one batch to one partition."""
+    """What a writer has published in one batch to one partition."""
     flow = Flow("writer")
     flow.source("origin", StringValue).to("words", key=same_key, partitions=1)
     one = Rehearsal(flow, log=log)
@@ -252,7 +252,7 @@ def test_replays_are_no_holes(log: MemoryLog, receiver_of: object) -> None:
 
 
 def changed(log: MemoryLog, outputs: int) -> None:
-    """A republisher that makes so many envelopes from an input, and dies before it commits."""
+    """A republisher that makes `outputs` envelopes from an input, and dies before it commits."""
     flow = Flow("changing")
     flow.source("origin", StringValue).flat_map(
         lambda value: [word(f"{value.value}{n}") for n in range(outputs)]

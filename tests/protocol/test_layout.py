@@ -1,7 +1,7 @@
 """Goal: what enters a flow later enters by an empty plan of its own, exactly, whatever crashes meanwhile.
 
-Method: a flow has run; it comes back changed (another stage, source, output, or its input has grown), and
-the run that brings the change in dies before and after each of its calls.
+Method: a flow has run. It comes back changed: another stage, source, output, or its input has grown.
+The run that brings the change in dies before and after each of its calls.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def with_source(flow: Flow) -> None:
 
 def with_output(flow: Flow) -> None:
     first = words_by_letter(flow)
-    first.to("said", partitions=1)
+    first.to("copies", partitions=1)
     first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
 
 
@@ -209,14 +209,14 @@ def test_each_key_lies_in_its_cell() -> None:
 
 def with_two_partitions(flow: Flow) -> None:
     first = words_by_letter(flow)
-    first.to("said", partitions=2)
+    first.to("copies", partitions=2)
     first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
 
 
 def test_another_number_of_partitions_of_an_output_stops() -> None:
     """Stateful: the plan knows."""
     found = run_before(with_output)
-    found.log.grow("said", 2)
+    found.log.grow("copies", 2)
     with pytest.raises(PartitionsMismatch, match="another name"):
         rehearsal(declared(with_two_partitions), found).start()
 
@@ -226,13 +226,13 @@ def test_another_number_of_partitions_of_a_republisher_stops() -> None:
 
     def republisher(partitions: int) -> Flow:
         flow = Flow("stateless")
-        flow.source("words", StringValue).to("said", partitions=partitions)
+        flow.source("words", StringValue).to("copies", partitions=partitions)
         return flow
 
     found = rehearsal(republisher(1))
     feed(found)
     found.run_until_caught_up()
-    found.log.grow("said", 2)
+    found.log.grow("copies", 2)
     with pytest.raises(PartitionsMismatch, match="another name"):
         rehearsal(republisher(2), found).start()
 

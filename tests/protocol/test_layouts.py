@@ -1,6 +1,6 @@
-"""Goal: where a flow runs changes nothing: in place, shuffled, in one batch or many, the results are equal.
+"""Goal: where a flow runs changes nothing: without a shuffle or with one, in one batch or many, the results are equal.
 
-Method: the same log is worked off by the same flow in several layouts; states are compared, and outputs
+Method: the same flow works off the same log in several layouts. The test compares states, and outputs
 byte for byte where the layouts publish under the same shards.
 """
 
@@ -36,7 +36,7 @@ def flow_of(state_partitions: int) -> Flow:
     beside = both.filter(lambda value: not value.value.endswith("+")).aggregate(
         "beside", key=first_letter, state=StringValue, fold=append_word
     )
-    beside.flat_map(pairs).to("said", key=same_key, partitions=2)
+    beside.flat_map(pairs).to("paired", key=same_key, partitions=2)
     first.to("noted", key=first_letter, partitions=2)
     first.changes().to("newest", partitions=2)
     second = first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
@@ -44,19 +44,21 @@ def flow_of(state_partitions: int) -> Flow:
     return flow
 
 
-def feed(found: Rehearsal, seed: int, misplaced: float, count: int = 40) -> None:
+def feed(found: Rehearsal, seed: int, mis_partitioned: float, count: int = 40) -> None:
     """Words in three topics of three partitions; some not where murmur2 puts their key."""
     draw = random.Random(seed)
     for number in range(count):
         letter = draw.choice(LETTERS)
-        partition = draw.randrange(3) if draw.random() < misplaced else partition_of(letter.encode(), 3)
+        partition = draw.randrange(3) if draw.random() < mis_partitioned else partition_of(letter.encode(), 3)
         found.feed(draw.choice(["zebra", "apple", "mango"]), word(f"{letter}{number}"), partition=partition)
 
 
-def run(state_partitions: int, *, misplaced: float = 0.0, seed: int = 1, **settings: object) -> Rehearsal:
+def run(
+    state_partitions: int, *, mis_partitioned: float = 0.0, seed: int = 1, **settings: object
+) -> Rehearsal:
     partitions = dict.fromkeys(["zebra", "apple", "mango"], 3)
     found = Rehearsal(flow_of(state_partitions), partitions=partitions, settings=Settings(**settings))  # type: ignore[arg-type]
-    feed(found, seed, misplaced)
+    feed(found, seed, mis_partitioned)
     found.run_until_caught_up()
     return found
 
@@ -66,7 +68,7 @@ def states(found: Rehearsal) -> dict[str, dict[str, str]]:
 
 
 def identities(found: Rehearsal, topic: str) -> dict[object, object]:
-    """What is published, with topic ids (they hold the broker's name) left out."""
+    """What is published, without topic ids (they hold the broker's name)."""
     outputs: dict[object, object] = {}
     for message, envelope in zip(found.log.records(topic), found.published(topic), strict=True):
         links = tuple(
@@ -84,11 +86,11 @@ def identities(found: Rehearsal, topic: str) -> dict[object, object]:
     return outputs
 
 
-TOPICS = ["copied", "said", "noted", "newest", "sums"]
+TOPICS = ["copied", "paired", "noted", "newest", "sums"]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_in_place_gives_what_a_shuffle_gives(seed: int) -> None:
+def test_without_a_shuffle_a_flow_gives_what_it_gives_with_one(seed: int) -> None:
     in_place, shuffled = run(3, seed=seed), run(3, seed=seed, in_place=False)
     assert states(in_place) == states(shuffled)
     for topic in TOPICS:
@@ -101,26 +103,31 @@ def test_in_place_gives_what_a_shuffle_gives(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("misplaced", [0.1, 1.0])
-def test_keys_that_lie_elsewhere_give_what_a_shuffle_gives(seed: int, misplaced: float) -> None:
+@pytest.mark.parametrize("mis_partitioned", [0.1, 1.0])
+def test_keys_that_lie_elsewhere_give_what_a_shuffle_gives(seed: int, mis_partitioned: float) -> None:
     """Found while the states are loaded; the batch is run again shuffled, and so are all that follow."""
-    in_place, shuffled = (run(3, misplaced=misplaced, seed=seed, in_place=kind) for kind in (True, False))
+    in_place, shuffled = (
+        run(3, mis_partitioned=mis_partitioned, seed=seed, in_place=kind) for kind in (True, False)
+    )
     assert states(in_place) == states(shuffled)
     for topic in TOPICS:
         assert identities(in_place, topic) == identities(shuffled, topic)
-    assert len(in_place.events("shuffled")) == 1, "said once a run"
+    assert len(in_place.events("shuffled")) == 1, "reported once a run"
 
 
 @pytest.mark.parametrize("state_partitions", [1, 2, 5])
-@pytest.mark.parametrize("misplaced", [0.0, 0.5])
+@pytest.mark.parametrize("mis_partitioned", [0.0, 0.5])
 def test_another_number_of_state_partitions_gives_the_same_states(
-    state_partitions: int, misplaced: float
+    state_partitions: int, mis_partitioned: float
 ) -> None:
-    """And the same payloads, in other envelopes: they say which state partition they come from."""
-    one, other = run(3, misplaced=misplaced), run(state_partitions, misplaced=misplaced)
+    """And the same payloads, in other envelopes: these name the state partition that they come from."""
+    one, other = (
+        run(3, mis_partitioned=mis_partitioned),
+        run(state_partitions, mis_partitioned=mis_partitioned),
+    )
     assert states(one) == states(other)
     assert identities(one, "copied") == identities(other, "copied")
-    for topic in ("said", "noted"):
+    for topic in ("paired", "noted"):
         payloads = [Counter(p for e in found.published(topic) for p in e.payloads) for found in (one, other)]
         assert payloads[0] == payloads[1]
 
@@ -128,7 +135,7 @@ def test_another_number_of_state_partitions_gives_the_same_states(
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("step", [3, 5, 6])
 def test_a_redo_in_another_layout_publishes_the_same(in_place: bool, step: int) -> None:
-    """A run dies, the next one runs shuffled what that one ran in place, and the other way round."""
+    """A run dies. The next one shuffles the batch that it ran without a shuffle, and the other way round."""
     found = Rehearsal(
         flow_of(3),
         partitions=dict.fromkeys(["zebra", "apple", "mango"], 3),
@@ -142,11 +149,11 @@ def test_a_redo_in_another_layout_publishes_the_same(in_place: bool, step: int) 
     wanted = run(3)
     assert states(found) == states(wanted)
     for topic in TOPICS:
-        said: dict[object, set[bytes | None]] = defaultdict(set)
+        published: dict[object, set[bytes | None]] = defaultdict(set)
         for message, envelope in zip(found.log.records(topic), found.published(topic), strict=True):
-            said[envelope.lane, envelope.position].add(message.value())
-        assert all(len(values) == 1 for values in said.values()), "byte for byte"
-        assert len(said) == len(identities(wanted, topic))
+            published[envelope.lane, envelope.position].add(message.value())
+        assert all(len(values) == 1 for values in published.values()), "byte for byte"
+        assert len(published) == len(identities(wanted, topic))
 
 
 def test_units_are_folded_by_topic_name_partition_offset_and_path() -> None:
@@ -183,7 +190,7 @@ def test_a_stream_used_twice_feeds_both_and_keeps_its_order() -> None:
 @pytest.mark.parametrize("records", [1, 3, 7, 400_000])
 def test_where_batches_end_changes_no_state_and_no_emission(records: int) -> None:
     found, wanted = run(3, max_records=records), run(3)
-    keys = {key: sorted(said.split()) for key, said in stored_words(found).items()}
-    assert keys == {key: sorted(said.split()) for key, said in stored_words(wanted).items()}
-    for topic in ("copied", "said", "noted"):
+    keys = {key: sorted(words.split()) for key, words in stored_words(found).items()}
+    assert keys == {key: sorted(words.split()) for key, words in stored_words(wanted).items()}
+    for topic in ("copied", "paired", "noted"):
         assert identities(found, topic) == identities(wanted, topic)

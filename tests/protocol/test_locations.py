@@ -1,7 +1,7 @@
-"""Goal: who follows a flow's locations finds all of its states, old or new, whatever crashes, and never half of both.
+"""Goal: a reader that follows a flow's locations finds all of its states, old or new, whatever crashes, and never half of both.
 
-Method: a reader that knows nothing but the documented record looks at every stage after every single write of a
-rebuild, of the crash in it at each write, and of what comes after: a start, or another rebuild.
+Method: a reader that knows nothing but the documented record looks at every stage after every single write. The writes are
+those of a rebuild, of one that crashes at each write, and of what comes after: a start, or another rebuild.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Deployment:
         return Rehearsal(flow, log=self.found.log, store=self.stores, settings=SETTINGS)
 
     def read(self, asked: str = "") -> States:
-        """All states and views, as somebody finds them who was only told the layout of the stores.
+        """All states and views, as a reader finds them who only knows the layout of the stores.
 
         Args:
             asked: the store that is asked for the locations.
@@ -144,7 +144,7 @@ def test_a_reader_finds_old_states_or_new_ones_after_each_write_of_a_rebuild() -
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_rebuild_that_crashed_and_is_done_again_never_shows_half_of_it(when: str, *, resume: bool) -> None:
+def test_a_rebuild_that_crashed_and_is_redone_never_shows_half_of_it(when: str, *, resume: bool) -> None:
     """What a second rebuild deletes first may be what the record still leads to: the crash came before it moved."""
     for at in points(f"half of a rebuild, {when} {resume}"):
         deployment = Deployment()
@@ -163,7 +163,7 @@ def test_a_rebuild_that_crashed_and_is_done_again_never_shows_half_of_it(when: s
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_next_start_leads_readers_to_where_the_flow_stands(when: str) -> None:
+def test_the_next_start_leads_readers_to_the_states_of_the_flow(when: str) -> None:
     switched = 0
     for at in itertools.count():
         deployment = Deployment()
@@ -175,16 +175,16 @@ def test_the_next_start_leads_readers_to_where_the_flow_stands(when: str) -> Non
         except Crash:
             other.service = None
             other.start()
-            stands = {key: state.value for key, state in other.states("letters").items()}
-            assert deployment.read()["letters"] == deployment.read("other")["letters"] == stands
-            switched += stands == NEW["letters"]
+            current = {key: state.value for key, state in other.states("letters").items()}
+            assert deployment.read()["letters"] == deployment.read("other")["letters"] == current
+            switched += current == NEW["letters"]
             continue
         break
     assert 3 < switched < at
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_after_a_crash_at_any_write_of_its_life_a_flow_is_where_it_says(when: str) -> None:
+def test_after_a_crash_at_any_write_of_its_life_a_flow_is_where_its_record_leads(when: str) -> None:
     """Born, grown by a stage, fed: after the next start the record is complete."""
     for at in points(f"a life, {when}"):
         stores = {name: MemoryStore(f"locations-{next(names)}") for name in ("", "other")}
@@ -207,7 +207,7 @@ def test_after_a_crash_at_any_write_of_its_life_a_flow_is_where_it_says(when: st
     assert at > 20
 
 
-def test_the_record_says_what_a_reader_has_to_know() -> None:
+def test_the_record_holds_what_a_reader_has_to_know() -> None:
     deployment = Deployment()
     locations = deployment.locations()
     letters, everything = locations.stages["letters"], locations.stages["all"]
@@ -235,7 +235,7 @@ def test_a_stage_that_moves_to_another_store_is_found_there() -> None:
     assert deployment.read() == deployment.read("other") == NEW
 
 
-def asleep_before_it_tells(deployment: Deployment, action: Callable[[], object]) -> None:
+def sleep_before_locations(deployment: Deployment, action: Callable[[], object]) -> None:
     """A start that is paused right before it writes locations; the action runs meanwhile."""
     sleeper = deployment.of(flow_of())
     sleeper.start()
@@ -248,12 +248,12 @@ def asleep_before_it_tells(deployment: Deployment, action: Callable[[], object])
 def test_a_run_that_slept_moves_nothing_back() -> None:
     deployment = Deployment()
     with pytest.raises(Superseded):
-        asleep_before_it_tells(deployment, deployment.of(flow_of(10)).rebuild)
+        sleep_before_locations(deployment, deployment.of(flow_of(10)).rebuild)
     assert deployment.read() == deployment.read("other") == NEW
 
 
 def test_a_store_that_lost_its_homes_still_knows_which_epochs_were_given_out() -> None:
-    """Else the flow, begun anew with small epochs, could not say any more where it is."""
+    """Else the flow, begun again with small epochs, could not write its locations any more."""
     deployment = Deployment()
     for _ in range(3):
         deployment.found.restart()
@@ -270,7 +270,7 @@ def test_a_store_that_lost_its_homes_still_knows_which_epochs_were_given_out() -
     assert deployment.read() == OLD
 
 
-def test_an_import_says_where_it_has_put_the_states() -> None:
+def test_an_import_records_where_it_has_put_the_states() -> None:
     deployment = Deployment()
     deployment.found.rebuild()
     lines = deployment.found.exported()
@@ -279,7 +279,7 @@ def test_an_import_says_where_it_has_put_the_states() -> None:
     assert deployment.read() == deployment.read("other") == OLD
 
 
-def test_a_second_flow_is_not_told_before_the_switch() -> None:
+def test_a_second_flow_is_not_recorded_before_the_switch() -> None:
     deployment = Deployment()
     deployment.found.rebuild()
     assert {flow for store in deployment.stores.values() for flow in store.copy_all().locations} == {"notes"}

@@ -1,6 +1,6 @@
-"""Goal: states that are gone beside their header are never counted on from nothing; and the ways out that the error names are open.
+"""Goal: no service counts on from nothing when states are gone beside their header; and what the error asks the user to do works.
 
-Method: rehearsals on a store in memory, of which another program deletes states.
+Method: rehearsals on a store in memory; another program deletes states of it.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def test_a_service_stops_before_it_counts_on_from_nothing(
     ):
         found.run_until_caught_up() if next_step == "batch" else found.restart()
     assert len(found.log.records("out")) == before
-    for _ in range(2):  # nothing is counted on, so that the next start says the same
+    for _ in range(2):  # nothing is counted on, so that the next start fails in the same way
         with pytest.raises(StoreInconsistent, match="states are gone"):
             found.restart()
 
 
-def test_readers_are_told_and_a_rebuild_brings_the_states_back() -> None:
+def test_readers_get_an_error_and_a_rebuild_brings_the_states_back() -> None:
     found = fed(counting())
     whole = found.states("s")
     lose(found, "all")

@@ -1,7 +1,7 @@
 """Goal: what passes a function over batches is exact through crashes, wherever blocks end, and is what map and flat_map would give.
 
-Method: rehearsals of the same flow with functions over batches and over values; a crash at every write, after which the log is
-read in blocks of another length.
+Method: rehearsals of the same flow with functions over batches and over values. Each crashes at every write, then reads the log
+in blocks of another length.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def rehearsed(flow: Flow, lines: list[str] = LINES, **settings: Any) -> Rehearsa
 
 def outcome(rehearsal: Rehearsal) -> Any:
     """States, and all records without the identity of their topics."""
-    said = {
+    published = {
         topic: [
             (one.partition(), one.key(), find_head(one.value(), None).payload, one.timestamp()[1])
             for one in rehearsal.log.records(topic)
         ]
         for topic in ("loud", "words", "both", "totals")
     }
-    return {key: asdict(state) for key, state in rehearsal.states("per-robot").items()}, said
+    return {key: asdict(state) for key, state in rehearsal.states("per-robot").items()}, published
 
 
 def test_they_give_what_functions_over_values_give() -> None:
@@ -122,7 +122,7 @@ def test_a_crash_anywhere_changes_nothing(when: Any) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("block", [1, 2, 3, 1_000])
-def test_lines_that_fail_are_left_out_and_no_others(policy: PoisonPolicy, block: int) -> None:
+def test_lines_that_fail_are_skipped_and_no_others(policy: PoisonPolicy, block: int) -> None:
     lines = ["a bb", "c,c", "ddd", "e", "f,", "gg hh"] * 3
     by_value = rehearsed(flow_of(batches=False, poison=policy), lines)
     by_value.run_until_caught_up()
@@ -161,14 +161,14 @@ def same(batch: Any) -> Any:
 def test_a_line_that_one_output_refuses_goes_to_no_other_one_with_or_without_batches(many: int) -> None:
     """An input counts as a whole or not at all, so all that it gave goes out together."""
     flow = Flow("both", poison="skip")
-    lines = flow.source("lines", Line)
-    lines.to("all", partitions=1)
-    lines.map_batches(same, Line).to("small", partitions=1)
+    stream = flow.source("lines", Line)
+    stream.to("all", partitions=1)
+    stream.map_batches(same, Line).to("small", partitions=1)
     service = Rehearsal(flow)
     service.log.configure("small", max_message_bytes=2_000)
-    told = [Line("r", "x" * 5_000 if number == 2 else str(number)) for number in range(many)]
-    for line in told:
+    lines = [Line("r", "x" * 5_000 if number == 2 else str(number)) for number in range(many)]
+    for line in lines:
         service.feed("lines", line, key="r")
     service.run_until_caught_up()
     for topic in ("all", "small"):
-        assert [one.payload_as(Line) for one in service.published(topic)] == [*told[:2], *told[3:]]
+        assert [one.payload_as(Line) for one in service.published(topic)] == [*lines[:2], *lines[3:]]

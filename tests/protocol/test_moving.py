@@ -84,27 +84,27 @@ def last_plan(found: Rehearsal) -> Plan:
     return Plan.from_bytes(data)
 
 
-def said(found: Rehearsal) -> tuple[dict[str, str], dict[str, str]]:
+def states_of(found: Rehearsal) -> tuple[dict[str, str], dict[str, str]]:
     return stored_words(found), stored_words(found, "all")
 
 
 def test_a_moved_flow_goes_on(before: Rehearsal) -> None:
-    expected = said(before)
+    expected = states_of(before)
     after = elsewhere(before)
     after.imported(before.exported())
-    assert said(after) == expected
+    assert states_of(after) == expected
     feed(after, "auk bat")
     assert stored_words(after)["a"] == "ant ape auk"
     assert stored_words(after, "all")["all"].endswith("auk bat")
 
 
 def test_a_flow_goes_over_from_the_version_before_by_an_export_and_an_import(before: Rehearsal) -> None:
-    expected, lines = said(before), before.exported()
+    expected, lines = states_of(before), before.exported()
     after = elsewhere(before)
     after.imported(as_format_1(lines))
     plan = last_plan(after)
     assert (plan.empty, plan.number) == (True, json.loads(json.loads(lines[0])["plan"])["number"] + 1)
-    assert said(after) == expected
+    assert states_of(after) == expected
     feed(after, "auk bat")
     assert stored_words(after)["a"] == "ant ape auk"
     assert stored_words(after, "all")["all"].endswith("auk bat")
@@ -176,8 +176,8 @@ def test_a_run_that_is_alive_is_fenced_off_and_can_start_again(before: Rehearsal
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_import_that_crashes_is_never_used_and_done_again(before: Rehearsal, when: str) -> None:
-    expected, lines = said(before), before.exported()
+def test_an_import_that_crashes_is_never_used_and_redone(before: Rehearsal, when: str) -> None:
+    expected, lines = states_of(before), before.exported()
     for at in points(f"an import that crashes, {when}"):
         after = elsewhere(before)
         after.crash_at_write(at, when)  # type: ignore[arg-type]
@@ -189,7 +189,7 @@ def test_an_import_that_crashes_is_never_used_and_done_again(before: Rehearsal, 
                 with pytest.raises(StoreEmpty):
                     after.start()
                 after.imported(lines)
-            assert said(after) == expected
+            assert states_of(after) == expected
             continue
         break
     assert at > 10
@@ -197,7 +197,7 @@ def test_an_import_that_crashes_is_never_used_and_done_again(before: Rehearsal, 
 
 def test_an_import_that_another_one_overtakes_anywhere_deletes_nothing(before: Rehearsal) -> None:
     """It hung, was started again, and wakes when the other one has long filled the stores."""
-    lines, expected = before.exported(), said(before)
+    lines, expected = before.exported(), states_of(before)
     for at in points("an import that is overtaken"):
         found = stores()
         first, second = (Rehearsal(before.flow, log=before.log, store=found) for _ in range(2))
@@ -207,9 +207,9 @@ def test_an_import_that_another_one_overtakes_anywhere_deletes_nothing(before: R
         if first.script.injected:
             assert at > 40
             return
-        assert said(second) == expected, at
+        assert states_of(second) == expected, at
         second.start()
-        assert said(second) == expected, at
+        assert states_of(second) == expected, at
 
 
 def test_rubbish_of_an_interrupted_import_is_removed(before: Rehearsal) -> None:
@@ -222,7 +222,7 @@ def test_rubbish_of_an_interrupted_import_is_removed(before: Rehearsal) -> None:
     with pytest.raises(ConfigurationError, match="not complete, or was changed"):
         after.imported(fewer)
     after.imported(lines)
-    assert said(after) == said(before)
+    assert states_of(after) == states_of(before)
 
 
 @pytest.mark.parametrize("change", ["cut", "middle", "state", "head", "other flow", "empty"])
@@ -249,7 +249,7 @@ def test_a_store_that_knows_the_flow_is_not_filled(before: Rehearsal) -> None:
 
 
 def test_a_store_that_knows_a_flow_which_has_read_nothing_yet_is_not_filled_either(before: Rehearsal) -> None:
-    """Its birth plan says where it begins, and may be at work already."""
+    """Its first plan holds where it begins, and it may be running already."""
     fresh = Rehearsal(before.flow, partitions={"words": 2}, store=stores())
     fresh.start()
     with pytest.raises(ConfigurationError, match="flow 'notes': the store has it already, at plan 0"):
@@ -266,7 +266,7 @@ def test_an_unfinished_plan_is_not_exported(before: Rehearsal) -> None:
 
 
 def test_a_state_partition_that_has_begun_a_plan_is_not_exported(before: Rehearsal) -> None:
-    """The home store went back to the plan before: what was sealed after it is not there, but has begun."""
+    """The metadata store went back to the plan before: what was sealed after it is not there, but has begun."""
     store = before.stores[""]
     (header,) = store.headers("notes", "letters", [1])
     assert header is not None
@@ -297,7 +297,7 @@ def test_an_export_during_which_a_run_writes_stops(
 def test_states_that_an_interrupted_import_has_left_and_the_export_does_not_have_are_removed(
     before: Rehearsal,
 ) -> None:
-    """The first one was of another export, say."""
+    """For example, the first one was of another export."""
     lines, left = before.exported(), StringValue(value="left").SerializeToString()
     after = elsewhere(before)
     after.crash_at_write(9)
@@ -311,4 +311,4 @@ def test_states_that_an_interrupted_import_has_left_and_the_export_does_not_have
             store.write("notes", "letters", cell, header, header, [(b"z", left)])
     assert marked > 0
     after.imported(lines)
-    assert said(after) == said(before)
+    assert states_of(after) == states_of(before)

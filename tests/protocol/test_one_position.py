@@ -1,7 +1,7 @@
 """Goal: all that an input gives for one output has positions of its own, whatever its values have passed on their way.
 
-Method: each input has several values, of two keys; every kind of stage that publishes, in every way that units reach it: in place,
-through a shuffle, and after waiting for another partition. A naive reader takes what comes at each lane and position once.
+Method: each input has several values, of two keys. Every kind of stage that publishes, in every way that units reach it: without
+a shuffle, with one, and after waiting for another partition. A naive reader takes what comes at each lane and position once.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def id_of(value: Value) -> str:
     return str(value["id"])
 
 
-def tell(state: Value, value: Value) -> list[Value]:
+def emit(state: Value, value: Value) -> list[Value]:
     return [value]
 
 
-def tell_with_context(state: Value, value: Value, context: Context) -> list[Value]:
+def emit_with_context(state: Value, value: Value, context: Context) -> list[Value]:
     return [value]
 
 
@@ -55,19 +55,19 @@ def note(state: Value, value: Value) -> None:
     state["last"] = value["id"]
 
 
-# Each takes lines by their key, and gives a stream that tells of each once.
+# Each takes lines by their key, and gives a stream that has each once.
 
 
 def aggregate(lines: Stream[Any]) -> Stream[Any]:
-    return lines.aggregate("stage", state=dict, fold=tell)
+    return lines.aggregate("stage", state=dict, fold=emit)
 
 
 def aggregate_with_context(lines: Stream[Any]) -> Stream[Any]:
-    return lines.aggregate("stage", state=dict, fold=tell_with_context)
+    return lines.aggregate("stage", state=dict, fold=emit_with_context)
 
 
 def aggregate_after_a_filter(lines: Stream[Any]) -> Stream[Any]:
-    return deduplicate(lines).aggregate("second", key=lambda _: "all", state=dict, fold=tell)
+    return deduplicate(lines).aggregate("second", key=lambda _: "all", state=dict, fold=emit)
 
 
 def changes(lines: Stream[Any]) -> Stream[Any]:
@@ -75,7 +75,7 @@ def changes(lines: Stream[Any]) -> Stream[Any]:
 
 
 def timers(lines: Stream[Any]) -> Stream[Any]:
-    return lines.aggregate("stage", state=dict, fold=tell, expire_after_ms=HOUR_MS)
+    return lines.aggregate("stage", state=dict, fold=emit, expire_after_ms=HOUR_MS)
 
 
 def changes_with_timers(lines: Stream[Any]) -> Stream[Any]:
@@ -140,7 +140,7 @@ KINDS: list[Kind] = [
     distinct, drop_stale, join_table, join_stream, windows, early_results, late, late_of_declared_aggregates,
 ]  # fmt: skip
 LATE: list[Kind] = [late, late_of_declared_aggregates]
-"""Those that are told of the inputs after the first."""
+"""Those that emit the inputs after the first."""
 
 
 def service_of(
@@ -168,7 +168,7 @@ def feed(service: Rehearsal, kind: Kind, way: str) -> None:
 
 
 def heard(service: Rehearsal) -> int:
-    """How many payloads a naive reader takes; it is told of all envelopes of each input."""
+    """How many payloads a naive reader takes; it reads all envelopes of each input."""
     marks: dict[tuple[int, int], bytes] = defaultdict(bytes)
     ordinals: dict[tuple[int, bytes], set[int]] = defaultdict(set)
     payloads = 0

@@ -26,10 +26,10 @@ class Unanswered(Executor):
 
 
 def two_levels() -> Rehearsal:
-    """Letters, and all of them together, in four state partitions; both are published."""
+    """Words by initial, and all of them together, in four state partitions; both are published."""
     flow = Flow("notes", state_partitions=4)
     letters = words_by_letter(flow)
-    letters.to("said", partitions=1)
+    letters.to("by-initial", partitions=1)
     whole = letters.aggregate("whole", key=same_key, state=StringValue, fold=append_word)
     whole.changes().to("wholes", partitions=1)
     return Rehearsal(flow)

@@ -1,7 +1,7 @@
-"""Goal: a store that does not answer, a newer run, too many lanes are no poison: nothing is left out for them.
+"""Goal: a store that does not answer, a newer run, too many lanes are no poison: no record is skipped for them.
 
-The store fails at one read after the other, wherever a flow with filters and windows reads; the same run waits
-and goes on, and what comes out is what comes out of an undisturbed run.
+The store fails at one read after the other, wherever a flow with filters and windows reads. The same run waits
+and goes on, and its outputs are those of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def test_a_store_that_does_not_answer_is_waited_for_at_every_read(kind: str, pol
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", FILTERS)
-def test_a_run_that_is_superseded_while_it_reads_says_so(kind: str, policy: PoisonPolicy) -> None:
+def test_a_run_that_is_superseded_while_it_reads_raises_superseded(kind: str, policy: PoisonPolicy) -> None:
     found = rehearsed(f"z-{kind}-{policy}", kind, policy)
     feed(found, 0)
     found.run_until_caught_up()

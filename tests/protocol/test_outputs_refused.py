@@ -1,4 +1,4 @@
-"""Goal: what a broker refuses for good is poison before the seal, or harmless after it; never a stuck flow."""
+"""Goal: what a broker refuses permanently is poison before the seal, or harmless after it; never a stuck flow."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_output_without_a_key_for_a_compacted_topic_is_poison(
 
 
 @pytest.mark.parametrize("make", [republishing, aggregating])
-def test_an_output_without_a_key_stops_before_the_seal_and_says_what_to_do(
+def test_an_output_without_a_key_stops_before_the_seal_and_the_error_names_what_to_do(
     make: Callable[[PoisonPolicy], Flow],
 ) -> None:
     found = rehearsed(make("stop"), compacted=True)
@@ -80,7 +80,7 @@ def test_an_output_without_a_key_stops_before_the_seal_and_says_what_to_do(
 def test_an_event_far_ahead_is_published_with_its_time_and_a_kafka_time_that_is_accepted(
     make: Callable[[PoisonPolicy], Flow],
 ) -> None:
-    """The event's time stands in the envelope; Kafka's own says when it was sent."""
+    """The event's time is in the envelope; Kafka's own is the time of sending."""
     found = rehearsed(make("stop"), after_max_ms=HOUR)
     ahead = found.clock.now + 2 * HOUR
     found.feed("words", word("ant"), key="k", timestamp_ms=ahead)
@@ -119,7 +119,7 @@ def test_what_was_sealed_is_published_however_old_it_has_grown() -> None:
 
 
 @pytest.mark.parametrize("distance", [2 * HOUR, -2 * HOUR])
-def test_a_dead_letter_is_accepted_and_keeps_the_time_of_its_input(distance: int) -> None:
+def test_a_dead_letter_record_is_accepted_and_keeps_the_time_of_its_input(distance: int) -> None:
     found = Rehearsal(sqe("dead_letter"))
     found.log.set_clock(lambda: found.clock.now)
     found.log.configure("noted", before_max_ms=HOUR, after_max_ms=HOUR)
@@ -127,14 +127,14 @@ def test_a_dead_letter_is_accepted_and_keeps_the_time_of_its_input(distance: int
     timestamp_ms = found.clock.now + distance
     found.feed("words", word("ant"), timestamp_ms=timestamp_ms)
     found.run_until_caught_up()
-    (letter,) = found.log.records("hop.dead-letters")
-    headers = dict(letter.headers() or [])
+    (record,) = found.log.records("hop.dead-letters")
+    headers = dict(record.headers() or [])
     assert headers["sqe-timestamp"] == b"%d" % timestamp_ms
     assert headers["sqe-error"] == OutputRefused.__name__.encode()
-    assert abs(letter.timestamp()[1] - found.clock.now) < HOUR
+    assert abs(record.timestamp()[1] - found.clock.now) < HOUR
 
 
-def test_a_compacted_topic_is_no_place_for_dead_letters() -> None:
+def test_a_compacted_topic_is_no_place_for_dead_letter_records() -> None:
     found = Rehearsal(republishing("dead_letter"))
     found.log.configure("hop.dead-letters", compacted=True)
     with pytest.raises(ConfigurationError, match=r"hop\.dead-letters.*compacted.*cleanup\.policy"):
@@ -143,7 +143,7 @@ def test_a_compacted_topic_is_no_place_for_dead_letters() -> None:
 
 @pytest.mark.parametrize("carrier", ["value", "headers"])
 def test_a_key_counts_towards_the_size_of_a_record_beside_the_envelope(carrier: Carrier) -> None:
-    """The broker takes a record as a whole: an envelope that fits alone is refused after the seal, for ever."""
+    """The broker takes a record as a whole: it would refuse an envelope that fits alone after the seal, at each attempt."""
     flow = Flow("hop")
     flow.source("words", StringValue).to("noted", partitions=1, carrier=carrier)
     found = rehearsed(flow, max_message_bytes=2_000)
@@ -192,22 +192,22 @@ def given(state: StringValue, one: StringValue) -> Iterator[StringValue]:
 @pytest.mark.parametrize("declare", [to_values, to_headers, to_changes, to_given])
 @pytest.mark.parametrize("policy", ["stop", *POLICIES])
 @pytest.mark.parametrize("parts", [1, 3])
-def test_a_record_that_is_too_large_is_told_by_its_key(
+def test_a_record_that_is_too_large_is_reported_with_its_key(
     declare: Callable[[Flow], None], policy: PoisonPolicy, parts: int
 ) -> None:
-    """Whoever is to raise a limit, or to split a state, has to know which one has grown."""
+    """A user who has to raise a limit, or to split a state, has to know which one has grown."""
     flow = Flow("hop", poison=policy, state_partitions=parts)
     declare(flow)
     found = rehearsed(flow, max_message_bytes=2_000)
-    told = ""
+    reported = ""
     try:
         for text in ("b", "machine", "c"):
             found.feed("words", word(text), key="same")
             found.run_until_caught_up()
     except PoisonError as error:
-        told = str(error)
-    told += str(found.script.events)
-    assert "of key b'm'" in told
+        reported = str(error)
+    reported += str(found.script.events)
+    assert "of key b'm'" in reported
 
 
 def broken(_: StringValue) -> StringValue:
@@ -215,15 +215,15 @@ def broken(_: StringValue) -> StringValue:
 
 
 @pytest.mark.parametrize("missing", [0, 1])
-def test_a_dead_letter_has_room_for_the_header_of_its_batch(missing: int) -> None:
-    """What a broker refuses after the seal would stop the flow for ever, so one byte too much is told before."""
+def test_a_dead_letter_record_has_room_for_the_header_of_its_batch(missing: int) -> None:
+    """A record that the broker refuses after the seal would stop the flow permanently, so it is refused before, to the byte."""
     flow = Flow("hop", poison="dead_letter")
     flow.source("words", StringValue).map(broken).to("noted", partitions=1)
     found = rehearsed(flow)
     found.feed("words", word("ant"), key="k")
     found.run_until_caught_up()
-    (letter,) = found.log.records("hop.dead-letters")
-    size = len(letter.key() or b"") + len(letter.value() or b"") + headers_size(letter.headers() or [])
+    (record,) = found.log.records("hop.dead-letters")
+    size = len(record.key() or b"") + len(record.value() or b"") + headers_size(record.headers() or [])
     found.log.configure("hop.dead-letters", max_message_bytes=size + RECORD_OVERHEAD - missing)
     found.clock.jump(60_000)  # a republisher asks seldom what its topics accept
     found.feed("words", word("ant"), key="k")

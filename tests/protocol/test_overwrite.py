@@ -1,8 +1,8 @@
 """Goal: an overwrite shows readers the old rows or the new ones, never a mixture and never an empty table, and is done exactly once.
 
-Method: a flow of files into a table of Delta Lake on disk, and into one in memory, with the real protocol; broker and store in memory.
-At each call of store and table in turn a reader looks, the process dies, there is no answer, another run takes over, a compaction
-comes in between. The same command is then started again until it ends. What readers may see is computed from the files alone.
+Method: a flow of files into a table of Delta Lake on disk, and into one in memory. The protocol is real, broker and store are in memory.
+At each call of store and table in turn a reader looks, the process dies, or there is no answer. Or another run takes over, or the table
+is compacted. The same command is then started again until it ends. The files alone decide what readers may see.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Goal: an overwrite that is begun is finished, begun again or given up; what was in between is never seen. What it may not do is refused.
 
-Method: real commands one after the other on a flow of files into a table, in memory or of Delta Lake on disk; some end in the middle.
+Method: real commands one after the other on a flow of files into a table, in memory or of Delta Lake on disk. Some end in the middle.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def test_a_file_that_changes_while_it_is_read_stops_and_the_next_one_begins_agai
     assert loaded.rows == changed
 
 
-def test_nobody_is_told_of_rows_that_are_staged(loaded: LoadedTable) -> None:
+def test_staged_rows_are_not_reported(loaded: LoadedTable) -> None:
     begin(loaded, "table", 1, c=C, d=D)
     flushed = len(loaded.load.events("flushed"))
     assert loaded.load.batch()

@@ -1,6 +1,6 @@
-"""Goal: flows of JSON are as exact as those of protobuf, and what cannot be encoded is told by name before it is stored.
+"""Goal: flows of JSON are as exact as those of protobuf, and what cannot be encoded is refused by name before it is stored.
 
-Method: the same flow over each kind of payload and state, in place and shuffled, with a crash at every step; values
+Method: the same flow over each kind of payload and state, without a shuffle and with one, with a crash at every step. Then values
 without a codec, states that would not come back, and states of a type that has changed.
 """
 
@@ -160,7 +160,7 @@ def test_a_message_that_is_none_is_poison(value: bytes, text: str) -> None:
         rehearsal.run_until_caught_up()
 
 
-def test_a_dead_letter_of_raw_json_is_sent_back_with_the_name_of_its_type() -> None:
+def test_a_dead_letter_record_of_raw_json_is_sent_back_with_the_name_of_its_type() -> None:
     broken = {"r0"}
 
     def check(found: Fastening) -> Fastening:
@@ -255,8 +255,8 @@ def test_a_state_that_would_not_come_back_is_never_stored(
     rehearsal.run_until_caught_up()
     assert rehearsal.states("all") == {b"k": Measured(1.5) if state is Measured else {"a": 1.5}}
     if poison == "dead_letter":
-        (letter,) = rehearsal.log.records("measured.dead-letters")
-        assert json.loads(letter.value() or b"") == bad
+        (record,) = rehearsal.log.records("measured.dead-letters")
+        assert json.loads(record.value() or b"") == bad
 
 
 def test_a_window_keeps_what_comes_back_and_nothing_else() -> None:

@@ -46,7 +46,7 @@ def test_the_last_stage_first_survives(in_place: bool) -> None:
 
 @pytest.mark.parametrize("in_place", [True, False])
 def test_the_first_stage_first_loses(in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stage 1 emitted in that batch is never emitted again: stage 2 has lost it for good."""
+    """What stage 1 emitted in that batch is never emitted again: stage 2 has lost it permanently."""
     found = totals_pipeline(2, in_place)
     turn_round(monkeypatch)
     monkeypatch.setattr(recovery, "_check_order", lambda *_: None)
@@ -55,7 +55,7 @@ def test_the_first_stage_first_loses(in_place: bool, monkeypatch: pytest.MonkeyP
     fed = sum(events["events"] for events in found.expected.lines.values())
     assert sum(state.events for state in robots.values()) == fed
     counted = Counter({key: state.events for key, state in lines.items()})
-    assert 0 < counted.total() < fed, "lost, and nobody is told"
+    assert 0 < counted.total() < fed, "lost, and nothing reports it"
 
 
 def test_such_a_store_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Plans are read by later versions, and by people: what stands in a store keeps its names, its order and its id."""
+"""Later versions and people read plans: a stored plan keeps its names, its order and its id."""
 
 from __future__ import annotations
 
@@ -75,17 +75,18 @@ def test_a_plan_is_stored_under_the_names_that_it_always_had() -> None:
 def test_marks_that_did_not_move_are_not_encoded_again() -> None:
     encoded: list[int] = []
 
-    class Told(PartitionMarks):
+    class CountedMarks(PartitionMarks):
         def to_json(self) -> MarksRecord:
             encoded.append(self.partition)
             return super().to_json()
 
     first = replace(
-        Plan.from_bytes(STORED), marks={("t", number): Told("t", bytes(16), number) for number in range(12)}
+        Plan.from_bytes(STORED),
+        marks={("t", number): CountedMarks("t", bytes(16), number) for number in range(12)},
     ).with_id()
     assert encoded == list(range(12))
     encoded.clear()
-    moved = Told("t", bytes(16), 7)
+    moved = CountedMarks("t", bytes(16), 7)
     moved.accept_raw(0)
     plan = replace(first, number=5, previous_id=first.plan_id, marks={**first.marks, ("t", 7): moved})
     quick = plan.with_id(first)
@@ -124,7 +125,7 @@ def test_every_section_is_tried_here_and_named_by_the_page() -> None:
 
 
 @pytest.mark.parametrize(("section", "text"), SECTIONS, ids=[one.name for one, _ in SECTIONS])
-def test_what_few_plans_have_stands_in_sections_of_these_alone(section: Section, text: str) -> None:
+def test_what_few_plans_have_is_stored_in_sections_of_these_alone(section: Section, text: str) -> None:
     plain = Plan.from_bytes(STORED).with_sections(Rebuilding()).with_id()
     assert json.loads(plain.to_bytes())["sections"] == {}
     assert type(section).of(plain) == type(section)()

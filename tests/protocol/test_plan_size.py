@@ -1,4 +1,4 @@
-"""A plan that the home store does not take is known before it is sealed, and says what makes it large."""
+"""A plan that the metadata store does not take is refused before it is sealed, with what makes it large."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ NAMES = {one.name: kind for kind in SECTIONS for one in fields(kind)}
 
 
 def what(plan: Plan, name: str) -> Any:
-    """What a section of a plan says."""
+    """A value of a section of a plan."""
     return getattr(Closes.of(plan) if name == "closes" else NAMES[name].of(plan), name, Closes.of(plan))
 
 
@@ -190,7 +190,7 @@ def test_what_was_read_of_a_topic_that_was_created_again_leaves_the_plan_and_wha
     assert Closes.of(plan).stops == {}
 
 
-def test_the_first_plan_of_a_rebuild_takes_up_what_it_is_told() -> None:
+def test_the_first_plan_of_a_rebuild_holds_what_the_rebuild_gives_it() -> None:
     flow = Flow("f", state_partitions=2)
     flow.source("t", lambda value: value, raw=True)
     infos = {"t": TopicInfo("t", TOPIC_ID, 2)}
@@ -237,7 +237,7 @@ def test_the_last_silent_batch_goes_on_from_where_event_time_had_come_when_it_wa
     )
 
 
-def test_a_silent_batch_says_so_though_the_plan_before_was_never_folded_again() -> None:
+def test_a_silent_batch_is_marked_silent_though_the_plan_before_was_never_folded_again() -> None:
     last = changed(LAST).with_sections(Rebuilding()).with_id()
     known = Features([kind(environment()) for kind in FEATURES])
     part = Part(last.ranges, silent=True)
@@ -283,7 +283,7 @@ def test_the_clock_of_timers_goes_on_only_where_they_fire() -> None:
     )
 
 
-def test_an_announcement_reads_nothing_and_forgets_nothing() -> None:
+def test_a_plan_that_republishes_states_reads_nothing_and_forgets_nothing() -> None:
     last = last_plan(silent_until={}, unfinished=None)
     plan = announcement_plan(last, CLAIM, 2_000, {"s": ("ab", "")})
     for name in ("times", "frontier", "seen", "ticked_ms", "due", "closes"):
@@ -386,7 +386,7 @@ def test_a_partition_that_has_entered_since_waits_until_that_batch_is_done() -> 
 
 
 def test_while_receivers_are_ahead_batches_end_where_they_are() -> None:
-    """Until then they are told no states, which would be older than theirs."""
+    """Until then it publishes no states, for they would be older than those of the receivers."""
     part = next_after(silent_until={}, unfinished=None)
     assert (part.stops, part.silent, part.sealed) == ({ONE: 4, TWO: 9}, False, None)
     assert next_after(silent_until={}, unfinished=None, limit=1).stops == {ONE: 4, TWO: 4}
@@ -433,19 +433,19 @@ def test_the_silence_ends_when_all_partitions_have_passed_what_was_published(
 
 
 def test_a_plan_keeps_what_its_redo_needs_to_know() -> None:
-    """Up to where it took inputs, what it read again for that, and what was left out, wherever it failed."""
+    """Up to where it took inputs, what it read again for that, and what was skipped, wherever it failed."""
     last = last_plan(silent=False, silent_until={})
     ranges = tuple(replace(one, start=one.stop, again=2) for one in last.ranges)
-    left_out = (Exclusion("t", 0, 3, "skip", "E", "in a stage"), Exclusion("t", 1, 1, "skip", "E", "before"))
+    skipped = (Exclusion("t", 0, 3, "skip", "E", "in a stage"), Exclusion("t", 1, 1, "skip", "E", "before"))
     part = Part(ranges, 77).noting(Taken(REACHED))
-    report = Report(excluded=[left_out[1]])
-    plan = batch_plan(last, CLAIM, part, report, left_out, features())
+    report = Report(excluded=[skipped[1]])
+    plan = batch_plan(last, CLAIM, part, report, skipped, features())
     assert Plan.from_bytes(plan.to_bytes()) == plan
     assert (EventTime.of(plan).frontier, plan.clock_ms) == (REACHED, 77)
     assert [one.begin for one in plan.ranges] == [2, 2]
-    assert plan.exclusions == left_out
+    assert plan.exclusions == skipped
     again = part_again(plan, last, features())
-    assert (again.ranges, again.clock_ms, again.sealed) == (plan.ranges, 77, left_out)
+    assert (again.ranges, again.clock_ms, again.sealed) == (plan.ranges, 77, skipped)
     assert again.notes.find(Taken) == Taken(REACHED, times=again.times)
 
 

@@ -1,6 +1,6 @@
 """Goal: a stage kind, a store and a codec of other packages plug in with two files each, and are exact through crashes.
 
-Method: the packages in tests/plugins are installed as pip would do it, by the entry points of their pyproject.toml; one
+Method: the packages in tests/plugins are installed as pip would do it, by the entry points of their pyproject.toml. One
 flow uses all three, and crashes around every call to broker and store.
 """
 
@@ -132,7 +132,7 @@ def test_each_takes_a_module_and_its_metadata(module: str) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_picture_shows_the_kind_and_a_setting_is_checked_where_it_stands() -> None:
+def test_a_picture_shows_the_kind_and_a_setting_is_checked_where_it_is_declared() -> None:
     assert "keep-first first" in flow_of().to_text()
     with pytest.raises(FlowError, match=r"test_plugins\.py:\d+: count=0; at least 1"):
         flow_of(0)

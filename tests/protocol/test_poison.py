@@ -1,4 +1,4 @@
-"""Goal: an input that cannot be processed is left out of everything, once, by the policy; nothing else is."""
+"""Goal: an input that cannot be processed is skipped everywhere, once, by the policy; nothing else is."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def plans(found: Rehearsal) -> list[Plan]:
     return [Plan.from_bytes(data) for data in stored if data is not None]
 
 
-def excluded(found: Rehearsal) -> list[tuple[int, str, str]]:
+def skipped_inputs(found: Rehearsal) -> list[tuple[int, str, str]]:
     return [(one.offset, one.policy, one.error) for plan in plans(found) for one in plan.exclusions]
 
 
-def dead_letters(found: Rehearsal) -> list[bytes | None]:
+def values_sent_away(found: Rehearsal) -> list[bytes | None]:
     return [message.value() for message in found.log.records("poisoned.dead-letters")]
 
 
@@ -103,7 +103,7 @@ def test_stop_names_the_input_and_nothing_has_happened(where: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("where", PLACES)
-def test_an_input_that_fails_anywhere_is_left_out_of_everything(where: str, policy: PoisonPolicy) -> None:
+def test_an_input_that_fails_anywhere_is_skipped_everywhere(where: str, policy: PoisonPolicy) -> None:
     """Also what it gave to other keys, stages and outputs."""
     found = Rehearsal(poisoned(policy))
     found.feed("words", word("ant bee"))
@@ -118,7 +118,7 @@ def test_an_input_that_fails_anywhere_is_left_out_of_everything(where: str, poli
             "bee",
             "ape",
         ]
-    assert excluded(found) == [(bad, policy, "Refused")]
+    assert skipped_inputs(found) == [(bad, policy, "Refused")]
     if policy == "dead_letter":
         (letter,) = found.log.records("poisoned.dead-letters")
         (original,) = [m for m in found.log.records("words") if m.offset() == bad]
@@ -127,7 +127,7 @@ def test_an_input_that_fails_anywhere_is_left_out_of_everything(where: str, poli
 
 @pytest.mark.parametrize("kind", UNDECODABLE)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_cannot_be_decoded_is_left_out(kind: str, policy: PoisonPolicy) -> None:
+def test_a_record_that_cannot_be_decoded_is_skipped(kind: str, policy: PoisonPolicy) -> None:
     found = Rehearsal(poisoned(policy))
     found.feed("words", word("ant"))
     value = UNDECODABLE[kind]
@@ -135,11 +135,11 @@ def test_what_cannot_be_decoded_is_left_out(kind: str, policy: PoisonPolicy) -> 
     found.feed("words", word("ape"))
     found.run_until_caught_up()
     assert stored_words(found) == {"a": "ant ape"}
-    assert [(offset, of) for offset, of, _ in excluded(found)] == [(1, policy)]
+    assert [(offset, of) for offset, of, _ in skipped_inputs(found)] == [(1, policy)]
     if policy == "dead_letter":
-        (letter,) = found.log.records("poisoned.dead-letters")
-        headers = dict(letter.headers() or [])
-        assert (letter.value(), letter.key()) == (value, b"k")
+        (record,) = found.log.records("poisoned.dead-letters")
+        headers = dict(record.headers() or [])
+        assert (record.value(), record.key()) == (value, b"k")
         assert headers["own"] == b"1"
         assert (headers["sqe-topic"], headers["sqe-partition"], headers["sqe-offset"]) == (
             b"words",
@@ -172,7 +172,7 @@ def test_a_decoder_that_raises_is_poison_of_its_message_only() -> None:
         found.log.append("words", 0, value)
     found.run_until_caught_up()
     assert stored_words(found) == {"a": "ant ape"}
-    assert dead_letters(found) == [b"bad"]
+    assert values_sent_away(found) == [b"bad"]
 
 
 def test_a_null_key_at_a_stage_is_poison() -> None:
@@ -183,7 +183,7 @@ def test_a_null_key_at_a_stage_is_poison() -> None:
     found.feed("words", word("ape"), key="k")
     found.run_until_caught_up()
     assert stored_words(found) == {"k": "ape"}
-    assert excluded(found) == [(0, "skip", "PoisonError")]
+    assert skipped_inputs(found) == [(0, "skip", "PoisonError")]
 
 
 def test_one_input_that_fails_in_two_places_is_listed_once() -> None:
@@ -196,9 +196,9 @@ def test_one_input_that_fails_in_two_places_is_listed_once() -> None:
     found.feed("words", word("a-fails-in-first b-fails-in-first c-fails-in-first d-fails-in-first ok"))
     found.feed("words", word("fine"))
     found.run_until_caught_up()
-    assert excluded(found) == [(0, "dead_letter", "Refused")]
+    assert skipped_inputs(found) == [(0, "dead_letter", "Refused")]
     assert stored_words(found, "one") == stored_words(found, "two") == {"f": "fine"}
-    assert len(dead_letters(found)) == 1
+    assert len(values_sent_away(found)) == 1
 
 
 def large_outputs(policy: PoisonPolicy, *, changes: bool = False, stages: bool = True) -> Rehearsal:
@@ -235,13 +235,13 @@ def test_an_output_that_is_too_large_stops_before_anything_has_happened(stages: 
 
 @pytest.mark.parametrize("policy", ["stop", *POLICIES])
 def test_an_output_of_changes_that_is_too_large_stops(policy: PoisonPolicy) -> None:
-    """No single input is to blame: none is left out."""
+    """No single input is to blame: none is skipped."""
     found = large_outputs(policy, changes=True)
     for _ in range(30):
         found.feed("words", word("a" * 100))
     with pytest.raises(PoisonError, match="changes"):
         found.batch()
-    assert excluded(found) == []
+    assert skipped_inputs(found) == []
 
 
 @pytest.mark.parametrize("policy", ["stop", *POLICIES])
@@ -255,7 +255,7 @@ def test_a_step_behind_changes_that_fails_stops(policy: PoisonPolicy) -> None:
     found.feed("words", word("a-fails-here"))
     with pytest.raises(PoisonError, match="after changes"):
         found.batch()
-    assert excluded(found) == []
+    assert skipped_inputs(found) == []
 
 
 def test_headers_count_when_an_output_is_too_large() -> None:
@@ -267,7 +267,7 @@ def test_headers_count_when_an_output_is_too_large() -> None:
     assert [text for message in found.log.records("noted") for text in words_in(message)] == ["ape"]
 
 
-def test_a_dead_letter_that_is_too_large_stops_before_the_seal() -> None:
+def test_a_dead_letter_record_that_is_too_large_stops_before_the_seal() -> None:
     found = Rehearsal(poisoned("dead_letter"))
     found.log.configure("poisoned.dead-letters", max_message_bytes=2_000)
     found.feed("words", word("ant"))
@@ -278,7 +278,7 @@ def test_a_dead_letter_that_is_too_large_stops_before_the_seal() -> None:
 
 
 @pytest.mark.parametrize("step", [4, 5, 6, 7])
-def test_dead_letters_come_once_for_each_input_through_crashes(step: int) -> None:
+def test_dead_letter_records_come_once_for_each_input_through_crashes(step: int) -> None:
     """Sent again after a crash between publish and persist, with the same coordinates."""
     found = Rehearsal(poisoned("dead_letter"))
     found.feed("words", word("ant bee"))
@@ -286,12 +286,15 @@ def test_dead_letters_come_once_for_each_input_through_crashes(step: int) -> Non
     found.feed("words", word("asp-fails-in-second"))
     found.crash(step=step, when="after")
     found.run_until_caught_up()
-    letters = [
+    offsets = [
         dict(message.headers() or [])["sqe-offset"] for message in found.log.records("poisoned.dead-letters")
     ]
-    assert set(letters) == {b"1", b"2"}
-    assert len(letters) == (4 if step == 5 else 2)
-    assert sorted(excluded(found)) == [(1, "dead_letter", "NotAnEnvelope"), (2, "dead_letter", "Refused")]
+    assert set(offsets) == {b"1", b"2"}
+    assert len(offsets) == (4 if step == 5 else 2)
+    assert sorted(skipped_inputs(found)) == [
+        (1, "dead_letter", "NotAnEnvelope"),
+        (2, "dead_letter", "Refused"),
+    ]
     assert stored_words(found, "all") == {"all": "ant bee"}
 
 
@@ -310,7 +313,7 @@ def test_attempts_come_to_an_end_also_with_code_that_fails_as_it_likes() -> None
     for text in ("a1", "b2", "c3", "d4"):
         found.feed("words", word(text))
     found.run_until_caught_up()
-    assert excluded(found) == [], "each failed once, and not when it was tried alone"
+    assert skipped_inputs(found) == [], "each failed once, and not when it was tried alone"
     assert set(stored_words(found).values()) == {"a1", "b2", "c3", "d4"}
 
 
@@ -332,8 +335,8 @@ def test_code_that_fails_only_when_a_plan_is_redone_stops() -> None:
         found.start()
 
 
-def test_an_input_left_out_moves_its_mark_so_its_replay_is_one() -> None:
-    """The republisher says it again: no second exclusion, no second dead letter."""
+def test_a_skipped_input_moves_its_mark_so_its_replay_is_ignored() -> None:
+    """The republisher publishes it again: it is not skipped twice, and there is no second dead-letter record."""
     upstream = Flow("upstream")
     upstream.source("raw", StringValue).to("words", key=first_letter, partitions=1)
     found = Rehearsal(poisoned("dead_letter"))
@@ -346,10 +349,10 @@ def test_an_input_left_out_moves_its_mark_so_its_replay_is_one() -> None:
     republisher.run_until_caught_up()
     found.run_until_caught_up()
     assert stored_words(found) == {"a": "ant ape"}
-    assert len(excluded(found)) == len(dead_letters(found)) == 1
+    assert len(skipped_inputs(found)) == len(values_sent_away(found)) == 1
 
 
-def test_a_republisher_leaves_out_at_once() -> None:
+def test_a_republisher_skips_at_once() -> None:
     flow = Flow("poisoned", poison="dead_letter")
     flow.source("words", StringValue).map(refuse("here")).to("noted", partitions=1)
     found = Rehearsal(flow)
@@ -358,12 +361,12 @@ def test_a_republisher_leaves_out_at_once() -> None:
     found.log.append("words", 0, b"rubbish")
     found.run_until_caught_up()
     assert [text for message in found.log.records("noted") for text in words_in(message)] == ["ant"]
-    assert len(dead_letters(found)) == 2
+    assert len(values_sent_away(found)) == 2
 
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_an_input_that_fails_after_it_has_entered_a_stage_counts_nowhere(parts: int) -> None:
-    """In place and behind a shuffle: the stage is fed before the other branch fails."""
+    """Without a shuffle and behind one: the stage is fed before the other branch fails."""
 
     def refuse(value: StringValue) -> StringValue:
         if value.value == "bad":
@@ -393,20 +396,20 @@ def test_an_envelope_on_a_lane_that_is_not_its_own_takes_none_with_it_that_came_
     """It looks like all others until it is the first of its lane, in the middle of a block."""
     flow = Flow("poisoned", poison="skip", state_partitions=1)
     flow.source("words", StringValue).aggregate("all", key=same_key, state=StringValue, fold=append_word)
-    source = Coordinates(topic="said", topic_id=bytes(16), partition=0, offset=7, leader_epoch=1)
+    source = Coordinates(topic="copies", topic_id=bytes(16), partition=0, offset=7, leader_epoch=1)
     head = parse_head(republish(None, source, word("astray"), output="up/words", key="k", timestamp_ms=5))
     head.lane ^= 1
     head.ClearField("crc32")
     found = Rehearsal(flow)
-    told = [f"w{number}" for number in range(30)]
-    for number, text in enumerate(told):
+    texts = [f"w{number}" for number in range(30)]
+    for number, text in enumerate(texts):
         found.feed(
             "words",
             sealed(head.SerializeToString(deterministic=True)) if number == at else word(text),
             key="k",
         )
     found.run_until_caught_up()
-    assert stored_words(found, "all") == {"all": " ".join([*told[:at], *told[at + 1 :]])}
+    assert stored_words(found, "all") == {"all": " ".join([*texts[:at], *texts[at + 1 :]])}
 
 
 @pytest.mark.parametrize("block", [1, 1_000])

@@ -1,7 +1,7 @@
-"""Goal: a rebuild knows of each batch whether it was certainly published; if it is not certain, it says so.
+"""Goal: a rebuild knows of each batch whether it was certainly published; if it is not certain, it reports that.
 
-Method: a batch is sealed and nothing more, then one witness at a time is put beside it by hand: a header that has begun or
-reached it, a commit of Kafka's, that it is silent. What is found is compared with what was planned.
+Method: a batch is sealed and nothing more. Then the test adds one proof by hand: a header that has begun or reached it,
+a commit of Kafka's, or that it is silent. It compares the progress with the plan.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def flow_of(buckets: int = 1) -> Flow:
         .filter(lambda value: bool(first_letter(value)))
         .aggregate("letters", key=first_letter, state=StringValue, fold=append_word, buckets=buckets)
     )
-    letters.to("said", key=first_letter, partitions=1)
+    letters.to("firsts", key=first_letter, partitions=1)
     letters.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     return flow
 
@@ -86,9 +86,9 @@ class Sealed:
         after = change(header)
         assert self.store.write("notes", stage, part, header, after, ()) == after
 
-    def commit(self, offset: int, **told: object) -> None:
+    def commit(self, offset: int, **fields: object) -> None:
         meta = json.loads(self.found.commits()[TP].metadata)
-        self.found.log.commit("notes", {TP: Commit(offset, json.dumps(meta | told))})
+        self.found.log.commit("notes", {TP: Commit(offset, json.dumps(meta | fields))})
 
     def reached(self, header: Header) -> Header:
         return replace(header, number=self.last.number, plan_id=self.last.plan_id)
@@ -180,7 +180,7 @@ def test_a_commit_of_another_plan_of_its_number_proves_nothing() -> None:
 
 
 def test_a_commit_of_a_later_plan_proves_that_it_was_published_and_more() -> None:
-    """The home store went back. What Kafka has is counted again, too; nothing of the old plan is still due."""
+    """The metadata store went back. What Kafka has is counted again, too; nothing of the old plan is still due."""
     sealed = Sealed()
     sealed.feed("eel", "fly")
     sealed.commit(7, plan=sealed.last.number + 1, id="lost")
@@ -280,7 +280,7 @@ def test_how_often_windows_were_closed_and_who_has_heard_it_is_known_from_the_pl
 
 
 def test_states_are_lost_and_plans_went_back_and_the_rebuild_is_exact_nevertheless() -> None:
-    """All of it at once: the home store is at an older plan, states are gone, Kafka has the newest commit."""
+    """All of it at once: the metadata store is at an older plan, states are gone, Kafka has the newest commit."""
     sealed = Sealed()
     older = sealed.store.copy_home("notes")
     sealed.found.run_until_caught_up()
@@ -296,5 +296,5 @@ def test_states_are_lost_and_plans_went_back_and_the_rebuild_is_exact_neverthele
     sealed.feed("fly")
     sealed.found.run_until_caught_up()
     assert stored_words(sealed.found, "all") == {"all": "ant bee cat dog eel fly"}
-    said = [one.payload_as(StringValue).value for one in sealed.found.published("said")]
-    assert sorted(said) == ["ant", "bee", "cat", "dog", "eel", "fly"]
+    texts = [one.payload_as(StringValue).value for one in sealed.found.published("firsts")]
+    assert sorted(texts) == ["ant", "bee", "cat", "dog", "eel", "fly"]

@@ -144,7 +144,7 @@ def test_timers_of_both_clocks() -> None:
         context.set_timer(event["at_ms"] + 30_000)
         context.set_timer(context.now_ms + 1_000, "later", clock="batch")
 
-    def tell(state: Event, timer: Timer, context: Context) -> list[Event]:
+    def fire(state: Event, timer: Timer, context: Context) -> list[Event]:
         if timer.clock == "batch":
             context.delete_state()
         return [
@@ -153,31 +153,31 @@ def test_timers_of_both_clocks() -> None:
 
     flow = Flow("timers", state_partitions=2)
     stage = flow.source("in", dict, timestamp=at_ms).aggregate(
-        "open", key=robot_of, state=dict, fold=remind, on_timer=tell
+        "open", key=robot_of, state=dict, fold=remind, on_timer=fire
     )
-    stage.to("told", key=robot_of, partitions=1)
+    stage.to("fired", key=robot_of, partitions=1)
     stage.changes().to("open", partitions=1)
     assert proven(flow, {"in": events(9)}).functions == 5
 
 
 def test_timers_of_a_later_day_fire_and_are_watched() -> None:
-    """The clock stands still within a half of the inputs, and a day passes between the two."""
+    """The clock does not move within a half of the inputs, and a day passes between the two."""
 
     def remind(state: Event, event: Event, context: Context) -> None:
         count_event(state, event)
         context.set_timer(context.now_ms + 12 * 60 * MINUTE_MS, clock="batch")
 
-    def tell(_state: Event, _timer: Timer) -> list[Event]:
+    def fire(_state: Event, _timer: Timer) -> list[Event]:
         return [{"at": random()}]
 
     flow = Flow("timers-of-tomorrow", state_partitions=1)
-    stage = flow.source("in", dict).aggregate("open", key=robot_of, state=dict, fold=remind, on_timer=tell)
-    stage.to("told", partitions=1)
+    stage = flow.source("in", dict).aggregate("open", key=robot_of, state=dict, fold=remind, on_timer=fire)
+    stage.to("fired", partitions=1)
     with pytest.raises(NotDeterministic) as raised:
         proven(flow, {"in": events(4)}, schedules=1)
     (finding,) = raised.value.findings
     assert isinstance(finding, Finding)
-    assert finding.function.endswith(".tell")
+    assert finding.function.endswith(".fire")
 
 
 def test_functions_over_batches_and_declared_aggregates() -> None:

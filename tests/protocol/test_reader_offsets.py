@@ -1,8 +1,8 @@
 """Goal: `ReaderOffsets`, for programs without a flow, and readers of a flow go by one rule: what is read again after a crash, and when.
 
-Method: a reader of a flow is run through random feeds, crashes at random calls, and restarts. An outsider's program of plain objects is
-taken through the same batches and crashes. After each step both must go on at the same offsets, repeat the same ranges, and have
-flushed as far; in the end both tables hold the same chunks. The service keeps plans instead of the object's JSON, for they hold more
+Method: a reader of a flow is run through random feeds, crashes at random calls, and restarts. A program of plain objects without a flow
+is taken through the same batches and crashes. After each step both must go on at the same offsets, repeat the same ranges, and have
+flushed as far. In the end both tables hold the same chunks. The service keeps plans instead of the object's JSON, for they hold more
 than offsets.
 """
 
@@ -197,15 +197,15 @@ class Twins:
         return {int(name.rpartition("/")[2]): own for name, own in found.items()}
 
     def flushed(self) -> int:
-        """The last plan of which the table has rows."""
+        """The last plan with rows in the table."""
         try:
             chunks = open_table(f"{self.address}/readings").chunks()
         except Exception:  # noqa: BLE001 - it is not there yet
             return -1
         return max((int(one.name.chunk_id.partition("-")[0]) for one in chunks), default=-1)
 
-    def told(self) -> dict[str, int]:
-        """How far all rows are in the table, as the service has told last."""
+    def reported(self) -> dict[str, int]:
+        """How far all rows are in the table, as the service has reported last."""
         events = self.service.events("flushed")
         found: Any = events[-1]["offsets"] if events else {}
         return {name: offset for name, offset in found.items() if offset}
@@ -235,7 +235,7 @@ def test_plain_objects_and_the_readers_of_a_flow_go_by_one_rule(tmp_path: Path, 
             pass
         outsider = twins.outsider
         expected = {name_of(partition): len(found) for partition, found in twins.records.items() if found}
-        assert outsider.reader.flushed == twins.told() == expected
+        assert outsider.reader.flushed == twins.reported() == expected
         assert by_flush(outsider.chunks) == twins.chunks()
         crashes, repeated = crashes + outsider.crashes, repeated + twins.repeated
     assert crashes > 20

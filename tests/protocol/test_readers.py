@@ -1,8 +1,8 @@
 """Goal: readers that run side by side write each row once, and no partition is ever read by two of them, or by none.
 
-Method: a flow into a Delta table on disk, with the real protocol and segment code; broker and store in memory, shared by several
-rehearsals of the same flow with other input partitions. One of them crashes at each call in turn, or sleeps and wakes up as a
-zombie; sets are changed, with crashes at each call of that, too.
+Method: a flow into a Delta table on disk, with the real protocol and segment code. Several rehearsals of the same flow with other
+input partitions share a broker and a store in memory. One of them crashes at each call in turn, or sleeps and wakes up as a
+zombie. Sets are changed, with crashes at each call of that, too.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def test_a_reader_and_the_whole_flow_that_start_at_the_same_moment(tmp_path: Pat
         if reader.script.injected:
             assert number > 10
             return
-        # Whoever is refused goes on to be refused, or nobody has begun and one of them may.
+        # A refused run stays refused, or neither has begun and one of them may.
         if refused == ["reader"]:
             one.restart()
             one.run_until_caught_up()
@@ -357,7 +357,7 @@ def test_a_change_that_would_lose_or_share_partitions_is_refused(
 
 
 def test_replays_are_known_after_a_change(tmp_path: Path) -> None:
-    """Marks go over with the partitions: a republisher upstream that says everything again adds nothing."""
+    """Marks go over with the partitions: a republisher upstream that republishes everything adds nothing."""
     found = ReaderPipeline(tmp_path, "0-3", republished=True)
     found.feed(20)
     found.run_until_caught_up()
@@ -384,7 +384,7 @@ def test_later_rows_hold_after_a_change(tmp_path: Path) -> None:
     found.check()
 
 
-def test_partitions_without_a_reader_are_told(tmp_path: Path) -> None:
+def test_partitions_without_a_reader_are_reported(tmp_path: Path) -> None:
     found = ReaderPipeline(tmp_path, "0-1")
     found.run_until_caught_up()
     texts = [str(one["text"]) for one in found.readers[0].events("notice")]
@@ -444,7 +444,7 @@ def _republisher(partitions: str | None) -> Callable[[], Flow | CompiledFlow]:
     return made
 
 
-def test_republishers_side_by_side_and_with_other_sets_say_the_same_lanes() -> None:
+def test_republishers_side_by_side_and_with_other_sets_publish_on_the_same_lanes() -> None:
     one = Rehearsal(_republisher("0-1")(), partitions={"in": 4})
     two = Rehearsal(_republisher("2-3")(), partitions={"in": 4}, log=one.log)
     for number in range(20):

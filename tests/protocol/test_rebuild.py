@@ -1,7 +1,7 @@
-"""Goal: a flow folded again stands exactly where it stood, has published nothing twice, and goes on.
+"""Goal: a rebuilt flow has exactly the states that it had, has published nothing twice, and goes on.
 
-Method: words are noted in order under their first letters, and each change is published; a store loses
-something; the flow is folded again, with crashes at every write; then more words come.
+Method: words are noted in order under their initials, and each change is published. A store loses
+something. The flow is rebuilt, with crashes at every write; then more words come.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def flow_of(state_partitions: int = 2, buckets: int = 1, **source: Any) -> Flow:
     first = flow.source("words", StringValue, **source).aggregate(
         "letters", key=first_letter, state=StringValue, fold=append_word, buckets=buckets
     )
-    first.to("said", key=first_letter, partitions=2)
+    first.to("firsts", key=first_letter, partitions=2)
     second = first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     second.changes().to("totals", partitions=1)
     return flow
@@ -79,10 +79,12 @@ class Pipeline:
         )
         return other
 
-    def said(self) -> Counter[str]:
+    def published(self) -> Counter[str]:
         """What was published per word."""
         return Counter(
-            payload.value for one in self.found.published("said") for payload in payloads_of(StringValue, one)
+            payload.value
+            for one in self.found.published("firsts")
+            for payload in payloads_of(StringValue, one)
         )
 
     def check(self) -> None:
@@ -92,7 +94,7 @@ class Pipeline:
             letters.setdefault(text[0], []).append(text)
         assert stored_words(self.found) == {letter: " ".join(words) for letter, words in letters.items()}
         assert Counter(stored_words(self.found, "all")["all"].split()) == Counter(self.words)
-        assert self.said() == Counter(self.words)
+        assert self.published() == Counter(self.words)
 
 
 def lose_a_cell(pipeline: Pipeline) -> None:
@@ -142,7 +144,7 @@ def test_what_a_store_has_lost_is_folded_again(lose: Callable[[Pipeline], None])
 
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_rebuild_that_crashes_at_any_write_is_simply_done_again(when: str, resume: bool) -> None:
+def test_a_rebuild_that_crashes_at_any_write_is_simply_redone(when: str, resume: bool) -> None:
     for at in points(f"a rebuild that crashes, {when} {resume}"):
         pipeline = Pipeline()
         pipeline.feed(BEFORE)
@@ -176,7 +178,7 @@ def test_the_run_before_is_fenced_off() -> None:
 @pytest.mark.parametrize("mine", ["rebuild", "resume"])
 @pytest.mark.parametrize("theirs", ["rebuild", "resume", "service"])
 def test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing(mine: str, theirs: str) -> None:
-    """It is told so, whatever it finds changed; the flow is where the other run has left it."""
+    """It raises an error, whatever it finds changed; the flow is where the other run has left it."""
     overtaken = 0
     for at in points(f"{mine} overtaken by {theirs}"):
         pipeline = Pipeline()
@@ -291,16 +293,16 @@ def test_outputs_sealed_but_not_published_are_published_after_it() -> None:
     pipeline.check()
 
 
-def test_a_rewound_flow_folds_again_but_says_nothing_twice() -> None:
+def test_a_rewound_flow_folds_again_but_publishes_nothing_twice() -> None:
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
     pipeline.found.rebuild({("words", 0): 1, ("words", 1): 1})
-    assert sum(len(said.split()) for said in stored_words(pipeline.found).values()) == 2
+    assert sum(len(words.split()) for words in stored_words(pipeline.found).values()) == 2
     pipeline.feed(AFTER)
     pipeline.check()
 
 
-def test_a_rewound_flow_that_is_folded_again_says_nothing_twice_either() -> None:
+def test_a_rewound_flow_that_is_rebuilt_publishes_nothing_twice_either() -> None:
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
     pipeline.found.rebuild({("words", 0): 1, ("words", 1): 1})
@@ -309,14 +311,14 @@ def test_a_rewound_flow_that_is_folded_again_says_nothing_twice_either() -> None
     pipeline.check()
 
 
-def test_a_rewound_flow_says_it_again_if_asked() -> None:
+def test_a_rewound_flow_republishes_if_asked() -> None:
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
     pipeline.found.rebuild({("words", 0): 1, ("words", 1): 1}, republish=True)
     pipeline.feed(AFTER)
-    twice = {text for text, count in pipeline.said().items() if count == 2}
+    twice = {text for text, count in pipeline.published().items() if count == 2}
     assert len(twice) == len(BEFORE) - 2
-    unique = {(one.lane, one.position) for one in pipeline.found.published("said")}
+    unique = {(one.lane, one.position) for one in pipeline.found.published("firsts")}
     assert len(unique) == len(pipeline.words)
 
 
@@ -340,7 +342,7 @@ def test_code_and_layout_may_change_with_it() -> None:
     other.check()
 
 
-def test_it_can_be_done_again_and_again() -> None:
+def test_a_rebuild_can_be_repeated() -> None:
     pipeline = Pipeline()
     for number in range(3):
         pipeline.feed(BEFORE[number * 2 : number * 2 + 2])
@@ -426,7 +428,7 @@ def small_flow() -> Flow:
     first = flow.source("words", StringValue).aggregate(
         "letters", key=first_letter, state=StringValue, fold=append_word
     )
-    first.to("said", key=first_letter, partitions=2)
+    first.to("firsts", key=first_letter, partitions=2)
     return flow
 
 
@@ -442,7 +444,7 @@ class SmallPipeline(Pipeline):
         for text in self.words:
             letters.setdefault(text[0], []).append(text)
         assert stored_words(self.found) == {letter: " ".join(words) for letter, words in letters.items()}
-        assert self.said() == Counter(self.words)
+        assert self.published() == Counter(self.words)
 
     def rows(self) -> dict[str, int]:
         """How many states the store holds, by the names under which it does."""
@@ -680,7 +682,7 @@ def test_an_attempt_that_has_folded_more_than_is_asked_for_is_not_resumed() -> N
     pipeline.check()
 
 
-def test_a_home_store_that_went_back_to_before_the_switch_does_not_find_empty_states() -> None:
+def test_a_metadata_store_that_went_back_to_before_the_switch_does_not_find_empty_states() -> None:
     """Where rows were deleted headers have gone on, so an older home record does not fit to them."""
     pipeline = SmallPipeline()
     before = pipeline.store.copy_home("notes")
@@ -715,7 +717,7 @@ def test_a_run_of_an_attempt_that_was_deleted_changes_nothing_any_more() -> None
 
 
 def test_a_name_under_which_a_store_holds_states_is_not_used_again() -> None:
-    """The home store was emptied, and Kafka has forgotten all but an early commit: epochs are given out again."""
+    """The metadata store was emptied, and Kafka has forgotten all but an early commit: epochs are given out again."""
     states = MemoryStore(f"states-{id(object())}")
     flow = Flow("notes", state_partitions=2)
     flow.source("words", StringValue).aggregate(
@@ -744,7 +746,7 @@ def test_a_name_under_which_a_store_holds_states_is_not_used_again() -> None:
     assert stored_words(found)["a"] == "ant ape auk"
 
 
-def test_a_run_of_a_flow_folded_again_twice_is_told_that_it_was_superseded() -> None:
+def test_a_run_of_a_flow_rebuilt_twice_raises_superseded() -> None:
     """Its states lay where the first folding had left them; headers there go on, never back."""
     pipeline = Pipeline()
     pipeline.feed(BEFORE)

@@ -23,7 +23,7 @@ from tests.support.receiving import received
 
 HOUR_MS = 3_600_000
 BAD = 77
-"""Poison as long as the code says so."""
+"""Poison as long as the code is strict."""
 
 
 def add(total: Int64Value, number: Int64Value) -> None:
@@ -65,7 +65,7 @@ def downstream() -> Flow:
 
 
 class Pair:
-    """A flow that crashed at the n-th write of its second batch, and one that has heard what it said till then."""
+    """A flow that crashed at the n-th write of its second batch, and one that has read what it had published by then."""
 
     def __init__(self, at: int, numbers: tuple[int, ...] = (2, 3)) -> None:
         self.store = MemoryStore(f"in-part-{id(self)}")
@@ -188,7 +188,7 @@ def test_so_it_is_after_a_crash_at_any_write_of_the_rebuild_and_of_the_batch(whe
     assert at > 20
 
 
-def test_what_is_published_once_more_on_demand_keeps_to_it_too() -> None:
+def test_what_is_republished_on_demand_keeps_to_it_too() -> None:
     """What lies before it comes again, as asked for; the batch itself is as it was."""
     pair = Pair(1)
     pair.feed(4)
@@ -197,7 +197,7 @@ def test_what_is_published_once_more_on_demand_keeps_to_it_too() -> None:
     assert pair.heard() == "1001 1 3006 6 4010 10"
 
 
-def test_inputs_that_were_left_out_of_it_stay_out_whatever_the_code_says_by_now(
+def test_inputs_that_it_skipped_stay_skipped_whatever_the_code_does_by_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pair = Pair(1, (2, BAD))
@@ -315,7 +315,7 @@ def test_what_it_took_of_what_waits_for_event_time_it_takes_again() -> None:
 
 
 def test_who_was_not_waited_for_then_is_not_waited_for_when_it_is_repeated() -> None:
-    """Else what it had taken of what waits comes with a later batch, and `changes()` tells less."""
+    """Else the waiting records that it had taken come with a later batch, and `changes()` gives fewer states."""
 
     def fed(at: int | None) -> Rehearsal:
         settings = Settings(idle_ms=5_000, allow_weak_durability=True)

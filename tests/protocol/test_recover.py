@@ -1,6 +1,6 @@
 """Goal: recovery never takes for finished upstream what is not finished downstream.
 
-Method: by hand, headers of two stages at every pair of places; then a store whose second stage loses a plan while
+Method: by hand, headers of two stages at every pair of places. Then a store whose second stage loses a plan while
 the first one is part-way through a write in chunks.
 """
 
@@ -76,7 +76,7 @@ def test_the_plan_before_the_first_that_is_redone_has_to_be_kept_too() -> None:
 @pytest.mark.parametrize("wrong", ["beyond", "another", "begun another"])
 @pytest.mark.parametrize("cell", [(0, 0), (1, 0), (1, 1)])
 def test_a_single_header_of_no_plan_or_of_another_history_stops(cell: tuple[int, int], wrong: str) -> None:
-    """Whatever the others say."""
+    """Whatever the others hold."""
     headers = {(stage, part): header(8) for stage in (0, 1) for part in (0, 1)}
     headers[cell] = {
         "beyond": header(9),
@@ -97,7 +97,7 @@ def test_a_single_header_of_no_plan_or_of_another_history_stops(cell: tuple[int,
         ((7, "begun", 8), False, 2),
     ],
 )
-def test_how_far_a_plan_has_come_says_what_is_still_to_do(
+def test_how_far_a_plan_has_come_decides_what_is_still_to_do(
     numbers: tuple[int | str, ...], publish: bool, top: int | None
 ) -> None:
     """One header that has reached or begun it proves that it was published; above the last unfinished level nothing runs."""
@@ -137,8 +137,8 @@ def noted() -> tuple[Rehearsal, PartCopy]:
     return found, store.copy_part("notes", "all", 0)
 
 
-def test_a_second_stage_that_lost_a_plan_of_which_the_first_has_begun_to_write_stops() -> None:
-    """The keys before the cursor are not folded again, so what they emitted would be missing for good."""
+def test_a_second_stage_that_lost_a_plan_which_the_first_has_begun_to_write_stops() -> None:
+    """The keys before the cursor are not folded again, so what they emitted would be missing permanently."""
     probe, _ = noted()
     begin = len(probe.script.written)
     probe.batch()

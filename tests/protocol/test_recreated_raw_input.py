@@ -63,13 +63,13 @@ def republishing() -> Flow:
 
 
 def notices(rehearsal: Rehearsal) -> list[str]:
-    return [str(told["text"]) for told in rehearsal.events("notice") if "created again" in str(told["text"])]
+    return [str(one["text"]) for one in rehearsal.events("notice") if "created again" in str(one["text"])]
 
 
 @pytest.mark.parametrize("running", [True, False])
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 @pytest.mark.parametrize("flow", [summing, republishing])
-def test_it_may_have_other_partitions_and_everybody_is_told(
+def test_it_may_have_other_partitions_and_every_service_reports_it(
     flow: Callable[[], Flow], partitions: int, running: bool
 ) -> None:
     """Nothing waits for partitions that are gone, and one notice names both topics and what becomes of each."""
@@ -91,8 +91,8 @@ def test_it_may_have_other_partitions_and_everybody_is_told(
     assert not rehearsal.events("waiting") or running
     (text,) = notices(rehearsal)
     now = rehearsal.log.describe(["raw"])["raw"].topic_id.hex()
-    for said in ("'raw'", known, now, "[0] up to 1", "stays counted", "from offset 0"):
-        assert said in text
+    for part in ("'raw'", known, now, "[0] up to 1", "stays counted", "from offset 0"):
+        assert part in text
     rehearsal.restart()
     rehearsal.run_until_caught_up()
     assert len(notices(rehearsal)) == 1
@@ -123,7 +123,7 @@ def test_a_topic_made_smaller_before_the_commit_is_not_waited_for(flow: Callable
 
 
 def test_offsets_of_a_topic_are_not_committed_for_the_one_that_was_created_in_its_place() -> None:
-    """It has a partition of that number, too, but what was read of the old one says nothing of it."""
+    """It has a partition of that number, too, but offsets of the old one prove nothing for it."""
     log = MemoryLog(uuid4().hex)
     for topic in ("again", "same"):
         log.create_topic(topic, 2)
@@ -137,7 +137,7 @@ def test_offsets_of_a_topic_are_not_committed_for_the_one_that_was_created_in_it
     }
 
 
-def test_a_republisher_says_where_it_begins_when_its_commits_are_gone() -> None:
+def test_a_republisher_reports_where_it_begins_when_its_commits_are_gone() -> None:
     """Kafka deletes commits with their topic, so that it was created again cannot be known for sure."""
     rehearsal = Rehearsal(republishing())
     rehearsal.feed("raw", b"1")
@@ -152,12 +152,12 @@ def test_a_republisher_says_where_it_begins_when_its_commits_are_gone() -> None:
 
 
 def test_services_with_and_without_stages_recover_in_the_same_words() -> None:
-    told = []
+    recovered = []
     for flow in (summing(), republishing()):
         rehearsal = Rehearsal(flow)
         rehearsal.start()
-        told.append(rehearsal.events("recovered")[0])
-    assert told[1].items() <= told[0].items()
+        recovered.append(rehearsal.events("recovered")[0])
+    assert recovered[1].items() <= recovered[0].items()
 
 
 @pytest.mark.parametrize("stages", [0, 1])
@@ -268,7 +268,7 @@ def test_what_was_counted_of_the_old_topic_cannot_be_folded_again(
         assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 23
 
 
-def test_of_a_lost_store_the_commits_tell_that_a_topic_was_created_again() -> None:
+def test_without_the_lost_store_the_commits_show_that_a_topic_was_created_again() -> None:
     store = MemoryStore(uuid4().hex)
     flow = Flow("sums")
     both = flow.source(["raw", "other"], decode, raw=True)
@@ -308,7 +308,7 @@ def test_a_topic_created_again_while_it_is_folded_again_changes_nothing(question
     assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 13
 
 
-def told() -> Flow:
+def publishing() -> Flow:
     flow = Flow("sums")
     summed = flow.source("raw", decode, raw=True).aggregate(
         "sum", key=lambda _: "all", state=Int64Value, fold=add
@@ -319,7 +319,7 @@ def told() -> Flow:
 
 def test_after_a_rebuild_a_topic_created_again_is_counted_and_published() -> None:
     """The offsets up to which the flow is silent are those of the old topic."""
-    rehearsal = Rehearsal(told(), partitions={"raw": 2})
+    rehearsal = Rehearsal(publishing(), partitions={"raw": 2})
     rehearsal.feed("raw", b"1")
     rehearsal.feed("raw", b"2")
     rehearsal.run_until_caught_up()
@@ -337,7 +337,7 @@ def test_after_a_rebuild_a_topic_created_again_is_counted_and_published() -> Non
 
 
 def test_what_was_known_of_the_partitions_of_the_old_topic_holds_for_none_of_the_new_one() -> None:
-    rehearsal = Rehearsal(told(), partitions={"raw": 1})
+    rehearsal = Rehearsal(publishing(), partitions={"raw": 1})
     rehearsal.feed("raw", b"1")
     rehearsal.run_until_caught_up()
     service = rehearsal.start()
@@ -357,7 +357,7 @@ def test_what_was_known_of_the_partitions_of_the_old_topic_holds_for_none_of_the
 
 def test_a_topic_created_again_before_a_rewound_flow_has_read_it_again_stops_it() -> None:
     """What the flow had counted and published of it is not in its states any more, and can never be again."""
-    rehearsal = Rehearsal(told())
+    rehearsal = Rehearsal(publishing())
     for _ in range(3):
         rehearsal.feed("raw", b"1")
     rehearsal.run_until_caught_up()

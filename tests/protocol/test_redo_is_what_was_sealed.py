@@ -1,4 +1,4 @@
-"""Goal: a redo sees what the batch saw, its clock too, and never leaves out what the batch has counted.
+"""Goal: a redo sees what the batch saw, its clock too, and never skips what the batch has counted.
 
 Method: a crash right after the seal; then time has passed, or user code fails on what it took before.
 """
@@ -65,7 +65,7 @@ def test_the_clock_of_a_redo_is_that_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize("poison", ["skip", "dead_letter"])
-def test_what_fails_only_in_a_redo_stops_it_and_is_not_left_out(
+def test_what_fails_only_in_a_redo_stops_it_and_is_not_skipped(
     poison: Literal["skip", "dead_letter"],
 ) -> None:
     rehearsal = crashed_after_the_seal(poison)
@@ -85,7 +85,7 @@ def test_what_fails_only_in_a_redo_stops_it_and_is_not_left_out(
 
 
 def minutes(*, crashes: bool) -> Rehearsal:
-    """Two partitions, of which the second one falls silent; its writer is let go where no more input is expected."""
+    """Two partitions; the second one falls silent. Its writer is marked idle where no more input is expected."""
     flow = Flow("minutes", state_partitions=2)
     flow.source("numbers", Int64Value).windowed(
         "minute", Tumbling(60_000), key=lambda _: "all", state=Int64Value, fold=add_plainly

@@ -40,21 +40,21 @@ def passing_on() -> Rehearsal:
 
 
 def feed(rehearsal: Rehearsal, root: int, previous: int | None = None, output: str = "a/in") -> None:
-    """What a service upstream makes of a root; `previous` says what it wrote before it."""
-    witness = b"" if previous is None else root_position(1, previous) + bytes(4)
+    """What a service upstream makes of a root; `previous` is the root that it wrote before."""
+    position = b"" if previous is None else root_position(1, previous) + bytes(4)
     value = republish(
         None,
         replace(ROOT, offset=root),
         Int64Value(value=root),
         output=output,
-        previous=witness,
+        previous=position,
         timestamp_ms=1,
         key=None,
     )
     rehearsal.feed("in", value)
 
 
-def said(rehearsal: Rehearsal) -> list[int]:
+def values_published(rehearsal: Rehearsal) -> list[int]:
     return [one.payload_as(Int64Value).value for one in rehearsal.published("out")]
 
 
@@ -69,7 +69,7 @@ def test_a_hole_is_noticed_by_the_run_after_the_one_that_saw_what_is_before_it()
 
 
 def test_a_restart_between_two_writers_of_one_lane_is_no_hole() -> None:
-    """One has written 0 to 4 of its batch, another one says 0 to 2 again, then the first goes on."""
+    """One has written 0 to 4 of its batch, another one republishes 0 to 2, then the first goes on."""
     rehearsal = passing_on()
     for root in range(5):
         feed(rehearsal, root, previous=root - 1 if root else None)
@@ -79,7 +79,7 @@ def test_a_restart_between_two_writers_of_one_lane_is_no_hole() -> None:
     feed(rehearsal, 5, previous=4)
     rehearsal.restart()
     rehearsal.run_until_caught_up()
-    assert said(rehearsal) == [*range(5), *range(3), 5]
+    assert values_published(rehearsal) == [*range(5), *range(3), 5]
     assert "excused" not in rehearsal.service._inputs["in", 0].marks.to_json()  # type: ignore[union-attr]
 
 
@@ -88,7 +88,7 @@ def kept(rehearsal: Rehearsal) -> dict[str, object]:
     return found
 
 
-def test_marks_that_do_not_fit_are_left_out_and_the_next_run_enters_in_the_middle() -> None:
+def test_marks_that_do_not_fit_are_dropped_and_the_next_run_enters_in_the_middle() -> None:
     rehearsal, lanes = passing_on(), 0
     while not lanes or "marks" in kept(rehearsal):
         feed(rehearsal, 0, output=f"a/{lanes}")
@@ -99,7 +99,7 @@ def test_marks_that_do_not_fit_are_left_out_and_the_next_run_enters_in_the_middl
     feed(rehearsal, 5, previous=4, output="a/0")
     rehearsal.restart()
     rehearsal.run_until_caught_up()
-    assert said(rehearsal)[-1] == 5
+    assert values_published(rehearsal)[-1] == 5
 
 
 @pytest.mark.parametrize("marks", [None, 7, "", "no base85 \x00", "!!!!", "VPe5"])
@@ -115,10 +115,10 @@ def test_commits_without_marks_or_with_others_are_taken_as_they_are(marks: objec
     feed(rehearsal, 5, previous=4)
     rehearsal.restart()
     rehearsal.run_until_caught_up()
-    assert said(rehearsal) == [0, 5]
+    assert values_published(rehearsal) == [0, 5]
 
 
-def test_a_rewound_republisher_publishes_once_more_in_later_runs_too() -> None:
+def test_a_rewound_republisher_publishes_again_in_later_runs_too() -> None:
     rehearsal = passing_on()
     for root in (0, 1):
         feed(rehearsal, root)
@@ -128,15 +128,15 @@ def test_a_rewound_republisher_publishes_once_more_in_later_runs_too() -> None:
     service.rewind({("in", 0): 0})
     rehearsal.restart()
     rehearsal.run_until_caught_up()
-    assert said(rehearsal) == [0, 1, 0, 1]
+    assert values_published(rehearsal) == [0, 1, 0, 1]
 
 
 def test_a_republisher_that_was_rewound_to_the_middle_has_seen_nothing_of_what_is_before_it() -> None:
-    """What is published once more names a message before it, which is no hole."""
+    """What is republished names a message before it, which is no hole."""
     rehearsal = passing_on()
     for root in range(3):
         feed(rehearsal, root, previous=root - 1 if root else None)
     rehearsal.run_until_caught_up()
     rehearsal.rewind({("in", 0): 1})
     rehearsal.run_until_caught_up()
-    assert said(rehearsal) == [0, 1, 2, 1, 2]
+    assert values_published(rehearsal) == [0, 1, 2, 1, 2]

@@ -1,4 +1,4 @@
-"""Goal: whoever is away is waited for, and nobody else. Method: ports that fail so and so often, a clock in no time."""
+"""Goal: a service waits for servers that are away, and for nothing else. Method: ports that fail a number of times, a clock that does not wait."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def retry(notes: Notes, *, stop_after: int = 100, back_off_ms: int = 350) -> Ret
     return Retry(wait, back_off_ms)
 
 
-def test_waits_double_up_to_the_longest_and_each_is_told() -> None:
+def test_waits_double_up_to_the_longest_and_each_is_reported() -> None:
     notes = Notes()
     assert retry(notes).call("commit", failing(4, Unavailable("no broker"))) == "answer"
     assert notes.waits == [("commit", "no broker", ms) for ms in (FIRST_WAIT_MS, 200, 350, 350)]
@@ -126,7 +126,7 @@ BARE: dict[type[object], set[str]] = {
         *("max_rows", "max_bytes", "max_key_bytes", "max_state_bytes"),
     },
 }
-"""What is not repeated call by call; the module says why. `commit` is repeated together with what it may have to ask."""
+"""What is not repeated call by call; the module gives the reasons. `commit` is repeated together with what it may have to ask."""
 
 
 @pytest.mark.parametrize(("port", "wrapper"), [(Log, RetryingLog), (StateStore, RetryingStore)])

@@ -1,4 +1,4 @@
-"""Rewound to publish again, a flow tells no state that is older than the one that its receivers have."""
+"""Rewound to publish again, a flow publishes no state that is older than the one that its receivers have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add(state: State, value: State) -> None:
     state["n"] = state.get("n", 0) + value["n"]
 
 
-def add_and_tell(state: State, value: State, context: Context) -> Iterator[State]:
+def add_and_emit(state: State, value: State, context: Context) -> Iterator[State]:
     add(state, value)
     yield value
 
@@ -42,8 +42,8 @@ def counting(kind: str) -> Flow:
         stage = source.windowed("sum", Tumbling(1_000), key=key_of, state=dict, fold=add)
         stage.changes().map(lambda one: one.state).to("states", partitions=1)
         return flow
-    counted = source.aggregate("sum", key=key_of, state=dict, fold=add_and_tell)
-    counted.to("told", partitions=1)
+    counted = source.aggregate("sum", key=key_of, state=dict, fold=add_and_emit)
+    counted.to("emitted", partitions=1)
     if kind == "two stages":
         second = counted.aggregate("second", key=key_of, state=dict, fold=add)
         second.changes().to("states", partitions=1)
@@ -53,7 +53,7 @@ def counting(kind: str) -> Flow:
 
 
 class World:
-    """A flow, and a reader that keeps the newest state of each key that it is told."""
+    """A flow, and a reader that keeps the newest state of each key."""
 
     def __init__(self, kind: str, records: int, log: Any = None, store: Any = None) -> None:
         self.up = Rehearsal(
@@ -90,7 +90,7 @@ def test_whatever_its_batches_are_receivers_keep_the_newest_state(
     world.feed(4, 1)
     world.up.run_until_caught_up()
     before = world.heard()
-    told = len(world.up.log.records("states"))
+    count = len(world.up.log.records("states"))
     world.up.rebuild({("in", 0): 0, ("in", 1): 0}, republish=True)
     world.up.settings = Settings(max_records=records, allow_weak_durability=True)
     if kind != "windows":
@@ -103,11 +103,11 @@ def test_whatever_its_batches_are_receivers_keep_the_newest_state(
             assert world.up.crashes
     world.up.run_until_caught_up()
     assert world.heard() == before
-    assert len(world.up.log.records("states")) == told
+    assert len(world.up.log.records("states")) == count
     world.feed(5, 0)
     world.up.run_until_caught_up()
     assert world.heard()[b"k"]["n"] == 3
     if kind == "one stage":
-        assert len(world.up.log.records("told")) >= 2 * 5 + 1, "what folds give is published again"
+        assert len(world.up.log.records("emitted")) >= 2 * 5 + 1, "what folds give is published again"
         world.up.announce()
         assert sorted(str(one) for one in world.up.states("sum").values()) == ["{'n': 3}", "{'n': 3}"]

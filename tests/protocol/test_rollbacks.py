@@ -29,7 +29,7 @@ class Past:
     def __init__(self, settings: Settings | None = None) -> None:
         self.flow = Flow("notes", state_partitions=2)
         first = words_by_letter(self.flow)
-        first.to("said", partitions=1)
+        first.to("firsts", partitions=1)
         first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
         self.store = MemoryStore(f"past-{id(self)}")
         self.store.restore_all()
@@ -57,7 +57,7 @@ class Past:
         )
 
     def back(self, stages: list[str], batches: int, parts: tuple[int, ...] = (0, 1)) -> None:
-        """Put states back by so many batches."""
+        """Put states back by a number of batches."""
         then = self.copies[len(WORDS) - batches]
         for stage in stages:
             for part in parts:
@@ -95,7 +95,7 @@ def test_states_that_went_back_are_redone_from_the_plan_log(
 @pytest.mark.parametrize("batches", [1, 2])
 @pytest.mark.parametrize("running", [False, True])
 def test_a_downstream_stage_that_went_back_alone_stops(batches: int, running: bool) -> None:
-    """What the first stage emitted is not emitted again: the second cannot be mended by a redo."""
+    """What the first stage emitted is not emitted again: a redo cannot repair the second."""
     past = Past()
     past.back(["all"], batches)
     if running:
@@ -109,7 +109,7 @@ def test_a_downstream_stage_that_went_back_alone_stops(batches: int, running: bo
 
 @pytest.mark.parametrize("batches", [1, 2])
 @pytest.mark.parametrize("running", [False, True])
-def test_a_home_store_that_went_back_alone_stops(batches: int, running: bool) -> None:
+def test_a_metadata_store_that_went_back_alone_stops(batches: int, running: bool) -> None:
     past = Past()
     past.home_back(batches)
     stood = past.store.copy_all().parts
@@ -124,7 +124,9 @@ def test_a_home_store_that_went_back_alone_stops(batches: int, running: bool) ->
 
 @pytest.mark.parametrize("batches", [1, 2, 4])
 @pytest.mark.parametrize("running", [False, True])
-def test_a_store_that_went_back_as_a_whole_goes_on_when_told_to(batches: int, running: bool) -> None:
+def test_a_store_that_went_back_as_a_whole_goes_on_when_the_user_accepts_it(
+    batches: int, running: bool
+) -> None:
     """Kafka's commit gives it away; its values are exact for an earlier moment, and so is what follows."""
     past = Past()
     past.store.restore_all(past.copies[len(WORDS) - batches])
@@ -192,7 +194,7 @@ def test_states_further_back_than_the_plan_log_stop() -> None:
 
 @pytest.mark.parametrize("batches", [1, 2])
 def test_two_histories_are_not_mixed(batches: int) -> None:
-    """The home store went back, went on, and states of the first history come again."""
+    """The metadata store went back, went on, and states of the first history come again."""
     past = Past()
     lost = past.store.copy_all()
     past.store.restore_all(past.copies[len(WORDS) - batches])

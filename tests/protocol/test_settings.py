@@ -1,4 +1,4 @@
-"""What a service is told to do is checked before it does anything: every number, its type and its bounds."""
+"""A service checks its settings before it does anything: every number, its type and its bounds."""
 
 from __future__ import annotations
 

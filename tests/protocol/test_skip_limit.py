@@ -50,7 +50,7 @@ def feed(found: Rehearsal, bad: int, good: int) -> None:
 
 @pytest.mark.parametrize("where", ["republish", "map", "fold"])
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
-def test_a_typo_stops_the_service_and_nothing_is_left_out(policy: PoisonPolicy, where: str) -> None:
+def test_a_typo_stops_the_service_and_nothing_is_skipped(policy: PoisonPolicy, where: str) -> None:
     found = Rehearsal(flow_of(policy, where))
     feed(found, 403, 0)
     for _ in range(2):
@@ -96,12 +96,12 @@ def test_what_the_policy_is_for_goes_on(where: str, bad: int, good: int, setting
 
 
 def test_replays_do_not_hide_how_much_of_what_is_new_fails() -> None:
-    """A share of all records would be small whenever a republisher says again what it had said."""
+    """A share of all records would be small whenever a republisher publishes its records again."""
     up = Flow("up")
-    up.source("numbers", Int64Value).to("said", partitions=1)
+    up.source("numbers", Int64Value).to("published", partitions=1)
     first = Rehearsal(up)
     flow = Flow("flights", state_partitions=1, poison="skip")
-    flow.source("said", Int64Value).map(refuse_negative).aggregate(
+    flow.source("published", Int64Value).map(refuse_negative).aggregate(
         "sum", key=lambda _: "all", state=Int64Value, fold=add
     )
     settings = Settings(max_excluded=2, max_excluded_share=0.5)

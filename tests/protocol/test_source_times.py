@@ -1,4 +1,4 @@
-"""Goal: event time is what a source's function says, through stages, shuffles, outputs and crashes."""
+"""Goal: event time is what a source's function returns, through stages, shuffles, outputs and crashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqe_chain.testing import Rehearsal
 
 HOUR_MS = 3_600_000
 LATER_MS = 1_900_000_000_000
-"""The time of all records: hours and hours after what their values say."""
+"""The time of all records: hours and hours after the times in their values."""
 
 
 def add(state: Int64Value, _: object) -> None:
@@ -33,9 +33,9 @@ def hours_of(flow: Flow, source: Any) -> None:
 
 
 def reasons(found: Rehearsal) -> list[str]:
-    """The texts of the dead letters."""
-    letters = found.log.records("orders.dead-letters")
-    return [(dict(one.headers() or [])["sqe-text"] or b"").decode() for one in letters]
+    """The texts of the dead-letter records."""
+    records = found.log.records("orders.dead-letters")
+    return [(dict(one.headers() or [])["sqe-text"] or b"").decode() for one in records]
 
 
 def counted(found: Rehearsal) -> list[tuple[int, int]]:
@@ -95,15 +95,15 @@ def test_a_value_without_a_time_is_poison_or_keeps_its_records(time: object, pol
     for name in times:
         found.feed("in", {"id": name}, timestamp_ms=LATER_MS)
     found.run_until_caught_up()
-    letters = reasons(found)
+    texts = reasons(found)
     published = [one.timestamp_ms for one in found.published("changes")]
     if policy == "record":
-        assert (letters, published) == ([], [7])  # one batch: the newest state, of the second
+        assert (texts, published) == ([], [7])  # one batch: the newest state, of the second
         assert found.states("orders")[b"a"].value == 2
     else:
         assert published == [7]
-        (letter,) = letters
-        assert "event time" in letter
+        (text,) = texts
+        assert "event time" in text
 
 
 @pytest.mark.parametrize("stage", [True, False])
@@ -179,8 +179,8 @@ def test_a_collection_has_one_time() -> None:
     split.run_until_caught_up()
     found.run_until_caught_up()
     assert [one.timestamp_ms for one in found.published("out")] == [5]
-    (letter,) = reasons(found)
-    assert "several event times, 5 to 6 ms" in letter
+    (text,) = reasons(found)
+    assert "several event times, 5 to 6 ms" in text
 
 
 def test_a_policy_without_a_function_is_refused() -> None:

@@ -49,19 +49,19 @@ def running() -> tuple[Rehearsal, StagedService]:
     return found, service
 
 
-def stand_by(found: Rehearsal, acts: dict[int, Callable[[], object]]) -> StagedService:
+def start_standby(found: Rehearsal, acts: dict[int, Callable[[], object]]) -> StagedService:
     found.clock = Acting(acts)
     service = found.start(WAITS)
     assert isinstance(service, StagedService)
     return service
 
 
-def test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still() -> None:
+def test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stops() -> None:
     found, active = running()
     found.feed("words", word("ape"))
     acts: dict[int, Callable[[], object]] = dict.fromkeys(range(1, 30, 3), active.beat)
     acts[20] = active.batch
-    standby = stand_by(found, acts)
+    standby = start_standby(found, acts)
     assert found.clock.waits >= 28 + 5, "a second after the last beat"
     assert stored_words(found) == {"a": "ant ape"}
     found.feed("words", word("asp"))
@@ -74,7 +74,7 @@ def test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands
 
 def test_a_standby_takes_over_at_once_when_the_claim_is_given_back() -> None:
     found, active = running()
-    stand_by(found, {1: active.beat, 2: active.leave})
+    start_standby(found, {1: active.beat, 2: active.leave})
     assert found.clock.waits == 2
 
 
@@ -84,7 +84,7 @@ def test_a_run_whose_plans_move_is_alive_though_its_heartbeat_does_not() -> None
     acts: dict[int, Callable[[], object]] = {}
     for wait in range(2, 20, 3):
         acts[wait] = lambda: (found.feed("words", word("ape")), active.batch())
-    stand_by(found, acts)
+    start_standby(found, acts)
     assert found.clock.waits >= 20
 
 
@@ -127,7 +127,7 @@ def test_a_store_emptied_while_a_standby_waits_is_no_birth() -> None:
     acts = {1: active.batch, 2: found.stores[""].restore_all}  # type: ignore[attr-defined]
     for _ in range(2):
         with pytest.raises(StoreEmpty):
-            stand_by(found, acts)
+            start_standby(found, acts)
         acts = {}
     assert stored_words(found) == {}
 

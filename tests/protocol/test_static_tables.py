@@ -1,4 +1,4 @@
-"""Reference data has no times: a value finds what its key has, however old it is itself. What finds nothing is counted, and said."""
+"""Reference data has no times: a value finds what its key has, however old it is itself. Values that find nothing are counted and reported."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def expected(first: int, name: str | None) -> list[list[Any]]:
 
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("table", ["customers", "customers.again"])
-def test_what_was_said_last_holds_at_all_times(table: str, parts: int) -> None:
+def test_the_last_version_holds_at_all_times(table: str, parts: int) -> None:
     """It is written later than the orders, and its records bear later times."""
     log = MemoryLog(f"static-{table}-{parts}")
     for topic in ("orders", "customers"):
@@ -109,7 +109,7 @@ def test_files_need_no_times_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
-def test_a_join_that_finds_nothing_says_so_once(how: str) -> None:
+def test_a_join_that_finds_nothing_reports_it_once(how: str) -> None:
     log = MemoryLog(f"unmatched-{how}")
     for topic in ("orders", "customers"):
         log.create_topic(topic, 2)
@@ -119,9 +119,9 @@ def test_a_join_that_finds_nothing_says_so_once(how: str) -> None:
         service.run_until_caught_up()
     feed(service, "customers", *customers("Ann"), at_ms=OLD_MS + 5)
     service.run_until_caught_up()
-    (said,) = (one["text"] for one in service.events("notice") if "has found anything" in str(one["text"]))
-    assert "stage 'with-names': none of" in str(said)
-    assert "static=True" in str(said)
+    (text,) = (one["text"] for one in service.events("notice") if "has found anything" in str(one["text"]))
+    assert "stage 'with-names': none of" in str(text)
+    assert "static=True" in str(text)
     counted: list[Any] = [one["counts"] for one in service.events("filtered")]
     assert sum(one["with-names/unmatched"] for one in counted) == 3 * len(KEYS)
     feed(service, "orders", *orders(100), at_ms=OLD_MS + 6)
@@ -170,7 +170,7 @@ def test_what_has_no_times_goes_nowhere_else(wrong: dict[str, Any], why: str) ->
 
 
 @pytest.mark.parametrize("setting", [{"history_ms": 5}, {"guard": None}, {"static": 1}])
-def test_settings_that_say_nothing_are_refused(setting: dict[str, Any]) -> None:
+def test_settings_without_effect_are_refused(setting: dict[str, Any]) -> None:
     flow = Flow("wrong")
     orders, table = (flow.source(topic, dict, raw=True).key_by(key_of) for topic in ("orders", "t"))
     with pytest.raises(FlowError, match=r"static"):

@@ -31,7 +31,7 @@ def test_a_row_too_large_stops_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partitions", [2, 3])
-def test_dead_letters_name_what_was_wrong(tmp_path: Path, partitions: int) -> None:
+def test_dead_letter_records_name_what_was_wrong(tmp_path: Path, partitions: int) -> None:
     found = TablePipeline(tmp_path, partitions=partitions, poison="dead_letter", max_row_bytes=100)
     found.feed()
     for wrong in (Reading(None, 1), Reading("r" * 200, 1)):
@@ -40,8 +40,8 @@ def test_dead_letters_name_what_was_wrong(tmp_path: Path, partitions: int) -> No
     found.feed()
     found.service.run_until_caught_up()
     found.check()
-    letters = found.service.log.records("readings-to-table.dead-letters")
-    errors = [dict(letter.headers() or [])["sqe-error"] or b"" for letter in letters]
+    records = found.service.log.records("readings-to-table.dead-letters")
+    errors = [dict(record.headers() or [])["sqe-error"] or b"" for record in records]
     assert sorted(errors) == [b"RowTooLarge", b"RowWithoutKey", b"ValidationError"]
 
 

@@ -1,9 +1,9 @@
 """Goal: whatever happens at whatever point, a table holds each row of each sealed plan exactly once.
 
-Method: a flow into a Delta table on disk, and into a table of chunks in a database in memory, with the real protocol and segment code;
-broker and store in memory. One thing happens at each call of broker, store and table in turn, between each file or chunk and each
-commit: the process dies, before the call or when it has taken effect; there is no answer; another run takes over, and the first one
-wakes up as a zombie.
+Method: a flow into a Delta table on disk, and into a table of chunks in a database in memory, with the real protocol and segment code.
+Broker and store are in memory. One thing happens at each call in turn, and between each file or chunk and each commit. The process
+dies, before the call or when it has taken effect. Or there is no answer. Or another run takes over, and the first one wakes up as a
+zombie.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def test_two_crashes_in_a_row(tmp_path: Path) -> None:
 
 
 def test_a_compaction_between_the_crash_and_the_redo(tmp_path: Path) -> None:
-    """The files of the plan that is redone are gone, so nothing can be told by them: the table's markers decide."""
+    """The files of the plan that is redone are gone, so they prove nothing: the table's markers decide."""
     for call in range(8):
         found = begun(tmp_path / str(call), 2)
         found.service.crash_at_call(call, "after", of="table")

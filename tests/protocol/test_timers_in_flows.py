@@ -23,27 +23,27 @@ def silence(state: State, value: Int64Value, context: Context) -> None:
     context.set_timer(context.timestamp_ms + 100)
 
 
-def tell(state: State, timer: Timer, context: Context) -> list[Int64Value]:
+def report_total(state: State, timer: Timer, context: Context) -> list[Int64Value]:
     context.delete_state()
     return [Int64Value(value=state["total"] * 1_000 + timer.at_ms)]
 
 
-def is_beat(value: Int64Value) -> bool:
+def is_heartbeat(value: Int64Value) -> bool:
     return value.value == 7
 
 
 def silent_flow(**settings: Any) -> Flow:
     flow = Flow("silent", state_partitions=4, **settings)
     stage = flow.source("numbers", Int64Value).aggregate(
-        "silent", state=dict, fold=silence, on_timer=tell, heartbeat=is_beat
+        "silent", state=dict, fold=silence, on_timer=report_total, heartbeat=is_heartbeat
     )
-    stage.to("told", partitions=1)
+    stage.to("reports", partitions=1)
     stage.changes().to("totals", partitions=1)
     return flow
 
 
-def told(found: Rehearsal) -> list[tuple[bytes | None, int]]:
-    known = {one.event_id: one for one in found.published("told")}
+def reports_of(found: Rehearsal) -> list[tuple[bytes | None, int]]:
+    known = {one.event_id: one for one in found.published("reports")}
     return sorted((one.key, one.payload_as(Int64Value).value) for one in known.values())
 
 
@@ -59,11 +59,13 @@ def test_a_heartbeat_fires_timers_of_keys_that_are_silent_in_every_state_partiti
         found.crash(step=crash, when="after")
     found.feed("numbers", Int64Value(value=7), key=b"anything", timestamp_ms=108)
     found.run_until_caught_up()
-    assert told(found) == sorted((key, 1_100 + number) for number, key in enumerate(keys) if number <= 8)
+    assert reports_of(found) == sorted(
+        (key, 1_100 + number) for number, key in enumerate(keys) if number <= 8
+    )
     assert found.states("silent") == {key: {"total": 1} for key in keys[9:]}
 
 
-def test_changes_tell_of_a_state_that_expires_and_of_one_that_a_timer_removes() -> None:
+def test_changes_publish_a_state_that_expires_and_one_that_a_timer_removes() -> None:
     flow = Flow("expiring", state_partitions=1)
     stage = flow.source("numbers", Int64Value).aggregate(
         "totals", state=Int64Value, fold=lambda state, value: state.MergeFrom(value), expire_after_ms=50
@@ -90,7 +92,7 @@ def test_changes_tell_of_a_state_that_expires_and_of_one_that_a_timer_removes() 
     ]
     assert sorted(changes, key=lambda one: (one[2], one[0])) == [
         *((b"a", [3], 0), (b"b", [4], 10), (b"a", [5], 49)),
-        (b"b", [6], 60),  # it had expired at 60, and began anew
+        (b"b", [6], 60),  # it had expired at 60, and began again
         *((b"a", [None], 99), (b"c", [1], 99)),
         *((b"a", [2], 120), (b"b", [None], 120)),
     ]
@@ -196,14 +198,16 @@ def test_timers_elsewhere_are_refused_with_the_place() -> None:
 
 def test_what_timers_give_can_be_folded_by_the_next_stage() -> None:
     flow = Flow("in-a-row", state_partitions=3)
-    stage = flow.source("numbers", Int64Value).aggregate("silent", state=dict, fold=silence, on_timer=tell)
-    stage.aggregate("told", state=Int64Value, fold=lambda state, value: state.MergeFrom(value))
+    stage = flow.source("numbers", Int64Value).aggregate(
+        "silent", state=dict, fold=silence, on_timer=report_total
+    )
+    stage.aggregate("summed", state=Int64Value, fold=lambda state, value: state.MergeFrom(value))
     found = Rehearsal(flow)
     for number, key in enumerate("abcdefgh"):
         found.feed("numbers", Int64Value(value=number), key=key, timestamp_ms=number)
     for key in "abcdefghijkl":
         found.feed("numbers", Int64Value(value=1), key=key, timestamp_ms=1_000)
     found.run_until_caught_up()
-    assert found.states("told") == {
+    assert found.states("summed") == {
         key.encode(): Int64Value(value=number * 1_000 + 100 + number) for number, key in enumerate("abcdefgh")
     }

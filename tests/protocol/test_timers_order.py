@@ -37,7 +37,7 @@ def key_of(event: Event) -> str:
 
 
 def watch(state: State, event: Event, context: Context) -> Iterator[Event]:
-    """Tell of each third event; be told when none comes for long; a "stop" ends that."""
+    """Emit each third event; set a timer for silence; a "stop" deletes it."""
     state["seen"] = [*state.get("seen", []), event["id"]]
     if event["what"] == "stop":
         context.delete_timer("silent")
@@ -50,15 +50,15 @@ def watch(state: State, event: Event, context: Context) -> Iterator[Event]:
         yield {"key": event["key"], "third": event["id"]}
 
 
-def tell(state: State, timer: Timer, context: Context) -> list[Event]:
+def report_silence(state: State, timer: Timer, context: Context) -> list[Event]:
     assert context.key is not None
-    said = {"key": context.key.decode(), timer.name: timer.at_ms, "seen": state["seen"][-4:]}
+    report = {"key": context.key.decode(), timer.name: timer.at_ms, "seen": state["seen"][-4:]}
     if timer.name == "silent":
         state["seen"] = [*state["seen"], "silent"]
         context.set_timer(timer.at_ms + REMIND_MS, "again")
     elif timer.name == "again" and len(state["seen"]) > 8:
         context.delete_state()
-    return [said]
+    return [report]
 
 
 def last(state: State, event: Event) -> None:
@@ -68,8 +68,10 @@ def last(state: State, event: Event) -> None:
 def flow_of(source: str, *, raw: bool, partitions: int) -> Flow:
     flow = Flow("timers", state_partitions=partitions)
     events = flow.source(source, dict, raw=raw)
-    watched = events.aggregate("watched", key=key_of, state=dict, fold=watch, on_timer=tell, guard=None)
-    watched.to("told", partitions=2)
+    watched = events.aggregate(
+        "watched", key=key_of, state=dict, fold=watch, on_timer=report_silence, guard=None
+    )
+    watched.to("reports", partitions=2)
     living = events.aggregate(
         "living", key=key_of, state=dict, fold=last, expire_after_ms=LIFE_MS, guard=None
     )
@@ -123,10 +125,10 @@ class World:
         partition = self.draw.choice(left)
         for _ in range(self.draw.randrange(1, 12)):
             if events := self.waiting[partition]:
-                self.say(partition, events.pop(0))
+                self.append(partition, events.pop(0))
         return True
 
-    def say(self, partition: int, event: Event) -> None:
+    def append(self, partition: int, event: Event) -> None:
         self.log.append("in", partition, json.dumps(event).encode(), None, None, event["at"])
 
     def batch(self, who: Rehearsal) -> None:
@@ -161,13 +163,13 @@ class World:
         for number in range(30):  # so that event time passes everything, in each state partition
             end = {"key": f"end{number}", "at": END_MS + number, "id": "end", "what": "stop", "after": 0}
             self.events.append(end)
-            self.say(0, end)
+            self.append(0, end)
         for service in self.everyone:
             service.run_until_caught_up()
 
-    def told(self) -> Counter[str]:
+    def reports(self) -> Counter[str]:
         found, known = Counter[str](), set[bytes]()
-        for message in self.log.records("told"):
+        for message in self.log.records("reports"):
             envelope = read(message.value(), headers=message.headers())
             if envelope.event_id not in known:
                 found.update(json.dumps(json.loads(one or b""), sort_keys=True) for one in envelope.payloads)
@@ -186,8 +188,8 @@ class World:
 
     def check(self) -> None:
         naive = Naive(sorted(self.events, key=lambda event: int(event["at"])))
-        wanted = Counter(json.dumps(one, sort_keys=True) for one in naive.told)
-        assert self.told() == wanted
+        wanted = Counter(json.dumps(one, sort_keys=True) for one in naive.reports)
+        assert self.reports() == wanted
         states = {key.decode(): state["seen"] for key, state in self.service.states("watched").items()}
         assert states == {key: one["seen"] for key, one in naive.states.items()}
         ids = {key.decode(): state["ids"] for key, state in self.service.states("living").items()}
@@ -222,7 +224,7 @@ class Naive:
     def __init__(self, events: list[Event]) -> None:
         self.states: dict[str, State] = {}
         self.timers: dict[str, dict[str, int]] = {}
-        self.told: list[Event] = []
+        self.reports: list[Event] = []
         for event in events:
             self.fire(event["at"])
             self.call(event["key"], event["at"], lambda state, call, event=event: watch(state, event, call))
@@ -238,11 +240,11 @@ class Naive:
             at_ms, key, name = min(due)
             del self.timers[key][name]
             timer = Timer(name, at_ms)
-            self.call(key, at_ms, lambda state, call, timer=timer: tell(state, timer, call))
+            self.call(key, at_ms, lambda state, call, timer=timer: report_silence(state, timer, call))
 
     def call(self, key: str, at_ms: int, function: Any) -> None:
         state, call = self.states.get(key, {}), Call(key, at_ms, self.timers.get(key, {}))
-        self.told += function(state, call)
+        self.reports += function(state, call)
         self.states[key], self.timers[key] = state, call.timers
         if call.deleted:
             del self.states[key], self.timers[key]

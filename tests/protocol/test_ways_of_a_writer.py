@@ -1,7 +1,7 @@
 """Goal: a republisher that reads several topics is waited for while it is behind on any of them.
 
-Method: it has passed on one topic to its end and is down; of the other, a record that is earlier than all that is known is
-still to come. The reader is told that no more input is expected.
+Method: it has passed on one topic to its end and is down. Of the other, a record is still to come that is earlier than all that
+is known. The reader runs as if no more input is expected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def key_of(event: Event) -> str:
 def test_what_comes_by_another_topic_is_waited_for(
     behind: str, partitions: int, hops: int, *, in_place: bool
 ) -> None:
-    """With two partitions, each has heard of one of the two ways only; in place, each state partition waits for its own one."""
+    """With two partitions, each knows one of the two ways only. Without a shuffle, each state partition waits for its own one."""
     log = MemoryLog(f"ways-{next(NUMBERS)}")
     topic, relays = ["a", "b"], list[Rehearsal]()
     for hop in range(hops):
@@ -65,7 +65,7 @@ def test_what_comes_by_another_topic_is_waited_for(
         for place, name in enumerate((ahead, behind))
     }
 
-    def say(topic: str, hour: int, key: str) -> None:
+    def append(topic: str, hour: int, key: str) -> None:
         log.append(topic, 0, json.dumps({"key": key}).encode(), key.encode(), None, hour * HOUR_MS)
 
     def pass_on() -> None:
@@ -74,14 +74,14 @@ def test_what_comes_by_another_topic_is_waited_for(
         service.batch()
 
     for name in (behind, ahead):
-        say(name, 0, keys[name])
+        append(name, 0, keys[name])
     pass_on()
-    say(ahead, 10, keys[ahead])
+    append(ahead, 10, keys[ahead])
     pass_on()
-    say(behind, 5, keys[ahead])
+    append(behind, 5, keys[ahead])
     for _ in range(3):
         service.batch(at_end=True)
-    say(ahead, 12, keys[ahead])
+    append(ahead, 12, keys[ahead])
     for one in (*relays, service):
         one.run_until_caught_up()
     assert not log.records("late")

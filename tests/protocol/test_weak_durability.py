@@ -1,4 +1,4 @@
-"""Outputs that acknowledge what stands on one broker only, and tables that are lost, are refused, unless that is accepted by name."""
+"""Outputs that acknowledge records on one broker only, and tables that may be lost, are refused unless the user accepts that."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def counting() -> Rehearsal:
     return Rehearsal(flow)
 
 
-def test_three_replicas_of_which_one_acknowledges_are_refused() -> None:
+def test_three_replicas_with_one_acknowledging_are_refused() -> None:
     with pytest.raises(WeakDurability, match=r"out.*min\.insync\.replicas"):
         passing_on().start(Settings())
 
 
-def test_it_can_be_accepted_and_is_said() -> None:
+def test_it_can_be_accepted_and_is_reported() -> None:
     rehearsal = passing_on()
     rehearsal.start(replace(Settings(), allow_weak_durability=True))
     assert "min.insync.replicas=1" in str(rehearsal.events("notice"))
 
 
-def test_a_single_copy_is_said_but_not_refused() -> None:
+def test_a_single_copy_is_reported_but_not_refused() -> None:
     rehearsal = passing_on()
     rehearsal.log.configure("out", replicas=1, min_insync_replicas=1)
     rehearsal.start(Settings())
@@ -69,13 +69,13 @@ def test_a_table_that_may_lose_rows_is_refused(tmp_path: Path) -> None:
         into_memory(tmp_path).start(Settings())
 
 
-def test_a_table_that_may_lose_rows_can_be_accepted_and_is_said(tmp_path: Path) -> None:
+def test_a_table_that_may_lose_rows_can_be_accepted_and_is_reported(tmp_path: Path) -> None:
     rehearsal = into_memory(tmp_path)
     rehearsal.start(Settings(allow_weak_durability=True))
     assert "weak durability accepted: memory://" in str(rehearsal.events("notice"))
 
 
-def test_what_is_worth_knowing_of_a_table_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remarks_of_a_table_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryStorage, "remarks", lambda _: ["worth knowing"])
     rehearsal = into_memory(tmp_path)
     rehearsal.start(Settings(allow_weak_durability=True))
@@ -99,16 +99,16 @@ def test_a_stage_that_wants_an_unknown_store_is_named() -> None:
 
 
 @pytest.mark.parametrize("make", [passing_on, counting])
-def test_it_is_said_once_when_the_flow_begins(make: Callable[[], Rehearsal]) -> None:
+def test_it_is_reported_once_when_the_flow_begins(make: Callable[[], Rehearsal]) -> None:
     rehearsal = make()
     for _ in range(3):
         rehearsal.start(Settings(allow_weak_durability=True))
-    said = [str(one["text"]) for one in rehearsal.events("notice") if "weak durability" in str(one["text"])]
-    assert len(said) == len(set(said)) > 0
+    texts = [str(one["text"]) for one in rehearsal.events("notice") if "weak durability" in str(one["text"])]
+    assert len(texts) == len(set(texts)) > 0
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "reported"),
     [
         ({"replicas": 1}, "one broker holds"),
         ({"replicas": 3, "min_insync_replicas": 0}, "does not tell min.insync.replicas"),
@@ -116,9 +116,11 @@ def test_it_is_said_once_when_the_flow_begins(make: Callable[[], Rehearsal]) -> 
         ({"replicas": 3, "min_insync_replicas": 2}, None),
     ],
 )
-def test_topics_that_keep_less_than_two_disks_are_said(setting: dict[str, Any], said: str | None) -> None:
+def test_topics_that_keep_less_than_two_disks_are_reported(
+    setting: dict[str, Any], reported: str | None
+) -> None:
     rehearsal = passing_on()
     rehearsal.log.configure("out", **setting)
     rehearsal.start(Settings())
     found = [str(one["text"]) for one in rehearsal.events("notice") if "weak durability" in str(one["text"])]
-    assert [said is not None and said in text for text in found] == [True] * (said is not None)
+    assert [reported is not None and reported in text for text in found] == [True] * (reported is not None)

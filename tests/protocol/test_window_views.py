@@ -60,7 +60,7 @@ def views(service: Rehearsal) -> dict[bytes, Any]:
 
 
 def states_shown(service: Rehearsal, view: ViewKind) -> dict[bytes, Any]:
-    """What its views say of the states."""
+    """The states that its views show."""
     found: dict[bytes, Any] = {}
     for name, content in views(service).items():
         if view == "json":
@@ -74,7 +74,7 @@ def states_shown(service: Rehearsal, view: ViewKind) -> dict[bytes, Any]:
 
 
 def states_of(service: Rehearsal) -> dict[bytes, Any]:
-    """What they should say."""
+    """The states that they should show."""
     return {
         b"v%s@%d" % (key, span.start_ms): codec_for(type(state)).to_view(state)
         for key, span, state in service.windows("hours")

@@ -61,7 +61,7 @@ MUTANTS: Final = (
     mutant(
         "a late input waits for the frontier to move on",
         ("Gate.__post_init__", replace("self.before.at_ms - 1", "self.before.at_ms")),
-        killed_by="test_static_tables::test_what_was_said_last_holds_at_all_times",
+        killed_by="test_static_tables::test_the_last_version_holds_at_all_times",
     ),
     mutant(
         "a time from a clock that ran ahead moves event time at once",
@@ -92,7 +92,7 @@ MUTANTS: Final = (
     mutant(
         "a writer is idle in a partition that is not read to its end",
         ("IdleWriters.find", drop("if offset < bounds[tp].stable_end:")),
-        killed_by="test_idle::test_a_partition_that_is_not_read_to_its_end_says_nothing",
+        killed_by="test_idle::test_a_partition_that_is_not_read_to_its_end_proves_nothing",
     ),
     mutant(
         "only the first republisher has to have passed on what there was",

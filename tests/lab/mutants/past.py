@@ -11,7 +11,7 @@ MUTANTS: Final = (
     mutant(
         "a redo in place forgets keys that belong to another state partition",
         ("Level.fold", before("if stage != self._folding:", "if work.done:\n    return")),
-        killed_by="test_redo_in_place::test_a_key_that_lies_elsewhere_is_not_forgotten_when_its_neighbour_is_done",
+        killed_by="test_redo_without_shuffle::test_a_key_that_lies_elsewhere_is_not_forgotten_when_its_neighbour_is_done",
         schedules=1000,
     ),
     mutant(
@@ -128,7 +128,7 @@ MUTANTS: Final = (
     mutant(
         "a commit for partitions that a new topic does not have is repeated for ever",
         ("inputs:commit", replace("infos = log.describe(ids)", "raise")),
-        killed_by="test_recreated_raw_input::test_it_may_have_other_partitions_and_everybody_is_told",
+        killed_by="test_recreated_raw_input::test_it_may_have_other_partitions_and_every_service_reports_it",
         schedules=1000,
     ),
     mutant(

@@ -32,7 +32,7 @@ MUTANTS: Final = (
     mutant(
         "ranges are read without comparing leader epochs",
         ("processing:portions_of", replace("known[tp].last_epoch", "0")),
-        killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_anew_stops",
+        killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_again_stops",
         schedules=200,
     ),
     mutant(
@@ -109,7 +109,7 @@ MUTANTS: Final = (
                 "home, _ = (home, env.home.set_home(env.flow.name, home, replace(home, number=plan.number, plan_id=plan.plan_id), plan.to_bytes()))",
             ),
         ),
-        killed_by="test_moving::test_an_import_that_crashes_is_never_used_and_done_again",
+        killed_by="test_moving::test_an_import_that_crashes_is_never_used_and_redone",
         schedules=200,
     ),
     mutant(

@@ -43,12 +43,12 @@ MUTANTS: Final = (
     mutant(
         "a begun plan is published again",
         ("redo_of", replace("header.number == before.number and header.begun_id == plan.plan_id", "False")),
-        killed_by="test_recover::test_how_far_a_plan_has_come_says_what_is_still_to_do",
+        killed_by="test_recover::test_how_far_a_plan_has_come_decides_what_is_still_to_do",
     ),
     mutant(
         "a redo publishes nothing",
         ("redo_of", replace("not reached", "False")),
-        killed_by="test_recover::test_how_far_a_plan_has_come_says_what_is_still_to_do",
+        killed_by="test_recover::test_how_far_a_plan_has_come_decides_what_is_still_to_do",
         schedules=100,
     ),
     mutant(
@@ -60,7 +60,7 @@ MUTANTS: Final = (
                 "min(unfinished) if unfinished else 1 << 30",
             ),
         ),
-        killed_by="test_recover::test_how_far_a_plan_has_come_says_what_is_still_to_do",
+        killed_by="test_recover::test_how_far_a_plan_has_come_decides_what_is_still_to_do",
         schedules=200,
     ),
     mutant(
@@ -113,13 +113,13 @@ MUTANTS: Final = (
     mutant(
         "a redo leaves out nothing",
         ("Recovery._redo", replace("plan.exclusions", "()")),
-        killed_by="test_poison::test_dead_letters_come_once_for_each_input_through_crashes",
+        killed_by="test_poison::test_dead_letter_records_come_once_for_each_input_through_crashes",
         schedules=1500,
     ),
     mutant(
         "it is not checked where a redo ends",
         ("Recovery._redo", drop("check_redone(redo, report)")),
-        killed_by="test_redo_says_the_same::test_steps_after_changes_that_fail_only_now_stop_the_redo",
+        killed_by="test_redo_publishes_the_same::test_steps_after_changes_that_fail_only_now_stop_the_redo",
     ),
     mutant(
         "a redo may end at other marks",
@@ -127,7 +127,7 @@ MUTANTS: Final = (
             "check_redone",
             replace("[mark_name(*tp) for tp, one in plan.marks.items() if marks.get(tp) != one]", "[]"),
         ),
-        killed_by="test_redo_says_the_same::test_a_record_of_another_lane_that_is_gone_since_stops_the_redo",
+        killed_by="test_redo_publishes_the_same::test_a_record_of_another_lane_that_is_gone_since_stops_the_redo",
     ),
     mutant(
         "a redo goes by the present clock",
@@ -150,7 +150,7 @@ MUTANTS: Final = (
     mutant(
         "what the next batch reads is not compared with the last one of the plan",
         ("Recovery.run", drop("verify_records(env, last, owned.features, unfinished=needs_inputs)")),
-        killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_anew_stops",
+        killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_again_stops",
     ),
     mutant(
         "code that has changed may finish a plan",
@@ -160,12 +160,12 @@ MUTANTS: Final = (
     mutant(
         "a redo that fails where the batch did not fail is accepted",
         ("check_redone", replace("report.failed or report.excluded", "report.failed and report.excluded")),
-        killed_by="test_redo_is_what_was_sealed::test_what_fails_only_in_a_redo_stops_it_and_is_not_left_out",
+        killed_by="test_redo_is_what_was_sealed::test_what_fails_only_in_a_redo_stops_it_and_is_not_skipped",
     ),
     mutant(
         "a redo begins with the marks at its own end",
         ("Recovery.run", replace("owned.must_fetch(number - 1)", "plan")),
-        killed_by="test_redo_says_the_same::test_a_limit_that_was_lowered_stops_the_redo_until_it_is_raised",
+        killed_by="test_redo_publishes_the_same::test_a_limit_that_was_lowered_stops_the_redo_until_it_is_raised",
     ),
     mutant(
         "the plans that a store has lost are redone from the last one on",
@@ -178,7 +178,7 @@ MUTANTS: Final = (
             "Processor.run",
             replace("(*suspects.known.values(), *report.excluded)", "(*suspects.known.values(),)"),
         ),
-        killed_by="test_poison::test_an_input_that_fails_anywhere_is_left_out_of_everything",
+        killed_by="test_poison::test_an_input_that_fails_anywhere_is_skipped_everywhere",
         schedules=100,
     ),
     mutant(
@@ -195,7 +195,7 @@ MUTANTS: Final = (
                 "if offset in self._skipped and (not self._trial) and (not node.raw):\n    records.failures[number] = self._skipped[offset]\n    return 0",
             ),
         ),
-        killed_by="test_poison::test_dead_letters_come_once_for_each_input_through_crashes",
+        killed_by="test_poison::test_dead_letter_records_come_once_for_each_input_through_crashes",
         schedules=1500,
     ),
     mutant(
@@ -212,6 +212,6 @@ MUTANTS: Final = (
     mutant(
         "a dead letter may be too large by what its batch adds",
         ("SourcePartition._leave_out", replace("limit - RECORD_OVERHEAD", "limit")),
-        killed_by="test_outputs_refused::test_a_dead_letter_has_room_for_the_header_of_its_batch",
+        killed_by="test_outputs_refused::test_a_dead_letter_record_has_room_for_the_header_of_its_batch",
     ),
 )

@@ -86,7 +86,7 @@ MUTANTS: Final = (
                 "features.of(plan, 'publish') if publish and (not plan.empty) else ()",
             ),
         ),
-        killed_by="test_announcement::test_each_key_is_told_once_after_a_rebuild_with_other_results",
+        killed_by="test_republish_states::test_each_key_is_published_once_after_a_rebuild_with_other_results",
     ),
     mutant(
         "one plan fewer is kept than is asked for",
@@ -106,7 +106,7 @@ MUTANTS: Final = (
                 "part.ranges",
             ),
         ),
-        killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_anew_stops",
+        killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_again_stops",
         schedules=200,
     ),
     mutant(
@@ -129,7 +129,7 @@ MUTANTS: Final = (
     mutant(
         "a plan names only what failed before the first stage",
         ("batch_plan", argument("exclusions", "tuple(report.excluded)")),
-        killed_by="test_poison::test_an_input_that_fails_anywhere_is_left_out_of_everything",
+        killed_by="test_poison::test_an_input_that_fails_anywhere_is_skipped_everywhere",
         schedules=100,
     ),
     mutant(
@@ -158,7 +158,7 @@ MUTANTS: Final = (
     mutant(
         "a plan that another run sealed in between counts as a store that went back",
         ("PlanLog.write", replace("stored.epoch >= before.epoch", "stored.epoch > before.epoch + 1")),
-        killed_by="test_claims::test_a_run_that_has_another_ones_epoch_seals_nothing_and_says_that_it_was_superseded",
+        killed_by="test_claims::test_a_run_that_has_another_ones_epoch_seals_nothing_and_raises_superseded",
         schedules=200,
     ),
     mutant(
@@ -206,13 +206,13 @@ MUTANTS: Final = (
     mutant(
         "a standby waits six seconds in all, however alive the other run is",
         ("_stand_by", replace("home, last_beat, waited = (now, beat, 0)", "home, last_beat = (now, beat)")),
-        killed_by="test_standby::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still",
+        killed_by="test_standby::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stops",
         schedules=200,
     ),
     mutant(
         "a standby claims with the home record that it saw first",
         ("_stand_by", replace("home, last_beat, waited = (now, beat, 0)", "last_beat, waited = (beat, 0)")),
-        killed_by="test_standby::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still",
+        killed_by="test_standby::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stops",
         schedules=200,
     ),
     mutant(
@@ -257,12 +257,12 @@ MUTANTS: Final = (
                 "mine is None or env.ports.home.beat(env.flow.name, mine.epoch, mine.run_id) or True",
             ),
         ),
-        killed_by="test_standby::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still",
+        killed_by="test_standby::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stops",
     ),
     mutant(
         "a run that was given the same epoch once more counts as a store that went back",
         ("PlanLog.write", replace("stored.epoch >= before.epoch", "stored.epoch > before.epoch")),
-        killed_by="test_claims::test_a_run_that_has_another_ones_epoch_seals_nothing_and_says_that_it_was_superseded",
+        killed_by="test_claims::test_a_run_that_has_another_ones_epoch_seals_nothing_and_raises_superseded",
     ),
     mutant(
         "a claim is given back while a commit is under way",

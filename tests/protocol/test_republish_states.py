@@ -1,7 +1,7 @@
-"""Goal: an announcement tells receivers the newest state of every key once, whatever crashes, and nothing older afterwards.
+"""Goal: republishing states gives receivers the newest state of every key once, whatever crashes, and nothing older afterwards.
 
-Method: a flow counts words with two stages, is rebuilt with code of another weight, and announces. Receivers append all
-that they hear to a text, so whatever is counted twice, lost, or late shows. Faults happen at every call and write.
+Method: a flow counts words with two stages, is rebuilt with code of another weight, and republishes its states. Receivers
+append all that they read to a text, so a state counted twice, lost, or late shows. Faults happen at every call and write.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WORDS = ["ant", "fig", "bee", "ape", "fox", "cow", "auk", "ant", "bee", "gnu"]
 names = itertools.count()
 
 
-def letter_of(state: StringValue) -> str:
+def key_in(state: StringValue) -> str:
     return state.value.split()[0]
 
 
@@ -53,12 +53,12 @@ def upstream(
     second: bool = True,
     carrier: Literal["value", "headers"] = "value",
     raw: bool = False,
-    tell: Callable[[StringValue], StringValue] | None = None,
+    changed: Callable[[StringValue], StringValue] | None = None,
     choose: Callable[[StringValue], bool] | None = None,
     to_key: Callable[..., str] | None = None,
-    output: str = "told",
+    output: str = "latest",
 ) -> Flow:
-    """Counts words by letter, and all of them; the state "a 3" says its own key. Code of another weight counts otherwise."""
+    """Counts words by initial, and all of them; the state "a 3" holds its own key. Code of another weight counts otherwise."""
 
     def count(state: StringValue, value: StringValue) -> list[StringValue]:
         before = int(state.value.split()[1]) if state.value else 0
@@ -75,27 +75,27 @@ def upstream(
     changes = letters.changes()
     if choose is not None:
         changes = changes.filter(choose)
-    if tell is not None:
-        changes = changes.map(tell)
+    if changed is not None:
+        changes = changes.map(changed)
     if to_key is not None:
-        changes.to("told", name=output, key=to_key, partitions=3, carrier=carrier)
+        changes.to("latest", name=output, key=to_key, partitions=3, carrier=carrier)
     else:
-        changes.to("told", name=output, partitions=3, carrier=carrier)
+        changes.to("latest", name=output, partitions=3, carrier=carrier)
     if second:
         everything = letters.aggregate("all", key=same_key, state=StringValue, fold=count_all, store="other")
-        everything.changes().to("told-all", partitions=1)
+        everything.changes().to("latest-all", partitions=1)
     return flow
 
 
 def downstream() -> Flow:
-    """Remembers all that it hears, by letter."""
+    """Keeps all that it reads, by key."""
     flow = Flow("down", state_partitions=2)
 
     def hear(heard: StringValue, value: StringValue) -> None:
         heard.value += f"{value.value.split()[1]} "
 
-    flow.source(["told", "told-all"], StringValue).aggregate(
-        "heard", key=letter_of, state=StringValue, fold=hear
+    flow.source(["latest", "latest-all"], StringValue).aggregate(
+        "heard", key=key_in, state=StringValue, fold=hear
     )
     return flow
 
@@ -158,37 +158,37 @@ OLD = Counter(text[0] for text in WORDS)
 NEW = {letter: 10 * number for letter, number in OLD.items()} | {"all": 10 * len(WORDS)}
 
 
-def check_told_once(world: World) -> None:
+def check_published_once(world: World) -> None:
     """The receiver has heard each new state exactly once, and last."""
     heard = world.heard()
     assert {key: numbers[-1] for key, numbers in heard.items()} == NEW
     assert all(numbers.count(NEW[key]) == 1 for key, numbers in heard.items())
 
 
-# ---------------------------------------------------------------------- what is announced
+# ---------------------------------------------------------------------- what is republished
 
 
 @pytest.mark.parametrize("carrier", ["value", "headers"])
 @pytest.mark.parametrize("raw", [False, True])
-def test_each_key_is_told_once_after_a_rebuild_with_other_results(carrier: str, *, raw: bool) -> None:
+def test_each_key_is_published_once_after_a_rebuild_with_other_results(carrier: str, *, raw: bool) -> None:
     world = World(carrier=carrier, raw=raw)
     before = world.heard()
     assert world.newest() == NEW != {key: numbers[-1] for key, numbers in before.items()}
-    told, told_all = world.count("told"), world.count("told-all")
+    count, count_of_all = world.count("latest"), world.count("latest-all")
     result = world.up.announce()
     assert result.outputs == {"letters": len(OLD), "all": 1}
-    assert (world.count("told") - told, world.count("told-all") - told_all) == (len(OLD), 1)
+    assert (world.count("latest") - count, world.count("latest-all") - count_of_all) == (len(OLD), 1)
     assert world.heard() == {key: [*numbers, NEW[key]] for key, numbers in before.items()}
 
 
 @pytest.mark.parametrize("carrier", ["value", "headers"])
-def test_its_chain_begins_at_the_last_record_read_and_its_name_is_the_announcements_own(carrier: str) -> None:
+def test_its_chain_begins_at_the_last_record_read_and_has_a_name_of_its_own(carrier: str) -> None:
     world = World(carrier=carrier)
-    ordinary = world.up.log.records("told")
-    told = Counter(message.partition() for message in ordinary)
+    ordinary = world.up.log.records("latest")
+    ends = Counter(message.partition() for message in ordinary)
     partitions = {message.key(): message.partition() for message in ordinary}
     world.up.announce()
-    news = [m for m in world.up.log.records("told") if m.offset() >= told[m.partition()]]
+    news = [m for m in world.up.log.records("latest") if m.offset() >= ends[m.partition()]]
     plan = world.last_plan()
     last = min((planned for planned in plan.ranges), key=lambda planned: planned.tp)
     by_shard: dict[int | None, list[tuple[bytes, int, int]]] = {}
@@ -217,7 +217,9 @@ def test_states_that_an_output_gives_one_key_do_not_share_an_envelope() -> None:
     world = World(to_key=lambda _: "same")
     before = world.heard()
     world.up.announce()
-    assert [len(envelope.payloads) for envelope in world.up.published("told")[-len(OLD) :]] == [1] * len(OLD)
+    assert [len(envelope.payloads) for envelope in world.up.published("latest")[-len(OLD) :]] == [1] * len(
+        OLD
+    )
     assert world.heard() == {key: [*numbers, NEW[key]] for key, numbers in before.items()}
 
 
@@ -233,7 +235,7 @@ def test_the_receiver_takes_what_comes_afterwards() -> None:
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_flows_whose_inputs_come_from_republishers_announce_too(*, in_place: bool) -> None:
+def test_flows_whose_inputs_come_from_republishers_republish_states_too(*, in_place: bool) -> None:
     pipeline = totals_pipeline(2, in_place)
     pipeline.feed(30)
     pipeline.republish()
@@ -249,7 +251,7 @@ def test_flows_whose_inputs_come_from_republishers_announce_too(*, in_place: boo
     assert [read(m.value(), strict=True).chain.root.topic for m in news[:3]] == ["mid"] * 3  # type: ignore[union-attr]
 
 
-def test_a_deleted_state_is_not_announced() -> None:
+def test_a_deleted_state_is_not_republished() -> None:
     flow = Flow("up", state_partitions=1)
 
     def fold(state: StringValue, value: StringValue, context: Any) -> None:
@@ -259,7 +261,7 @@ def test_a_deleted_state_is_not_announced() -> None:
 
     flow.source("words", StringValue).aggregate(
         "letters", key=first_letter, state=StringValue, fold=fold
-    ).changes().to("told", partitions=1)
+    ).changes().to("latest", partitions=1)
     found = Rehearsal(flow)
     for text in ("ant", "fig", "fox"):
         found.feed("words", word(text))
@@ -278,7 +280,7 @@ def test_what_is_on_its_way_to_the_broker_is_bounded(monkeypatch: pytest.MonkeyP
         "publish",
         "flush",
     ] * len(sizes)
-    check_told_once(world)
+    check_published_once(world)
 
 
 def test_one_stage_alone() -> None:
@@ -287,18 +289,18 @@ def test_one_stage_alone() -> None:
     assert world.up.announce("all").outputs == {"all": 1}
     assert world.heard() == {**before, "all": [*before["all"], NEW["all"]]}
     assert world.up.announce().known == ("all",)
-    check_told_once(world)
+    check_published_once(world)
 
 
 # ---------------------------------------------------------------------- repeated
 
 
-def test_announcing_again_says_nothing_until_a_batch_has_been_processed() -> None:
+def test_republishing_again_publishes_nothing_until_a_batch_has_been_processed() -> None:
     world = World()
     world.up.announce()
-    count, plan = world.count("told"), world.last_plan()
+    count, plan = world.count("latest"), world.last_plan()
     assert world.up.announce() == AnnouncementResult(plan.number, {}, ("letters", "all"))
-    assert (world.count("told"), world.last_plan()) == (count, plan)
+    assert (world.count("latest"), world.last_plan()) == (count, plan)
     world.feed("ant")
     world.go_on()
     assert world.up.announce().outputs == {"letters": len(OLD), "all": 1}
@@ -309,7 +311,7 @@ def test_announcing_again_says_nothing_until_a_batch_has_been_processed() -> Non
     assert world.up.announce().outputs == {"letters": len(OLD), "all": 1}
 
 
-def test_what_an_export_takes_along_was_announced() -> None:
+def test_an_import_knows_that_its_states_were_republished() -> None:
     world = World()
     world.up.announce()
     lines = world.up.exported()
@@ -317,13 +319,13 @@ def test_what_an_export_takes_along_was_announced() -> None:
     world.up = world.of()
     world.up.imported(lines)
     assert world.up.announce().known == ("letters", "all")
-    check_told_once(world)
+    check_published_once(world)
     world.feed("ant")
     world.go_on()
     assert world.up.announce().outputs == {"letters": len(OLD), "all": 1}
 
 
-def test_corrected_steps_after_changes_are_another_announcement() -> None:
+def test_with_corrected_steps_after_changes_all_states_are_republished_again() -> None:
     """Under one name, receivers would stop: other numbers of envelopes would come of one input."""
     world = World()
     world.up.announce()
@@ -336,7 +338,7 @@ def test_corrected_steps_after_changes_are_another_announcement() -> None:
     assert world.heard()["a"][-3:] == [NEW["a"]] * 3
 
 
-def test_another_output_is_told_what_the_first_one_was() -> None:
+def test_another_output_gets_the_states_that_the_first_one_got() -> None:
     world = World()
     world.up.announce()
     world.up = world.of(output="renamed")
@@ -345,7 +347,7 @@ def test_another_output_is_told_what_the_first_one_was() -> None:
     )
 
 
-def test_a_second_rebuild_may_be_announced_as_well() -> None:
+def test_states_of_a_second_rebuild_may_be_republished_as_well() -> None:
     world = World()
     world.up.announce()
     world.up = world.of(100)
@@ -370,9 +372,9 @@ def test_after_a_crash_at_any_call_each_state_is_counted_once(when: When) -> Non
             world.heard()
             world.up.cancel()
             world.up.announce()
-            check_told_once(world)
+            check_published_once(world)
             continue
-        check_told_once(world)
+        check_published_once(world)
         break
     assert at > 50
 
@@ -389,9 +391,9 @@ def test_after_a_crash_at_any_write_the_service_may_go_on(when: When) -> None:
             world.heard()
             world.feed("ant", "emu")
             world.go_on()
-            told = {key for key, numbers in world.heard().items() if numbers.count(NEW.get(key, 0)) == 1}
-            sealed += told >= set(NEW)
-            assert told >= set(NEW) or not told & (set(NEW) - {"a", "all"}), "all of it, or nothing"
+            received = {key for key, numbers in world.heard().items() if numbers.count(NEW.get(key, 0)) == 1}
+            sealed += received >= set(NEW)
+            assert received >= set(NEW) or not received & (set(NEW) - {"a", "all"}), "all of it, or nothing"
             world.up.announce()
             heard = world.heard()
             assert {key: numbers[-1] for key, numbers in heard.items()} == world.newest()
@@ -408,14 +410,14 @@ def test_an_outage_at_any_call_only_delays_it(of: Literal["broker", "store"], wh
         world = World()
         world.up.outage(of, at=at, when=when, calls=2)
         world.up.announce()
-        check_told_once(world)
+        check_published_once(world)
         if world.up.script.injected:
             break
     assert at > 5
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_run_that_slept_tells_nothing_older_than_what_was_told_meanwhile(when: When) -> None:
+def test_a_run_that_slept_publishes_nothing_older_than_what_was_published_meanwhile(when: When) -> None:
     """Wherever it is paused: another run takes over and publishes later changes; then it wakes up."""
     superseded = 0
     for at in points(f"announcement, a run that sleeps {when}"):
@@ -440,7 +442,7 @@ def test_a_run_that_slept_tells_nothing_older_than_what_was_told_meanwhile(when:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("known", [False, True])
-def test_a_run_that_was_superseded_does_not_say_that_it_has_announced(*, known: bool) -> None:
+def test_a_run_that_was_superseded_does_not_report_success(*, known: bool) -> None:
     """Also when there was nothing to publish."""
     world, done = World(), list[bool]()
     for at in itertools.count():
@@ -464,7 +466,7 @@ def test_a_run_that_was_superseded_does_not_say_that_it_has_announced(*, known: 
     assert len(done) - ended == 3, "it succeeds only if that happens while it gives the claim back, or never"
 
 
-def test_a_rebuild_forgets_an_announcement_that_was_not_finished() -> None:
+def test_a_rebuild_drops_a_republication_that_was_not_finished() -> None:
     world = World()
     world.up.crash(step=5, after_passes=0)
     with pytest.raises(Crash):
@@ -480,14 +482,14 @@ def test_a_rebuild_forgets_an_announcement_that_was_not_finished() -> None:
 
 
 def test_it_is_finished_although_the_input_was_created_again() -> None:
-    """It needs states alone. What is announced next begins its chain with a record of the new input."""
+    """It needs states alone. The next republication begins its chain with a record of the new input."""
     world = World(raw=True)
     world.up.crash(step=5)
     with pytest.raises(Crash):
         world.up.announce()
     world.up.log.recreate("words")
     world.up.restart()
-    check_told_once(world)
+    check_published_once(world)
     with pytest.raises(NotCaughtUp, match="words was created again"):
         world.up.announce()
     world.feed("ant")
@@ -496,23 +498,23 @@ def test_it_is_finished_although_the_input_was_created_again() -> None:
     assert {key: numbers[-1] for key, numbers in world.heard().items()} == world.newest()
 
 
-def test_a_store_that_lost_acknowledged_writes_announces_as_replays() -> None:
+def test_a_store_that_lost_acknowledged_writes_republishes_states_as_replays() -> None:
     world = World()
     copies = world.up.copy_stores()
     world.up.announce()
-    told = world.count("told")
+    count = world.count("latest")
     world.up.restart()
     for stage in ("letters", "all"):
         world.up.roll_back(copies, stage=stage)
     world.up.restart()
-    assert world.count("told") == told + len(OLD)
-    check_told_once(world)
+    assert world.count("latest") == count + len(OLD)
+    check_published_once(world)
 
 
 # ---------------------------------------------------------------------- refusals
 
 
-def test_before_a_rewound_flow_has_caught_up_nothing_is_announced() -> None:
+def test_before_a_rewound_flow_has_caught_up_no_states_are_republished() -> None:
     world = World(rebuilt=False)
     world.up = world.of(10)
     world.up.rebuild({("words", 0): 1, ("words", 1): 1})
@@ -528,7 +530,7 @@ def test_before_a_rewound_flow_has_caught_up_nothing_is_announced() -> None:
         world.up.announce()
     world.go_on()
     world.up.announce()
-    check_told_once(world)
+    check_published_once(world)
 
 
 def test_a_flow_that_publishes_again_has_to_catch_up_first() -> None:
@@ -573,15 +575,15 @@ def with_context(flow: Flow, where: str) -> None:
         "letters", key=first_letter, state=StringValue, fold=append_word
     )
     if where == "nothing":
-        stage.to("told", partitions=1)
+        stage.to("latest", partitions=1)
         return
     changes = stage.changes()
     if where == "map":
-        changes.map(lambda state, context: word(f"{state} {context.offset}")).to("told", partitions=1)
+        changes.map(lambda state, context: word(f"{state} {context.offset}")).to("latest", partitions=1)
     elif where == "filter":
-        changes.filter(lambda _, context: context.offset > 3).to("told", partitions=1)
+        changes.filter(lambda _, context: context.offset > 3).to("latest", partitions=1)
     elif where == "key":
-        changes.to("told", key=lambda _, context: context.topic, partitions=1)
+        changes.to("latest", key=lambda _, context: context.topic, partitions=1)
 
 
 @pytest.mark.parametrize(
@@ -605,12 +607,12 @@ def test_what_does_not_follow_from_states_alone_is_refused(where: str, text: str
     assert found.stores[""].home("up") == home, "refused before it claims"
 
 
-def test_a_stage_that_cannot_be_announced_does_not_stand_in_the_way_of_another() -> None:
+def test_a_stage_that_cannot_be_republished_does_not_block_another() -> None:
     flow = Flow("up", state_partitions=1)
     with_context(flow, "map")
     flow.source("more", StringValue).aggregate(
         "more", key=first_letter, state=StringValue, fold=append_word
-    ).changes().to("told-more", partitions=1)
+    ).changes().to("latest-more", partitions=1)
     found = Rehearsal(flow)
     found.feed("more", word("ant"))
     found.run_until_caught_up()
@@ -619,7 +621,7 @@ def test_a_stage_that_cannot_be_announced_does_not_stand_in_the_way_of_another()
         found.announce("mroe")
 
 
-def test_a_flow_that_has_read_nothing_has_nothing_to_announce() -> None:
+def test_a_flow_that_has_read_nothing_has_no_states_to_republish() -> None:
     found = Rehearsal(upstream(second=False))
     found.start()
     home = found.stores[""].home("up")[0]
@@ -632,26 +634,26 @@ def test_a_flow_that_has_read_nothing_has_nothing_to_announce() -> None:
 
 @pytest.mark.parametrize("error", [ValueError, None])
 def test_user_code_that_fails_stops_it_before_anything_is_sealed(error: type[Exception] | None) -> None:
-    def tell(state: StringValue) -> StringValue:
+    def changed(state: StringValue) -> StringValue:
         if state.value.startswith("g") and error is not None:
-            raise error("cannot be told")
+            raise error("cannot be shown")
         return word(state.value + (" " * 2_000_000 if state.value.startswith("g") else ""))
 
     world = World()
-    count, plan = world.count("told"), world.last_plan()
-    failing = world.of(tell=tell)
+    count, plan = world.count("latest"), world.last_plan()
+    failing = world.of(changed=changed)
     with pytest.raises(PoisonError if error else OutputTooLarge) as raised:
         failing.announce()
     assert "key b'g'" in str(raised.value)
     if error:
         assert "stage 'letters'" in str(raised.value)
-        assert "ValueError: cannot be told" in str(raised.value)
-        assert "in test_user_code_that_fails_stops_it_before_anything_is_sealed.tell (map" in str(
+        assert "ValueError: cannot be shown" in str(raised.value)
+        assert "in test_user_code_that_fails_stops_it_before_anything_is_sealed.changed (map" in str(
             raised.value
         )
-    assert (world.count("told"), world.last_plan()) == (count, plan)
+    assert (world.count("latest"), world.last_plan()) == (count, plan)
     world.up.announce()
-    check_told_once(world)
+    check_published_once(world)
 
 
 def test_other_code_does_not_finish_what_was_sealed() -> None:
@@ -660,24 +662,24 @@ def test_other_code_does_not_finish_what_was_sealed() -> None:
     with pytest.raises(Crash):
         world.up.announce()
     assert Announcing.of(world.last_plan()).digests
-    told = world.count("told")
-    for other in (world.of(tell=lambda state: word(state.value + "0")), world.of(carrier="headers")):
+    count = world.count("latest")
+    for other in (world.of(changed=lambda state: word(state.value + "0")), world.of(carrier="headers")):
         with pytest.raises(PlanMismatch, match=r"state partition 0\. Run the code that sealed the plan"):
             other.start()
     with pytest.raises(PlanMismatch, match="declared otherwise"):
         world.of(output="renamed").start()
-    assert world.count("told") == told
+    assert world.count("latest") == count
     world.go_on()
-    check_told_once(world)
+    check_published_once(world)
 
 
 def writes_before_outputs(world: World) -> Any:
-    """How many writes of an announcement come before its first record."""
+    """How many writes of a republication come before its first record."""
     twin = World(**world.options)
     begin = len(twin.up.script.written)
     twin.up.announce()
     written = twin.up.script.written[begin:]
-    yield next(at for at, text in enumerate(written) if "told" in text)
+    yield next(at for at, text in enumerate(written) if "latest" in text)
 
 
 def test_asked_to_stop_it_ends_before_anything_is_sealed() -> None:
@@ -689,7 +691,7 @@ def test_asked_to_stop_it_ends_before_anything_is_sealed() -> None:
     assert world.last_plan() == plan
 
 
-def test_plans_that_announce_nothing_are_stored_as_before() -> None:
+def test_plans_that_republish_no_states_are_stored_as_before() -> None:
     world = World()
     assert b"announced" not in world.last_plan().to_bytes()
     world.up.announce()

@@ -1,4 +1,4 @@
-"""Goal: what a sealed batch said is said again when it is redone, or the service stops; nothing is left out in silence.
+"""Goal: a redone batch publishes what the sealed batch published, or the service stops; nothing is skipped in silence.
 
 Method: a crash right after the seal, and then a topic or the code that is not as it was.
 """
@@ -42,8 +42,8 @@ def crashed_after_the_seal(poison: str) -> Rehearsal:
 
 
 def published(rehearsal: Rehearsal) -> list[int]:
-    said = rehearsal.published("out")
-    return [len(envelope.payload_as(StringValue).value) for envelope in said]
+    envelopes = rehearsal.published("out")
+    return [len(envelope.payload_as(StringValue).value) for envelope in envelopes]
 
 
 @pytest.mark.parametrize("poison", ["stop", "skip", "dead_letter"])

@@ -1,4 +1,4 @@
-"""What services tell keeps its names and fields, for users parse it; and what they return says the same, typed."""
+"""Events of services keep their names and fields, for users parse them; the typed results hold the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.errors import Unavailable
-from sqe_chain.features import events as told
+from sqe_chain.features import events as feature_events
 from sqe_chain.flow import Flow
 from sqe_chain.protocol import events
 from sqe_chain.protocol.aggregation import StagedService
@@ -58,16 +58,16 @@ LINES: dict[str, list[tuple[str, ...]]] = {
 }
 """Event -> its fields in order: as few, and as many as there may be. This is what users' tools read."""
 
-LEFT_OUT = (Exclusion("t", 0, 7, "skip", "ValueError", "x" * 500),)
-WHOLE = BatchResult(worked=True, plan=8, inputs=5, exclusions=LEFT_OUT, lag_by_partition={"t/0": 3, "t/1": 4})
+SKIPPED = (Exclusion("t", 0, 7, "skip", "ValueError", "x" * 500),)
+WHOLE = BatchResult(worked=True, plan=8, inputs=5, exclusions=SKIPPED, lag_by_partition={"t/0": 3, "t/1": 4})
 EVENTS: list[Event] = [
     events.Standby(1, "{}"),
     events.Claimed(1, "ab", 7),
     Recovered.of(StartResult(3)),
     Recovered.of(StartResult(3, 7, ())),
     events.Ready(1200),
-    told.Rebuilt(7, {"stage": "flow.again-2"}),
-    told.Announced(7, {"stage": 3}, ("other",)),
+    feature_events.Rebuilt(7, {"stage": "flow.again-2"}),
+    feature_events.Announced(7, {"stage": 3}, ("other",)),
     events.Stopped("once"),
     events.Failed(1, 2, "t[0]@7"),
     events.Shuffled(("stage",), 3),
@@ -77,11 +77,11 @@ EVENTS: list[Event] = [
     events.Persisted(8, 1, 0),
     events.Committed.of(BatchResult(worked=True)),
     events.Committed.of(WHOLE),
-    told.Filtered(8, {"stage/replay": 1}),
-    told.TableFlushed(plan=3, table="readings", offsets={"t/0": 7}),
-    told.TableReplaced(plan=3, table="readings", mode="table", files=2),
-    told.FilesSeen(files=3, files_left=1, rows=20, rows_left=5),
-    told.WindowsClosed(8, 3, 5),
+    feature_events.Filtered(8, {"stage/replay": 1}),
+    feature_events.TableFlushed(plan=3, table="readings", offsets={"t/0": 7}),
+    feature_events.TableReplaced(plan=3, table="readings", mode="table", files=2),
+    feature_events.FilesSeen(files=3, files_left=1, rows=20, rows_left=5),
+    feature_events.WindowsClosed(8, 3, 5),
     events.CaughtUp(),
     events.CaughtUp(8),
     events.Waiting("commit", "no broker", 100),
@@ -98,12 +98,12 @@ def test_events_keep_their_names_and_fields() -> None:
 
 
 def test_every_kind_of_event_is_among_them() -> None:
-    known = [*vars(events).values(), *vars(told).values()]
+    known = [*vars(events).values(), *vars(feature_events).values()]
     kinds = {one for one in known if isinstance(one, type) and issubclass(one, Event)}
     assert {type(event) for event in EVENTS} == kinds - {Event}
 
 
-def test_what_is_left_out_is_told_in_short() -> None:
+def test_skipped_records_are_reported_in_short() -> None:
     fields = events.Committed.of(WHOLE).fields()
     assert (fields["excluded"], fields["lag"]) == (1, 7)
     assert fields["excluded_errors"] == {"ValueError": 1}
@@ -123,7 +123,7 @@ def republishing() -> Flow:
 
 
 @pytest.mark.parametrize("flow", [noting(), republishing()], ids=["aggregation", "republish"])
-def test_a_batch_returns_what_it_tells(flow: Flow) -> None:
+def test_a_batch_returns_what_it_reports(flow: Flow) -> None:
     found = Rehearsal(flow, partitions={"words": 2})
     found.settings = replace(found.settings, max_records=2)
     for text in ("ant", "ape", "asp"):
@@ -133,13 +133,13 @@ def test_a_batch_returns_what_it_tells(flow: Flow) -> None:
     assert [result.worked for result in (full, rest, nothing)] == [True, True, False]
     assert [result.inputs for result in (full, rest, nothing)] == [2, 1, 0]
     assert [result.lag for result in (full, rest, nothing)] == [1, 0, 0]
-    told = [events.Committed.of(result).fields() for result in (full, rest)]
-    assert found.events("committed") == told
+    expected = [events.Committed.of(result).fields() for result in (full, rest)]
+    assert found.events("committed") == expected
     assert {result.plan for result in (full, rest, nothing)} == ({1, 2} if flow.compile().stages else {None})
 
 
 @pytest.mark.parametrize("flow", [noting(), republishing()], ids=["aggregation", "republish"])
-def test_a_start_returns_what_it_tells(flow: Flow) -> None:
+def test_a_start_returns_what_it_reports(flow: Flow) -> None:
     found = Rehearsal(flow, partitions={"words": 2})
     found.start()
     assert found.events("recovered") == [
@@ -148,7 +148,7 @@ def test_a_start_returns_what_it_tells(flow: Flow) -> None:
 
 
 def test_a_plan_is_open_from_its_seal_to_its_commit_and_no_longer() -> None:
-    """A layout's plan too, of which no `committed` is told."""
+    """A layout's plan too, for which the service emits no `committed`."""
     flow = Flow("growing", state_partitions=1)
     numbers = flow.source("numbers", Int64Value)
     numbers.aggregate("sum", key=lambda _: "all", state=Int64Value, fold=lambda _, __: None)

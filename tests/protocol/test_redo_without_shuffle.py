@@ -1,7 +1,7 @@
 """Goal: a redo finds the keys that lie elsewhere, though the state partition in whose input they lie is done.
 
-Method: keys of which some lie in the wrong input partition, read one by one, so that a task knows that it has nothing to do
-before it meets them; a run dies between the writes of two state partitions, whichever comes first.
+Method: some keys are mis-partitioned. They are read one by one, so that a task knows that it has nothing to do before it meets
+them. A run dies between the writes of two state partitions, whichever comes first.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_a_key_that_lies_elsewhere_is_not_forgotten_when_its_neighbour_is_done(
 
 
 def windows_of_minutes(settings: Settings) -> Rehearsal:
-    """As many state partitions as the input has partitions: each waits for its own one, unless it must not run in place."""
+    """As many state partitions as the input has partitions: each waits for its own one, unless the flow must shuffle."""
     flow = Flow("minutes", state_partitions=2)
     flow.source("in", dict, raw=True).windowed(
         "windows",
@@ -89,9 +89,11 @@ def test_a_redo_waits_for_all_input_partitions_where_the_batch_has_waited_for_al
     assert minutes_of(found) == [1, 10, 20, 30, 31]
 
 
-@pytest.mark.parametrize("since", ["the input has grown", "it must not run in place"])
+@pytest.mark.parametrize("since", ["the input has grown", "it must shuffle"])
 @pytest.mark.parametrize("write", range(5))
-def test_what_a_batch_took_in_place_its_redo_takes_whatever_has_changed_since(write: int, since: str) -> None:
+def test_what_a_batch_took_without_a_shuffle_its_redo_takes_whatever_has_changed_since(
+    write: int, since: str
+) -> None:
     """What its redo would leave waiting for other partitions is in no plan, and nobody would ever take it."""
     found = windows_of_minutes(Settings(allow_weak_durability=True))
     found.start()

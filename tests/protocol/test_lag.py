@@ -1,4 +1,4 @@
-"""What a committed batch tells of lag: over all partitions, for each of them, and in event time."""
+"""The lag that a committed batch reports: over all partitions, for each of them, and in event time."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_lag_by_partition_and_the_newest_time(flow: Flow) -> None:
         found.feed("words", word("ant"), partition=0, timestamp_ms=1_000 + number)
     found.feed("words", word("ape"), partition=1, timestamp_ms=5_000)
     found.batch()
-    (told,) = found.events("committed")
-    assert told["lag_by_partition"] == {"words/0": 3, "words/1": 0}
-    assert told["lag"] == 3
-    assert told["event_time_ms"] == 5_000
+    (event,) = found.events("committed")
+    assert event["lag_by_partition"] == {"words/0": 3, "words/1": 0}
+    assert event["lag"] == 3
+    assert event["event_time_ms"] == 5_000
     found.batch()
-    told = found.events("committed")[-1]
-    assert told["lag_by_partition"] == {"words/0": 0, "words/1": 0}
-    assert told["event_time_ms"] == 1_005
+    event = found.events("committed")[-1]
+    assert event["lag_by_partition"] == {"words/0": 0, "words/1": 0}
+    assert event["event_time_ms"] == 1_005
