@@ -29,6 +29,7 @@ from sqe_chain.task.announced import (
     digest_of,
     given_by,
 )
+from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim, check_owner
 
 CHUNK: Final = 1_000
@@ -94,7 +95,7 @@ class Announcements(Feature):
 
     name = Announcing.name
 
-    def publish(self, claim: Claim, plan: Plan) -> Iterator[Callable[[], int]]:
+    def publish(self, claim: Claim, plan: Plan, report: Report) -> Iterator[Callable[[], int]]:  # noqa: ARG002 - see `Feature`
         """The newest states of each state partition that the plan names."""
         announcer, digests = Announcer(self.env, claim), Announcing.of(plan).digests
         for stage in self.env.flow.stages:

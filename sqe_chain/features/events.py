@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from sqe_chain.protocol.events import Event
+from sqe_chain.task.trace_report import TraceReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,20 @@ class WindowsClosed(Event):
     plan: int
     outputs: int
     event_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TracesSeen(Event):
+    """The outputs of a batch are published, in a flow that follows traces.
+
+    Attributes:
+        report: the traces of its records and outputs.
+    """
+
+    name: ClassVar[str] = "traces"
+    hidden: ClassVar[bool] = True
+
+    report: TraceReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from sqe_chain.features.rebuilding import AfterRebuild
 from sqe_chain.features.sinks import Tables
 from sqe_chain.features.ticking import Ticking
 from sqe_chain.features.timing import Timing
+from sqe_chain.features.traces import Traces
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.feature import Features
@@ -34,6 +35,7 @@ FEATURES: Final = (
     Ticking,
     Dropping,
     DeadLetterCommits,
+    Traces,
 )
 """In this order they are asked: closed windows and rebuilds decide first what the next batch reads, then event time, then timers."""
 

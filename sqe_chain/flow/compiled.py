@@ -75,6 +75,7 @@ class CompiledFlow:
     max_lanes: int
     recreated: Recreated
     allow_compacted: bool
+    traces: bool
     nodes: tuple[Node, ...] = field(repr=False)
     declared_name: str = ""
     partitions: Partitions | None = None

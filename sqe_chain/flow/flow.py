@@ -76,6 +76,8 @@ class Flow(Topology):
         max_lanes: lanes that one input partition may carry.
         recreated: what to do when known roots arrive again through an intermediate topic that was recreated.
         allow_compacted: accept inputs with `cleanup.policy=compact`.
+        traces: outputs of stages bear a `traceparent`, by which a trace leads on to the records that they were made of
+            (docs/tracing.md). Outputs before any stage pass the input's headers on anyway.
 
     Raises:
         FlowError: a name or number is out of bounds.

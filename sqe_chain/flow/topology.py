@@ -47,6 +47,7 @@ class Topology:
     max_lanes: int = DEFAULT_MAX_LANES
     recreated: Recreated = "stop"
     allow_compacted: bool = False
+    traces: bool = False
     nodes: list[Node] = field(default_factory=list, init=False, repr=False)
     _so_far: CompiledFlow | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -65,6 +66,7 @@ class Topology:
         for what, most in _MOST.items():
             check_int(what, getattr(self, what), 1, most, where)
         check_bool("allow_compacted", self.allow_compacted, where)
+        check_bool("traces", self.traces, where)
 
     def so_far(self) -> CompiledFlow:
         """The flow as far as it is declared, unchecked."""

@@ -278,8 +278,14 @@ class Feature:
         """Step 5: whether the outputs of a plan are published."""
         return True
 
-    def publish(self, claim: Claim, plan: Plan) -> Iterator[Callable[[], int]]:
-        """Step 5: what is published beside outputs. Each is safe to repeat, and gives the number of records."""
+    def publish(self, claim: Claim, plan: Plan, report: Report) -> Iterator[Callable[[], int]]:
+        """Step 5, after outputs: what is published beside them. Each is safe to repeat, and gives the number of records.
+
+        Args:
+            claim: this run's.
+            plan: the plan.
+            report: of the attempt that has processed it.
+        """
         yield from ()
 
     def persist(self, claim: Claim, plan: Plan, level: int, headers: Headers) -> HeaderRows:

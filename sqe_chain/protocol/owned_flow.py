@@ -250,7 +250,7 @@ class Applier:
                 env.retry.call("publish", partial(self._publish, env.engine.publish))
                 outputs = report.outputs
             for feature in features.of(plan, "publish") if publish else ():
-                for action in feature.publish(self.claim, plan):
+                for action in feature.publish(self.claim, plan, report):
                     outputs += env.retry.call("publish states", partial(self._publish, action))
             env.emit(Published(plan=plan.number, outputs=outputs))
         # The last stage first: events between stages exist only while inputs are folded. If the first stage were written

@@ -58,7 +58,7 @@ class Recovery:
         publishing = (
             action
             for feature in features.of(last, "publish")
-            for action in feature.publish(owned.claim, last)
+            for action in feature.publish(owned.claim, last, Report())
         )
         if numbers and (not last.empty or any(publishing)):
             check_same_code(env.flow, last)

@@ -14,6 +14,7 @@ from sqe_chain.ports import Headers
 if TYPE_CHECKING:
     from sqe_chain.envelope.block import Block
     from sqe_chain.envelope.run_template import ListedSources
+    from sqe_chain.task.trace_links import RowTraces
 
 Lane = tuple[int, int]
 """A lane as marks use it, and as envelopes state it."""
@@ -25,7 +26,12 @@ class Inputs:
 
     Args:
         origins: each of them.
+
+    Attributes:
+        traces: how their payloads are traced; None: they are not, or their headers lead on.
     """
+
+    traces: RowTraces | None = None
 
     def __init__(self, origins: Sequence[Origin]) -> None:
         self._origins = origins

@@ -13,7 +13,7 @@ from sqe_chain.errors import PoisonError, RepeatedPosition, text_of
 from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.stage_kind import ENVELOPE, StageTask
+from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, StageTask
 from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.stages.user_code import UserCodeError
@@ -31,6 +31,7 @@ from sqe_chain.task.stage_part import StagePart, addressing
 from sqe_chain.task.stage_table import PartitionTable
 from sqe_chain.task.states import PartitionStates
 from sqe_chain.task.ticks import TIMERS, Ticks, is_tick, tick_origin
+from sqe_chain.task.trace_links import BlockTraces, CountedTraces
 
 BLOCK = 1_000
 """Units folded at a time after a shuffle."""
@@ -78,7 +79,7 @@ class Shuffle:
 
 def carried_need(flow: CompiledFlow, stage: StageNode) -> int:
     """What units of a stage must carry of their input through its shuffle; see `Node.needs`."""
-    need = stage.traits.needs
+    need = CONTEXT if flow.traces else stage.traits.needs
     if stage.traits.order == "times":
         need = max(need, ENVELOPE)
     pending = [*flow.children[stage.index]]
@@ -93,7 +94,14 @@ class Level:
     """The stages of one level, in one state partition."""
 
     def __init__(
-        self, flow: CompiledFlow, job: Job, level: int, part: int, stores: Stores, report: Report
+        self,
+        flow: CompiledFlow,
+        job: Job,
+        level: int,
+        part: int,
+        stores: Stores,
+        report: Report,
+        block: BlockTraces | None = None,
     ) -> None:
         self._flow = flow
         self._level = level
@@ -111,6 +119,7 @@ class Level:
         )
         self._deeper = [stage.index for stage in flow.stages if flow.depths[stage.index] == level + 1]
         self._wanted = level < job.top_level
+        self._traces = CountedTraces(self._collector.made, block, job.suspects) if flow.traces else None
         self._stages: dict[int, StagePart] = {}
         self._fitting: dict[int, Fitting] = {}
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
@@ -123,13 +132,17 @@ class Level:
         flow, partitions = self._flow, self._flow.state_partitions
         states = PartitionStates(store, job.transition, stage.name, self._part, (partitions, stage.buckets))
         table = PartitionTable(states)
+        emit, drop = self._compiler.after(stage), self._compiler.after(stage, "dropped")
+        if self._traces is not None:
+            emit = emit and self._traces.noting(stage, emit)
+            drop = drop and self._traces.noting(stage, drop)
         task = StageTask(
             name=stage.name,
             declared_at=stage.declared_at,
             table=table,
             now_ms=job.clock_ms,
-            emit=self._compiler.after(stage),
-            drop=self._compiler.after(stage, "dropped"),
+            emit=emit,
+            drop=drop,
             failed=partial(self._fail, stage),
             broken=partial(self._break, stage),
             counts=self._report.dropped,
@@ -154,6 +167,8 @@ class Level:
         if stage != self._folding:
             self._gather()
             self._folding = stage
+        if self._traces is not None:
+            self._traces.count(stage, units)
         self._report.misplaced += work.take(units)
         if self._collector.made:
             self._gather(units[-1][4])
@@ -195,6 +210,8 @@ class Level:
                     self._report.broken.append(f"flow {self._flow.name!r}: {text}")
                 yield ChangedStates(self._level, index, cell, changed)
         self._report.failed += self._failures.values()
+        if self._traces is not None:
+            self._report.traces.append(self._traces.report)
         yield from self.blocks()
         if self._job.wakes and self._wanted and self._deeper:
             yield Units(self._level + 1, wake_rows((self._part,)))
@@ -214,6 +231,8 @@ class Level:
         push = self._compiler.after(stage, "changes")
         if push is None or Behind in self._job.sections:
             return
+        if self._traces is not None:
+            push = self._traces.noting(stage, push, of_batch=True)
         self._changing = True
         try:
             work.push_changes(push)
@@ -247,13 +266,19 @@ class Level:
             bool(self._suspects) and not self._changing and one.order in self._suspects
             for one in origins[:end]
         ]
-        begin = 0
+        begin, traced = 0, []
         for drop, same in groupby(tried):
             own = slice(begin, begin + len(list(same)))
+            numbers, inputs = Inputs.of(origins[own])
+            if self._traces is not None and not drop:
+                inputs.traces = self._traces.rows(own, numbers)
+                traced.append(inputs.traces)
             self._gatherer.gather(
-                made[own], *Inputs.of(origins[own]), self._ready, partial(self._refused, begin), keep=not drop
+                made[own], numbers, inputs, self._ready, partial(self._refused, begin), keep=not drop
             )
             begin = own.stop
+        if self._traces is not None:
+            self._traces.gathered(end, traced)
         del made[:end], origins[:end]
 
     def _refused(self, begin: int, row: int, error: Exception) -> bool:

@@ -28,6 +28,7 @@ from sqe_chain.task.collector import Made
 from sqe_chain.task.deciding import has_columns
 from sqe_chain.task.inputs import Inputs
 from sqe_chain.task.target import Saved, Target, headers_size
+from sqe_chain.task.trace_links import RowTraces
 
 WORTHWHILE = 60
 """Envelopes that are encoded by columns; for fewer of them that costs more than it saves."""
@@ -230,6 +231,8 @@ class Gatherer:
             described = zip(values, times, headers, written, strict=True)
             headers = _described(target, rows, described, inputs)
             values = list(map(check_payload, rows.payloads))
+        if inputs.traces is not None:
+            headers = _traced(target, rows, (partitions, headers, written), inputs, inputs.traces)
         _check_sizes(target, rows, (values, fields, headers), inputs)
         return list(zip(repeat(target.topic), partitions, rows.keys, values, headers, times))
 
@@ -353,9 +356,48 @@ def _described(
     for (envelope, time_ms, passed, lane), number, type_name, (ordinal, _) in zip(
         columns, rows.inputs, rows.types, ordinals, strict=True
     ):
-        position = inputs.origin(number).position + ordinal.to_bytes(ORDINAL_LENGTH)
-        identity = event_id(lane.template.lane, position)
+        identity = _identity(lane, number, ordinal, inputs)
         described.append([*(passed or ()), *headers_for(envelope, type_name, target.name, identity, time_ms)])
+    return described
+
+
+def _identity(lane: WrittenLane, number: int, ordinal: int, inputs: Inputs) -> bytes:
+    """The event id of an envelope.
+
+    Args:
+        lane: on which it is written.
+        number: of its input.
+        ordinal: which of the envelopes of its input it is.
+        inputs: the inputs.
+    """
+    position = inputs.origin(number).position + ordinal.to_bytes(ORDINAL_LENGTH)
+    return event_id(lane.template.lane, position)
+
+
+def _traced(
+    target: Target,
+    rows: EnvelopeRows,
+    columns: tuple[Sequence[int], Sequence[Headers | None], Sequence[WrittenLane]],
+    inputs: Inputs,
+    traces: RowTraces,
+) -> list[Headers | None]:
+    """The headers of records, with those by which their traces lead on.
+
+    Args:
+        target: the output.
+        rows: the records.
+        columns: their partitions, other headers, and lanes.
+        inputs: the inputs.
+        traces: how they are traced.
+    """
+    described: list[Headers | None] = []
+    places = zip(rows.inputs, rows.outputs, rows.keys, strict=True)
+    for place, (ordinal, _), partition, headers, lane in zip(
+        places, _numbered(rows.inputs), *columns, strict=True
+    ):
+        identity = _identity(lane, place[0], ordinal, inputs)
+        own = traces.headers(place, target.topic, partition, identity)
+        described.append([*(headers or ()), *own] if own else headers)
     return described
 
 

@@ -12,6 +12,7 @@ from sqe_chain.task.level import Level, Shuffle, wake_rows
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.results import Block, Job, Portion, Report, Stores, Units, taken
 from sqe_chain.task.source_partition import SourcePartition
+from sqe_chain.task.trace_links import BlockTraces
 
 
 class Reading:
@@ -35,6 +36,7 @@ class Reading:
         shuffled = frozenset[int]() if job.in_place else frozenset(self._first)
         self._compiler = Compiler(flow, self._collector, job.clock_ms, shuffled)
         self._level: Level | None = None
+        self._traces = BlockTraces() if flow.traces else None
 
     def read(self, portion: Portion, messages: Iterable[Sequence[Message]]) -> Iterator[Block]:
         """Work on one input partition. Portions come in the order of their topics' names.
@@ -49,12 +51,14 @@ class Reading:
         """
         if self._job.in_place and self._level is None:
             part = portion.read.partition
-            self._level = Level(self._flow, self._job, 1, part, self._stores, self.report)
+            self._level = Level(self._flow, self._job, 1, part, self._stores, self.report, self._traces)
         inputs = SourcePartition(
             self._flow, self._job, portion, self._compiler, self._collector, self._gatherer
         )
         for records in inputs.due(messages):
             inputs.feed(records)
+            if self._traces is not None:
+                self._traces.read(records)
             yield from self._drain(inputs)
         self.report.ends.append(inputs.finish())
         if inputs.outputs:
@@ -66,6 +70,8 @@ class Reading:
         """After the last portion: changed states if there is no shuffle, and the report, last of all."""
         if self._level is not None:
             yield from self._level.finish()
+        if self._traces is not None:
+            self.report.traces.append(self._traces.report)
         first = 1 if self._level is None else 2
         if self._job.wakes and first <= min(len(self._flow.levels), self._job.top_level):
             yield Units(first, wake_rows(range(self._flow.state_partitions)))

@@ -17,6 +17,7 @@ from sqe_chain.task.exclusion import Exclusion, record_crc
 from sqe_chain.task.frontier import Taking
 from sqe_chain.task.states import Transition
 from sqe_chain.task.ticks import Ticks
+from sqe_chain.task.trace_report import TraceReport
 
 Found = TypeVar("Found")
 UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, bytes]
@@ -171,6 +172,7 @@ class Report:
         dropped: (stage, reason) -> records that filters have dropped, or counted.
         notices: texts worth a warning.
         sections: name of a feature -> what its stages report, by their names and state partitions.
+        traces: of the records and outputs, in flows that follow traces.
     """
 
     ends: list[PartitionEnd] = field(default_factory=list)
@@ -184,6 +186,7 @@ class Report:
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     notices: list[str] = field(default_factory=list)
     sections: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
+    traces: list[TraceReport] = field(default_factory=list)
 
     def add(self, other: Report) -> None:
         """Take in what another task reports."""
@@ -197,6 +200,7 @@ class Report:
         self.misplaced += other.misplaced
         self.dropped += other.dropped
         self.notices += other.notices
+        self.traces += other.traces
         for name, found in other.sections.items():
             self.sections.setdefault(name, {}).update(found)
 

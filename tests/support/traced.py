@@ -10,6 +10,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from sqe_chain.ext.telemetry.tracing import Tracing
 from sqe_chain.flow import Flow
@@ -37,8 +38,12 @@ class Traced(Rehearsal):
 
     def trace_again(self) -> None:
         """Trace the next run as another process would."""
-        provider = TracerProvider(resource=Resource.get_empty())
-        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+        def provider(_name: str, ids: IdGenerator) -> TracerProvider:
+            made = TracerProvider(resource=Resource.get_empty(), id_generator=ids)
+            made.add_span_processor(SimpleSpanProcessor(self.exporter))
+            return made
+
         self.tracing = Tracing(self.flow, provider)
 
     def _environment(self, settings: Settings | None) -> Environment:

@@ -59,14 +59,17 @@ class Spans:
     Args:
         tracer: makes them.
         flow: the flow.
+
+    Attributes:
+        common: attributes of all spans.
     """
 
     tracer: Tracer
     flow: CompiledFlow
-    _common: dict[str, Attribute] = field(init=False)
+    common: dict[str, Attribute] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._common = {"sqe_chain.flow": self.flow.declared_name}
+        self.common = {"sqe_chain.flow": self.flow.declared_name}
 
     def begin_start(self) -> Open:
         """The span around steps 1 and 2."""
@@ -80,7 +83,7 @@ class Spans:
             number: of the batch in this run, from 1.
             reads: whether it is known to read records; a plan that only brings in a layout does not.
         """
-        attributes = self._messaging("batch", "process", self.flow.input_topics)
+        attributes = self.messaging("batch", "process", self.flow.input_topics)
         attributes["sqe_chain.batch.number"] = number
         span = self._begin(f"batch {self.flow.name}", SpanKind.CONSUMER, attributes)
         return Open(span, 0, BATCH, {**ids_of(span), "batch": number}, reads)
@@ -92,7 +95,7 @@ class Spans:
         topics = self.flow.input_topics if number in (PROCESS, COMMIT) else ()
         if number == PUBLISH:
             topics = tuple(sorted({output.topic for output in self.flow.outputs}))
-        attributes = self._messaging(name, operation, topics) if operation else {}
+        attributes = self.messaging(name, operation, topics) if operation else {}
         attributes["sqe_chain.step"] = number
         title = f"{name} {topics[0]}" if len(topics) == 1 else name
         span = self._begin(title, kind, attributes, parent)
@@ -102,16 +105,16 @@ class Spans:
         self, title: str, kind: SpanKind, attributes: Mapping[str, Attribute], parent: Open | None = None
     ) -> Span:
         context = None if parent is None else set_span_in_context(parent.span)
-        return self.tracer.start_span(title, context, kind, {**self._common, **attributes})
+        return self.tracer.start_span(title, context, kind, {**self.common, **attributes})
 
-    def _messaging(self, name: str, operation: str, topics: tuple[str, ...]) -> dict[str, Attribute]:
+    def messaging(self, name: str, operation: str, topics: tuple[str, ...]) -> dict[str, Attribute]:
         """Attributes by the semantic conventions for messaging."""
         attributes: dict[str, Attribute] = {
             "messaging.system": "kafka",
             "messaging.operation.name": name,
             "messaging.operation.type": operation,
         }
-        if operation != "send":
+        if operation not in ("send", "create"):
             attributes["messaging.consumer.group.name"] = self.flow.declared_name
         if len(topics) == 1:  # else it is not that of all messages
             attributes["messaging.destination.name"] = topics[0]

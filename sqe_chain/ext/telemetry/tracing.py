@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import time_ns
 from types import TracebackType
 from typing import Self
 
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 from sqe_chain.ext.telemetry.exporting import provider_of
+from sqe_chain.ext.telemetry.links import GivenIds, create_spans, link_records
 from sqe_chain.ext.telemetry.spans import BATCH, START, Open, Spans, add_event, end, fail, set_all
+from sqe_chain.features.events import TracesSeen
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.events import (
     CLAIM,
@@ -41,16 +42,23 @@ class Tracing(Observer):
     Steps 1 and 2 lie in a span `start`; steps 3 to 7 in the span of their batch. A plan that recovery redoes lies in the
     step `recover`. An error that ends the service is recorded on each span that is under way.
 
+    In a flow with `traces=True`, the span of a batch has links to the traces of its records. Each output that was made of
+    several records has a span of its own, with links to theirs.
+
     Args:
         flow: the flow.
-        provider: of spans; None: one that the environment variables OTEL_* set.
+        provider: gives the provider of spans for a service's name and what gives ids; by default one that the environment
+            variables OTEL_* set.
 
     Raises:
         ConfigurationError: the environment names an exporter that is not installed.
     """
 
-    def __init__(self, flow: CompiledFlow, provider: TracerProvider | None = None) -> None:
-        self._provider = provider or provider_of(flow.declared_name, RandomIdGenerator())
+    def __init__(
+        self, flow: CompiledFlow, provider: Callable[[str, GivenIds], TracerProvider] = provider_of
+    ) -> None:
+        self._ids = GivenIds()
+        self._provider = provider(flow.declared_name, self._ids)
         self._spans = Spans(self._provider.get_tracer("sqe_chain"), flow)
         self._flow = flow
         self._open: list[Open] = []
@@ -164,6 +172,9 @@ class Tracing(Observer):
                 set_all(step, {"sqe_chain.claim.epoch": event.epoch})
             case Recovered():
                 set_all(step, {"sqe_chain.plans.redone": [*map(str, event.redone or ())]})
+            case TracesSeen():
+                link_records(self._open[0] if self._open[0].name == BATCH else step, event.report)
+                create_spans(self._spans, self._ids, step, event.report.outputs)
             case Waiting():
                 add_event(
                     step, "waiting", {"sqe_chain.waits_to": event.what, "sqe_chain.reason": event.reason}

@@ -279,6 +279,7 @@ FLOW: dict[str, Any] = {
     "max_lanes": Positive(1),
     "recreated": Choice("stop"),
     "allow_compacted": False,
+    "traces": False,
 }
 SOURCE: dict[str, Any] = {
     "topics": Topic("words"),

@@ -1,0 +1,240 @@
+"""Which traces the outputs of stages come from, in flows that are declared with `traces=True`.
+
+A value that a filter passes on stays in the trace of its record. A value that a stage makes of the records of a key
+begins a trace of its own. It has links to the traces of the records of this batch. Nothing of it is stored: headers
+follow from the records of the batch and the output's position. So a plan that is redone publishes the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqe_chain.envelope.trace_context import (
+    TRACEPARENT,
+    TRACESTATE,
+    TraceContext,
+    own_context,
+    trace_context,
+)
+from sqe_chain.flow.compiled import takes_times
+from sqe_chain.flow.context import Origin
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.flow.units import Push, Unit, UnitRun
+from sqe_chain.ports import Headers
+from sqe_chain.task.collector import Made
+from sqe_chain.task.records import Records
+from sqe_chain.task.trace_report import MOST_LINKS, TracedOutput, TraceReport
+
+Order = tuple[str, int, int]
+"""Topic, partition, offset."""
+Place = tuple[int, int, bytes | None]
+"""What outputs are gathered by: number of the input, index of the output's node, key."""
+
+
+@dataclass(slots=True)
+class BlockTraces:
+    """The spans of the records in the block that is being read.
+
+    Attributes:
+        report: of the task.
+        contexts: number of a record -> its span.
+    """
+
+    report: TraceReport = field(default_factory=TraceReport)
+    contexts: dict[int, TraceContext] = field(default_factory=dict)
+
+    def read(self, records: Records) -> None:
+        """Note the spans of the records that were taken of a block."""
+        self.contexts.clear()
+        for number in dict.fromkeys(records.inputs):
+            headers = records.messages[number].headers()
+            context = trace_context(headers) if headers else None
+            if context is not None:
+                self.contexts[number] = context
+                self.report.see(context)
+
+
+@dataclass(slots=True)
+class KeyTraces:
+    """The traces of the records of one key.
+
+    Attributes:
+        links: place of a record -> its span, of the first `MOST_LINKS` spans.
+        others: places of records with other spans.
+    """
+
+    links: dict[Order, TraceContext] = field(default_factory=dict)
+    others: list[Order] = field(default_factory=list)
+
+    def count(self, order: Order, context: TraceContext) -> None:
+        """Note a record; records come in the order of their places."""
+        if context in self.links.values():
+            return
+        if len(self.links) < MOST_LINKS:
+            self.links[order] = context
+        else:
+            self.others.append(order)
+
+    def until(self, order: Order | None) -> OwnTrace | None:
+        """What an output is made of that has seen the records up to a place.
+
+        Args:
+            order: the place; None: all of the batch.
+        """
+        links = tuple(context for at, context in self.links.items() if order is None or at <= order)
+        dropped = len(self.others) if order is None else bisect_right(self.others, order)
+        return OwnTrace(links, dropped) if links else None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTrace:
+    """An output with a trace of its own is made of these records.
+
+    Attributes:
+        links: their spans.
+        dropped: records with further spans.
+    """
+
+    links: tuple[TraceContext, ...]
+    dropped: int
+
+    def joined(self, other: OwnTrace) -> OwnTrace:
+        """Both: their values go out together."""
+        links = tuple(dict.fromkeys((*self.links, *other.links)))
+        dropped = self.dropped + other.dropped + len(links[MOST_LINKS:])
+        return OwnTrace(links[:MOST_LINKS], dropped)
+
+
+Note = OwnTrace | Headers | None
+"""How a payload is traced: by itself, in the trace that these headers name, or not at all."""
+
+
+@dataclass(slots=True)
+class RowTraces:
+    """How the payloads are traced that are gathered together.
+
+    Attributes:
+        notes: of each envelope.
+        outputs: what was made of those with traces of their own.
+    """
+
+    notes: Mapping[Place, OwnTrace | Headers]
+    outputs: dict[TraceContext, TracedOutput] = field(default_factory=dict)
+
+    def headers(self, place: Place, topic: str, partition: int, event_id: bytes) -> Headers:
+        """The headers of an envelope.
+
+        Args:
+            place: of its payloads.
+            topic: where it is published.
+            partition: its partition.
+            event_id: its id.
+        """
+        note = self.notes.get(place)
+        if not isinstance(note, OwnTrace):
+            return note or []
+        context = own_context(event_id)
+        self.outputs[context] = TracedOutput(topic, partition, context, note.links, note.dropped)
+        return [(TRACEPARENT, context.to_bytes())]
+
+
+class CountedTraces:
+    """The traces of the records that the stages of a level count, in one state partition and batch.
+
+    Args:
+        made: payloads on their way into outputs.
+        block: spans of the block that is being read, where stages get its records without a shuffle.
+        suspects: topic, partition and offset of candidates for failure, which are not counted.
+    """
+
+    def __init__(self, made: Sequence[Made], block: BlockTraces | None, suspects: frozenset[Order]) -> None:
+        self.report = TraceReport()
+        self._made = made
+        self._block = {} if block is None else block.contexts
+        self._suspects = suspects
+        self._keys: dict[tuple[int, Any], KeyTraces] = {}
+        self._notes: list[Note] = []
+
+    def count(self, stage: int, units: Sequence[Unit]) -> None:
+        """Note the traces of units that a stage takes next.
+
+        Args:
+            stage: index of its node.
+            units: in their order.
+        """
+        if isinstance(units, UnitRun):
+            traced = [index for index, number in enumerate(units.numbers) if number in self._block]
+            for index in traced:
+                self._count(stage, units.keys[index], units.origin(index), self._block[units.numbers[index]])
+            return
+        for key, _, _, _, origin in units:
+            headers = origin.headers
+            context = trace_context(headers) if headers else None
+            if context is not None:
+                self._count(stage, key, origin, context)
+
+    def noting(self, stage: StageNode, push: Push, *, of_batch: bool = False) -> Push:
+        """The same, noting how the payloads are traced that it makes.
+
+        Args:
+            stage: gives the values.
+            push: takes them.
+            of_batch: each value is made of all records of the batch, as `changes()` gives them.
+        """
+        traits = stage.traits
+        makes_values = traits.states_by_key or traits.gives_outputs
+        whole = of_batch or takes_times(stage)
+
+        def noting(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+            begin = len(self._made)
+            push(value, key, path, origin)
+            count = len(self._made) - begin
+            if not count:
+                return
+            note: Note = None
+            if makes_values:
+                counted = self._keys.get((stage.index, key))
+                note = None if counted is None else counted.until(None if whole else origin.order)
+            elif origin.headers:
+                note = [header for header in origin.headers if header[0] in (TRACEPARENT, TRACESTATE)]
+            del self._notes[begin:]  # of payloads whose operators have failed
+            self._notes += [None] * (begin - len(self._notes)) + [note] * count
+
+        return noting
+
+    def rows(self, made: slice, numbers: Sequence[int]) -> RowTraces:
+        """How payloads are traced that are gathered together.
+
+        Args:
+            made: which of all.
+            numbers: of each, the number of its input.
+        """
+        notes: dict[Place, OwnTrace | Headers] = {}
+        for (output, key, _, _), number, note in zip(
+            self._made[made], numbers, self._notes[made], strict=False
+        ):
+            if not note:
+                continue
+            place = number, output, key
+            before = notes.get(place)
+            both = isinstance(before, OwnTrace) and isinstance(note, OwnTrace)
+            notes[place] = before.joined(note) if both else note  # type: ignore[union-attr, arg-type]
+        return RowTraces(notes)
+
+    def gathered(self, end: int, rows: Sequence[RowTraces]) -> None:
+        """Payloads are gathered, and forgotten.
+
+        Args:
+            end: how many, of all.
+            rows: how they were traced, of those that are published.
+        """
+        del self._notes[:end]
+        for traced in rows:
+            self.report.made([*traced.outputs.values()])
+
+    def _count(self, stage: int, key: object, origin: Origin, context: TraceContext) -> None:
+        if origin.order not in self._suspects:
+            self._keys.setdefault((stage, key), KeyTraces()).count(origin.order, context)
