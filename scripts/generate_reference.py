@@ -342,8 +342,6 @@ def _entry(name: str, function: Any, text: str) -> str:  # noqa: ANN401 - anythi
         for name, parameter in parameters.items()
     }
     rows = _ROW.sub(lambda row: f"- `{', '.join(typed[n.strip(' *')] for n in row[1].split(','))}`: ", listed)
-    named = [parameter.name for parameter in parameters.values() if parameter.kind is parameter.KEYWORD_ONLY]
-    by_name = f" (by name from `{named[0]}` on)" if named and named[0] != documented[0] else ""
     made = _unquoted(str(inspect.signature(function))).rpartition(" -> ")[2]
     if made != "None" and not name[:1].isupper():
         rest = (
@@ -351,7 +349,7 @@ def _entry(name: str, function: Any, text: str) -> str:  # noqa: ANN401 - anythi
             if "**Returns**" in rest
             else f"Returns `{made}`.\n\n{rest}"
         )
-    return f"{before}{title}{by_name}\n\n{rows}\n\n{rest}" if args else f"{text}\n\n{rest}"
+    return f"{before}{title}\n\n{rows}\n\n{rest}" if args else f"{text}\n\n{rest}"
 
 
 def _parameters(function: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - anything that can be called
