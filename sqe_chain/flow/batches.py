@@ -126,19 +126,14 @@ class BatchSteps(StreamPart[Value]):
     ) -> Stream[Any]:
         """As `map`, but for many values at once, as columns of Arrow; with `index`, as `flat_map` and `filter`.
 
-        The function takes a `pyarrow.RecordBatch` with a column for each field and a row for each value. The rows that it returns become
-        values. How values are grouped depends on how the log is read, and a repeated batch may group them differently. So **a row of the
-        result may depend on its own row alone**, not on the rows beside it, nor on their number. Then each value keeps its chain,
-        position and order, as with `map`.
-
-        If the function fails, or its result is wrong, the batch is halved until the rows that cause it are alone. Their inputs are
-        poison, and all others go on.
+        A repeated batch may group values differently. So **a row of the result may depend on its own row alone**, not on the rows
+        beside it, nor on their number. If the function fails, or its result is wrong, the inputs of the rows that cause it are poison.
 
         Args:
             function: ``pyarrow.RecordBatch -> pyarrow.RecordBatch``, or a `pyarrow.Table`; it must not change anything.
             schema: what its rows become: a struct, a dataclass, a protobuf message, or a scalar type (one column, ``value``). With a
-                `pyarrow.Schema` they become dicts. Columns are known by their names. A field with a default may have none. Other widths
-                of numbers and other types of text are converted if no value is lost.
+                `pyarrow.Schema` they become dicts. A field with a default may have no column. Other widths of numbers are converted
+                if no value is lost.
             columns: names of the fields that it takes, by default all. Where the stream does not know the type of the values, as after
                 `map`: that type. For dicts and all else: a `pyarrow.Schema`. What a dict does not have is null.
             index: the column with the number of the row of the batch from which a row of the result comes. Numbers begin at 0 and never
@@ -146,8 +141,6 @@ class BatchSteps(StreamPart[Value]):
 
         Raises:
             FlowError: pyarrow is missing, a type has no columns, a value has no codec, or it follows a stage.
-
-        Source: `mapInArrow` of Spark, with rows that know where they come from.
         """
         where = caller_line()
         if declared("map_batches", function, 1, where).takes_context:

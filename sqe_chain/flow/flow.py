@@ -204,8 +204,7 @@ class Flow(Topology):
     ) -> Stream[Any]:
         """Read the rows of files: Parquet, CSV, or lines of JSON. Each row of each content counts once.
 
-        A file's content is its identity: its hash is the topic id of its rows, and a row's number its offset. So an interrupted
-        load goes on where it was, and a second load of the same content adds nothing. A changed file is another root. How far each file is read is kept in the flow's store, with the states.
+        A file's content is its identity: a second load of the same content adds nothing, and all rows of a changed file are new.
 
         Args:
             name: of the source; permanent: together with a content's hash it is the topic of the rows.

@@ -41,10 +41,8 @@ JumpPolicy = Literal["hold", "drop", "stop"]
 class JumpGuard(TimeGuard):
     """How far ahead of stream time one record may be.
 
-    A record farther ahead does not move stream time. But a topic may have been silent for long. So when
-    `confirmations` records in a row are too far ahead, within `max_jump_ms` of each other, stream time follows the latest.
-    The very first record of a state partition is compared with the service's clock. Until one is believed, the policy `hold`
-    forwards those too far ahead, and does not remember them.
+    A record farther ahead does not move stream time, until `confirmations` records in a row are too far ahead, within
+    `max_jump_ms` of each other. The very first record of a state partition is compared with the service's clock.
 
     Attributes:
         max_jump_ms: milliseconds by which one record may move stream time; 1 to 10**15.
