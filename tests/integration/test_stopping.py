@@ -183,6 +183,13 @@ def test_sigterm_to_every_process_at_once_lets_the_batch_finish(service: Service
     finished(service, tree)
 
 
+def test_sigterm_to_the_parent_alone_lets_the_batch_finish(service: Service) -> None:
+    tree = service.tree()
+    os.kill(service.process.pid, signal.SIGTERM)
+    service.go_on()
+    finished(service, tree)
+
+
 def test_nobody_outlives_a_service_that_is_killed(service: Service) -> None:
     tree = service.tree()
     os.kill(service.process.pid, signal.SIGKILL)

@@ -2,8 +2,8 @@
 
 `position` has two slots; a write replaces the older one. That needs no space, so a log on a full disk can still note progress and
 delete segments. The slot with the higher counter counts. Each slot is in a block of its own, so a crash damages one at most.
-A slot is little-endian: `SQEPOS1` and a newline (8 bytes), then the counter (8). Then comes the offset up to which Kafka has
-acknowledged (8), the offset up to which records were synced (8), and the CRC-32 of these (4).
+A slot is little-endian: `SQEPOS1` and a newline (8 bytes), then the counter (8). Two offsets follow: up to where
+Kafka has acknowledged records (8), and up to where they were synced (8). The last four bytes are the CRC-32 of these.
 """
 
 from __future__ import annotations
