@@ -10,6 +10,7 @@ from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.declaration import check_topic
 
 _OFFSET = re.compile(r"([A-Za-z0-9._-]+)\[([0-9]+)\]=([0-9]+)")
+_PAIRS = re.compile("([0-9a-fA-F]{2})*")
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.*)", re.DOTALL)
 _MILLIS = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,10 +55,9 @@ def key_named(text: str) -> bytes:
     """
     if not text.startswith("0x"):
         return text.encode()
-    try:
-        return bytes.fromhex(text[2:])
-    except ValueError:
-        raise ConfigurationError(f"key {text!r}. Expected hexadecimal digits in pairs after 0x") from None
+    if not _PAIRS.fullmatch(text, 2):
+        raise ConfigurationError(f"key {text!r}. Expected hexadecimal digits in pairs after 0x")
+    return bytes.fromhex(text[2:])
 
 
 def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,19 +13,31 @@ from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from sqe_chain.cli.values import key_named
-from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
+from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.ext.explain.fate import find_fate
-from sqe_chain.ext.explain.recording import Place
 from sqe_chain.ext.explain.report import fate_as_object, trace_as_object
 from sqe_chain.ext.explain.trace import check_traceable, trace
+from sqe_chain.ext.web.answers import (
+    Asked,
+    answer_failed,
+    answer_no_route,
+    answer_not_found,
+    answer_refused,
+    check_query,
+    event_text,
+    json_answer,
+    number_in,
+    place_in,
+)
 from sqe_chain.ext.web.history import History
 from sqe_chain.ext.web.limits import Bounded
 from sqe_chain.ext.web.openapi import OPENAPI
@@ -43,20 +54,9 @@ POLL_S: Final = 1.0
 QUIET_S: Final = 15.0
 LOOK_S: Final = 0.25
 LONGEST_WAIT_S: Final = 60.0
-_OFFSET: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249}):(?P<partition>\d{1,9}):(?P<offset>\d{1,18})")
-
-
-class Asked(Exception):
-    """A request that cannot be answered.
-
-    Args:
-        status: of HTTP.
-        text: why.
-    """
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
+_OFFSET: Final = re.compile(
+    "(?P<topic>[a-zA-Z0-9._-]{1,249}):(?P<partition>[0-9]{1,9}):(?P<offset>[0-9]{1,18})"
+)
 
 
 @dataclass(slots=True)
@@ -88,16 +88,18 @@ class Pages:
 
     async def flows(self, request: Request) -> Response:
         """All flows."""
-        del request
-        return _json({"flows": await run_in_threadpool(self.site.list_flows), "actions": bool(self.token)})
+        check_query(request)
+        return json_answer(
+            {"flows": await run_in_threadpool(self.site.list_flows), "actions": bool(self.token)}
+        )
 
     async def flow(self, request: Request) -> Response:
         """One flow."""
         name, history = request.path_params["flow"], self.history
         described = await run_in_threadpool(self.site.describe_flow, name)
         if history is None or name not in self.site.flows:
-            return _json({**described, "batches": []})
-        return _json(
+            return json_answer({**described, "batches": []})
+        return json_answer(
             {
                 **described,
                 "batches": history.batches(),
@@ -108,17 +110,17 @@ class Pages:
     async def replays(self, request: Request) -> Response:
         """Which writers repeat records of a topic."""
         replays = await run_in_threadpool(self.records.replays_in, request.path_params["topic"])
-        return _json({"replays": replays})
+        return json_answer({"replays": replays})
 
     async def record(self, request: Request) -> Response:
         """One record."""
-        return _json(await run_in_threadpool(self.records.record_at, *_place(request)))
+        return json_answer(await run_in_threadpool(self.records.record_at, *place_in(request)))
 
     async def dead_letters(self, request: Request) -> Response:
         """The newest dead-letter records of a flow."""
-        after, limit = _number(request, "after", 0, 10**12), _number(request, "limit", 50, PAGE)
+        after, limit = number_in(request, "after", 0, 10**12), number_in(request, "limit", 50, PAGE)
         flow = request.path_params["flow"]
-        return _json(await run_in_threadpool(self.records.dead_letters, flow, after, limit))
+        return json_answer(await run_in_threadpool(self.records.dead_letters, flow, after, limit))
 
     async def runbook(self, request: Request) -> Response:
         """The entry of the runbook for an error."""
@@ -126,7 +128,7 @@ class Pages:
         text = entries().get(error)
         if text is None:
             raise NotFound(f"the runbook has no entry {error!r}")
-        return _json({"error": error, "text": text})
+        return json_answer({"error": error, "text": text})
 
     async def replay_dead_letters(self, request: Request) -> Response:
         """Send the dead-letter records of a flow back to its inputs."""
@@ -136,26 +138,30 @@ class Pages:
         if flow is None or not flow.dead_letters or log is None:
             raise NotFound(f"flow {name!r} was not loaded, or has no dead-letter records")
         result = await run_in_threadpool(DeadLetterReplay(flow, log, None).run)
-        return _json({"sent": result.sent, "known": result.known, "left": result.left, "lost": result.lost})
+        return json_answer(
+            {"sent": result.sent, "known": result.known, "left": result.left, "lost": result.lost}
+        )
 
     # ------------------------------------------------------------------ states over HTTP
 
     async def keys(self, request: Request) -> Response:
         """A page of keys."""
+        check_query(request, "prefix", "after", "limit")
         given = request.query_params.get("after")
         try:
             after = None if given is None else cursor_in(given)
             prefix = key_named(request.query_params.get("prefix", ""))
         except (ValueError, ConfigurationError) as error:
             raise Asked(400, f"after or prefix: {error}") from None
-        limit = _number(request, "limit", PAGE, PAGE)
+        limit = number_in(request, "limit", PAGE, PAGE, least=1)
         path = request.path_params
-        return _json(
+        return json_answer(
             await run_in_threadpool(self.site.list_keys, path["flow"], path["stage"], prefix, after, limit)
         )
 
     async def state(self, request: Request) -> Response:
         """The state of a key; with `at_least`, once an offset is counted in it."""
+        check_query(request, "at_least", "timeout")
         path = request.path_params
         try:
             key = key_named(path["key"])
@@ -163,13 +169,13 @@ class Pages:
             raise Asked(400, str(error)) from None
         wanted = request.query_params.getlist("at_least")
         answer = await self._state_at_least(
-            path["flow"], path["stage"], key, wanted, _number(request, "timeout", 10, 60)
+            path["flow"], path["stage"], key, wanted, number_in(request, "timeout", 10, 60)
         )
         tag = f'"{answer["plan_id"]}"'
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if tag in (request.headers.get("if-none-match") or ""):
             return Response(status_code=304, headers=headers)
-        return _json(answer, headers=headers)
+        return json_answer(answer, headers=headers)
 
     async def _state_at_least(
         self, flow: str, stage: str, key: bytes, wanted: list[str], timeout_s: int
@@ -200,10 +206,10 @@ class Pages:
 
     async def why_not(self, request: Request) -> Response:
         """What became of a record in a flow."""
-        env, place = self._environment(request), _place(request)
+        env, place = self._environment(request), place_in(request)
         async with self._alone():
             fate = await run_in_threadpool(find_fate, env, place)
-        return _json(fate_as_object(fate))
+        return json_answer(fate_as_object(fate))
 
     async def trace(self, request: Request) -> Response:
         """The trace of a key, as a stream of events: `progress`, then `result` or `failed`."""
@@ -217,7 +223,7 @@ class Pages:
 
         async def lines() -> AsyncIterator[str]:
             if alone.locked():  # another one began since
-                yield _event("failed", {"error": "refused", "text": _BUSY})
+                yield event_text("failed", {"error": "refused", "text": _BUSY})
                 return
             async with alone:
                 work = asyncio.ensure_future(
@@ -234,10 +240,10 @@ class Pages:
                     while not work.done():
                         await asyncio.wait([work], timeout=0.25)
                         for read, wanted in _drained(progress):
-                            yield _event("progress", {"read": read, "of": wanted})
-                    yield _event("result", trace_as_object(work.result(), key))
+                            yield event_text("progress", {"read": read, "of": wanted})
+                    yield event_text("result", trace_as_object(work.result(), key))
                 except ChainError as error:
-                    yield _event("failed", {"error": type(error).__name__, "text": shown(str(error))})
+                    yield event_text("failed", {"error": type(error).__name__, "text": shown(str(error))})
                 finally:
                     stop.set()
 
@@ -308,7 +314,7 @@ class Pages:
     async def openapi(self, request: Request) -> Response:
         """The description of this interface."""
         del request
-        return _json(OPENAPI)
+        return json_answer(OPENAPI)
 
     async def index(self, request: Request) -> Response:
         """The page."""
@@ -327,20 +333,20 @@ def application(pages: Pages, hosts: tuple[str, ...] = LOOPBACK) -> Starlette:
         pages: answers the requests.
         hosts: names by which it may be addressed; others are refused, so that no page of another site can read it.
     """
-    flow, stage = "/flows/{flow}", "/flows/{flow}/stages/{stage}"
+    flow, stage = "/flows/{flow:name}", "/flows/{flow:name}/stages/{stage:name}"
     routes = [
         Route("/", pages.index),
         Mount("/static", StaticFiles(directory=STATIC)),
         Route("/openapi.json", pages.openapi),
         Route("/api/live", pages.live),
         Route("/api/flows", pages.flows),
-        Route("/api/topics/{topic}/replays", pages.replays),
-        Route("/api/records/{topic}/{partition:int}/{offset:int}", pages.record),
+        Route("/api/topics/{topic:name}/replays", pages.replays),
+        Route("/api/records/{topic:name}/{partition:whole}/{offset:whole}", pages.record),
         Route("/api/runbook/{error}", pages.runbook),
         Route(f"/api{flow}", pages.flow),
         Route(f"/api{flow}/dead-letters", pages.dead_letters),
         Route(f"/api{flow}/dead-letters/replay", pages.replay_dead_letters, methods=["POST"]),
-        Route(f"/api{flow}/why-not/{{topic}}/{{partition:int}}/{{offset:int}}", pages.why_not),
+        Route(f"/api{flow}/why-not/{{topic:name}}/{{partition:whole}}/{{offset:whole}}", pages.why_not),
         Route(f"/api{stage}/trace/{{key:path}}", pages.trace),
         Route(f"{stage}/keys", pages.keys),
         Route(f"{stage}/keys/{{key:path}}", pages.state),
@@ -348,47 +354,13 @@ def application(pages: Pages, hosts: tuple[str, ...] = LOOPBACK) -> Starlette:
     return Starlette(
         routes=routes,
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)), Middleware(Bounded)],
-        exception_handlers={NotFound: _not_found, Asked: _refused, ChainError: _failed},
+        exception_handlers={
+            NotFound: answer_not_found,
+            Asked: answer_refused,
+            ChainError: answer_failed,
+            HTTPException: answer_no_route,
+        },
     )
-
-
-def _not_found(request: Request, error: Exception) -> Response:
-    del request
-    return _json({"error": "not found", "text": shown(str(error))}, status=404)
-
-
-def _refused(request: Request, error: Exception) -> Response:
-    del request
-    return _json({"error": "refused", "text": shown(str(error))}, status=getattr(error, "status", 400))
-
-
-def _failed(request: Request, error: Exception) -> Response:
-    del request
-    status = 503 if isinstance(error, Unavailable) else 422 if isinstance(error, ConfigurationError) else 500
-    return _json({"error": type(error).__name__, "text": shown(str(error))}, status=status)
-
-
-def _json(value: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    content = json.dumps(value, ensure_ascii=True, default=str).encode()
-    return JSONResponse(None, status) if value is None else Response(
-        content, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json"
-    )  # fmt: skip
-
-
-def _event(name: str, value: object) -> str:
-    return f"event: {name}\ndata: {json.dumps(value, ensure_ascii=True, default=str)}\n\n"
-
-
-def _place(request: Request) -> Place:
-    path = request.path_params
-    return path["topic"], path["partition"], path["offset"]
-
-
-def _number(request: Request, name: str, default: int, most: int) -> int:
-    text = request.query_params.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and int(text) <= most):
-        raise Asked(400, f"{name}={text!r}. Expected a whole number, 0 to {most}")
-    return int(text)
 
 
 def _drained(queue: SimpleQueue[tuple[int, int]]) -> list[tuple[int, int]]:

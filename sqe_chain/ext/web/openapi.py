@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sqe_chain.ext.web.site import CURSOR, PAGE
 
-def _parameter(name: str, where: str, kind: str, text: str) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": kind}
-    if kind == "integer":
-        schema |= {"minimum": 0}
+
+def _parameter(name: str, where: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "in": where, "required": where == "path", "description": text, "schema": schema}
+
+
+def _text(pattern: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^({pattern})$"}
+
+
+def _whole(least: int, most: int) -> dict[str, Any]:
+    return {"type": "integer", "minimum": least, "maximum": most}
 
 
 def _answer(text: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -27,11 +34,15 @@ _KEY = {
         {"type": "object", "required": ["hex"], "properties": {"hex": {"type": "string"}}},
     ]
 }
-_FLOW = _parameter("flow", "path", "string", "Name of the flow.")
-_STAGE = _parameter("stage", "path", "string", "Name of the stage.")
+_NAME = _text("[A-Za-z0-9._-]{1,249}")
+_TEXT_OR_HEX = _text("(?!0x)[\\s\\S]*|0x([0-9a-fA-F]{2})*")
+_OFFSETS = {"type": "array", "items": _text("[a-zA-Z0-9._-]{1,249}:[0-9]{1,9}:[0-9]{1,18}")}
+_FLOW = _parameter("flow", "path", "Name of the flow.", _NAME)
+_STAGE = _parameter("stage", "path", "Name of the stage.", _NAME)
 _ERRORS = {
-    "400": _answer("A parameter has no such value.", _REFUSAL),
+    "400": _answer("A parameter has no such value, or there is no such parameter.", _REFUSAL),
     "404": _answer("There is no such flow, stage or key.", _REFUSAL),
+    "422": _answer("The flow has not run, or its states are not all there.", _REFUSAL),
     "503": _answer("The store or a broker is away.", _REFUSAL),
 }
 
@@ -67,6 +78,7 @@ OPENAPI: Final[dict[str, Any]] = {
                             },
                         },
                     ),
+                    "400": _ERRORS["400"],
                     "503": _ERRORS["503"],
                 },
             }
@@ -77,12 +89,9 @@ OPENAPI: Final[dict[str, Any]] = {
                 "parameters": [
                     _FLOW,
                     _STAGE,
-                    _parameter("prefix", "query", "string", "Only keys that begin so; 0x... for bytes."),
-                    _parameter("after", "query", "string", "`next` of the page before."),
-                    {
-                        **_parameter("limit", "query", "integer", "Most keys."),
-                        "schema": {"type": "integer", "minimum": 0, "maximum": 100},
-                    },
+                    _parameter("prefix", "query", "Only keys that begin so; 0x... for bytes.", _TEXT_OR_HEX),
+                    _parameter("after", "query", "`next` of the page before.", _text(CURSOR)),
+                    _parameter("limit", "query", "Most keys.", _whole(1, PAGE)),
                 ],
                 "responses": {
                     "200": _answer(
@@ -106,17 +115,14 @@ OPENAPI: Final[dict[str, Any]] = {
                 "parameters": [
                     _FLOW,
                     _STAGE,
-                    _parameter("key", "path", "string", "The key; 0x... for bytes."),
+                    _parameter("key", "path", "The key; 0x... for bytes.", _TEXT_OR_HEX),
                     _parameter(
                         "at_least",
                         "query",
-                        "string",
                         "TOPIC:PARTITION:OFFSET that must be counted. Repeatable.",
+                        _OFFSETS,
                     ),
-                    {
-                        **_parameter("timeout", "query", "integer", "Seconds to wait for that."),
-                        "schema": {"type": "integer", "minimum": 0, "maximum": 60},
-                    },
+                    _parameter("timeout", "query", "Seconds to wait for that.", _whole(0, 60)),
                 ],
                 "responses": {
                     "200": _answer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from sqe_chain.safe_text import shown
 Json = dict[str, object]
 _STOPPED_S = 10
 """A heartbeat that has not moved for this time has stopped."""
+CURSOR = "([0-9]{1,9}):((?:[0-9a-f]{2})*)"
 PAGE = 100
 """Most keys, records or plans of one answer."""
 
@@ -305,5 +307,7 @@ def cursor_in(text: str) -> tuple[int, bytes]:
     Raises:
         ValueError: it is no cursor.
     """
-    cell, _, key = text.partition(":")
-    return int(cell), bytes.fromhex(key)
+    cursor = re.fullmatch(CURSOR, text)
+    if cursor is None:
+        raise ValueError(f"{text!r}. Expected `next` of the page before")
+    return int(cursor[1]), bytes.fromhex(cursor[2])
