@@ -35,16 +35,9 @@ def prove(  # noqa: PLR0913 - limits of a proof, by their names
 ) -> Proof:
     """Run a flow through every single fault, and compare with the undisturbed run.
 
-    Faults are crashes, calls without an answer, and runs that take over while the one before goes on as a zombie. They come at
-    each call of broker, store and table, before it has its effect, and after it, when its reply is lost. Then a service
-    upstream crashes and is rewound, and so publishes everything again. Then come pairs of faults, and schedules drawn from the
-    seed. Each write is followed by a check of the protocol's invariants. In the end states, outputs as a reader sees them,
-    tables and dead-letter records are compared.
-
-    Each function of the flow is called twice with copies of the same arguments, the second time a year later. It must give the
-    same in every run, and in other processes with other hashes.
-
-    Everything is in memory, or in a temporary directory, tables included. Files are read where they are.
+    Faults come at each call of broker, store and table. Each function must give the same for the same arguments, also a year
+    later and in other processes; docs/break-your-own-flow.md has what is tried. Tables are in a temporary directory, files are
+    read where they are.
 
     Args:
         flow: the flow; it is not changed, and nothing of it is run elsewhere.
