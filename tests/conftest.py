@@ -42,12 +42,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell loops in tests, too."""
+    """Select the suite also for loops in tests."""
     suites.run_suite(config.getoption(suites.OPTION))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the suite does not run; begin with what takes long, else one core waits for another at the end."""
+    """Deselect what the suite does not run; begin with what takes long, else one core waits for another at the end."""
     without = suites.left_out(items)
     config.hook.pytest_deselected(items=[item for item in items if item in without])
     items[:] = suites.ordered([item for item in items if item not in without])
@@ -79,7 +79,7 @@ def _stores_closed() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell each process that runs tests where it finds the servers of all."""
+    """Give each process that runs tests the addresses of the shared servers."""
     stash = node.config.stash
     if _RUN not in stash:
         stash[_RUN], servers = ExitStack(), SharedServers()

@@ -1,4 +1,4 @@
-"""The demo itself, small and without Spark: real Kafka, real Redis, real kills; and a failing demo says why."""
+"""The demo itself, small and without Spark: real Kafka, real Redis, real kills; and a failing demo reports why."""
 
 from __future__ import annotations
 

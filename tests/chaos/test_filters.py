@@ -1,7 +1,7 @@
 """Goal: every filter drops duplicates and loses nothing, through kills of its service.
 
-Method: real processes on real servers. A producer says much twice, at two offsets; a republisher in between, killed
-before its commits, says everything again; the service with all filters is killed at chosen events.
+Method: real processes on real servers. A producer publishes much twice, at two offsets. A republisher in between, killed
+before its commits, publishes everything again. The service with all filters is killed at chosen events.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Filters(Deployment):
             "tests.support.filter_flows", kafka, store, directory, {"direct": 2, "relayed": 2, "dropped": 1}
         )
         self.facts: Counter[str] = Counter()
-        self.said: Counter[str] = Counter()
+        self.published: Counter[str] = Counter()
         self._random = random.Random(7)
 
     def feed(self, count: int) -> None:
@@ -45,19 +45,19 @@ class Filters(Deployment):
         for _ in range(count):
             robot = f"robot-{self._random.randrange(ROBOTS)}"
             self.facts[robot] += 1
-            self.say(robot, self.facts[robot], 1 + self._random.randrange(2))
+            self.publish(robot, self.facts[robot], 1 + self._random.randrange(2))
 
-    def say(self, robot: str, report: int, times: int, at_ms: int = 0) -> None:
+    def publish(self, robot: str, report: int, times: int, at_ms: int = 0) -> None:
         fastening, number = Fastening(robot=robot, report=report), int(robot.rpartition("-")[2])
         at_ms = at_ms or 1_000_000 + report * 100
         key = SqeKey(number, 0, report).to_bytes()
-        self.said[robot] += times
+        self.published[robot] += times
         self.produce("direct", [(number % 2, wrap(fastening, key=key, timestamp_ms=at_ms))] * times, key)
 
     def move_time_on(self) -> None:
         """Move event time far beyond all windows, in every state partition."""
         for number in range(12):
-            self.say(f"{HEARTBEAT_PREFIX}-{100 + number}", 1, 1, at_ms=1_000_000 + 2 * HOUR_MS)
+            self.publish(f"{HEARTBEAT_PREFIX}-{100 + number}", 1, 1, at_ms=1_000_000 + 2 * HOUR_MS)
 
     def counted(self, branch: str) -> dict[str, int]:
         return {
@@ -89,11 +89,11 @@ def test_each_filter_is_exact_through_kills(filters: Filters, engine: str) -> No
     filters.run_once("filters", *more, engine=engine)
     found = {branch: filters.counted(branch) for branch in BRANCHES}
     facts = dict(filters.facts)
-    said = {robot: filters.said[robot] for robot in facts}
-    assert said != facts
+    published = {robot: filters.published[robot] for robot in facts}
+    assert published != facts
     assert found == dict.fromkeys(BRANCHES, facts) | {
-        # The root's path alone cannot tell what a producer said twice: two offsets are two facts.
-        "roots": said,
+        # The root's path alone does not show that a producer published a record twice: two offsets are two facts.
+        "roots": published,
         # The republisher's records are keyed by robot, so that each one's order is kept: without SQE's key they pass.
-        "replays": {robot: count + said[robot] for robot, count in facts.items()},
+        "replays": {robot: count + published[robot] for robot, count in facts.items()},
     }

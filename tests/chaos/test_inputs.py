@@ -74,8 +74,8 @@ def test_a_recreated_input_stops_by_name(deployment: TotalsDeployment, admin: Ad
 def test_a_topic_recreated_in_between_brings_nothing_twice(deploy: Deploy, admin: Admin) -> None:
     """From raw through pre and mid to totals: pre is created and filled again, so old roots arrive on new lanes.
 
-    The republisher that runs stops by name. Started again it begins anew, for with a topic Kafka forgets its
-    commits; then the totals stop by name, and with recreated='skip' count what they never counted, and no more.
+    The running republisher stops by name. Started again it begins at the start, for with a topic Kafka forgets its
+    commits. Then the totals stop by name, and with recreated='skip' count what they never counted, and no more.
     """
     deployment = deploy(topics={**TOPICS, "pre": 2})
     deployment.feed(20)
@@ -243,15 +243,17 @@ def poison(deployment: TotalsDeployment, refusals: Iterable[int] = REFUSALS) -> 
     deployment.feed(5)
 
 
-def letters(deployment: TotalsDeployment, flow: str) -> dict[tuple[str, int, int], tuple[str, bytes | None]]:
-    """Coordinates of excluded inputs -> error and value; all copies of a dead letter must be equal."""
+def skipped_records(
+    deployment: TotalsDeployment, flow: str
+) -> dict[tuple[str, int, int], tuple[str, bytes | None]]:
+    """Coordinates of skipped inputs -> error and value; all copies of a dead-letter record must be equal."""
     found: dict[tuple[str, int, int], tuple[str, bytes | None]] = {}
     for message in deployment.records(f"{deployment.name}-{flow}.dead-letters"):
         reasons = {name: (value or b"").decode() for name, value in message.headers() or []}
         assert reasons["sqe-flow"] == f"{deployment.name}-{flow}"
         place = (reasons["sqe-topic"], int(reasons["sqe-partition"]), int(reasons["sqe-offset"]))
-        letter = (reasons["sqe-error"], message.value())
-        assert found.setdefault(place, letter) == letter
+        record = (reasons["sqe-error"], message.value())
+        assert found.setdefault(place, record) == record
     return found
 
 
@@ -270,13 +272,13 @@ def poisoned(deployment: TotalsDeployment, policy: str) -> int:
     return len(kills)
 
 
-def test_skipped_poison_is_left_out_of_all_stages_and_outputs_through_kills(deploy: Deploy) -> None:
+def test_poison_is_skipped_in_all_stages_and_outputs_through_kills(deploy: Deploy) -> None:
     """Policy skip: everything else is counted exactly, once."""
     poisoned(deploy("sqlite"), "skip")
 
 
-def test_dead_letters_keep_what_was_left_out_through_kills(deployment: TotalsDeployment) -> None:
-    """Policy dead_letter: each excluded message is there, with unchanged bytes, once for its coordinates."""
+def test_dead_letter_records_keep_what_was_skipped_through_kills(deployment: TotalsDeployment) -> None:
+    """Policy dead_letter: each skipped message is there, with unchanged bytes, once for its coordinates."""
     for flow in ("standard", "totals"):
         deployment.log.create_topic(f"{deployment.name}-{flow}.dead-letters", 1)
     times = poisoned(deployment, "dead_letter")
@@ -285,10 +287,10 @@ def test_dead_letters_keep_what_was_left_out_through_kills(deployment: TotalsDep
         for topic in ("raw", "mid")
         for message in deployment.records(topic)
     }
-    left_out = {flow: letters(deployment, flow) for flow in ("standard", "totals")}
-    for found in left_out.values():
+    skipped = {flow: skipped_records(deployment, flow) for flow in ("standard", "totals")}
+    for found in skipped.values():
         assert {place: value for place, (_, value) in found.items()} == {p: values[p] for p in found}
-    errors = {flow: Counter(error for error, _ in found.values()) for flow, found in left_out.items()}
+    errors = {flow: Counter(error for error, _ in found.values()) for flow, found in skipped.items()}
     assert errors == {
         "standard": {"NotAnEnvelope": times * len(REFUSALS)},
         "totals": {"NotAnEnvelope": times * len(REFUSALS), "RefusedError": times * len(REFUSALS)},

@@ -1,8 +1,8 @@
 """Goal: joins on Spark join each value once, with what there was at its own time, through kills of their service.
 
-Method: real processes on real servers. Orders come by a republisher that is killed before its commits, so it says them
-again; the service with a join with a table and a join of two streams is killed at chosen events. What receivers get is
-compared with loops over all that was ever said.
+Method: real processes on real servers. Orders come by a republisher that is killed before its commits, so it publishes them
+again. The service with a join with a table and a join of two streams is killed at chosen events. The test compares what
+receivers get with loops over all that was ever published.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Joins(Deployment):
     def __init__(self, kafka: str, store: str, directory: Path) -> None:
         topics = {"orders": 2, "relayed": 2, "customers": 2, "payments": 2, "named": 2, "paid": 2}
         super().__init__("tests.support.join_flows", kafka, store, directory, topics)
-        self.said: dict[str, list[Fact]] = {"orders": [], "customers": [], "payments": []}
+        self.published: dict[str, list[Fact]] = {"orders": [], "customers": [], "payments": []}
         self._random = random.Random(7)
         self._now_ms = 1_000_000
         self._unsent: list[tuple[str, Fact]] = []
@@ -48,23 +48,23 @@ class Joins(Deployment):
         """Orders, payments and changes of customers, in the order of their times; not every key has every kind."""
         for _ in range(count):
             self._now_ms += self._random.randrange(ROUND_MS // count)
-            topic = self._random.choice(list(self.said))
+            topic = self._random.choice(list(self.published))
             keys = range(KEYS) if topic == "orders" else range(1, KEYS)
-            self.say(topic, f"key-{self._random.choice(keys)}")
+            self.publish(topic, f"key-{self._random.choice(keys)}")
         self.move_time_on(0)
 
-    def say(self, topic: str, key: str) -> None:
-        fact = {"key": key, "number": len(self.said[topic]), "at_ms": self._now_ms}
-        self.said[topic].append(fact)
+    def publish(self, topic: str, key: str) -> None:
+        fact = {"key": key, "number": len(self.published[topic]), "at_ms": self._now_ms}
+        self.published[topic].append(fact)
         self._unsent.append((topic, fact))
 
     def move_time_on(self, by_ms: int) -> None:
         """Facts of each kind for each partition, so that all of them go on to the same time; and send all facts."""
         self._now_ms += by_ms
-        for topic in self.said:
+        for topic in self.published:
             for number in range(6):  # the republisher chooses partitions by key
-                self.say(topic, f"{END}-{number}")
-        for topic in self.said:
+                self.publish(topic, f"{END}-{number}")
+        for topic in self.published:
             own = [fact for name, fact in self._unsent if name == topic]
             self.produce(topic, [(partition_of(fact["key"]), json.dumps(fact).encode()) for fact in own])
         self._unsent.clear()
@@ -89,16 +89,16 @@ class Joins(Deployment):
     def expected(self) -> dict[str, Joined]:
         """The same, by loops over all facts."""
         named, paid = Joined(), Joined()
-        for order in self.said["orders"]:
+        for order in self.published["orders"]:
             if order["key"].startswith(END):
                 continue
             place = order["key"], order["number"]
-            own = [one for one in self.said["customers"] if one["key"] == order["key"]]
+            own = [one for one in self.published["customers"] if one["key"] == order["key"]]
             held = [one["number"] for one in own if one["at_ms"] <= order["at_ms"]]
             named[(*place, held[-1] if held else None)] += 1
             near = [
                 one["number"]
-                for one in self.said["payments"]
+                for one in self.published["payments"]
                 if one["key"] == order["key"]
                 and order["at_ms"] - BEFORE_MS <= one["at_ms"] <= order["at_ms"] + AFTER_MS
             ]
@@ -123,7 +123,7 @@ def joins(kafka: str, redis_url: str, tmp_path: Path) -> Iterator[Joins]:
 def test_joins_on_spark_are_exact_through_kills(joins: Joins) -> None:
     for at in AT:
         joins.feed(60)
-        # The second batch states how far the first has come, and is said again by the next run.
+        # The second batch states how far the first has come, and is republished by the next run.
         joins.run_until_killed("relay", "--max-records", "10", at="committed,published")
         joins.run_until_killed("joins", *SPARK, at=at, engine="spark")
     joins.feed(30)

@@ -125,7 +125,7 @@ def test_a_killed_run_is_succeeded_by_the_one_that_waits(deployment: TotalsDeplo
     first.wait_for("committed")
     second = deployment.start("totals")
     second.wait_for("standby")
-    deployment.run_once("standard")  # all of it once more: replays are a batch, too
+    deployment.run_once("standard")  # all of it again: replays are a batch, too
     first.wait()
     number = first.all("sealed")[-1]["plan"]
     assert second.wait_for("recovered")["redone"] == [number]

@@ -1,6 +1,6 @@
 """The example services killed at random, servers included, for a minute: the audit of the store is exact.
 
-Kills come from outside, wherever they hit; only every other life of the republisher ends behind a publication
+Kills come from outside, at any moment. Only every other life of the republisher ends behind a publication
 chosen at random, for the window before its commit is short. The seed fixes the order.
 """
 

@@ -29,7 +29,7 @@ def drawn(draw: random.Random) -> str:
 
 
 def live(directory: Path, kafka: str, topic: str, first: int, at: str) -> tuple[int, list[int]]:
-    """One life of the writer: its exit status, and what it was told to be acknowledged."""
+    """One life of the writer: its exit status, and the records that were acknowledged to it."""
     arguments = [str(directory), kafka, topic, str(first), at]
     command = [sys.executable, "-m", "tests.support.wal_writer", *arguments]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=PATIENCE_S, check=False)

@@ -117,14 +117,14 @@ def test_under_stop_nothing_of_the_batch_is_there(place: Place, what: str) -> No
 
 
 @pytest.mark.parametrize("poison", ["skip", "dead_letter"])
-def test_other_policies_leave_out_these_alone(place: Place, poison: str) -> None:
+def test_other_policies_skip_these_alone(place: Place, poison: str) -> None:
     service, _, expected = fed(place, poison, [wrong for wrong, _ in BAD.values()])
     service.run_until_caught_up()
     assert place.rows() == expected
     if poison == "dead_letter":
         letters = service.log.records(f"flow-{place.name}.dead-letters")
-        told = [dict(letter.headers() or [])["sqe-error"] or b"" for letter in letters]
-        assert sorted(told) == sorted(name.encode() for _, name in BAD.values())
+        errors = [dict(record.headers() or [])["sqe-error"] or b"" for record in letters]
+        assert sorted(errors) == sorted(name.encode() for _, name in BAD.values())
 
 
 class Text(msgspec.Struct):
@@ -139,18 +139,18 @@ class Narrow(msgspec.Struct):
 
 
 @pytest.mark.parametrize(
-    ("payload", "told"),
+    ("payload", "text"),
     [(Text, "column 'bar' is double, and declared as string"), (Narrow, "does? not declare")],
 )
 def test_a_column_that_changed_its_type_or_is_gone_stops_the_start(
-    place: Place, payload: type, told: str
+    place: Place, payload: type, text: str
 ) -> None:
     service = Rehearsal(place.flow())
     service.feed("raw", Reading("r1", 1, 0.5))
     service.run_until_caught_up()
     other = Rehearsal(place.flow(payload=payload), log=service.log, store=service.stores)
     other.feed("raw", payload("r1", 2))
-    with pytest.raises(TableAltered, match=told):
+    with pytest.raises(TableAltered, match=text):
         other.run_until_caught_up()
     assert place.rows() == {("r1", 1): 0.5}
 
@@ -203,7 +203,7 @@ def test_a_file_that_changes_while_it_is_read_stops_between_batches(
 
 
 @pytest.mark.parametrize("poison", ["stop", "skip"])
-def test_a_truncated_file_stops_or_is_left_out_until_it_is_whole(
+def test_a_truncated_file_stops_or_is_skipped_until_it_is_whole(
     place: Place, tmp_path: Path, poison: str
 ) -> None:
     rows = write(tmp_path / "files" / "a.parquet", 0)
@@ -250,7 +250,9 @@ def test_a_damaged_page_stops_always_and_rows_before_its_batch_stay(
     assert place.rows() == rows
 
 
-def test_a_column_of_a_file_that_changed_its_type_is_told_row_by_row(place: Place, tmp_path: Path) -> None:
+def test_a_column_of_a_file_that_changed_its_type_is_reported_row_by_row(
+    place: Place, tmp_path: Path
+) -> None:
     rows = write(tmp_path / "files" / "a.parquet", 0, count=10)
     write(tmp_path / "files" / "b.parquet", 100, count=10, at_ms=[f"at {one}" for one in range(10)])
     load = place.load(tmp_path / "files", "dead_letter")

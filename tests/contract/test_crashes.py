@@ -1,7 +1,7 @@
 """Goal: a crash costs repeated work and nothing else, whatever the store. Method: log in memory, stores real.
 
-The same pipeline as in tests/protocol/test_crash_at_every_step.py; mixed: the first stage in Redis, which is the home
-store too, the second in Cassandra.
+The same pipeline as in tests/protocol/test_crash_at_every_step.py; mixed: the first stage in Redis, which is the
+metadata store too, the second in Cassandra.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Several engines, one result: what a flow publishes and stores does not depend on the engine that runs its tasks.
 
 Every flow here runs twice on the same real input, once in one process and once spread, under names of its own. Then all
-that it published (payloads, chains, positions, witnesses) and stored is compared.
+that it published (payloads, chains, positions, previous positions) and stored is compared.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def test_small_batches_are_one_plan_if_their_arguments_fit_a_property(
     spark: SparkSession,
     property_bytes: int,
 ) -> None:
-    """Either way each batch does what it is told, and not what another one was told."""
+    """Either way each batch carries out its own task, and not that of another batch."""
     plans: list[DataFrame] = []
 
     class Watched(SparkEngine):

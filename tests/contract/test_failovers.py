@@ -99,7 +99,7 @@ def test_a_failover_between_two_chunks_to_a_replica_that_lags_stops(group: Senti
 
 @pytest.mark.parametrize("running", [False, True])
 def test_a_replica_that_lags_takes_over_everything(group: SentinelGroup, running: bool) -> None:
-    """The whole store is older. Kafka's commit shows it; the error names a way out, which is exact."""
+    """The whole store is older. Kafka's commit shows it; the error names an option, which gives exact results."""
     found = TotalsPipeline(totals_flow(2, PARTS), mid=PARTS, store=open_store(group.url))
     feed_with_replays(found)
     found.totals.run_until_caught_up()

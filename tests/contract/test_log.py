@@ -339,13 +339,18 @@ def refused(log: Log, record: Output) -> str:
             return str(error)
         return ""
     assert isinstance(log, KafkaLog)
-    said: list[object] = []
+    errors: list[object] = []
     producer = Producer({"bootstrap.servers": log._settings.bootstrap, "message.max.bytes": 1_000_000})
     producer.produce(
-        topic, value, key, partition, timestamp=timestamp_ms, on_delivery=lambda error, _: said.append(error)
+        topic,
+        value,
+        key,
+        partition,
+        timestamp=timestamp_ms,
+        on_delivery=lambda error, _: errors.append(error),
     )
     assert producer.flush(20) == 0
-    return str(said[0] or "")
+    return str(errors[0] or "")
 
 
 def test_what_a_topic_refuses_is_described(log: Log, limited: str) -> None:

@@ -85,7 +85,7 @@ def kills(tmp_path: Path) -> Kills:
 
 @pytest.fixture
 def dying(team: Team, kills: Kills) -> Made:
-    """Engines whose workers die where they are told to."""
+    """Engines whose workers die at the calls that `kills` names."""
 
     def made(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> WorkersEngine:
         deadly = {name: cast("StateStore", DyingStore(store, kills)) for name, store in stores.items()}
@@ -129,12 +129,12 @@ def test_a_worker_killed_at_any_step_costs_only_repeated_work(
     for number, point in enumerate(some("steps that kill a worker", points, 4)):
         feed(log, inputs, 100 * number, 40)
         kills.arm(point.format(*stages))
-        before, told = team.generation, len(found.observer.events)
+        before, emitted = team.generation, len(found.observer.events)
         reference.until_caught_up()
         found.until_caught_up()
         assert kills.armed() == [], point
         assert team.generation == before + 1
-        waits = [event for event in found.observer.events[told:] if isinstance(event, Waiting)]
+        waits = [event for event in found.observer.events[emitted:] if isinstance(event, Waiting)]
         assert ["was killed by SIGKILL" in event.reason for event in waits] == [True], point
         alike(reference, found)
 

@@ -112,7 +112,7 @@ def by_another_program(url: str, flow: str, keys: list[bytes] | None) -> None:
 
 
 @pytest.mark.parametrize("lost", [None, [b"a"]])
-def test_a_cell_that_has_lost_states_beside_its_header_says_so(
+def test_a_cell_that_has_lost_states_beside_its_header_raises(
     url: str, store: StateStore, flow: str, lost: list[bytes] | None
 ) -> None:
     """Else it would be counted on from nothing, in silence."""
@@ -172,9 +172,9 @@ def test_no_states_are_missed_where_none_ever_were_or_all_were_deleted(store: St
 
 
 def test_what_an_older_version_has_written_is_taken_as_it_is(url: str, store: StateStore, flow: str) -> None:
-    """It keeps no witness, or leaves one alone that it finds: so it may be gone back to, and forward again."""
+    """It keeps no consistency check, or leaves one alone that it finds: users may go back to it, and forward again."""
     if url.startswith(("memory", "cassandra")):
-        pytest.skip("has no witness of its own")
+        pytest.skip("has no consistency check of its own")
     store.write(flow, "s", 0, None, BORN, [(b"a", b"1")])
     assert nothing_lost(store, flow)
     old = replace(BORN, epoch=2, run_id="older")
@@ -356,7 +356,7 @@ def test_locations_never_go_back(store: StateStore, flow: str) -> None:
     assert store.set_locations(flow, later) == later
 
 
-def test_locations_are_forgotten_by_whoever_knows_them(store: StateStore, flow: str) -> None:
+def test_a_run_that_knows_the_locations_can_delete_them(store: StateStore, flow: str) -> None:
     first, second = Locations(1, 0, {"s": HERE, "t": FILTER}), Locations(2, 0, {"s": THERE, "t": FILTER})
     store.set_locations(flow, second)
     store.set_locations(f"{flow}-other", first)
@@ -489,7 +489,7 @@ def test_a_step_sent_again_after_a_lost_reply_finds_itself_done(store: StateStor
     assert store.read(flow, "s", 0, [b"k"])[1] == [b"1"]
 
 
-def test_a_plan_is_stored_with_its_home_and_dropped_when_told(store: StateStore, flow: str) -> None:
+def test_a_plan_is_stored_with_its_home_and_dropped_on_demand(store: StateStore, flow: str) -> None:
     home = CLAIM
     store.set_home(flow, None, home)
     plans = {number: bytes([number]) * 10 + b"\xff\0" for number in range(12)}
@@ -603,7 +603,9 @@ def test_a_header_that_differs_in_any_field_refuses_rows(
     assert store.read(flow, "s", 0, [b"a", b"b", b"c"]) == (stands, [b"1", b"2", None], stands)
 
 
-def test_an_absent_header_refuses_and_a_standing_one_is_not_made_again(store: StateStore, flow: str) -> None:
+def test_a_write_to_an_absent_header_is_refused_and_an_existing_one_is_not_made_again(
+    store: StateStore, flow: str
+) -> None:
     assert store.write(flow, "s", 0, BORN, NEXT, [(b"a", b"1")]) is None
     assert store.read(flow, "s", 0, [b"a"]) == (None, [None], None)
     store.write(flow, "s", 0, None, BORN, [])
@@ -611,7 +613,7 @@ def test_an_absent_header_refuses_and_a_standing_one_is_not_made_again(store: St
     assert store.read(flow, "s", 0, [b"a"]) == (BORN, [None], BORN)
 
 
-def test_no_cursor_and_the_cursor_of_the_empty_key_are_told_apart(store: StateStore, flow: str) -> None:
+def test_no_cursor_and_the_cursor_of_the_empty_key_differ(store: StateStore, flow: str) -> None:
     begun = replace(BORN, begun_id="plan-1", cursor=b"")
     assert store.write(flow, "s", 0, None, BORN, []) == BORN
     assert store.write(flow, "s", 0, BORN, begun, [(b"", b"1")]) == begun
@@ -848,7 +850,7 @@ class AgainstModel(RuleBasedStateMachine):
         assert self.store.forget_part(self.flow, "s", 3, before) == self.header
 
     @rule(epoch=st.integers(1, 3), run_id=st.sampled_from(["", "r"]))
-    def beat(self, epoch: int, run_id: str) -> None:
+    def send_heartbeat(self, epoch: int, run_id: str) -> None:
         holds = (
             self.home is not None and run_id != "" and (self.home.epoch, self.home.run_id) == (epoch, run_id)
         )

@@ -1,8 +1,8 @@
 """Goal: after a fault no acknowledged write is lost, and every outcome can be known. Method: real servers, real faults.
 
-One test for each fault and store. Each writes steps that tell their number in every row, and looks afterwards: the
-header that stands is that of the last acknowledged step, or of the one whose outcome was unknown; all rows are of
-that step; and sending it again gets through.
+One test for each fault and store. Each writes steps that have their number in every row, and looks afterwards. The
+stored header is that of the last acknowledged step, or of the one whose outcome was unknown. All rows are of
+that step, and sending it again gets through.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _of(
 
 
 def fault(name: str) -> pytest.MarkDecorator:
-    """One test for each store with which this fault is possible; the others say why it is not."""
+    """One test for each store with which this fault is possible; the others are skipped with the reason."""
     assert name in FAULTS
     marked = []
     for store in STORES:
@@ -248,13 +248,13 @@ def _killed_writer(url: str, steps: Steps) -> None:
     arguments = [sys.executable, "-c", WRITER, url, str(steps.acknowledged.number), steps.flow]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
-        said = writer.stdout.readline()
+        number = writer.stdout.readline()
         threading.Timer(0.3, writer.kill).start()
         for line in writer.stdout:
-            said = line if line.endswith("\n") else said
+            number = line if line.endswith("\n") else number
     assert writer.returncode == -signal.SIGKILL
-    steps.acknowledged = replace(steps.acknowledged, number=int(said))
-    steps.tried = replace(steps.acknowledged, number=int(said) + 1)
+    steps.acknowledged = replace(steps.acknowledged, number=int(number))
+    steps.tried = replace(steps.acknowledged, number=int(number) + 1)
 
 
 @fault("reconnect")
@@ -297,7 +297,7 @@ def test_a_silent_server_is_noticed_in_bounded_time(kind: str, target: Make) -> 
         began = time.monotonic()
         with pytest.raises(Unavailable):
             steps.step()
-        assert time.monotonic() - began < RETRY_TIMEOUT_S / 2  # bounded: else it would wait for ever
+        assert time.monotonic() - began < RETRY_TIMEOUT_S / 2  # bounded: else it would wait without end
     steps.check()
 
 

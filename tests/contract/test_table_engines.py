@@ -1,7 +1,7 @@
 """Goal: every engine ingests the same rows into a table, and Spark reads what it finds there.
 
-Method: a flow from real Kafka into a Delta table, in one process, on worker processes, and on Spark with batches that are small and
-that are not. All state partitions commit to one table, at the same time.
+Method: a flow from real Kafka into a Delta table, in one process, on worker processes, and on Spark with small and large
+batches. All state partitions commit to one table, at the same time.
 """
 
 from __future__ import annotations

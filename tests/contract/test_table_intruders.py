@@ -141,7 +141,7 @@ COMMITS = (
 def test_a_table_that_is_restored_to_the_version_before_goes_on(
     tmp_path: Path, act: str, following: str
 ) -> None:
-    """The way out that the error names: nothing was added meanwhile, and nothing is missing."""
+    """The fix that the error names: nothing was added meanwhile, and nothing is missing."""
     at = str(tmp_path / "t")
     written = filled(at)
     version = DeltaTable(at).version()
@@ -155,7 +155,7 @@ def test_a_table_that_is_restored_to_the_version_before_goes_on(
     written.check()
 
 
-def test_a_restore_that_takes_back_a_flush_is_no_way_out(tmp_path: Path) -> None:
+def test_a_restore_that_takes_back_a_flush_does_not_help(tmp_path: Path) -> None:
     at = str(tmp_path / "t")
     written = filled(at)
     version = DeltaTable(at).version()

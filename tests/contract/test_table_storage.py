@@ -55,7 +55,7 @@ def some(random: Random, count: int = 12, first: int = 0) -> list[Row]:
     ]
 
 
-def test_what_is_weak_is_told(make: Make) -> None:
+def test_weak_durability_is_reported(make: Make) -> None:
     """The servers of tests are durable; memory is not."""
     place = make()
     weak = place.check()
@@ -195,7 +195,7 @@ def test_readers_find_the_latest_rows_also_after_compactions(written: WrittenTab
     assert sum(chunk.rows for chunk in written.table.chunks()) == len(written.expected)
 
 
-def test_a_scan_gives_what_was_asked_and_says_what_was_left_out(written: WrittenTable) -> None:
+def test_a_scan_gives_what_was_asked_and_reports_what_it_skipped(written: WrittenTable) -> None:
     random = Random(4)
     for number in range(6):
         written.flush(*some(random, 30, 20 * number))
@@ -353,12 +353,12 @@ def test_no_answer_is_unavailable(cassandra_url: str) -> None:
 def staged(written: WrittenTable, rows: list[Row], number: int, since: int) -> Replacement:
     """The rows of a plan that are staged for an overwrite, as the store knows them."""
     known: dict[int, bytes | None] = {part: written.known.get(part) for part in range(2)}
-    told: dict[int, list[bytes]] = {part: [] for part in range(2)}
+    copies: dict[int, list[bytes]] = {part: [] for part in range(2)}
     for one in written.flushes(rows, number):
         found = written.sink.stage(one, since)
         known[one.part] = found.known
-        told[one.part].append(found.told)
-    return Replacement("f", "t", 1, claim_of(1).run_id, number + 1, "e" * 32, since, True, known, told)  # noqa: FBT003 - whole
+        copies[one.part].append(found.told)
+    return Replacement("f", "t", 1, claim_of(1).run_id, number + 1, "e" * 32, since, True, known, copies)  # noqa: FBT003 - whole
 
 
 def by_keys(rows: list[Row]) -> dict[tuple[str, int], float]:

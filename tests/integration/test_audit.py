@@ -119,9 +119,9 @@ def test_a_right_store_is_exact(url: str, truth: Expected, capsys: pytest.Captur
     write(open_store(url), states(truth))
 
     assert run_audit(url) == 0
-    said = capsys.readouterr().out
-    assert "per-robot" in said
-    assert "findings" not in said
+    printed = capsys.readouterr().out
+    assert "per-robot" in printed
+    assert "findings" not in printed
 
 
 def test_states_that_were_folded_again_are_found_under_their_new_name(url: str, truth: Expected) -> None:
@@ -177,7 +177,7 @@ def test_an_empty_store_lacks_everything(url: str, truth: Expected) -> None:
     assert (lines.keys, lines.missing, len(lines.findings)) == (0, truth.events, len(truth.lines))
 
 
-def test_large_stages_are_read_completely_and_other_flows_left_out(url: str) -> None:
+def test_large_stages_are_read_completely_and_other_flows_skipped(url: str) -> None:
     store = open_store(url)
     rows = {b"key-%d" % number: b"state" for number in range(3000)}
     write(store, {"per-robot": rows, "per-robot-2": {b"other": b"stage"}})

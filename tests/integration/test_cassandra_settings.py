@@ -1,4 +1,4 @@
-"""Logins, TLS, tables and durability of a real Cassandra: what is refused, and what the error says."""
+"""Logins, TLS, tables and durability of a real Cassandra: what is refused, and with which error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BORN = Header(1, "run-a", 0, "plan-0")
 SECRET = "s3cret-9Qz"  # noqa: S105  opens nothing but a server of this test
 
 LEAST_RIGHTS = ("SELECT", "MODIFY")
-"""What docs/stores.md says a service needs."""
+"""The rights that a service needs, as docs/stores.md lists them."""
 
 
 def opened(url: str) -> CassandraStore:
@@ -61,7 +61,7 @@ def test_missing_tables_are_named_with_the_command_that_makes_them(cassandra_url
     store.close()
 
 
-def test_the_command_makes_tables_and_says_what_it_found(cassandra_url: str) -> None:
+def test_the_command_makes_tables_and_reports_what_it_found(cassandra_url: str) -> None:
     url = cassandra_url.replace("/sqe_chain", "/by_command")
     assert command("check", url) == (
         1,
@@ -162,7 +162,7 @@ def test_a_migration_waits_for_one_that_died(cassandra_url: str, monkeypatch: py
     both = (*schema.MIGRATIONS, NEXT)
     with pytest.raises(Unavailable, match="another program"):
         schema.migrate(client, {}, both)
-    # The claim has a time to live; a shorter one stands in for the minute.
+    # The claim has a time to live; the test uses a shorter one than a minute.
     client.compare_and_set(
         [
             (
@@ -317,7 +317,7 @@ def test_a_periodic_commit_log_is_refused_with_one_replica(guarded: CassandraSer
 
 @pytest.mark.release
 def test_a_periodic_commit_log_is_a_remark_with_three_replicas(guarded: CassandraServer) -> None:
-    """One node cannot keep three replicas, but it can be told to."""
+    """One node cannot keep three replicas, but it accepts the setting."""
     client = client_of(guarded, "three")
     client.change_schema(
         "CREATE KEYSPACE IF NOT EXISTS three WITH replication = "

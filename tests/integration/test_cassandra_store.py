@@ -381,7 +381,7 @@ def test_the_documented_layout(store: CassandraStore, flow: str) -> None:
     ]
 
 
-def test_the_row_that_stands_beside_the_states_is_no_state(store: CassandraStore, flow: str) -> None:
+def test_the_row_beside_the_states_is_no_state(store: CassandraStore, flow: str) -> None:
     store.write(flow, "s", 0, None, BORN, [])
     assert list(store.scan(flow, "s", 0)) == []
     assert store.read(flow, "s", 0, [b""])[1] == [None]

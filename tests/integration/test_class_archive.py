@@ -27,7 +27,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
 
 
 def ivy(*options: str) -> str:
-    """Everything that a short program says."""
+    """Everything that a short program prints."""
     (jar,) = JARS.glob("ivy-*.jar")
     command = [java(), *options, "-cp", str(jar), "org.apache.ivy.Main", "-version"]
     return subprocess.run(
@@ -39,11 +39,11 @@ def test_classes_come_from_the_archive(archive: ClassArchive) -> None:
     assert archive.options() == []
     assert f"{LOADED}file:" in ivy("-Xlog:class+load", *archive.options())
     with archive.made() as options:
-        said = ivy(*options)
+        printed = ivy(*options)
         assert archive.options() == []  # not before it is complete
     assert [found.name for found in archive.path.parent.iterdir()] == [archive.path.name]
     assert f"{LOADED}shared objects file (top)" in ivy("-Xlog:class+load", *archive.options())
-    assert ivy(*archive.options()) == said == ivy()
+    assert ivy(*archive.options()) == printed == ivy()
 
 
 def test_a_broken_archive_is_passed_over(archive: ClassArchive) -> None:

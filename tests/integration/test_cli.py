@@ -191,10 +191,10 @@ def broker() -> Iterator[KafkaServer]:
         yield server
 
 
-# --- dead letters ---------------------------------------------------------------------------------
+# --- dead-letter records --------------------------------------------------------------------------
 
 
-def test_dead_letters_come_back_once_although_the_sender_is_killed(
+def test_dead_letter_records_come_back_once_although_the_sender_is_killed(
     deployment: Deployment, tmp_path: Path
 ) -> None:
     """Kills at chosen writes are in tests/protocol/test_dead_letters.py; here the processes and the broker are real."""
@@ -312,8 +312,8 @@ def test_flows_are_rewound_to_offsets_and_times(deployment: Deployment) -> None:
     deployment.once("counts")
     assert deployment.counted() == {"a": 2, "bb": 1, "ccc": 1}
     assert outputs(deployment, "totals") == before, "receivers have newer states"
-    told = ("announce", "words_flows:counts", "--kafka", deployment.kafka, "--store", deployment.store)
-    assert deployment.show(*told).returncode == 0
+    arguments = ("announce", "words_flows:counts", "--kafka", deployment.kafka, "--store", deployment.store)
+    assert deployment.show(*arguments).returncode == 0
     assert outputs(deployment, "totals") == before + 3
     refused = deployment.show("rewind", "words_flows:copies", *where, "--to", f"{deployment.name}.words[0]=0")
     assert refused.returncode != 0
@@ -328,7 +328,7 @@ def test_flows_are_rewound_to_offsets_and_times(deployment: Deployment) -> None:
     assert deployment.counted() == {"a": 2, "bb": 1, "ccc": 1}
 
 
-TOLD = """
+LATEST = """
 from pathlib import Path
 from time import sleep
 
@@ -352,20 +352,20 @@ def held(total):
     return total
 
 
-told = Flow("NAME-told", state_partitions=2)
-told.source("NAME.words", StringValue).aggregate(
+latest = Flow("NAME-latest", state_partitions=2)
+latest.source("NAME.words", StringValue).aggregate(
     "per-word", key=lambda word: word.value, state=Int64Value, fold=add
 ).changes().map(held).to("NAME.totals", partitions=1)
 """
 
 
-def test_states_are_announced_once_although_the_command_is_killed(deployment: Deployment) -> None:
+def test_states_are_republished_once_although_the_command_is_killed(deployment: Deployment) -> None:
     """It is killed when it has published one of two state partitions."""
     words = [f"word-{number}" for number in range(20)]
-    files = {name: deployment.directory / name for name in ("told_flows.py", "weight", "hold")}
-    files["told_flows.py"].write_text(TOLD.replace("NAME", deployment.name), encoding="utf-8")
+    files = {name: deployment.directory / name for name in ("latest_flows.py", "weight", "hold")}
+    files["latest_flows.py"].write_text(LATEST.replace("NAME", deployment.name), encoding="utf-8")
     files["weight"].write_text("1", encoding="utf-8")
-    where = ("told_flows:told", "--kafka", deployment.kafka, "--store", deployment.store)
+    where = ("latest_flows:latest", "--kafka", deployment.kafka, "--store", deployment.store)
     service = ("run", *where, "--engine", "inprocess", "--once")
     deployment.produce(*words)
     assert deployment.show(*service).returncode == 0
@@ -581,7 +581,9 @@ def test_on_spark_a_signal_within_a_batch_lets_it_finish(
     assert deployment.counted() == dict.fromkeys("abcdefgh", 500)
 
 
-def test_without_java_spark_says_what_to_do(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_of_spark_names_what_to_do(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
     run = deployment.start("copies", "--once", engine="spark")
     assert run.process.wait(PATIENCE_S) == 2
@@ -593,7 +595,7 @@ def test_without_java_spark_says_what_to_do(deployment: Deployment, monkeypatch:
 
 def test_addresses_that_were_swapped_are_named_at_once(deployment: Deployment) -> None:
     redis = deployment.store.partition("://")[2].partition("/")[0]
-    for kafka, store, said in [
+    for kafka, store, text in [
         (redis, deployment.store, f"--kafka {redis}: Redis answers there"),
         (
             deployment.kafka,
@@ -605,7 +607,7 @@ def test_addresses_that_were_swapped_are_named_at_once(deployment: Deployment) -
         where = ("--kafka", kafka, "--store", store, "--engine", "inprocess", "--log-json")
         done = deployment.show("run", "words_flows:counts", *where)
         assert done.returncode == 2, done.stderr
-        assert said in done.stderr
+        assert text in done.stderr
         assert "waiting" not in done.stderr
 
 
@@ -698,8 +700,8 @@ def test_servers_come_up_are_used_and_go_down(
             check=True,
             timeout=PATIENCE_S,
         )
-        told: dict[str, dict[str, object]] = json.loads(done.stdout)
-        return told
+        states: dict[str, dict[str, object]] = json.loads(done.stdout)
+        return states
 
     try:
         machine = dev("up")

@@ -94,11 +94,11 @@ def test_a_user_with_a_password_may_log_in_and_no_other(broker: KafkaServer) -> 
     config: dict[str, Any] = {"bootstrap.servers": address, "error_cb": refused.append, **login("guess")}
     stranger = AdminClient(config)
 
-    def told() -> bool:
+    def is_refused() -> bool:
         stranger.poll(0.1)  # that is when callbacks are served
         return KafkaError._AUTHENTICATION in {error.code() for error in refused}
 
-    assert wait_until(told, PATIENCE_S)
+    assert wait_until(is_refused, PATIENCE_S)
 
 
 def test_a_paused_broker_is_silent_and_goes_on(broker: KafkaServer) -> None:

@@ -1,4 +1,4 @@
-"""Goal: a user who types what a page says sees what the page shows. Method: its commands, on real servers.
+"""Goal: a user who types the commands of a page sees what the page shows. Method: its commands, on real servers.
 
 The pages name fixed ports, so that they can be typed; here they are replaced by ports that no other test is given.
 """
@@ -103,7 +103,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 def function_of(page: str, name: str) -> Any:
-    """A function that a page shows, as it stands there."""
+    """A function that a page shows, as it is written there."""
     (block,) = [b for b in docs_examples.blocks(ROOT / "docs" / page) if f"def {name}(" in b.text]
     found: dict[str, Any] = {}
     exec(block.text, found)  # noqa: S102 - our own page
@@ -180,7 +180,7 @@ def _add(total: Int64Value, number: Int64Value) -> None:
 
 @pytest.mark.timeout(1800)  # four starts of Spark, on a machine that may be busy
 @pytest.mark.parametrize("page", PAGES, ids=docs_examples.name_of)
-def test_commands_do_what_the_page_says(page: Path, shell: Shell) -> None:
+def test_commands_do_what_the_page_promises(page: Path, shell: Shell) -> None:
     for block in docs_examples.blocks(page):
         if block.file:
             text = block.text

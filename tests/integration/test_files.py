@@ -1,4 +1,4 @@
-"""Loads as real processes: killed with SIGKILL at every kind of moment, on real stores, they end exact; and they say what they do."""
+"""Loads as real processes: killed with SIGKILL at every kind of moment, on real stores, they end exact; and they report what they do."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def loaded(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_the_command_says_what_it_did_and_needs_no_kafka(tmp_path: Path) -> None:
+def test_the_command_reports_what_it_did_and_needs_no_kafka(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", rows_of(0, 5))
     store = f"sqlite://{tmp_path}/states.db"
     done = loaded(tmp_path, "--store", store, "--json")

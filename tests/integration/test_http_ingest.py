@@ -194,5 +194,5 @@ def test_back_pressure_is_503_with_a_time_to_try_again(tmp_path: Path) -> None:
         assert (status, headers["Retry-After"]) == (503, "5")
         assert "is full" in answer["error"]
         assert len(answers) > 20
-        eventually(lambda: asked(client, "GET", "/health")[0] == 503, "it is told that Kafka is away")
+        eventually(lambda: asked(client, "GET", "/health")[0] == 503, "it reports that Kafka is away")
         assert asked(client, "GET", "/health")[1]["waiting"] == len(answers) - 1

@@ -57,7 +57,7 @@ def test_it_ends_as_the_command_does(
     assert says in done.stdout
 
 
-def test_output_and_errors_are_told_apart(tmp_path: Path) -> None:
+def test_output_and_errors_are_kept_apart(tmp_path: Path) -> None:
     done = finished(["peek"], tmp_path, PATIENCE_S)
     again = subprocess.run([COMMAND, "peek"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (again.returncode, again.stdout, again.stderr)

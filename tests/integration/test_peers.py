@@ -115,7 +115,7 @@ class Idle(Ending):
     ("system", "reason"),
     [(Ending(), "ended with status 1:\nout of ideas"), (Idle(), "0 of 2,000 records are done")],
 )
-def test_whoever_does_not_get_there_is_reported(place: Place, system: System, reason: str) -> None:
+def test_a_system_that_does_not_get_there_is_reported(place: Place, system: System, reason: str) -> None:
     impatient = Place(place.kafka, place.redis, place.records, stall_s=1.0)
     results = Results()
     measure(impatient, [system], [FLAT_MAP, FOLD], 2, results)

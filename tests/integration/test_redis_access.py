@@ -100,7 +100,7 @@ def test_the_least_rights_are_enough(server: RedisServer, protocol: int) -> None
 
 
 @pytest.mark.parametrize("missing", LEAST_RIGHTS)
-def test_none_of_the_least_rights_can_be_left_out(server: RedisServer, missing: str) -> None:
+def test_none_of_the_least_rights_can_be_omitted(server: RedisServer, missing: str) -> None:
     allow(server, "less", *(right for right in LEAST_RIGHTS if right != missing))
     send_command(server, "SCRIPT", "FLUSH")
     store = open_store(f"redis://less:{SECRET}@{HOST}:{server.port}")

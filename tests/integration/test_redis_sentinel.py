@@ -48,7 +48,9 @@ def test_the_new_master_is_found_by_three_sentinels_of_whom_one_is_away() -> Non
         store.close()
 
 
-def test_after_a_failover_the_store_says_what_is_there_also_when_that_is_less(group: SentinelGroup) -> None:
+def test_after_a_failover_the_store_reports_what_is_there_also_when_that_is_less(
+    group: SentinelGroup,
+) -> None:
     """A step that no replica had is lost. The header is older, so the next step is refused."""
     store = open_store(group.url)
     store.write("loses", "s", 0, None, BORN, [(b"k", b"1")])

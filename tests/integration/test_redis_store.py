@@ -249,7 +249,7 @@ def test_a_server_that_is_away_is_noticed_at_once() -> None:
     assert time.monotonic() - started < PATIENCE_S / 3
 
 
-def test_a_server_that_says_nothing_is_noticed_in_bounded_time_and_a_late_effect_is_found() -> None:
+def test_a_silent_server_is_noticed_in_bounded_time_and_a_late_effect_is_found() -> None:
     with RedisServer() as server:
         store = open_store(address(server, query="?timeout_s=0.5&connect_timeout_s=0.5"))
         retry_until_available(lambda: store.write("silent", "s", 0, None, BORN, []))

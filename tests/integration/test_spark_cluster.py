@@ -1,7 +1,7 @@
 """A flow with two stages on a real cluster: a master and two workers in separate processes.
 
-The user's module lies in a directory that workers neither share nor find. Executors are killed in the
-middle of a batch, and between the seal of a plan and its publication, when all that was cached is lost.
+The user's module lies in a directory that workers neither share nor find. The test kills executors in the
+middle of a batch, and between the seal of a plan and its publication. All that was cached is lost then.
 """
 
 from __future__ import annotations

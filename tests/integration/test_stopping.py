@@ -102,7 +102,7 @@ class Service:
     def text(self) -> str:
         return self._log.read_text(encoding="utf-8")
 
-    def said(self, event: str) -> list[dict[str, object]]:
+    def events(self, event: str) -> list[dict[str, object]]:
         lines = [json.loads(line) for line in self.text.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 
@@ -161,9 +161,9 @@ def finished(service: Service, tree: list[ProcessIdentity], reason: str = "SIGTE
     assert service.process.wait(PATIENCE_S) == 0, service.text
     assert "Traceback" not in service.text
     assert "Py4J" not in service.text
-    (stopped,) = service.said("stopped")
+    (stopped,) = service.events("stopped")
     assert stopped["reason"] == reason
-    assert [line["inputs"] for line in service.said("committed")] == [WORDS]
+    assert [line["inputs"] for line in service.events("committed")] == [WORDS]
     assert service.counted() == {"word": WORDS - 1, "middle": 1}
     assert wait_until(lambda: not any(one.alive() for one in tree), PATIENCE_S)
 
@@ -220,23 +220,23 @@ def test_a_killed_worker_is_replaced(service: Service) -> None:
     os.kill(busy[0].pid, signal.SIGKILL)
     os.kill(busy[1].pid, signal.SIGKILL)
     service.go_on()
-    assert wait_until(lambda: bool(service.said("committed")), PATIENCE_S), service.text
-    assert len(service.said("waiting")) == 1
+    assert wait_until(lambda: bool(service.events("committed")), PATIENCE_S), service.text
+    assert len(service.events("waiting")) == 1
     tree = service.tree()
     os.kill(service.process.pid, signal.SIGTERM)
     finished(service, tree)
 
 
 @pytest.mark.parametrize("service", [ON_SPARK], indirect=True)
-@pytest.mark.parametrize("told", [True, False])
-def test_when_spark_is_gone_all_the_same_the_next_start_goes_on(service: Service, told: bool) -> None:
-    """The status means "start again", or success if it was asked to end with nothing left to do; one line says why."""
+@pytest.mark.parametrize("asked", [True, False])
+def test_when_spark_is_gone_all_the_same_the_next_start_goes_on(service: Service, asked: bool) -> None:
+    """The status means "start again", or success if it was asked to end with nothing left to do; one line gives the reason."""
     tree = service.tree()
     (java,) = [one for one in tree if "java" in Path(f"/proc/{one.pid}/cmdline").read_text().split("\0")[0]]
-    if told:
+    if asked:
         service.process.send_signal(signal.SIGTERM)
     os.kill(java.pid, signal.SIGKILL)
-    assert service.process.wait(PATIENCE_S) == (0 if told else 5), service.text
+    assert service.process.wait(PATIENCE_S) == (0 if asked else 5), service.text
     assert "Traceback" not in service.text
     assert "Py4J" not in service.text
     service.go_on()

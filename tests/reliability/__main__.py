@@ -1,12 +1,14 @@
 """Record a run in the ledger, and write the table of docs/reliability.md.
 
+    ```
     python -m tests.reliability run fuzz --executions 20000000 --jobs 2 --directory DIR
     python -m tests.reliability run simulator --schedules 250000 --seed 250000 --jobs 2
     python -m tests.reliability run pairs --module tests.lab.explorer.pairs ...     a tool that is not known here
     python -m tests.reliability report                                                      `make reliability-report`
+    ```
 
-A tool takes `--json FILE` and writes one JSON object there: `tool`, `counts` (names -> numbers, which are added up over the
-parts of a run), `violations`, `seed`, `seconds`, and whatever else; `part` tells parts of a run apart that have the same command.
+A tool takes `--json FILE` and writes one JSON object there: `tool`, `counts`, `violations`, `seed`, `seconds`, and more.
+`counts` has names -> numbers, which are added up over the parts of a run. `part` distinguishes parts with the same command.
 """
 
 from __future__ import annotations
@@ -62,19 +64,19 @@ def record(tool: str, module: str, options: Sequence[str], *, ledger: Path = LED
         ledger: the file.
     """
     with tempfile.TemporaryDirectory(prefix="run-") as folder:
-        said = Path(folder, "said.json")
+        written = Path(folder, "run.json")
         command, ran = ["-m", module, *options], tree()
-        done = subprocess.run([sys.executable, *command, "--json", str(said)], cwd=TREE, check=False)
-        if not said.exists():
+        done = subprocess.run([sys.executable, *command, "--json", str(written)], cwd=TREE, check=False)
+        if not written.exists():
             sys.stderr.write(
                 f"{module} ended with status {done.returncode} and has written no JSON: nothing is recorded\n"
             )
             return done.returncode or 1
-        found: dict[str, Any] = json.loads(said.read_text())
-    told = [
+        found: dict[str, Any] = json.loads(written.read_text())
+    shown = [
         Path(one).name if one.startswith("/") else one for one in command
     ]  # directories of one machine mean nothing elsewhere
-    append(recorded(tool, shlex.join(["python", *told]), ran, found), ledger)
+    append(recorded(tool, shlex.join(["python", *shown]), ran, found), ledger)
     return done.returncode
 
 

@@ -38,7 +38,7 @@ class Run:
         seed: of all that was drawn.
         seconds: how long it took.
         violations: what it found.
-        more: whatever else the tool says, such as a peak of memory.
+        more: whatever else the tool reports, such as a peak of memory.
     """
 
     tool: str
@@ -72,14 +72,14 @@ def tree() -> Tree:
     return Tree(head(), not changed, _git("rev-parse", "HEAD:sqe_chain")[:12])
 
 
-def recorded(tool: str, command: str, ran: Tree, said: Mapping[str, Any]) -> Run:
-    """What a tool has said, with what it ran on.
+def recorded(tool: str, command: str, ran: Tree, written: Mapping[str, Any]) -> Run:
+    """The result of a tool, with what it ran on.
 
     Args:
         tool: its name.
         command: that was run.
         ran: what was checked out when it began.
-        said: the JSON object that it wrote.
+        written: the JSON object that it wrote.
     """
     known = {"tool", "counts", "seed", "seconds", "violations"}
     return Run(
@@ -91,11 +91,11 @@ def recorded(tool: str, command: str, ran: Tree, said: Mapping[str, Any]) -> Run
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         machine(),
         {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
-        dict(said.get("counts", {})),
-        int(said.get("seed", 0)),
-        float(said.get("seconds", 0)),
-        int(said.get("violations", 0)),
-        {name: one for name, one in said.items() if name not in known},
+        dict(written.get("counts", {})),
+        int(written.get("seed", 0)),
+        float(written.get("seconds", 0)),
+        int(written.get("violations", 0)),
+        {name: one for name, one in written.items() if name not in known},
     )
 
 

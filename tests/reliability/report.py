@@ -26,8 +26,8 @@ ROWS: Final = {
 def current(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Tool -> its runs over the code of the last one: their counts may be added up.
 
-    A command that was run again with the same seed shows nothing new, so only the last time counts; unless the tool says that
-    it went on (`part`).
+    A command that was run again with the same seed shows nothing new, so only the last time counts. It counts as another run
+    if the tool reports that it went on (`part`).
     """
     found: dict[str, list[Run]] = {}
     for tool in ROWS:

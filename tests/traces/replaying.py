@@ -1,8 +1,8 @@
 """Asks a real store, or a real broker, what a schedule asked in memory, and compares the answers.
 
-What may differ is made the same here, and nothing else: names get a prefix, topic ids are those of the broker, records without a
-time get one by its clock, a heartbeat counter counts from where it is, and a scan gives its rows in any order. An answer that differs is asked for again until it is the
-same or patience ends, because brokers tell of changes one after another.
+What may differ is made the same here, and nothing else. Names get a prefix, topic ids are those of the broker, records without a
+time get one by its clock. A heartbeat counter counts from where it is, and a scan gives its rows in any order. An answer that
+differs is asked for again until it is the same or patience ends, because brokers report changes one after another.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class BrokerReplay:
         return {name: self._known(call, name, topic_id) for name, topic_id in names.items()}
 
     def _known(self, call: Call, topic: str, topic_id: bytes) -> bytes:
-        """The id in memory of what has this id at the broker; the first answer tells."""
+        """The id in memory of what has this id at the broker; the first answer decides."""
         wanted = call.answer.get(topic) if isinstance(call.answer, dict) else None
         expected: bytes | None = getattr(wanted, "topic_id", wanted)
         taken = {real: known for known, real in self._ids.items()}

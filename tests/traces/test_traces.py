@@ -1,6 +1,6 @@
 """Goal: stores and broker in memory answer as real ones do, so that what the simulator finds out holds for these, too.
 
-Method: schedules are executed in memory and recorded, call by call; then each call is made once more on a real server, and the
+Method: schedules are executed in memory and recorded, call by call. Then each call is repeated on a real server, and the
 answer, or the type of the error, must be the same. `python -m tests.traces` replays more of them.
 """
 

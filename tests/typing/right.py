@@ -27,15 +27,15 @@ def same_batch(batch: Any) -> Any:
     return batch
 
 
-def letters(word: StringValue) -> Iterable[StringValue]:
-    return [StringValue(value=letter) for letter in word.value]
+def characters(word: StringValue) -> Iterable[StringValue]:
+    return [StringValue(value=character) for character in word.value]
 
 
 def add(total: Int64Value, word: StringValue) -> None:
     total.value += len(word.value)
 
 
-def add_and_tell(total: Int64Value, word: StringValue) -> list[StringValue]:
+def add_and_emit(total: Int64Value, word: StringValue) -> list[StringValue]:
     total.value += len(word.value)
     return [word]
 
@@ -76,7 +76,7 @@ assert_type(words.filter(lambda word: word.value != ""), Stream[StringValue])
 assert_type(
     words.filter(lambda word, context: context.key is not None and word.value != ""), Stream[StringValue]
 )
-assert_type(words.flat_map(letters), Stream[StringValue])
+assert_type(words.flat_map(characters), Stream[StringValue])
 assert_type(words.key_by(lambda word: word.value), Stream[StringValue])
 assert_type(words.key_by(lambda _, context: context.topic), Stream[StringValue])
 assert_type(words.map(length).merge(words), Stream[Int64Value | StringValue])
@@ -88,10 +88,10 @@ assert_type(counted.changes(), Stream[Int64Value])
 counted.changes().map(lambda total: total.value)
 counted.changes().to("totals", partitions=1, key=lambda total: str(total.value))
 
-told = words.aggregate("told", state=Int64Value, fold=add_and_tell)
-assert_type(told, Stage[Int64Value, StringValue])
-assert_type(told.map(length), Stream[Int64Value])
-told.to("words.told", partitions=1, key=lambda word, context: word.value + context.topic)
+emitted = words.aggregate("emitted", state=Int64Value, fold=add_and_emit)
+assert_type(emitted, Stage[Int64Value, StringValue])
+assert_type(emitted.map(length), Stream[Int64Value])
+emitted.to("words.emitted", partitions=1, key=lambda word, context: word.value + context.topic)
 
 deleting = words.aggregate(
     "deleting", key=lambda _, context: context.topic, state=Int64Value, fold=add_or_delete
@@ -138,16 +138,16 @@ windows.to("windows", partitions=1, key=lambda result: result.key)
 
 @dataclass
 class Total:
-    letters: int = 0
+    length: int = 0
 
 
-def add_letters(total: Total, word: StringValue) -> None:
-    total.letters += len(word.value)
+def add_length(total: Total, word: StringValue) -> None:
+    total.length += len(word.value)
 
 
-typed = words.windowed("typed", Tumbling(1_000), state=Total, fold=add_letters)
+typed = words.windowed("typed", Tumbling(1_000), state=Total, fold=add_length)
 assert_type(typed.map(lambda window: window), Stream[Window[Total]])
-assert_type(typed.map(lambda window: window.state.letters), Stream[int])
+assert_type(typed.map(lambda window: window.state.length), Stream[int])
 assert_type(flow.source("typed-windows", Window[Total]), Stream[Window[Total]])
 
 declared = words.aggregate(

@@ -9,7 +9,7 @@ from tests.lab.mutants.mutant import mutant
 
 MUTANTS: Final = (
     mutant(
-        "a redo in place forgets keys that belong to another state partition",
+        "a redo without a shuffle forgets keys that belong to another state partition",
         ("Level.fold", before("if stage != self._folding:", "if work.done:\n    return")),
         killed_by="test_redo_without_shuffle::test_a_key_that_lies_elsewhere_is_not_forgotten_when_its_neighbour_is_done",
         schedules=1000,
@@ -62,7 +62,7 @@ MUTANTS: Final = (
         schedules=500,
     ),
     mutant(
-        "a trial in place ends the service with what user code raises on keys that lie elsewhere",
+        "an attempt without a shuffle ends the service with what user code raises on mis-partitioned keys",
         ("Processor.attempt", unguard("if not job.in_place:")),
         killed_by="test_blame::test_a_fold_that_fails_only_because_a_key_lies_elsewhere_does_not_count",
         schedules=1500,
@@ -126,7 +126,7 @@ MUTANTS: Final = (
         schedules=1000,
     ),
     mutant(
-        "a commit for partitions that a new topic does not have is repeated for ever",
+        "a commit for partitions that a new topic does not have is repeated without end",
         ("inputs:commit", replace("infos = log.describe(ids)", "raise")),
         killed_by="test_recreated_raw_input::test_it_may_have_other_partitions_and_every_service_reports_it",
         schedules=1000,
@@ -156,7 +156,7 @@ MUTANTS: Final = (
         schedules=500,
     ),
     mutant(
-        "sound inputs are left out for what a failing one did before it failed",
+        "sound inputs are skipped for what a failing one did before it failed",
         ("Suspects.judge", drop("innocent = self.known.keys() - found.keys() - self._acquitted")),
         ("Suspects.judge", replace("fresh and len(self.known) < ONE_BY_ONE", "False")),
         (

@@ -1,4 +1,4 @@
-"""A kind of stage: of each key, the first so many records go on."""
+"""A kind of stage: of each key, the first `count` records go on."""
 
 from __future__ import annotations
 
