@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what the suite does not run; begin with what takes long, else one core waits for another at the end."""
-    without = suites.left_out(items)
+    without = suites.deselected(items)
     config.hook.pytest_deselected(items=[item for item in items if item in without])
     items[:] = suites.ordered([item for item in items if item not in without])
     for item in items:

@@ -81,7 +81,7 @@ def add(total: Total, fastening: Fastening) -> None:
     total.failed += fastening.failed
 
 
-def add_and_tell(total: Total, fastening: Fastening) -> tuple[Delta]:
+def add_and_emit(total: Total, fastening: Fastening) -> tuple[Delta]:
     """Add a record to its robot, and tell the line."""
     add(total, fastening)
     return (Delta(fastening.line, fastening.fastened, fastening.failed),)
@@ -135,7 +135,7 @@ def two_stages(name: str, source: str, target: str, *, raw: bool) -> Flow:
     """W3: sums of each robot, one value for its line of each record, shuffled, sums of each line and their changes."""
     flow = Flow(name, state_partitions=PARTITIONS)
     stream = flow.source(source, Fastening, raw=raw)
-    robots = stream.aggregate("per-robot", key=robot_of, state=Total, fold=add_and_tell)
+    robots = stream.aggregate("per-robot", key=robot_of, state=Total, fold=add_and_emit)
     lines = robots.aggregate("per-line", key=line_of, state=Total, fold=add_delta)
     lines.changes().to(target, partitions=PARTITIONS)
     return flow

@@ -29,13 +29,13 @@ from tests.support.engine_runs import (
     Made,
     Names,
     Run,
-    add_and_tell,
+    add_and_emit,
     feed,
     in_process,
     last_digit,
     stateless,
     two_stages,
-    two_stages_in_place,
+    two_stages_unshuffled,
 )
 from tests.support.suites import some
 
@@ -111,7 +111,7 @@ def alike(reference: Run, found: Run) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("declare", "points"),
-    [(two_stages, STATEFUL), (two_stages_in_place, STATEFUL), (stateless, STATELESS)],
+    [(two_stages, STATEFUL), (two_stages_unshuffled, STATEFUL), (stateless, STATELESS)],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_worker_killed_at_any_step_costs_only_repeated_work(
@@ -183,7 +183,7 @@ def test_what_comes_out_differently_the_second_time_is_not_written(
     def declare(names: Names) -> Flow:
         flow = Flow(names.flow, state_partitions=4, poison="skip")
         source = flow.source(names.inputs, Int64Value).map(moody)
-        source.aggregate("digits", key=last_digit, state=Int64Value, fold=add_and_tell).to(
+        source.aggregate("digits", key=last_digit, state=Int64Value, fold=add_and_emit).to(
             names.outputs[0], partitions=2
         )
         return flow

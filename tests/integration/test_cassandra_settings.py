@@ -24,7 +24,7 @@ from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.table_flows import table_flow
 from tests.support.waiting import PATIENCE_S
-from tests.support.word_flows import words_by_letter
+from tests.support.word_flows import words_by_first_letter
 
 CLAIM = Home(1, "run-a", "", -1, "")
 BORN = Header(1, "run-a", 0, "plan-0")
@@ -307,7 +307,7 @@ def test_a_periodic_commit_log_is_refused_with_one_replica(guarded: CassandraSer
     assert (status, "weak: " in output) == (1, True)
 
     flow = Flow("weak")
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     env = Rehearsal(flow, store=store).start().env
     env.settings = Settings()
     with pytest.raises(WeakDurability, match=r"commitlog_sync is periodic.*--allow-weak-durability"):

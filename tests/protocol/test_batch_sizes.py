@@ -8,12 +8,12 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
-from tests.support.word_flows import word, words_by_letter
+from tests.support.word_flows import word, words_by_first_letter
 
 
 def counting(settings: Settings) -> Rehearsal:
     flow = Flow("notes", state_partitions=2, poison="skip")
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     return Rehearsal(flow, settings=settings)
 
 

@@ -7,7 +7,14 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.flow import Context, Flow
 from sqe_chain.testing import Rehearsal
-from tests.support.word_flows import append_word, same_key, stored_words, word, words_by_letter, words_in
+from tests.support.word_flows import (
+    append_word,
+    same_key,
+    stored_words,
+    word,
+    words_by_first_letter,
+    words_in,
+)
 
 
 def note_headers(state: StringValue, value: StringValue, context: Context) -> None:
@@ -21,7 +28,7 @@ def test_a_stage_that_needs_little_does_not_decide_what_the_next_one_is_given(
     needs_little_first: bool,
 ) -> None:
     flow = Flow("notes", state_partitions=2)
-    letters = words_by_letter(flow)
+    letters = words_by_first_letter(flow)
     for name in ("plain", "noted") if needs_little_first else ("noted", "plain"):
         fold = append_word if name == "plain" else note_headers
         letters.aggregate(name, key=same_key, state=StringValue, fold=fold)
@@ -34,7 +41,7 @@ def test_a_stage_that_needs_little_does_not_decide_what_the_next_one_is_given(
 
 def noting_headers(flow: Flow, partitions: int = 1) -> Rehearsal:
     """A rehearsal of the flow with a stage `noted` after a shuffle, which notes the headers of inputs."""
-    letters = words_by_letter(flow)
+    letters = words_by_first_letter(flow)
     letters.aggregate("noted", key=same_key, state=StringValue, fold=note_headers)
     return Rehearsal(flow, partitions={"words": partitions})
 
@@ -70,7 +77,7 @@ def headers_of(value: StringValue, context: Context) -> StringValue:
 def test_operators_far_behind_a_stage_are_given_what_they_need() -> None:
     """Not only the one right behind it."""
     flow = Flow("notes", state_partitions=2)
-    plain = words_by_letter(flow).aggregate("plain", key=same_key, state=StringValue, fold=append_word)
+    plain = words_by_first_letter(flow).aggregate("plain", key=same_key, state=StringValue, fold=append_word)
     plain.map(copy).map(copy).map(headers_of).to("noted", key=same_key, partitions=1)
     found = Rehearsal(flow)
     found.feed("words", word("ant"), headers=[("from", b"here")])

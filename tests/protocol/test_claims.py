@@ -17,13 +17,13 @@ from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Rehearsal
-from tests.support.word_flows import word, words_by_letter
+from tests.support.word_flows import word, words_by_first_letter
 
 
 def running() -> tuple[Rehearsal, StagedService]:
     """A run that has done a batch."""
     flow = Flow("notes", state_partitions=2)
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     found = Rehearsal(flow)
     found.feed("words", word("ant"))
     run = cast("StagedService", found.start())
@@ -61,7 +61,7 @@ def test_a_new_epoch_is_beyond_all_that_was_ever_stamped_anywhere(where: str) ->
 def test_commits_are_read_before_the_home_record() -> None:
     """A plan is in the store before it is committed. Read the other way round, a running service would look like a store that lost all."""
     flow = Flow("notes", state_partitions=2)
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     found = Rehearsal(flow)
     env = found._environment(None)
 

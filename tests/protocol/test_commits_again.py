@@ -8,12 +8,12 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.owned_flow import COMMIT_AGAIN_MS
 from sqe_chain.testing import Rehearsal
-from tests.support.word_flows import word, words_by_letter
+from tests.support.word_flows import word, words_by_first_letter
 
 
 def counting() -> Rehearsal:
     flow = Flow("notes", state_partitions=2)
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     return Rehearsal(flow)
 
 

@@ -16,7 +16,7 @@ from sqe_chain.protocol.events import BatchResult, Event, Recovered, StartResult
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.testing import Rehearsal
-from tests.support.word_flows import word, words_by_letter
+from tests.support.word_flows import word, words_by_first_letter
 
 LINES: dict[str, list[tuple[str, ...]]] = {
     "standby": [("epoch", "owner")],
@@ -112,7 +112,7 @@ def test_skipped_records_are_reported_in_short() -> None:
 
 def noting(name: str = "noting") -> Flow:
     flow = Flow(name, state_partitions=1)
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     return flow
 
 

@@ -9,12 +9,12 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
-from tests.support.word_flows import word, words_by_letter
+from tests.support.word_flows import word, words_by_first_letter
 
 
 def aggregating() -> Flow:
     flow = Flow("noting", state_partitions=1)
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     return flow
 
 

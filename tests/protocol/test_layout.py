@@ -21,17 +21,24 @@ from sqe_chain.protocol.events import When
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.suites import points
-from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word, words_by_letter
+from tests.support.word_flows import (
+    append_word,
+    first_letter,
+    same_key,
+    stored_words,
+    word,
+    words_by_first_letter,
+)
 
 WORDS = ["ant", "bee", "cat", "ape", "bat"]
 
 
 def two_stages(flow: Flow) -> None:
-    words_by_letter(flow).aggregate("all", key=same_key, state=StringValue, fold=append_word)
+    words_by_first_letter(flow).aggregate("all", key=same_key, state=StringValue, fold=append_word)
 
 
 def one_stage(flow: Flow) -> None:
-    words_by_letter(flow)
+    words_by_first_letter(flow)
 
 
 def with_stage_beside(flow: Flow) -> None:
@@ -49,7 +56,7 @@ def with_source(flow: Flow) -> None:
 
 
 def with_output(flow: Flow) -> None:
-    first = words_by_letter(flow)
+    first = words_by_first_letter(flow)
     first.to("copies", partitions=1)
     first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
 
@@ -208,7 +215,7 @@ def test_each_key_lies_in_its_cell() -> None:
 
 
 def with_two_partitions(flow: Flow) -> None:
-    first = words_by_letter(flow)
+    first = words_by_first_letter(flow)
     first.to("copies", partitions=2)
     first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
 

@@ -13,7 +13,7 @@ from sqe_chain.ports import Header
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import PortCall
-from tests.support.word_flows import append_word, same_key, word, words_by_letter
+from tests.support.word_flows import append_word, same_key, word, words_by_first_letter
 
 
 class Unanswered(Executor):
@@ -28,7 +28,7 @@ class Unanswered(Executor):
 def two_levels() -> Rehearsal:
     """Words by initial, and all of them together, in four state partitions; both are published."""
     flow = Flow("notes", state_partitions=4)
-    letters = words_by_letter(flow)
+    letters = words_by_first_letter(flow)
     letters.to("by-initial", partitions=1)
     whole = letters.aggregate("whole", key=same_key, state=StringValue, fold=append_word)
     whole.changes().to("wholes", partitions=1)

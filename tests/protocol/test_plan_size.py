@@ -12,12 +12,12 @@ from sqe_chain.adapters.store_rules import SizeLimits
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
-from tests.support.word_flows import word, words_by_letter
+from tests.support.word_flows import word, words_by_first_letter
 
 
 def test_a_plan_that_does_not_fit_is_not_sealed() -> None:
     flow = Flow("noting", poison="skip", state_partitions=1)
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     store = MemoryStore(uuid.uuid4().hex, limits=SizeLimits(1_000, 1_000, 8_000))
     found = Rehearsal(flow, store=store)
     found.feed("words", word("ant"))

@@ -16,7 +16,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
-from tests.support.word_flows import stored_words, word, words_by_letter
+from tests.support.word_flows import stored_words, word, words_by_first_letter
 
 MINUTE_MS = 60_000
 SHUFFLING = Settings(in_place=False, allow_weak_durability=True)
@@ -33,7 +33,7 @@ def test_a_key_that_lies_elsewhere_is_not_forgotten_when_its_neighbour_is_done(
     write: int, strange: int
 ) -> None:
     flow = Flow("notes", state_partitions=2)
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     found = Rehearsal(flow, partitions={"words": 2}, block_records=1)
     found.run_until_caught_up()
     own = {letter: partition_of(letter.encode(), 2) for letter in LETTERS}

@@ -17,7 +17,7 @@ from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
-from tests.support.word_flows import append_word, same_key, stored_words, word, words_by_letter
+from tests.support.word_flows import append_word, same_key, stored_words, word, words_by_first_letter
 
 WORDS = [["ant", "bee"], ["ape", "bat"], ["asp", "boa"], ["auk", "bug"]]
 NEXT = ["ass", "bir"]
@@ -28,7 +28,7 @@ class Past:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.flow = Flow("notes", state_partitions=2)
-        first = words_by_letter(self.flow)
+        first = words_by_first_letter(self.flow)
         first.to("firsts", partitions=1)
         first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
         self.store = MemoryStore(f"past-{id(self)}")

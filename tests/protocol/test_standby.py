@@ -19,7 +19,7 @@ from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.clock import SteppingClock
-from tests.support.word_flows import stored_words, word, words_by_letter
+from tests.support.word_flows import stored_words, word, words_by_first_letter
 
 TAKES = settings_of(allow_weak_durability=True, takeover=True)
 WAITS = Settings(allow_weak_durability=True, standby_ms=1_000)
@@ -40,7 +40,7 @@ class Acting(SteppingClock):
 
 def running() -> tuple[Rehearsal, StagedService]:
     flow = Flow("notes", state_partitions=2)
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     found = Rehearsal(flow)
     found.feed("words", word("ant"))
     service = found.start()
@@ -120,7 +120,7 @@ def test_a_standby_asked_to_stop_has_done_nothing() -> None:
 def test_a_store_emptied_while_a_standby_waits_is_no_birth() -> None:
     """Kafka has a commit since, so the flow is not new."""
     flow = Flow("notes", state_partitions=2)
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     found = Rehearsal(flow)
     found.feed("words", word("ant"))
     active = found.start()

@@ -15,7 +15,7 @@ from tests.support import naive_operators
 from tests.support.naive_operators import NaiveCompiler
 
 NEVER = 1 << 30
-"""No block is that long."""
+"""No block has this length."""
 
 
 @contextmanager
@@ -23,8 +23,8 @@ def taken_as(*, block: int = 1, run: int = 1, naive: bool = False) -> Iterator[l
     """Take records in another way.
 
     Args:
-        block: from so many on, the records of a block are looked at by columns.
-        run: from so many on, ordinary ones are decided about as a run.
+        block: blocks of at least this number of records are read by columns.
+        run: at least this number of ordinary records is decided about as a run.
         naive: the operators are closures.
 
     Yields:

@@ -17,7 +17,7 @@ from tests.support.row_mistakes import CHANGED, LOST, TWICE, kind
 
 
 def broken(fastening: Fastening) -> Iterator[Fastening]:
-    """Lose some, say some twice, change some."""
+    """Lose some, repeat some, change some."""
     found = kind(fastening.report)
     if found == CHANGED:
         fastening.torque_mnm += 1

@@ -108,7 +108,7 @@ def write_files(page: Path, directory: Path) -> None:
 
 
 def matches(shown: str, expected: str) -> bool:
-    """Whether output matches what the page says; white space at line ends is ignored."""
+    """Whether output matches that of the page; white space at line ends is ignored."""
     wanted = "".join(".*?" if part == "..." else re.escape(part) for part in re.split(r"(\.\.\.)", expected))
     lines = [line.rstrip() for line in shown.splitlines() if not re.match(r"%\d\|", line)]  # librdkafka's
     return re.fullmatch(wanted, "\n".join(lines).strip(), re.DOTALL) is not None

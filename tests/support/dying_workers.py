@@ -15,7 +15,7 @@ from sqe_chain.ports import Header, Message, Output, Range, StateStore, Writer
 
 @dataclass(frozen=True)
 class Kills:
-    """The points at which processes still have to die: each is a file, and whoever removes it dies.
+    """The points at which processes still have to die: each is a file, and the process that removes it dies.
 
     Args:
         directory: empty.
@@ -24,7 +24,7 @@ class Kills:
     directory: Path
 
     def arm(self, point: str, times: int = 1) -> None:
-        """Let so many processes die at a point: the next ones that reach it."""
+        """Let a number of processes die at a point: the next ones that reach it."""
         for number in range(times):
             (self.directory / f"{point} {number}").touch()
 

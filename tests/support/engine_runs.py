@@ -1,6 +1,6 @@
 """Flows that are run by several engines, under names of their own, on the same real input; and what they give.
 
-A test compares all that two runs published (payloads, chains, positions, witnesses) and stored. Workers import this module.
+A test compares all that two runs published (payloads, chains, positions, previous positions) and stored. Workers import this module.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def add(total: Int64Value, value: Int64Value) -> None:
     total.value += value.value
 
 
-def add_and_tell(total: Int64Value, value: Int64Value) -> list[Int64Value]:
+def add_and_emit(total: Int64Value, value: Int64Value) -> list[Int64Value]:
     total.value += value.value
     return [Int64Value(value=total.value), Int64Value(value=-value.value)]
 
@@ -98,13 +98,13 @@ def add_but_17(total: Int64Value, value: Int64Value) -> list[Int64Value]:
 
 def one_stage(names: Names, parts: int) -> Flow:
     flow = Flow(names.flow, state_partitions=parts)
-    stage = flow.source(names.inputs, Int64Value).aggregate("sums", state=Int64Value, fold=add_and_tell)
+    stage = flow.source(names.inputs, Int64Value).aggregate("sums", state=Int64Value, fold=add_and_emit)
     stage.to(names.outputs[0], partitions=2)
     stage.changes().to(names.outputs[1], partitions=1)
     return flow
 
 
-def in_place(names: Names) -> Flow:
+def unshuffled(names: Names) -> Flow:
     return one_stage(names, INPUT_PARTITIONS)
 
 
@@ -116,17 +116,17 @@ def two_stages(names: Names, parts: int = 4) -> Flow:
     flow = Flow(names.flow, state_partitions=parts)
     source = flow.source(names.inputs, Int64Value)
     numbers = source.flat_map(thrice).merge(source.filter(lambda value: value.value % 2 == 0))
-    first = numbers.aggregate("digits", key=last_digit, state=Int64Value, fold=add_and_tell)
-    second = first.aggregate("signs", key=sign, state=Int64Value, fold=add_and_tell)
+    first = numbers.aggregate("digits", key=last_digit, state=Int64Value, fold=add_and_emit)
+    second = first.aggregate("signs", key=sign, state=Int64Value, fold=add_and_emit)
     second.to(names.outputs[0], partitions=2, key=last_digit)
     second.changes().to(names.outputs[1], partitions=1)
     return flow
 
 
-def two_stages_in_place(names: Names) -> Flow:
+def two_stages_unshuffled(names: Names) -> Flow:
     flow = Flow(names.flow, state_partitions=INPUT_PARTITIONS)
-    first = flow.source(names.inputs, Int64Value).aggregate("sums", state=Int64Value, fold=add_and_tell)
-    second = first.aggregate("signs", key=sign, state=Int64Value, fold=add_and_tell)
+    first = flow.source(names.inputs, Int64Value).aggregate("sums", state=Int64Value, fold=add_and_emit)
+    second = first.aggregate("signs", key=sign, state=Int64Value, fold=add_and_emit)
     second.to(names.outputs[0], partitions=2)
     return flow
 
@@ -151,7 +151,7 @@ def poisoned(names: Names, policy: PoisonPolicy) -> Flow:
     return flow
 
 
-def dead_letters(names: Names) -> Flow:
+def sending_poison_away(names: Names) -> Flow:
     return poisoned(names, "dead_letter")
 
 
@@ -171,7 +171,7 @@ def by_event_time(names: Names) -> Flow:
     windows.to(names.outputs[0], partitions=2)
     small = numbers.filter(lambda value: value.value % 20 < 10)
     joined = numbers.join_table("table", small, pair, how="left")
-    joined.aggregate("sums", key=last_digit, state=Int64Value, fold=add_and_tell).to(
+    joined.aggregate("sums", key=last_digit, state=Int64Value, fold=add_and_emit).to(
         names.outputs[1], partitions=2
     )
     near = numbers.join_stream("near", small, pair, before_ms=10, after_ms=30)
@@ -207,12 +207,12 @@ def stateless(names: Names) -> Flow:
 
 
 FLOWS: list[Declare] = [
-    in_place,
+    unshuffled,
     shuffled,
     two_stages,
-    two_stages_in_place,
+    two_stages_unshuffled,
     contexts,
-    dead_letters,
+    sending_poison_away,
     skipping,
     stateless,
     by_event_time,
@@ -351,7 +351,7 @@ def without_junk(log: KafkaLog, inputs: tuple[str, str]) -> None:
         feed(log, inputs, first, 49)
 
 
-def told(run: Run) -> list[tuple[object, ...]]:
+def comparable_events(run: Run) -> list[tuple[object, ...]]:
     """The events that must be equal for both runs: counts, without random names and times."""
     alike = ("inputs", "outputs", "replays", "excluded", "rows", "level", "plan", "attempt")
     return [

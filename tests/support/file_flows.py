@@ -40,7 +40,7 @@ def rows_of(number: int, count: int) -> Rows:
 
 
 def write(path: Path, rows: Rows) -> Path:
-    """Write a file in the format that its name says."""
+    """Write a file in the format of its name."""
     name = path.name.removesuffix(".part").removesuffix(".gz").removesuffix(".zst")
     if name.endswith(".parquet"):
         pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=4)

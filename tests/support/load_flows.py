@@ -1,4 +1,4 @@
-"""The flows that tests load as processes: totals of the files in LOAD_FOLDER, which kill themselves where LOAD_SIGNAL says."""
+"""The flows that tests load as processes: totals of the files in LOAD_FOLDER, which kill themselves at the point of LOAD_SIGNAL."""
 
 from __future__ import annotations
 

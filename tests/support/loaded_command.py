@@ -1,8 +1,8 @@
 """Processes of `sqe-chain` that begin as copies of one that has it loaded, because loading is most of what a short life costs.
 
 Apart from that they are as the command starts them: processes of their own, with arguments, environment, directory,
-output, signals and exit status of their own. How the command itself starts is the matter of
-`test_loaded_command`, `test_stopping`, of the demo and of the commands in pages.
+output, signals and exit status of their own. How the command itself starts is tested by `test_loaded_command`,
+`test_stopping`, the demo and the commands in pages.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _serve() -> bool:
                 os.close(held)
                 return True
             os.close(held)
-            # Ends when the copy lets go of it: before that, signals to its process group were lost.
+            # Ends when the copy closes it: before that, signals to its process group were lost.
             os.read(ready, 1)
             os.close(ready)
         sys.stdout.write(json.dumps(answer) + "\n")

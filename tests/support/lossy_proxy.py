@@ -11,7 +11,7 @@ HOST = "127.0.0.1"
 
 
 class LossyProxy:
-    """Forwards bytes to a server, and drops the next requests or responses when told to.
+    """Forwards bytes to a server, and drops the next requests or responses on demand.
 
     Only for one client call at a time: the bytes of one `recv` count as one message.
 

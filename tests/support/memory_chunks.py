@@ -1,4 +1,4 @@
-"""A database in memory that does what `ChunkRows` says, so that the rules of tables of chunks are tested without a server."""
+"""A database in memory that implements `ChunkRows`, so that tests of tables of chunks need no server."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ CRASH_POINTS = [(step, when) for step in range(1, 8) for when in ("before", "aft
 
 
 def totals_pipeline(stages: int, in_place: bool, **options: object) -> TotalsPipeline:
-    """A pipeline whose first stage runs in place or after a shuffle."""
+    """A pipeline whose first stage runs without a shuffle or after one."""
     state_partitions = 3 if in_place else 2
     return TotalsPipeline(totals_flow(stages, state_partitions), mid=3, **options)  # type: ignore[arg-type]
 

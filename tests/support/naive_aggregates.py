@@ -1,4 +1,4 @@
-"""What declared aggregates must give, said another way: from the list of all values of a field, at once, with no state."""
+"""What declared aggregates must give, computed another way: from the list of all values of a field, at once, with no state."""
 
 from __future__ import annotations
 

@@ -178,14 +178,14 @@ class NaiveCompiler:
         shuffled, now_ms = node.index in self._shuffled, self._now_ms
         beats, takes_context = heartbeat.function, heartbeat.takes_context
 
-        def push_or_beat(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        def push_or_spread_heartbeat(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
             if beats(value, Context(origin, key, now_ms)) if takes_context else beats(value):
                 for part, own in enumerate(keys):
                     append((own, b"" if shuffled else None, "", path + number(part), origin))
             else:
                 push(value, key, path, origin)
 
-        return push_or_beat
+        return push_or_spread_heartbeat
 
     def _into(self, node: StageNode, to_key: UserFunction | None, *, with_context: bool = False) -> Push:
         """Into a stage, under the key that a function gives; without one, under the unit's own."""

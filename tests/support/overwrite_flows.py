@@ -115,5 +115,5 @@ class LoadedTable:
         return service.last
 
     def replaced(self) -> int:
-        """How often the table was said to be replaced."""
+        """How often the service reported that the table was replaced."""
         return len(self.load.events("replaced"))

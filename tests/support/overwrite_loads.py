@@ -1,4 +1,4 @@
-"""The flow that tests load as a process into a table: the files of LOAD_FOLDER, killed where LOAD_SIGNAL says."""
+"""The flow that tests load as a process into a table: the files of LOAD_FOLDER, killed at the point of LOAD_SIGNAL."""
 
 from __future__ import annotations
 

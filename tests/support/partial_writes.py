@@ -1,9 +1,8 @@
 """Partial writes of a stage's batch: a crash between any two of its writes must not show in the final rows.
 
 A batch's changes are written in the order of the row names, in several atomic steps. After a crash the batch runs
-again over the mixture of old and new rows, and only rows after the last name written are written
-(`sqe_chain.flow.table`). Also checked: a filter reads only rows that it announced, and writes nothing before its
-batch ends.
+again over the mixture of old and new rows, and writes only rows after the last name written (`sqe_chain.flow.table`).
+Also checked: a filter reads only rows that it asked for in advance, and writes nothing before its batch ends.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def check_partial_writes(
     Args:
         rows: the table before the batch.
         changes: what it writes when nothing fails.
-        run: returns what it writes over other rows, of which those up to a name are settled.
+        run: returns what it writes over other rows; those up to a name are settled.
 
     Returns:
         The table after the batch.
@@ -111,7 +110,7 @@ MakeFilter = Callable[[Table], Filter]
 
 
 class StrictTable(MemoryTable):
-    """A table that refuses to read rows that were not announced, and records changes."""
+    """A table that refuses to read rows that the filter did not ask for in advance, and records changes."""
 
     def __init__(self, rows: Mapping[bytes, bytes], cursor: bytes | None = None) -> None:
         super().__init__(rows)

@@ -1,4 +1,4 @@
-"""What a writer says, and all that comes of it in one input partition after the other: for tests of the short ways."""
+"""What a writer publishes, and all that comes of it in one input partition after the other: for tests of the short ways."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TYPE = StringValue.DESCRIPTOR.full_name
 EVERYTHING = Frontier(1 << 62, "", 0)
 
 
-class Told(NamedTuple):
+class Scripted(NamedTuple):
     """A message: who writes it, what is special about it, its word, time, and the watermark that it bears."""
 
     lane: int
@@ -64,7 +64,7 @@ class Record:
         return 1, self.time_ms
 
 
-def records_of(script: Sequence[Told]) -> list[Record]:
+def records_of(script: Sequence[Scripted]) -> list[Record]:
     """What two writers with three lanes write, and a producer at the origin."""
     offsets, records = [0, 0, 0], list[Record]()
     for lane, kind, word, at_ms, watermark_ms in script:
@@ -117,7 +117,7 @@ def outcome(
         batches: the records of each.
         cursor: how far an earlier attempt has written the last batch; None: there was none.
         sizes: of blocks.
-        exclusions: what the plans leave out.
+        exclusions: the records that the plans skip.
         last: how the flow is declared when it reads the last batch; None: as before.
     """
     store = Store(Header(1, "run", 3, "plan-3"))

@@ -1,4 +1,4 @@
-"""The flow that tests run by several readers as processes: it kills itself where CHAOS_SIGNAL says."""
+"""The flow that tests run by several readers as processes: it kills itself at the point of CHAOS_SIGNAL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def flow_into(prefix: str, at: str | None) -> Flow:
 
     Args:
         prefix: of all names.
-        at: where the table lives; None: where SQE_CHAIN_TABLES says.
+        at: where the table lives; None: at SQE_CHAIN_TABLES.
     """
     found = Flow(f"{prefix}-table", state_partitions=2)
     source = found.source(f"{prefix}.measured", Measured, codec="json", raw=True)

@@ -117,7 +117,7 @@ class ReaderPipeline(TablePipeline):
         ForgetFlow(name, stores, log, False, "forgets", lambda _: True, lambda _: None).run()  # noqa: FBT003
 
     def republish_again(self) -> None:
-        """The republisher upstream says everything once more."""
+        """The republisher upstream publishes everything again."""
         assert self.republisher is not None
         self.republisher.rewind({("readings.first", number): 0 for number in range(2)})
 

@@ -29,7 +29,7 @@ NEVER_MS = 24 * 3_600_000
 LEAST_RIGHTS = (
     "+evalsha", "+eval", "+hget", "+hmget", "+hset", "+hdel", "+hkeys", "+hlen", "+hscan", "+get", "+incr", "+ping",
 )  # fmt: skip
-"""What docs/stores.md says an ACL user needs, whatever the address is."""
+"""The rights that an ACL user needs by docs/stores.md, whatever the address is."""
 
 
 def send_command(server: RedisServer, *command: str | int) -> object:

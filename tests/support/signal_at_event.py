@@ -1,6 +1,6 @@
 """Make a service process kill or stop itself at a chosen event, by a signal to its own process group.
 
-The event's log line is written first. A signal from outside would arrive some batches later; this one hits the exact
+The event's log line is written first. A signal from outside would arrive some batches later. This one hits the exact
 instruction, and it is still the kernel's SIGKILL or SIGSTOP: no cleanup code runs.
 """
 
@@ -18,7 +18,7 @@ class SignalAtEvent:
     """Sends a signal once these events have happened in this order, possibly with others in between.
 
     Args:
-        events: their names; ``name+field``: such an event of which this field is more than 0.
+        events: their names; ``name+field``: such an event with more than 0 in this field.
         number: the signal.
     """
 

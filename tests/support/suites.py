@@ -2,13 +2,13 @@
 
 - Of the cases of a test without servers, `make test` runs as many as fit into `BUDGET_S` by tests/durations.json, at least `AT_LEAST`. They are chosen so
   that as many values as possible occur, and then as many pairs of values: see `cases_that_differ`.
-- ``@pytest.mark.few(3)``: the same, but three; with ``of="..."`` of all cases of all tests that say so.
-- ``@pytest.mark.release``: `make test` leaves it out; `make test-all`, before a release, does not.
+- ``@pytest.mark.few(3)``: the same, but three; with ``of="..."`` three of all cases of all tests with this text.
+- ``@pytest.mark.release``: `make test` skips it; `make test-all`, before a release, does not.
 - ``for at in points("crashes of an import")`` instead of `itertools.count()`: `make test` takes one in six, at changing distances;
   ``for at in some("kills", EVENTS)`` instead of ``for at in EVENTS`` does the same.
 
-`make test-fast` runs `AT_MOST_WHEN_FAST` cases of each test that needs no servers and is no test of the test tools, if no case took so long as `SLOW_S` when
-`make durations` measured it last. A test that has not been measured yet is fast.
+`make test-fast` runs `AT_MOST_WHEN_FAST` cases of each test without servers, but for tests of the test tools. It skips a test if one of its
+cases took `SLOW_S` or longer when `make durations` measured it last. A test that has not been measured yet is fast.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ OPTION: Final = "--suite"
 EVERYTHING, COMMIT, FAST = "everything", "commit", "fast"
 DURATIONS: Final = Path(__file__).resolve().parents[1] / "durations.json"
 SLOW_S: Final = 0.02
-"""A case that takes so much time of a processor is not fast."""
+"""A case that takes this time of a processor is not fast."""
 BUDGET_S: Final = 1.0
-"""So much time of a processor the cases of one test may take together in `make test`."""
+"""The time of a processor that the cases of one test may take together in `make test`."""
 AT_LEAST: Final = 2
 CASE_S: Final = 0.01
 """What each case takes at least, with what pytest does for it."""
@@ -44,19 +44,19 @@ _suite = EVERYTHING
 
 
 def run_suite(suite: str) -> None:
-    """Say what this process runs, for loops in tests, which do not see the options of pytest."""
+    """Set what this process runs, for loops in tests, which do not see the options of pytest."""
     global _suite  # noqa: PLW0603 - one process runs one suite
     _suite = suite
 
 
 def points(what: str, every: int = _EVERY) -> Iterator[int]:
-    """0, 1, 2 and so on; in `make test` one in so many of them.
+    """0, 1, 2 and so on; in `make test` one in `every` of them.
 
     Distances change, because what a run does at its points comes again and again, and one distance could miss the same thing each time.
 
     Args:
         what: the loop, so that others take other points.
-        every: one of so many runs.
+        every: one of this number runs.
     """
     if _suite == EVERYTHING:
         yield from itertools.count()
@@ -73,8 +73,8 @@ def some(what: str, cases: Sequence[Case], every: int = _EVERY) -> list[Case]:
     return chosen or [*cases[:1]]
 
 
-def left_out(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Those of the collected tests that the suite leaves out."""
+def deselected(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Those of the collected tests that the suite does not run."""
     if _suite == EVERYTHING:
         return set()
     without = {item for item in items if item.get_closest_marker("release")}
@@ -103,7 +103,7 @@ def left_out(items: list[pytest.Item]) -> set[pytest.Item]:
 
 
 def cases_that_differ(cases: Sequence[str], count: int) -> set[str]:
-    """So many cases: each has most values, then most pairs of values, that those before it have not; the first such in order.
+    """Choose `count` cases: each has most values, then most pairs of values, that those before it have not; the first such in order.
 
     Args:
         cases: as pytest names them: ``file.py::test[value-value]``.

@@ -1,7 +1,7 @@
 """The flows of `chaos_flows` as real services on real servers, with the totals that they must end with.
 
-Stored totals are read by `services.stored`, which knows only the documented layout of the stores and nothing of the
-package; expected totals are added up here.
+`services.stored` reads the stored totals. It knows only the documented layout of the stores and nothing of the
+package. Expected totals are added up here.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def states_as(kind: type[Parsed], rehearsal: Rehearsal, stage: str) -> dict[byte
 
 
 def payloads_of(kind: type[Parsed], envelope: Envelope) -> list[Parsed]:
-    """All payloads of an envelope, none of which may be a deletion."""
+    """All payloads of an envelope; no payload may be a deletion."""
     payloads = envelope.payloads_as(kind)
     found = [payload for payload in payloads if payload is not None]
     assert len(found) == len(payloads), "one is a deletion"

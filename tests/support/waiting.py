@@ -22,7 +22,7 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 
     Args:
         condition: called again and again.
-        what: what the condition says, for the error.
+        what: the condition in words, for the error.
     """
     assert wait_until(condition, PATIENCE_S), f"after {PATIENCE_S} s it does not hold that {what}"
 

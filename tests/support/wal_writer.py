@@ -1,10 +1,10 @@
-"""A process that appends to a write-ahead log without end, says what was acknowledged, and kills itself at a chosen call.
+"""A process that appends to a write-ahead log without end, prints what was acknowledged, and kills itself at a chosen call.
 
     python -m tests.support.wal_writer DIRECTORY BOOTSTRAP TOPIC FIRST AT
 
 Records are numbered from FIRST on; each number is printed once it is acknowledged. AT is "files:N" or "broker:N": the
-process gets SIGKILL at its Nth call to the directory or to the broker, before it, in the middle of it, or after it, in
-turn. With "end:0" it appends a few records, waits until everything is published, and ends.
+process gets SIGKILL at its Nth call to the directory or to the broker. The kill comes before the call, in the middle of
+it, or after it, in turn. With "end:0" it appends a few records, waits until everything is published, and ends.
 """
 
 from __future__ import annotations

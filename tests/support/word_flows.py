@@ -29,7 +29,7 @@ def append_word(words: StringValue, value: StringValue) -> list[StringValue]:
     return [value]
 
 
-def words_by_letter(
+def words_by_first_letter(
     flow: Flow, topic: str = "words", stage: str = "letters"
 ) -> Stage[StringValue, StringValue]:
     """Declare a source of words, and a stage keyed by first letter."""

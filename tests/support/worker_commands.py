@@ -16,7 +16,7 @@ def pid(_tasks: Tasks) -> int:
     return os.getpid()
 
 
-def say(_tasks: Tasks, text: str) -> str:
+def echo(_tasks: Tasks, text: str) -> str:
     return text
 
 

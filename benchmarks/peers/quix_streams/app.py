@@ -54,7 +54,7 @@ def add(value: Value, state: State) -> Value:
     return added(state, value)
 
 
-def add_and_tell(value: Value, state: State) -> Value:
+def add_and_emit(value: Value, state: State) -> Value:
     """Add a record to its robot, and tell the line."""
     tell_first()
     added(state, value)
@@ -78,7 +78,7 @@ def fold(records: StreamingDataFrame, target: Topic) -> None:
 
 def two_stages(records: StreamingDataFrame, target: Topic) -> None:
     """W3."""
-    deltas = records.apply(add_and_tell, stateful=True)
+    deltas = records.apply(add_and_emit, stateful=True)
     lines = deltas.group_by("line", key_serializer="str", key_deserializer="str")
     lines.apply(add_delta, stateful=True).to_topic(target)
 

@@ -26,7 +26,7 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.task.results import UnitRow, Units
 from sqe_chain.testing import Rehearsal
-from tests.support.word_flows import append_word, same_key, stored_words, word, words_by_letter
+from tests.support.word_flows import append_word, same_key, stored_words, word, words_by_first_letter
 
 
 def unit(offset: int, path: int = 0, part: int = 0) -> UnitRow:
@@ -113,7 +113,7 @@ def by_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def words_of_three_partitions() -> Rehearsal:
     flow = Flow("words-by-workers", state_partitions=2)
-    letters = words_by_letter(flow)
+    letters = words_by_first_letter(flow)
     letters.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     return Rehearsal(flow, partitions={"words": 3})
 

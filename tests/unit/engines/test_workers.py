@@ -47,7 +47,7 @@ def test_each_worker_gets_its_own_command(team: Team) -> None:
 
 def test_threads_get_the_answers_to_their_own_commands(team: Team) -> None:
     def ask(number: int) -> list[Any]:
-        return team.call([partial(commands.say, text=f"{number}/{member}") for member in range(2)])
+        return team.call([partial(commands.echo, text=f"{number}/{member}") for member in range(2)])
 
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(ask, range(200)))

@@ -20,7 +20,7 @@ from tests.support.word_flows import (
     same_key,
     stored_words,
     word,
-    words_by_letter,
+    words_by_first_letter,
     words_in,
 )
 
@@ -212,7 +212,7 @@ def test_tombstones_go_where_the_source_declares(nulls: Any, noted: dict[str, st
 
 def test_a_tombstone_is_poison_unless_the_source_declares_otherwise() -> None:
     flow = Flow("tombs")
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     found = Rehearsal(flow)
     found.log.append("words", 0, None, key=b"k")
     with pytest.raises(PoisonError, match="EmptyValue"):

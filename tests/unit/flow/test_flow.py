@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain.errors import FlowError
 from sqe_chain.flow import Flow, Stage, Stream
 from sqe_chain.flow.stage_kind import CONTEXT
-from tests.support.word_flows import append_word, first_letter, same_key, words_by_letter
+from tests.support.word_flows import append_word, first_letter, same_key, words_by_first_letter
 
 
 def words(flow: Flow) -> Stream[StringValue]:
@@ -55,7 +55,7 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     ),
     "stage twice": (
         "stage 'letters' already exists",
-        lambda flow: twice(lambda: words_by_letter(flow) if not flow.nodes else flow_stage(flow)),
+        lambda flow: twice(lambda: words_by_first_letter(flow) if not flow.nodes else flow_stage(flow)),
     ),
     "stage's name": (
         "stage name 'a b'",
@@ -185,7 +185,7 @@ def test_a_stream_that_leads_nowhere_is_refused_before_it_runs() -> None:
 
 def test_poison_records_are_not_read_again() -> None:
     flow = Flow("flow", poison="dead_letter", dead_letter_topic="words")
-    words_by_letter(flow)
+    words_by_first_letter(flow)
     with pytest.raises(FlowError, match=r"is the dead-letter topic.*loop"):
         flow.compile()
 
@@ -212,7 +212,7 @@ def test_whether_a_function_takes_the_context_is_seen_from_its_signature() -> No
 
 def test_levels_and_parents_are_data() -> None:
     flow = Flow("flow")
-    first = words_by_letter(flow)
+    first = words_by_first_letter(flow)
     second = first.map(same).aggregate("all", key=same_key, state=Int64Value, fold=count)
     assert [flow.compile().depths[stage.index] for stage in flow.compile().stages] == [1, 2]
     assert flow.compile().stage_before[second.node.index] == first.node

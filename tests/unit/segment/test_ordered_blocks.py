@@ -16,7 +16,7 @@ from sqe_chain.stages.record_work import RecordKind, RecordWork
 from sqe_chain.stages.table_join import TableJoinKind
 from sqe_chain.stages.window_kind import WindowsKind
 from tests.support.block_ways import one_by_one, taken_as
-from tests.support.read_in_blocks import Record, Told, outcome, records_of
+from tests.support.read_in_blocks import Record, Scripted, outcome, records_of
 
 
 def write(state: StringValue, word: StringValue) -> None:
@@ -61,7 +61,7 @@ def pair(word: StringValue, change: StringValue) -> StringValue | None:
 plain = ["plain"] * 16
 scripts = st.lists(
     st.builds(
-        Told,
+        Scripted,
         st.integers(0, 2),
         st.sampled_from([*plain, "replay", "root", "far", "other type", "cut short"]),
         st.sampled_from(["ant", "asp", "bee", "boa", "bad", ""]),
@@ -75,7 +75,7 @@ scripts = st.lists(
 @st.composite
 def batches(draw: st.DrawFn) -> list[list[Record]]:
     """Batches, most of them in the order of time; the lanes of most are known before."""
-    found: list[Told] = []
+    found: list[Scripted] = []
     ends: list[int] = []
     for _ in range(draw(st.integers(1, 3))):
         script = draw(scripts)
@@ -83,7 +83,7 @@ def batches(draw: st.DrawFn) -> list[list[Record]]:
             script.sort(key=lambda one: one.at_ms)
         found += script
         ends.append(len(found))
-    records = records_of([Told(lane, "plain", "ant", 1, 0) for lane in range(3)] + found)
+    records = records_of([Scripted(lane, "plain", "ant", 1, 0) for lane in range(3)] + found)
     begins = [0, *(3 + end for end in ends)]
     return [records[begin:end] for begin, end in pairwise(begins)]
 
@@ -115,7 +115,7 @@ def test_all_ways_give_the_same(
 @pytest.mark.parametrize("make", [lambda: windows(lateness_ms=0), table])
 def test_ordinary_records_are_decided_about_in_runs(make: Any) -> None:
     """So that the comparison above compares something."""
-    records = records_of([Told(number % 3, "plain", "ant", number, 0) for number in range(30)])
+    records = records_of([Scripted(number % 3, "plain", "ant", number, 0) for number in range(30)])
     with taken_as() as taken:
         outcome(make(), [records[:3], records[3:]], None, 9)
     assert taken == [9, 9, 9] * len(make().compile().sources)
@@ -123,7 +123,7 @@ def test_ordinary_records_are_decided_about_in_runs(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [lambda: windows(lateness_ms=0), table])
 def test_a_value_without_a_key_is_poison_in_the_same_words(make: Any) -> None:
-    records = records_of([Told(0, "plain", word, 5, 0) for word in ("ant", "bee", "none", "boa")])
+    records = records_of([Scripted(0, "plain", word, 5, 0) for word in ("ant", "bee", "none", "boa")])
     found = []
     for way in (one_by_one(), taken_as()):
         with way:
@@ -142,6 +142,6 @@ def test_what_only_changes_open_windows_is_folded_in_runs(monkeypatch: pytest.Mo
         apply(own, units)
 
     monkeypatch.setattr(RecordWork, "apply", noted)
-    records = records_of([Told(number % 3, "plain", "ant", 3 + number, 0) for number in range(25)])
+    records = records_of([Scripted(number % 3, "plain", "ant", 3 + number, 0) for number in range(25)])
     outcome(windows(lateness_ms=0), [records], None, 9)
     assert slow == [0, 10, 20], "the first one, and those that close a window"

@@ -25,7 +25,7 @@ from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.routes import Hop
 from tests.support.block_ways import one_by_one, taken_as
-from tests.support.read_in_blocks import TYPE, Told, outcome, records_of
+from tests.support.read_in_blocks import TYPE, Scripted, outcome, records_of
 
 WORDS = ("ant", "bee", "asp", "boa", "bad", "ape", "bug", "cat")
 LEFT_OUT = Exclusion("words", 0, 5, "skip", "ValueError", "too bad")
@@ -277,7 +277,7 @@ SHAPES: dict[str, Callable[[], Flow]] = {
 
 def ways(
     make: Callable[[], Flow],
-    batches: Sequence[Sequence[Told]],
+    batches: Sequence[Sequence[Scripted]],
     exclusions: tuple[Exclusion, ...] = (),
     last: Callable[[], Flow | None] = lambda: None,
 ) -> tuple[object, object, list[int]]:
@@ -292,15 +292,15 @@ def ways(
         return quick, outcome(make(), parts, None, 9, exclusions, last=last()), taken
 
 
-def lanes_of(*words: str, step_ms: int = 3) -> list[Told]:
+def lanes_of(*words: str, step_ms: int = 3) -> list[Scripted]:
     """The words, each on the next of three lanes."""
-    return [Told(number % 3, "plain", word, 5 + number * step_ms, 0) for number, word in enumerate(words)]
+    return [Scripted(number % 3, "plain", word, 5 + number * step_ms, 0) for number, word in enumerate(words)]
 
 
-def begun(words: Sequence[Told]) -> list[list[Told]]:
+def begun(words: Sequence[Scripted]) -> list[list[Scripted]]:
     """As a second batch: its lanes are known. One more message of each writer makes sure that no other waits."""
-    last = [Told(lane, "plain", "axe", words[-1].at_ms + 1, 0) for lane in (0, 2)]
-    return [[Told(lane, "plain", "axe", 1, 0) for lane in range(3)], [*words, *last]]
+    last = [Scripted(lane, "plain", "axe", words[-1].at_ms + 1, 0) for lane in (0, 2)]
+    return [[Scripted(lane, "plain", "axe", 1, 0) for lane in range(3)], [*words, *last]]
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -423,8 +423,8 @@ def test_lanes_that_a_run_meets_are_introduced_in_their_order(monkeypatch: pytes
         introduce(own, name, hops)
 
     monkeypatch.setattr(EventTimes, "introduce", noted)
-    first = [Told(1, "plain", "ant", 1, 0), Told(0, "plain", "bee", 2, 0)]
-    second = [Told(lane, "plain", "asp", 5 + number, 0) for number, lane in enumerate([0, 1, 0, 1])]
+    first = [Scripted(1, "plain", "ant", 1, 0), Scripted(0, "plain", "bee", 2, 0)]
+    second = [Scripted(lane, "plain", "asp", 5 + number, 0) for number, lane in enumerate([0, 1, 0, 1])]
     quick, general, taken = ways(lambda: poison("stop"), [first, second])
     assert quick == general
     assert taken == [4]
@@ -479,7 +479,8 @@ def late_in_two_types() -> Flow:
 
 
 LATE = [
-    Told(lane, "plain", word, at_ms, 0) for lane, word, at_ms in ((0, "ant", 9), (0, "ant", 5), (1, "bad", 9))
+    Scripted(lane, "plain", word, at_ms, 0)
+    for lane, word, at_ms in ((0, "ant", 9), (0, "ant", 5), (1, "bad", 9))
 ]
 
 
@@ -500,7 +501,7 @@ def boa_in_two_types(word: Any) -> list[Any]:
     ],
 )
 def test_of_two_inputs_that_cannot_be_processed_the_first_is_named(
-    monkeypatch: pytest.MonkeyPatch, make: Callable[[], Flow], batch: list[Told], blamed: str, block: int
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[], Flow], batch: list[Scripted], blamed: str, block: int
 ) -> None:
     """What an input gives is gathered before the next one can fail, also where runs end between the two."""
     monkeypatch.setattr(stage_part, "_BLOCK", block)

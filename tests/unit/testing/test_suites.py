@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.mutants.past import MUTANTS as PAST
 from tests.support import suites
-from tests.support.suites import cases_that_differ, left_out, ordered, points, run_suite, some
+from tests.support.suites import cases_that_differ, deselected, ordered, points, run_suite, some
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ class Item:
 
 def ran(suite: str, items: list[Item]) -> list[str]:
     run_suite(suite)
-    without = left_out(items)  # type: ignore[arg-type]
+    without = deselected(items)  # type: ignore[arg-type]
     return [item.nodeid.rpartition("::")[2] for item in items if item not in without]  # type: ignore[comparison-overlap]
 
 
