@@ -138,6 +138,8 @@ class Deployment:
 
     options: Mapping[str, Mapping[str, object]] = {}
     """Flow -> options of its `Flow`."""
+    environment: Mapping[str, str] = {}
+    """Further variables of its processes."""
 
     def __init__(
         self, module: str, kafka: str, store: str, directory: Path, topics: Mapping[str, int]
@@ -160,6 +162,7 @@ class Deployment:
             "CHAOS_PREFIX": self.name,
             "CHAOS_OPTIONS": json.dumps(self.options),
             "PYTHONFAULTHANDLER": "1",  # see _show_stacks
+            **self.environment,
         }
         if signal_at:
             environment["CHAOS_SIGNAL"] = signal_at
