@@ -59,15 +59,11 @@ def trace_key(
 ) -> None:
     """Show which records made the state of a key, and compare it with the stored state.
 
-    The command reads the topics from where the flow began, and folds them again in memory. It changes nothing, and the
-    flow's service may run meanwhile. It lists each record that reached the key, with the message that caused it and the
-    state after it. It lists the records that were ignored as replays.
+    The command folds the topics again in memory. It changes nothing, and the flow's service may run meanwhile. It lists each
+    record that reached the key, with the message that caused it and the state after it, and the ignored replays.
 
-    The exit status is 0 if the stored state is what the records give. It is 1 if not, and then the first record that makes the
+    The exit status is 0 if the stored state is what the records give, and 1 if not; then the first record that makes the
     difference is named. It is 3 if retention has deleted records, because then nothing can be compared.
-
-    With --since the command trusts the states of an export, names them, and reads only what came after it. A store keeps no states
-    of earlier plans, so the number of a plan alone is not enough.
     """
     flow = load_flow(target)
     node, wanted = stage_named(flow, stage), key_named(key)
