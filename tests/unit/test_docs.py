@@ -211,6 +211,20 @@ def test_files_and_names_of_the_code_exist(page: str) -> None:
     assert found > 5 or page == "docs/architecture.md"
 
 
+def test_the_words_of_the_code_are_in_the_code() -> None:
+    text = (
+        (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Words of the code")[2]
+    )
+    words = [
+        word.rpartition(".")[2]
+        for line in text.splitlines()
+        for word in re.findall(r"`([\w.]+)`", line.partition(":")[0])
+    ]
+    code = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "sqe_chain").rglob("*.py"))
+    assert len(words) > 5
+    assert [word for word in words if not re.search(rf"\b{word}\b", code)] == []
+
+
 CALL = re.compile(r"^( *)((?:\w+\.)?\w+) +([\w/]+\.py)\b")
 """A line of the tree of calls: indentation, function, file."""
 

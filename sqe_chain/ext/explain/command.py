@@ -62,8 +62,8 @@ def trace_key(
     The command folds the topics again in memory. It changes nothing, and the flow's service may run meanwhile. It lists each
     record that reached the key, with the message that caused it and the state after it, and the ignored replays.
 
-    The exit status is 0 if the stored state is what the records give, and 1 if not; then the first record that makes the
-    difference is named. It is 3 if retention has deleted records, because then nothing can be compared.
+    The exit status is 0 if the stored state is what the records give. Else it is 1, and the command names the first record
+    that makes the difference. It is 3 if retention has deleted records, because then nothing can be compared.
     """
     flow = load_flow(target)
     node, wanted = stage_named(flow, stage), key_named(key)
