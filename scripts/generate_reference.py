@@ -58,8 +58,11 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """Page -> module -> what a user types, in the order of the page."""
 
-ALONE = ("Tumbling", "Hopping", "Calendar", "Sessions", "JumpGuard", "SteppingClock", "Aggregation")
-"""Classes that a user makes and passes on, and whose methods nobody calls."""
+ALONE = (
+    *("Tumbling", "Hopping", "Calendar", "Sessions", "JumpGuard"),
+    *("Settings", "TableFlushed", "Schedule"),
+)
+"""Classes whose methods a user does not call."""
 
 BRIEF: dict[str, tuple[str, ...]] = {
     "sqe_chain.ports": (
@@ -118,7 +121,7 @@ _SHOWN = {name for modules in PAGES.values() for names in modules.values() for n
 _ELSEWHERE = _SHOWN.union({"Topology", "ChainError"}, *BRIEF.values())
 """Base classes whose members are not repeated: they have their own entries, or are not for users."""
 
-MENTIONED_ONCE = ("- `FlowError`: ", "- `ConfigurationError`: ")
+MENTIONED_ONCE = ("- `FlowError`: ", "- `ConfigurationError`: ", "- `ChainError`: ")
 """What nearly every declaration, or call, may raise: the index mentions it once."""
 
 OFTEN = ("--traceback", "--log-json", "--json", "--kafka-config")
@@ -158,7 +161,7 @@ def pages() -> dict[str, str]:
 def _index(names: list[str]) -> str:
     titles = {"command.md": "The `sqe-chain` command", "extending.md": "Names for extensions"}
     lines = [f"- [{titles.get(name, name.removesuffix('.md'))}]({name})" for name in names]
-    head = "What a user types, from its docstring. `help(name)` in Python shows the same. A declaration that cannot work raises `FlowError`, with its line; wrong arguments or settings raise `ConfigurationError`."
+    head = "What a user types, from its docstring. `help(name)` in Python shows the same. A declaration that cannot work raises `FlowError`, with its line; wrong arguments or settings raise `ConfigurationError`. What ends a service is raised where one waits for it: see [errors](sqe_chain.errors.md)."
     return "\n".join(("# Reference", "", NOTE, "", head, "", *lines))
 
 
