@@ -10,7 +10,8 @@
     │   ├── OutputTooLarge
     │   ├── OutputRefused
     │   ├── RowWithoutKey, RowOfAnotherType, RowTooLarge    a table does not take a row
-    │   └── TooManyExcluded    the poison policy would skip more than it may
+    │   ├── TooManyExcluded    the poison policy would skip more than it may
+    │   └── TooManyParked      more records of a partition would wait than may
     ├── ServiceStopped         going on could count a message twice or never; the text lists what to do
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
@@ -228,6 +229,10 @@ class OutputTooLarge(PoisonError):
 
 class TooManyExcluded(PoisonError):
     """The poison policy would skip more inputs than it may; nothing was skipped."""
+
+
+class TooManyParked(PoisonError):
+    """More records of an input partition would be parked than may wait; nothing was parked."""
 
 
 class OutputRefused(PoisonError):

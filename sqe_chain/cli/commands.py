@@ -29,6 +29,7 @@ COMMANDS = {
     "peek": "peek:peek",
     "excluded": "dead_letters:excluded",
     "dead-letters": "dead_letters:app",
+    "parked": "parked:app",
     "flows": "flows:app",
     "readers": "readers:app",
     "store": "store:app",

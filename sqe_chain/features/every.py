@@ -11,6 +11,7 @@ from sqe_chain.features.dropping import Dropping
 from sqe_chain.features.file_inputs import FileInputs
 from sqe_chain.features.locations import WritingLocations
 from sqe_chain.features.overwriting import Overwriting
+from sqe_chain.features.parking import ParkingInputs
 from sqe_chain.features.readers import SideBySide
 from sqe_chain.features.rebuilding import AfterRebuild
 from sqe_chain.features.sinks import Tables
@@ -31,6 +32,7 @@ FEATURES: Final = (
     Announcements,
     ClosingWindows,
     AfterRebuild,
+    ParkingInputs,
     Timing,
     Ticking,
     Dropping,

@@ -10,10 +10,11 @@ from sqe_chain.envelope.marks import Recreated
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import check_name
 from sqe_chain.flow.nodes import KeyedNode, Node, OutputNode, SideNode, SourceNode, StageNode
+from sqe_chain.flow.parking import check_parking
 from sqe_chain.ports.files import FileSource
 from sqe_chain.ports.readers import ALL, Partitions, scope_of
 
-PoisonPolicy = Literal["stop", "dead_letter", "skip"]
+PoisonPolicy = Literal["stop", "dead_letter", "skip", "park"]
 Found = TypeVar("Found")
 
 
@@ -215,10 +216,12 @@ class CompiledFlow:
         """Check what can only be checked once the flow is complete.
 
         Raises:
-            FlowError: there is no source, a stream is not used, or the flow would read its own dead-letter topic.
+            FlowError: there is no source, a stream is not used, or the flow would read its own dead-letter topic; or inputs cannot
+                be parked in it.
         """
         if not self.nodes:
             raise FlowError(f"flow {self.name!r} has no source")
+        check_parking(self)
         for source in self.sources:
             if self.dead_letters and self.dead_letter_topic in source.topics:
                 raise FlowError(

@@ -58,7 +58,7 @@ class Topology:
             raise FlowError(
                 f"{where}: flow name {self.name!r} ends as the names of readers do; choose another one"
             )
-        check_choice("poison", self.poison, ("stop", "dead_letter", "skip"), where)
+        check_choice("poison", self.poison, ("stop", "dead_letter", "skip", "park"), where)
         check_choice("recreated", self.recreated, ("stop", "count", "skip"), where)
         if self.dead_letter_topic == "":
             self.dead_letter_topic = f"{self.name}.dead-letters"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sqe_chain.errors import START_OVER, StoreInconsistent
+from sqe_chain.errors import START_OVER, ServiceStopped, StoreInconsistent
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
@@ -32,6 +33,7 @@ class FlowProgress:
         published_until: see `Rebuilding.published_until`, of its last plan.
         reached: how far event time had come at `ends`.
         closes: see `Closes`: `done` at `ends`, `published` as far as that is certain.
+        parking: what is parked after the last plan.
         recreated: topics that were created again after a part of them had been counted, which cannot be counted again.
     """
 
@@ -44,6 +46,7 @@ class FlowProgress:
     published_until: Mapping[TopicPartition, int] = field(default_factory=dict)
     reached: Reached | None = None
     closes: Closes = field(default_factory=Closes)
+    parking: Parking = field(default_factory=Parking)
     recreated: frozenset[str] = frozenset()
 
 
@@ -58,6 +61,7 @@ def find_progress(
     Raises:
         ConfigurationError: it has never run with this store.
         StoreInconsistent: neither store nor Kafka knows what was published.
+        ServiceStopped: the last plan releases parked records, and may be published in part.
     """
     name = env.flow.name
     every = [
@@ -82,6 +86,11 @@ def find_progress(
             f"flow {name!r}: the store no longer keeps plan {last.number - 1}. Expected it, to find out what the flow has "
             f"published of plan {last.number}. {START_OVER.capitalize()}"
         )
+    if base is not last and Parking.of(last).released:
+        raise ServiceStopped(
+            f"flow {name!r}: plan {last.number} releases parked records, and a part of it may be published. Expected a finished plan. "
+            "Run the service once, which finishes it"
+        )
     ends = {tp: planned.stop for tp, planned in base.ends().items() if tp[0] in infos}
     ends |= {commit.tp: max(commit.offset, ends.get(commit.tp, 0)) for commit in ours}
     behind, before, closes = Rebuilding.of(base), Closes.of(base), Closes.of(last)
@@ -96,6 +105,7 @@ def find_progress(
         published_until=Rebuilding.of(last).published_until,
         reached=behind.reached or reached_at(base),
         closes=replace(closes, done=before.done, published=max(before.done, before.published)),
+        parking=replace(Parking.of(last), released=()),
         recreated=recreated_since(last, infos) | {*last.layout.gone},
     )
 
@@ -123,9 +133,22 @@ def _find_in_commits(
             f"flow {flow!r}: the store has lost its plans, which knew where the windows were closed {closed} times at the end of "
             f"the input. Expected the plans, to close them there again. Restore the store, or {START_OVER}"
         )
+    parked = max((commit.number("parked") for commit in commits), default=0)
+    if parked:
+        raise StoreInconsistent(
+            f"flow {flow!r}: the store has lost its plans, which had {parked} records that were parked or discarded. Expected the plans: these "
+            f"records must not count. Restore the store, or {START_OVER}"
+        )
     ends = {commit.tp: commit.offset for commit in commits}
     starts = {commit.tp: start for commit in commits if (start := commit.number("start"))}
-    return FlowProgress(number, None, ends, ends, starts, recreated=recreated)
+    # Nobody knows which records were released: perhaps the last ones.
+    counted = tuple(
+        (*commit.tp, commit.offset - 1, str(commit.meta["topic_id"]))
+        for commit in commits
+        if commit.number("released") and commit.offset
+    )
+    parking = Parking(counted=tuple((topic, id_, number, offset) for topic, number, offset, id_ in counted))
+    return FlowProgress(number, None, ends, ends, starts, parking=parking, recreated=recreated)
 
 
 def _is_published(last: Plan, known: int, commits: Sequence[_PlanCommit]) -> bool:

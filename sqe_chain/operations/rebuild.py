@@ -155,6 +155,7 @@ class Rebuild:
                 )
             until[tp] = max(offset, progress.starts.get(tp, 0))
         until, closes = self._with_closes(until, progress)
+        self._check_released(until, progress)
         published = {tp: progress.published.get(tp, 0) for tp in ends}
         silent_until, received = dict[TopicPartition, int](), dict(progress.published_until)
         if self.republish:
@@ -172,8 +173,18 @@ class Rebuild:
             published_until=received,
             reached=event_time,
         )
-        spec = Refold(rebuilding.attempt, progress.starts, until, encoded_sections(rebuilding, closes))
+        spec = Refold(
+            rebuilding.attempt, progress.starts, until, encoded_sections(rebuilding, closes, progress.parking)
+        )
         return spec, rebuilding, closes
+
+    def _check_released(self, until: Offsets, progress: FlowProgress) -> None:
+        for topic, _, partition, offset in progress.parking.counted if self.republish else ():
+            if until.get((topic, partition), 0) <= offset:
+                raise ConfigurationError(
+                    f"{topic}[{partition}]@{offset} was parked and released, so receivers know its outputs under another name, and would "
+                    "count them again. Expected --to after it with --republish. Give a later offset, or do without --republish"
+                )
 
     def _recreated(self, infos: Mapping[str, TopicInfo]) -> list[str]:
         """The inputs that were created again since they were described."""

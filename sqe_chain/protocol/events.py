@@ -269,6 +269,7 @@ class Committed(Event):
         outputs: messages published.
         lag: offsets that were there when the batch began, and are not in it.
         lag_by_partition: the same for each "topic/partition".
+        parked: records that are parked after the batch; None where none can be.
         held: records that wait for event time after the batch; None where no stage goes by it.
         holder: "topic/partition" that holds them back; None when nothing waits.
         watermark_ms: up to where event time is known there, milliseconds since 1970; None when nothing waits, or nothing is known.
@@ -288,6 +289,7 @@ class Committed(Event):
     outputs: int
     lag: int
     lag_by_partition: Mapping[str, int]
+    parked: int | None = None
     held: int | None = None
     holder: str | None = None
     watermark_ms: int | None = None
@@ -317,6 +319,7 @@ class Committed(Event):
             outputs=result.outputs,
             lag=result.lag,
             lag_by_partition=result.lag_by_partition,
+            parked=result.parked,
             held=result.held,
             holder=result.holder,
             watermark_ms=result.watermark_ms,
@@ -402,6 +405,7 @@ class BatchResult:
         exclusions: of these, those that the poison policy skipped.
         outputs: messages published.
         lag_by_partition: "topic/partition" -> offsets that were there when the batch began, and are not in it.
+        parked: records that are parked after the batch; None where none can be.
         held: records that wait for event time after the batch; None where no stage goes by it.
         holder: "topic/partition" that holds them back; None when nothing waits.
         watermark_ms: up to where event time is known there, milliseconds since 1970; None when nothing waits, or nothing is known.
@@ -416,6 +420,7 @@ class BatchResult:
     exclusions: tuple[Exclusion, ...] = ()
     outputs: int = 0
     lag_by_partition: Mapping[str, int] = field(default_factory=dict)
+    parked: int | None = None
     held: int | None = None
     holder: str | None = None
     watermark_ms: int | None = None

@@ -14,6 +14,7 @@ from sqe_chain.protocol.events import Failed, Notice, Shuffled
 from sqe_chain.protocol.feature import Features, Part
 from sqe_chain.protocol.plan import Plan, as_range
 from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.parking import Releasing
 from sqe_chain.task.results import Job, Portion, Report, Sections
 from sqe_chain.task.skip_limit import SkipLimit
 from sqe_chain.task.states import Transition
@@ -106,7 +107,9 @@ class Processor:
         self._env = env
         self._features = features
         self._in_place = env.settings.in_place
-        self._skip_limit = SkipLimit(env.settings.max_excluded, env.settings.max_excluded_share)
+        # What waits is not lost, and has a limit of its own.
+        share = 1.0 if env.flow.poison == "park" else env.settings.max_excluded_share
+        self._skip_limit = SkipLimit(env.settings.max_excluded, share)
         self._leaves_out = env.flow.poison != "stop"
         # A state must be storable after each input: who checks that only at the end finds other inputs to blame.
         states = [stage.codec for stage in env.flow.stages if stage.codec is not None]
@@ -228,7 +231,7 @@ def portions_of(part: Part, before: Plan, exclusions: Sequence[Exclusion]) -> li
         before: the plan before.
         exclusions: inputs that are skipped.
     """
-    known, portions = before.ends(), list[Portion]()
+    known, portions, releasing = before.ends(), list[Portion](), part.notes.find(Releasing)
     for planned in part.ranges:
         if not (planned.reads or part.wakes):
             continue
@@ -236,5 +239,6 @@ def portions_of(part: Part, before: Plan, exclusions: Sequence[Exclusion]) -> li
         own = tuple(exclusion for exclusion in exclusions if (exclusion.topic, exclusion.partition) == tp)
         read = as_range(planned, known[tp].last_epoch)
         times = part.times.get(tp)
-        portions.append(Portion(read, before.marks[tp], own, times, planned.start, tp in part.at_end))
+        parked = () if releasing is None else tuple(record for record in releasing.records if record.tp == tp)
+        portions.append(Portion(read, before.marks[tp], own, times, planned.start, tp in part.at_end, parked))
     return portions

@@ -26,6 +26,7 @@ _COUNTERS: Final = {
 """Name of a metric -> the figure, and the help."""
 _GAUGES: Final = {
     "lag": ("lag", "Offsets that the last batch left for the next one"),
+    "parked": ("parked", "Records that are parked"),
     "held": ("held", "Records that wait for event time"),
     "event_time_lag_seconds": (
         "event_time_lag_s",

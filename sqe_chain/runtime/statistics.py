@@ -82,6 +82,7 @@ class Statistics(Observer):
         lag: offsets that were there when the last batch began, and are not in it.
         lag_by_partition: the same for each "topic/partition" of the last batch.
         flushed: (table, "topic/partition") -> offset up to which the table has all rows.
+        parked: records that are parked; None if none can be.
         held: records that wait for event time; None if no stage goes by it.
         holder: "topic/partition" that holds them back; empty when nothing waits.
         watermark_ms: up to where event time is known there, milliseconds since 1970; None when that is not known.
@@ -109,6 +110,7 @@ class Statistics(Observer):
     lag: int = 0
     lag_by_partition: Mapping[str, int] = field(default_factory=dict)
     flushed: dict[tuple[str, str], int] = field(default_factory=dict)
+    parked: int | None = None
     held: int | None = None
     holder: str = ""
     watermark_ms: int | None = None
@@ -183,6 +185,7 @@ class Statistics(Observer):
         self.excluded += event.excluded
         self.outputs += event.outputs
         self.lag, self.lag_by_partition = event.lag, event.lag_by_partition
+        self.parked = event.parked
         self.held, self.holder, self.watermark_ms = event.held, event.holder or "", event.watermark_ms
         self.batch_ms = event.batch_ms
         self.batch_times.add(event.batch_ms / 1_000)

@@ -44,6 +44,7 @@ class Deciding:
         skipped: offset -> why a record is skipped, known before this attempt.
         on_trial: those are retried alone.
         read_lane: lane as envelopes state it -> the lane that marks use.
+        released: the records have waited: marks know them since they were read.
     """
 
     def __init__(
@@ -56,18 +57,20 @@ class Deciding:
         read_lane: Callable[[int], int],
         *,
         on_trial: bool,
+        released: bool = False,
     ) -> None:
         self._node, self._tp, self.marks = node, tp, marks
         self._undecodable_offset = marks.undecodable_offset
         self._skipped, self._read_lane, self._trial = skipped, read_lane, on_trial
         # A republisher passes them on, and its readers notice; those of SQE's record keys cannot.
+        self._released = released
         self._drops_replays = bool(flow.stages) or flow.writes_sqe
         self._wants_key = wants_key(flow, flow.children[node.index])
 
     def records_of(self, messages: Sequence[Message]) -> Records:
         """A block, by columns if it is long enough."""
         node, block = self._node, None
-        if len(messages) >= WORTHWHILE and has_columns():
+        if len(messages) >= WORTHWHILE and has_columns() and not self._released:
             from sqe_chain.envelope.block import EnvelopeBlock, RawBlock  # noqa: PLC0415 - needs numpy
 
             type_name = node.codec.type_name.encode() if node.codec is not None else None
@@ -172,11 +175,11 @@ class Deciding:
                     f"{self._tp.topic}[{self._tp.partition}]@{offset}: an envelope, or a chain in headers, on a topic "
                     "that was declared raw. Its chain would be lost. Declare the source without raw=True"
                 )
-            fresh = self.marks.accept_raw(offset, epoch)
+            fresh = self._released or self.marks.accept_raw(offset, epoch)
         else:
             try:
                 head = find_head(value, headers)
-                fresh = self.marks.accept(head, offset, epoch)
+                fresh = self._released or self.marks.accept(head, offset, epoch)
             except EnvelopeError as error:
                 self._unreadable(records, number, epoch, error)
                 return 0
@@ -232,7 +235,8 @@ class Deciding:
     def _unreadable(self, records: Records, number: int, epoch: int, error: EnvelopeError) -> None:
         offset = records.messages[number].offset()
         # It may have been any lane's: a gap that the next message of one shows is excused by it.
-        self.marks.undecodable(offset)
+        if not self._released:
+            self.marks.undecodable(offset)
         records.unreadable(number, epoch)
         records.failures[number] = self._skipped.get(offset, error)
 

@@ -17,7 +17,7 @@ class Exclusion:
         topic: of the input.
         partition: of the input.
         offset: of the input.
-        policy: `skip` or `dead_letter`.
+        policy: `skip`, `dead_letter` or `park`.
         error: class of the error.
         text: the error's text, bounded.
     """

@@ -111,7 +111,7 @@ class Level:
         self._suspects = job.suspects
         self._closing, self._ticks = job.sections.find(Closing), job.sections.find(Ticks)
         self._collector = Collector(flow)
-        self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms, watermarks=job.watermarks)
+        self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms, job.suffix, job.watermarks)
         self._shuffle = Shuffle(flow)
         self._ready: list[Output] = []
         self._compiler = Compiler(

@@ -64,7 +64,7 @@ def exclusion_of(
         where = place_of(flow, raised, stage, key)
         stopped = kind(
             f"flow {flow.name!r}: {origin} cannot be processed: {name}: {text}{where}. Fix the code or "
-            "the writer, or declare poison='dead_letter' or 'skip'"
+            "the writer, or declare poison='dead_letter', 'skip' or 'park'"
         )
         raise stopped.at(origin.tp.topic, origin.tp.partition, origin.offset) from raised
     tp, frame = origin.tp, own_frame(raised)

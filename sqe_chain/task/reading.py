@@ -30,7 +30,7 @@ class Reading:
         self._job = job
         self._stores = stores
         self._collector = Collector(flow)
-        self._gatherer = Gatherer(flow, None, job.topics, job.clock_ms, watermarks=job.watermarks)
+        self._gatherer = Gatherer(flow, None, job.topics, job.clock_ms, job.suffix, job.watermarks)
         self._shuffle = Shuffle(flow)
         self._first = [stage.index for level in flow.levels[:1] for stage in level]
         shuffled = frozenset[int]() if job.in_place else frozenset(self._first)
@@ -55,7 +55,7 @@ class Reading:
         inputs = SourcePartition(
             self._flow, self._job, portion, self._compiler, self._collector, self._gatherer
         )
-        for records in inputs.due(messages):
+        for records in inputs.due([portion.parked] if portion.parked else messages):
             inputs.feed(records)
             if self._traces is not None:
                 self._traces.read(records)

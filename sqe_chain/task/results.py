@@ -15,6 +15,7 @@ from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion, record_crc
 from sqe_chain.task.frontier import Taking
+from sqe_chain.task.parking import ParkedRecord, Releasing
 from sqe_chain.task.states import Transition
 from sqe_chain.task.ticks import Ticks
 from sqe_chain.task.trace_report import TraceReport
@@ -57,7 +58,7 @@ class Job:
         suspects: topic, partition and offset of the inputs on trial; empty: exclusions are left out at once.
         with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
             ends the attempt.
-        sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `SkipLimit`, `Behind`.
+        sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `SkipLimit`, `Behind`, `ParkedKeys`, `Releasing`.
     """
 
     transition: Transition
@@ -77,6 +78,12 @@ class Job:
         return {} if taking is None else taking.watermarks
 
     @property
+    def suffix(self) -> str:
+        """What the names of outputs have at their ends."""
+        releasing = self.sections.find(Releasing)
+        return "" if releasing is None else releasing.suffix
+
+    @property
     def wakes(self) -> bool:
         """Whether stages in all state partitions may have something to do, though they get nothing: timers, or windows to close."""
         return not WAKING.isdisjoint(self.sections)
@@ -87,7 +94,7 @@ class Behind:
     """Receivers have newer states: what follows `changes()` is not published."""
 
 
-WAKING: Final = frozenset({Closing, Ticks})
+WAKING: Final = frozenset({Closing, Ticks, Releasing})
 """Sections of jobs for which stages may have something to do, though they get nothing."""
 
 
@@ -102,6 +109,7 @@ class Portion:
         times: event time at the start; None: the flow does not ask for it. Nobody changes them.
         since: first offset that was not read before; None: that of the range.
         at_end: the range ends where the partition does.
+        parked: what is processed instead of the range: records that have waited.
     """
 
     read: Range
@@ -110,6 +118,7 @@ class Portion:
     times: EventTimes | None = None
     since: int | None = None
     at_end: bool = False
+    parked: tuple[ParkedRecord, ...] = ()
 
 
 @dataclass(slots=True)
@@ -128,6 +137,7 @@ class PartitionEnd:
         last_timestamp_ms: its timestamp.
         last_crc: checksum of its key and value (`plan.record_crc`).
         times: event time at the end, if the portion had any.
+        parked: records that wait from now on.
     """
 
     topic: str
@@ -141,6 +151,7 @@ class PartitionEnd:
     last_timestamp_ms: int = -1
     last_crc: int = -1
     times: EventTimes | None = None
+    parked: list[ParkedRecord] = field(default_factory=list)
 
     def see(self, messages: Sequence[Message], size: int) -> None:
         """Note a block that was read, whether its records are taken or wait.

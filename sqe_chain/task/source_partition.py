@@ -34,6 +34,7 @@ from sqe_chain.task.frontier import Taking
 from sqe_chain.task.gate import Gate, TimeFacts
 from sqe_chain.task.inputs import BlockInputs, Inputs
 from sqe_chain.task.outputs import Gatherer
+from sqe_chain.task.parking import DISCARDED, Following, ParkedKeys, ParkedRecord
 from sqe_chain.task.poison import dead_letter, exclusion_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
@@ -95,7 +96,7 @@ class SourcePartition:
         self.outputs: list[Output] = []
         self._times: SourceTimes | None = None
         self._gate: Gate | None = None
-        if portion.times is not None:
+        if portion.times is not None and not portion.parked:
             guard, times = guard_of(flow), portion.times.copy(clock_ms=job.clock_ms)
             since = read.start if portion.since is None else portion.since
             self._times = SourceTimes(times, self.node, guard, since, at_end=portion.at_end)
@@ -107,7 +108,20 @@ class SourcePartition:
         marks.compacted, marks.max_lanes = read.topic in job.compacted, flow.max_lanes
         marks.recreated = flow.recreated
         self._deciding = Deciding(
-            flow, self.node, self.tp, marks, self.skipped, self.read_lane, on_trial=bool(job.suspects)
+            flow,
+            self.node,
+            self.tp,
+            marks,
+            self.skipped,
+            self.read_lane,
+            on_trial=bool(job.suspects),
+            released=bool(portion.parked),
+        )
+        waiting = ParkedKeys() if portion.parked else job.sections.find(ParkedKeys)
+        self._following = (
+            None
+            if flow.poison != "park" or waiting is None
+            else Following((read.topic, read.partition), waiting)
         )
         self._end = PartitionEnd(read.topic, read.partition, portion.marks)
 
@@ -125,7 +139,8 @@ class SourcePartition:
 
     def _seen(self, block: Sequence[Message]) -> Records:
         records = self._deciding.records_of(block)
-        self._end.see(block, records.size)
+        if not self._portion.parked:
+            self._end.see(block, records.size)
         return records
 
     def _given_times(self, records: Records) -> dict[int, int] | None:
@@ -231,6 +246,8 @@ class SourcePartition:
             if records.failures:
                 values = self._drop_failed(records, values)
         self._run(records.inputs, values, records.keys, records.paths, failed)
+        if self._following is not None:
+            self._follow(records, self._following)
         self._gather(records)
         left_out: dict[int, Exception | Exclusion] = {**records.trial, **records.failures}
         for number in sorted(left_out):
@@ -321,7 +338,15 @@ class SourcePartition:
                 raise
             return records.origin(number).timestamp_ms
 
-    def _gather(self, records: Records) -> None:
+    def _follow(self, records: Records, following: Following) -> None:
+        """Let records wait behind those that have failed, also behind those whose outputs will be refused."""
+        known = -1
+        while known < len(records.failures):  # bounded by the records of the block
+            known = len(records.failures)
+            self._gather(records, keep=False)
+            following.follow(records)
+
+    def _gather(self, records: Records, *, keep: bool = True) -> None:
         """Gather the outputs of each record that has not failed; what is retried alone is not published."""
         made, numbers = self._collector.made, self._collector.made_of
         dropped = records.failures.keys() | records.trial.keys()
@@ -338,11 +363,14 @@ class SourcePartition:
                 inputs = BlockInputs(self.tp, records.block, self.read_lane)
             else:
                 own, inputs = Inputs.numbered(own, records.origin)
-            if way != _DROPPED and self._gatherer.gather(made[begin:end], own, inputs, self.outputs, failed):
+            if way != _DROPPED and self._gatherer.gather(
+                made[begin:end], own, inputs, self.outputs, failed, keep=keep
+            ):
                 break
             begin = end
-        made.clear()
-        numbers.clear()
+        if keep:
+            made.clear()
+            numbers.clear()
 
     def _note_row(self, records: Records, begin: int, row: int, error: Exception) -> bool:
         return self._note(records, self._collector.made_of[begin + row], error)
@@ -362,6 +390,9 @@ class SourcePartition:
         self._leave_out(origin, why)
 
     def _leave_out(self, origin: Origin, exclusion: Exclusion) -> None:
+        if exclusion.policy == "park" and exclusion.error != DISCARDED and origin.message is not None:
+            readable = bool(origin.position)
+            self._end.parked.append(ParkedRecord.of(self.tp, origin.message, exclusion, readable=readable))
         if exclusion.policy != "dead_letter" or origin.message is None:
             return
         letter = dead_letter(self.flow, origin, exclusion)

@@ -13,6 +13,7 @@ from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Replay, plan_reached
 from sqe_chain.ext.explain.trace import name_of, positions
 from sqe_chain.features.holding import holder_of
+from sqe_chain.features.parking import Parking
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import FilterNode, FlatMapNode, Node
 from sqe_chain.ports import Message, Range
@@ -159,9 +160,16 @@ def _read_record(
                     f"It has no value, and the source skips such records (nulls={source.nulls!r}).",
                 )
             return Fate(place, "skipped", f"It cannot be read as an envelope: {error}")
+    parked = _parked(plan, place, chain)
+    if parked is not None:
+        return parked
     for kept in kept_plans(env.home, env.flow.name):
         for exclusion in kept.exclusions:
-            if (exclusion.topic, exclusion.partition, exclusion.offset) == place:
+            if (
+                exclusion.topic,
+                exclusion.partition,
+                exclusion.offset,
+            ) == place and exclusion.policy != "park":
                 return Fate(
                     place,
                     "skipped",
@@ -174,6 +182,18 @@ def _read_record(
             place, "replay", f"It repeats {name_of(original)}, which was read before it.", chain, original
         )
     return _follow(env, plan, place, chain, progressed)
+
+
+def _parked(plan: Plan, place: Place, chain: str) -> Fate | None:
+    """That a record is parked, or was discarded; None: it is not."""
+    parking = Parking.of(plan)
+    for record in parking.records:
+        if (*record.tp, record.offset()) == place:
+            return Fate(place, "waiting", f"It is parked: {record.error}: {record.text}", chain)
+    for topic, _, partition, offset in parking.discarded:
+        if (topic, partition, offset) == place:
+            return Fate(place, "skipped", "It was parked, and discarded.", chain)
+    return None
 
 
 def _original(env: Environment, plan: Plan, place: Place) -> Place | None:

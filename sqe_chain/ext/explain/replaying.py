@@ -139,13 +139,18 @@ class Replay:
             change: replaces operators of the flow.
 
         Raises:
-            ConfigurationError: the flow reads files or writes tables, which cannot be replayed. Or the export is not one of this
+            ConfigurationError: the flow reads files, writes tables or parks records, so it cannot be replayed. Or the export is not one of this
                 history of the flow.
             ServiceStopped: it was asked to stop; or the topics are not what they were.
         """
         env, flow = self.env, self.env.flow
         check_no_files(flow)
         check_no_sinks(flow, "to replay")
+        if flow.poison == "park":
+            raise ConfigurationError(
+                f"flow {flow.name!r} parks records, and counts them later than others. Expected another policy than poison='park', to "
+                "replay it in the order of its topics. See what is parked with `sqe-chain parked list`"
+            )
         name = f"{flow.name}.replay"
         nodes = tuple(change(self._recording(node)) for node in nodes_to_replay(flow))
         self._flow = traced = replace(flow, nodes=nodes, poison=_without_output(flow)).renamed(name)

@@ -74,6 +74,9 @@ def check(word):
 letters = Flow("cli-letters", state_partitions=2, poison="dead_letter")
 letters.source("words", StringValue).map(check).aggregate("per-word", key=word_of, state=Int64Value, fold=add)
 
+parks = Flow("cli-parks", state_partitions=2, poison="park")
+parks.source("words", StringValue).map(check).aggregate("per-word", key=word_of, state=Int64Value, fold=add)
+
 skips = Flow("cli-skips", state_partitions=1, poison="skip")
 skips.source("words", StringValue).map(check).aggregate("per-word", key=word_of, state=Int64Value, fold=add)
 

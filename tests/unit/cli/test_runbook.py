@@ -80,6 +80,8 @@ plain = orders = declare()
 orders_2 = declare("orders-2")
 strict = declare(check=check)
 skipping = declare(check=check, poison="skip")
+parking = declare(check=check, poison="park")
+parking_fixed = declare(poison="park")
 few_lanes = declare(max_lanes=1)
 many_lanes = declare(max_lanes=100)
 compacted = declare(allow_compacted=True)
@@ -390,6 +392,13 @@ def republish_states_too_early(shop: Shop) -> Stop:
     return Stop(shop.command("sqe-chain announce shop:orders"), count_initials("a", "b"))
 
 
+def park_too_many(shop: Shop) -> Stop:
+    shop.feed(*["bad"] * 600)
+    assert shop.run("parking").exit_code == 0
+    shop.feed("c", *["bad"] * 401)
+    return Stop(shop.run("parking"), {"b": 1_001, "c": 1}, code=("parking", "parking_fixed", "parking_fixed"))
+
+
 FAULTS: dict[str, Fault] = {
     "GapError": lose_a_record,
     "ChangedRepublisher": change_a_republisher,
@@ -402,6 +411,7 @@ FAULTS: dict[str, Fault] = {
     "ServiceStopped": drop_a_stage,
     "PoisonError": fail,
     "TooManyExcluded": fail_often,
+    "TooManyParked": park_too_many,
     "PlanMismatch": change_the_code_in_a_plan,
     "PartitionsMismatch": declare_more_partitions,
     "ChangedType": change_the_type,

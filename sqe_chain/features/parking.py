@@ -1,0 +1,324 @@
+"""Inputs that wait with `poison="park"`: in plans, and in the steps of a run.
+
+A plan has all records that wait after it. So parking a record, and counting it later, is sealed with the marks of the inputs:
+whatever crashes, a record waits, or it counts. A batch that releases records reads nothing. It processes what the plan before
+has, and its own plan has only the offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import groupby
+from typing import Any, ClassVar, Final, Self
+
+from sqe_chain.errors import ConfigurationError, PoisonError, TooManyParked
+from sqe_chain.features.event_times import EventTime, Taken
+from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.ports import TopicPartition
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import BatchResult, Notice
+from sqe_chain.protocol.feature import Feature, Infos, Look, Part, StartAction
+from sqe_chain.protocol.plan import Plan, PlannedRange, Section
+from sqe_chain.task.parking import FOLLOWS, ParkedKeys, ParkedRecord, Releasing
+from sqe_chain.task.results import Report
+from sqe_chain.task.states import Claim
+
+MAX_RECORDS: Final = 1_000
+"""Records of one input partition that wait at most: each plan has all of them."""
+MAX_BYTES: Final = 1 << 20
+"""Bytes of their keys, values and headers."""
+MAX_DISCARDED: Final = 10_000
+"""Records of a flow that may be discarded: each plan lists where they were read."""
+_DIGITS: Final = 16
+
+Place = tuple[str, str, int, int]
+"""Topic, id of the topic in hexadecimal, partition, offset."""
+Selects = Callable[[ParkedRecord], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Parking(Section):
+    """What waits after a plan.
+
+    Attributes:
+        records: by topic, id of the topic, partition and offset.
+        released: where the records were read that the plan processes.
+        discarded: where the records were read that never count. A flow that is folded again skips them.
+        counted: of each partition the last record that was released ever. Receivers know the outputs under other names, so
+            they are not published again.
+    """
+
+    name: ClassVar[str] = "parked"
+    records: tuple[ParkedRecord, ...] = ()
+    released: tuple[Place, ...] = ()
+    discarded: tuple[Place, ...] = ()
+    counted: tuple[Place, ...] = ()
+
+    def carried(self, last: Plan, plan: Plan) -> Parking:  # noqa: ARG002 - see `Section`
+        """All that waits. What was discarded of another topic of the same name is of no use any more."""
+        return self.left(plan.ranges)
+
+    def left(self, ranges: Iterable[PlannedRange]) -> Parking:
+        """What is left after the plan's own batch."""
+        kept = {(planned.topic, planned.topic_id, planned.partition) for planned in ranges}
+        discarded, counted = (
+            tuple(place for place in places if place[:3] in kept) for places in (self.discarded, self.counted)
+        )
+        return Parking(self.records, (), discarded, counted)
+
+    def waiting(self, ranges: Iterable[PlannedRange]) -> ParkedKeys:
+        """What tasks get that read these ranges."""
+        keys: dict[TopicPartition, dict[bytes, int]] = {}
+        begins = {
+            (planned.topic, planned.topic_id, planned.partition): planned.begin
+            for planned in ranges
+            if planned.reads
+        }
+        for record in self.records:
+            key = record.record_key
+            if key is not None and place_of(record)[:3] in begins:
+                keys.setdefault(record.tp, {}).setdefault(key, record.offset())
+        again = _offsets_from(begins, map(place_of, self.records))
+        return ParkedKeys(keys, again, _offsets_from(begins, self.discarded))
+
+    def releasing(self, before: Plan, places: Iterable[Place]) -> Releasing:
+        """The batch that processes some of the records; the same in a redo.
+
+        Args:
+            before: the plan that has this section.
+            places: where the records were read.
+        """
+        wanted = tuple(sorted(places))
+        records = tuple(record for record in self.records if place_of(record) in set(wanted))
+        digest = blake2b(repr((before.plan_id, wanted)).encode(), digest_size=_DIGITS // 2)
+        return Releasing(records, f"/released.{digest.hexdigest()}")
+
+    def without(self, places: Iterable[Place], *, discarded: bool = False) -> Parking:
+        """The same without some records.
+
+        Args:
+            places: where they were read.
+            discarded: they never count.
+        """
+        gone = set(places)
+        records = tuple(record for record in self.records if place_of(record) not in gone)
+        known = tuple(sorted({*self.discarded, *gone})) if discarded else self.discarded
+        return Parking(records, (), known, self.counted)
+
+    def counting(self, places: Iterable[Place]) -> tuple[Place, ...]:
+        """See `counted`, once these records count, too."""
+        return tuple(sorted({place[:3]: place for place in sorted([*self.counted, *places])}.values()))
+
+    def to_json(self) -> dict[str, list[Any]]:
+        """For json.dumps."""
+        places = {"released": self.released, "discarded": self.discarded, "counted": self.counted}
+        plain = {name: _plain(own) for name, own in places.items() if own}
+        return plain | {"records": [record.to_json() for record in self.records]} if self.records else plain
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, list[Any]]) -> Self:
+        """What `to_json` gave."""
+        records = tuple(ParkedRecord.from_json(record) for record in raw.get("records", ()))
+        return cls(records, *(_places_in(raw.get(name, ())) for name in ("released", "discarded", "counted")))
+
+
+def _plain(places: Iterable[Place]) -> list[Any]:
+    """Places for json.dumps, with the offsets of each partition together."""
+    return [
+        [*partition, [place[3] for place in own]]
+        for partition, own in groupby(places, key=lambda place: place[:3])
+    ]
+
+
+def _places_in(raw: Iterable[list[Any]]) -> tuple[Place, ...]:
+    """What `_plain` gave."""
+    return tuple(
+        (topic, topic_id, partition, offset) for topic, topic_id, partition, own in raw for offset in own
+    )
+
+
+def _offsets_from(
+    begins: Mapping[tuple[str, str, int], int], places: Iterable[Place]
+) -> dict[TopicPartition, frozenset[int]]:
+    """The offsets of places that lie where something begins, or after it, by topic and partition."""
+    again: dict[TopicPartition, set[int]] = {}
+    for topic, topic_id, partition, offset in places:
+        if offset >= begins.get((topic, topic_id, partition), offset + 1):
+            again.setdefault((topic, partition), set()).add(offset)
+    return {tp: frozenset(offsets) for tp, offsets in again.items()}
+
+
+def place_of(record: ParkedRecord) -> Place:
+    """Where a record was read."""
+    topic, topic_id, partition, offset = record.at
+    return topic, topic_id.hex(), partition, offset
+
+
+def can_be_released(last: Plan, selects: Selects) -> list[ParkedRecord]:
+    """The selected records that a batch can process, in their order.
+
+    Records of one key go together: if one is selected, so are those before and after it. A record whose envelope cannot be
+    read never counts, since nobody knows whether it is a replay. What follows it waits until it is discarded. So does what was
+    read of a topic that the flow reads no more, or that was created again.
+
+    Args:
+        last: the last plan.
+        selects: whether a record is meant.
+    """
+    known = {(planned.topic, planned.topic_id, planned.partition) for planned in last.ranges}
+    records = Parking.of(last).records
+    chosen = {_group(record) for record in records if selects(record)}
+    stuck = set[tuple[Any, ...]]()
+    selected = []
+    for record in records:
+        group = _group(record)
+        if group not in chosen or group in stuck:
+            continue
+        if not record.readable or place_of(record)[:3] not in known:
+            stuck.add(group)
+            continue
+        selected.append(record)
+    return selected
+
+
+def _group(record: ParkedRecord) -> tuple[Any, ...]:
+    """What waits together: the records of a key of one partition, or one record without a key."""
+    key = record.record_key
+    return (*record.at[:3], key, record.at[3] if key is None else -1)
+
+
+class ParkingInputs(Feature):
+    """Inputs that wait, in the steps of a run.
+
+    Attributes:
+        release: the records that the next batch processes, if it is to process any.
+    """
+
+    name = Parking.name
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(env)
+        self.release: tuple[Place, ...] = ()
+
+    @property
+    def declared(self) -> bool:
+        """The policy is `park`."""
+        return self.env.flow.poison == "park"
+
+    def enter(self, claim: Claim, last: Plan, infos: Infos) -> StartAction:  # noqa: ARG002 - see `Feature`
+        """While something waits, the policy stays.
+
+        Raises:
+            ConfigurationError: the policy is another one.
+        """
+        waiting = Parking.of(last).records
+        if waiting and not self.declared:
+            raise ConfigurationError(
+                f"flow {self.env.flow.name!r}: {len(waiting)} records are parked, the first from {waiting[0]}. Expected "
+                f"poison='park' until none is, not {self.env.flow.poison!r}: later records of their keys would overtake them. Release or "
+                "discard them first: sqe-chain parked"
+            )
+        return StartAction()
+
+    def lost(self, last: Plan, planned: PlannedRange) -> str:
+        """What waits of a topic that was created again."""
+        count = sum(
+            place_of(record)[:3] == (planned.topic, planned.topic_id, planned.partition)
+            for record in Parking.of(last).records
+        )
+        if not count:
+            return ""
+        return (
+            f"{planned.topic}[{planned.partition}] was created again while {count} of its records were parked: they stay parked, and "
+            "can only be discarded"
+        )
+
+    def cut(self, last: Plan, part: Part, look: Look) -> Part:  # noqa: ARG002 - see `Feature`
+        """A batch that releases records reads nothing."""
+        if not self.release:
+            return part
+        places, self.release = self.release, ()
+        ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
+        part = replace(part, ranges=ranges, due=True).noting(Parking.of(last).releasing(last, places))
+        return part.noting(Taken(EventTime.of(last).frontier)) if self.env.flow.timed else part
+
+    def cut_again(self, plan: Plan, before: Plan, part: Part) -> Part:
+        released = Parking.of(plan).released
+        return part.noting(Parking.of(before).releasing(before, released)) if released else part
+
+    def begin(self, before: Plan, part: Part) -> ParkedKeys | Releasing:
+        """What waits before the batch."""
+        releasing = part.notes.find(Releasing)
+        return (
+            Parking.of(before).waiting(part.ranges) if releasing is None else replace(releasing, records=())
+        )
+
+    def after(self, last: Plan, part: Part, report: Report) -> Parking:
+        """What waits after it.
+
+        Raises:
+            TooManyParked: more would wait than a plan may have.
+            PoisonError: receivers have the outputs of an input that fails now.
+        """
+        releasing, before = part.notes.find(Releasing), Parking.of(last)
+        released = () if releasing is None else tuple(map(place_of, releasing.records))
+        kept = before.without(released)
+        records = {place_of(record): record for record in kept.records}
+        parked = sorted((record for end in report.ends for record in end.parked), key=place_of)
+        new = [record for record in parked if place_of(record) not in records]
+        if releasing is None:
+            self._check_unpublished(last, new)
+        records |= {place_of(record): record for record in new}
+        kept = kept.left(part.ranges)
+        counted = kept.counting(place for place in released if place not in records)
+        after = Parking(tuple(records[place] for place in sorted(records)), released, kept.discarded, counted)
+        self._check_limits(after, new)
+        return after
+
+    def _check_unpublished(self, last: Plan, new: Iterable[ParkedRecord]) -> None:
+        behind = Rebuilding.of(last)
+        for record in new:
+            until = max(limits.get(record.tp, 0) for limits in (behind.silent_until, behind.published_until))
+            if self.env.role.refold is not None or record.offset() < until:
+                raise PoisonError(
+                    f"flow {self.env.flow.name!r}: {record} cannot be processed ({record.error}: {record.text}). It was counted before, so "
+                    "receivers have its outputs, and it cannot be parked. Expected code that processes it. Fix the code, then fold again"
+                ).at(*record.tp, record.offset())
+
+    def _check_limits(self, after: Parking, new: Iterable[ParkedRecord]) -> None:
+        counts: dict[tuple[str, int], tuple[int, int]] = {}
+        for record in after.records:
+            count, size = counts.get(record.tp, (0, 0))
+            counts[record.tp] = count + 1, size + record.size
+        for record in new:
+            count, size = counts[record.tp]
+            if count > MAX_RECORDS or size > MAX_BYTES:
+                raise TooManyParked(
+                    f"flow {self.env.flow.name!r}: {record.topic()}[{record.partition()}]: {count} parked records of {size} bytes. Expected "
+                    f"at most {MAX_RECORDS} records and {MAX_BYTES} bytes. {record} would wait ({record.error}: {record.text}). Nothing of "
+                    "this batch was counted. Fix the code and run `sqe-chain parked release`, or `sqe-chain parked discard`"
+                ).at(*record.tp, record.offset())
+
+    def commit(self, plan: Plan) -> Mapping[str, object]:
+        """How many wait or were discarded: a rebuild that has lost the plans cannot know which."""
+        parking = Parking.of(plan)
+        count = len(parking.records) + len(parking.discarded)
+        known: dict[str, object] = {"parked": count} if count else {}
+        return known | {"released": 1} if parking.counted else known
+
+    def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:  # noqa: ARG002 - see `Feature`
+        return replace(result, parked=len(Parking.of(plan).records))
+
+    def committed(self, plan: Plan, part: Part, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `Feature`
+        """Report the first that waits."""
+        new = [record for end in report.ends for record in end.parked]
+        failed = next((record for record in new if record.error != FOLLOWS), None)
+        if failed is not None and len(new) == len(Parking.of(plan).records) and Releasing not in part.notes:
+            self.env.emit(
+                Notice(
+                    f"{failed} cannot be processed ({failed.error}: {failed.text}): it is parked, and what follows it of the same key "
+                    "waits behind it; see sqe-chain parked list"
+                )
+            )

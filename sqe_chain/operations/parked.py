@@ -1,0 +1,182 @@
+"""What one does with parked records: list them, let them count after a fix, or drop them.
+
+Releasing is a batch of the flow with a plan of its own, as all are, so it is done exactly once through crashes. See
+`sqe_chain.features.parking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from sqe_chain.errors import ChainError, ConfigurationError, StoreInconsistent
+from sqe_chain.features.every import aggregation_of
+from sqe_chain.features.parking import MAX_DISCARDED, Parking, ParkingInputs, can_be_released, place_of
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.stored import readable
+from sqe_chain.operations.announcement import check_caught_up
+from sqe_chain.ports import StateStore
+from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.plan import Plan, read_plan
+from sqe_chain.protocol.planning import plan_after
+from sqe_chain.task.parking import ParkedRecord
+from sqe_chain.task.states import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedSelection:
+    """Which parked records are meant; without arguments all of them.
+
+    Attributes:
+        error: pattern of the error's class; * and ? stand for other text.
+        key: pattern of the key, as text.
+        topic: the topic where they were read.
+    """
+
+    error: str | None = None
+    key: str | None = None
+    topic: str | None = None
+
+    def __call__(self, record: ParkedRecord) -> bool:
+        """Whether a record is one of them."""
+        return (
+            fnmatchcase(record.error, self.error or "*")
+            and fnmatchcase(readable(record.record_key or b""), self.key or "*")
+            and self.topic in (None, record.topic())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedResult:
+    """What became of parked records.
+
+    Attributes:
+        plan: number of the flow's last plan.
+        done: how many count now, or are dropped.
+        again: how many of the selected ones failed again, or wait behind one that did.
+        stuck: how many of the selected ones cannot count, or wait behind one that cannot.
+        waiting: how many are parked now.
+        outputs: messages published.
+    """
+
+    plan: int
+    done: int = 0
+    again: int = 0
+    stuck: int = 0
+    waiting: int = 0
+    outputs: int = 0
+
+
+def parked_in(home: StateStore, flow: CompiledFlow) -> tuple[ParkedRecord, ...]:
+    """The parked records of a flow, as of its last plan. Reading them disturbs nobody.
+
+    Raises:
+        ConfigurationError: the flow has not run with this store.
+        StoreInconsistent: its last plan is missing.
+        Unavailable: the store does not answer.
+    """
+    stored, _ = home.home(flow.name)
+    if stored is None or stored.number < 0:
+        raise ConfigurationError(f"the store has no flow {flow.name!r}: it has not run with this store yet")
+    plan = read_plan(home, flow.name, stored.number)
+    if plan is None:
+        raise StoreInconsistent(f"the metadata store has no plan {stored.number} of flow {flow.name!r}")
+    return Parking.of(plan).records
+
+
+def check_parks(flow: CompiledFlow) -> None:
+    """Check that a flow parks records.
+
+    Raises:
+        ConfigurationError: it is declared with another policy.
+    """
+    if flow.poison != "park":
+        raise ConfigurationError(
+            f"flow {flow.name!r} is declared with poison={flow.poison!r}. Expected poison='park', with which records are parked"
+        )
+
+
+@dataclass(slots=True)
+class ParkedWork:
+    """Releases or discards parked records. A run of the flow, which claims and recovers first.
+
+    May be killed and repeated: the next run of this or of the service finishes what was sealed.
+
+    Args:
+        env: the flow and its ports.
+        selection: which records; records of one key go together.
+        discards: they are dropped, and never count.
+        stopped: whether to end before anything is sealed.
+    """
+
+    env: Environment
+    selection: Callable[[ParkedRecord], bool] = ParkedSelection()
+    discards: bool = False
+    stopped: Callable[[], bool] = lambda: False
+    _service: StagedService | None = None
+
+    def run(self) -> ParkedResult:
+        """Claim, recover, and do it. The flow's own runs are fenced off.
+
+        Raises:
+            ConfigurationError: the flow does not park records.
+            NotCaughtUp: after a rebuild or rewind, receivers have newer outputs than the flow; nothing was done.
+            TooManyParked, PoisonError: as a batch.
+            Superseded: another run has claimed the flow.
+            ServiceStopped: as `StagedService.start`.
+        """
+        with self._started() as (service, last, mine):
+            return self._discard(service, last, mine) if self.discards else self._release(service, last)
+
+    def beat(self) -> bool:
+        """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
+        return self._service is None or self._service.beat()
+
+    @contextmanager
+    def _started(self) -> Iterator[tuple[StagedService, Plan, Claim]]:
+        env = self.env
+        check_parks(env.flow)
+        self._service = service = aggregation_of(env)
+        try:
+            service.start()
+            last, mine = service.last, service.claimed
+            if last is None or mine is None:
+                raise AssertionError("start() sets both")
+            yield service, last, mine
+        finally:
+            with suppress(ChainError):  # then the next run waits until the heartbeat has stopped
+                service.leave()
+
+    def _release(self, service: StagedService, last: Plan) -> ParkedResult:
+        check_caught_up(self.env.flow, last)
+        records = Parking.of(last).records
+        selected = can_be_released(last, self.selection)
+        stuck = sum(map(self.selection, records)) - sum(map(self.selection, selected))
+        if not selected or self.stopped():
+            return ParkedResult(last.number, stuck=stuck, waiting=len(records))
+        feature = next(known for known in service.features.known if isinstance(known, ParkingInputs))
+        feature.release = tuple(place_of(record) for record in selected)
+        result = service.batch()
+        self.env.commits.settle()
+        waiting = 0 if service.last is None else len(Parking.of(service.last).records)
+        again = waiting - (len(records) - len(selected))
+        return ParkedResult(result.plan or 0, len(selected) - again, again, stuck, waiting, result.outputs)
+
+    def _discard(self, service: StagedService, last: Plan, mine: Claim) -> ParkedResult:
+        parking = Parking.of(last)
+        gone = [place_of(record) for record in parking.records if self.selection(record)]
+        if not gone or self.stopped():
+            return ParkedResult(last.number, waiting=len(parking.records))
+        ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
+        plan = plan_after(last, mine, self.env.clock.now_ms(), last.layout, ranges, last.marks)
+        after = parking.without(gone, discarded=True)
+        if len(after.discarded) > MAX_DISCARDED:
+            raise ConfigurationError(
+                f"flow {self.env.flow.name!r}: {len(after.discarded)} records would be discarded. Expected at most {MAX_DISCARDED}: each "
+                "plan lists where they were read. Discard fewer, and release the others with code that ignores them"
+            )
+        service.owned.apply_empty(plan.with_sections(after).with_id(last))
+        return ParkedResult(plan.number, len(gone), waiting=len(after.records))
