@@ -9,9 +9,9 @@ import pytest
 
 from tests.lab.event_time_worlds.__main__ import verdict
 from tests.lab.event_time_worlds.drawing import draw
-from tests.lab.event_time_worlds.reference import Delivery, Reference
 from tests.lab.event_time_worlds.shrinking import shrunk
 from tests.lab.event_time_worlds.world import Fact, Hop, Reader, Way, World
+from tests.lab.reference.event_times import Delivery, Reference
 
 SHARES, WORLDS = 8, 25
 PAUSE_MS = 40 * 24 * 3_600_000

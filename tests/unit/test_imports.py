@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 
 import pytest
+
+from tests.support.commit import TREE
 
 DRIVERS = {
     "confluent_kafka",
@@ -46,3 +49,40 @@ def test_servers_of_one_machine_need_no_client() -> None:
 
 def test_the_check_sees_a_driver() -> None:
     assert modules_loaded_by("sqlite3") & DRIVERS == {"sqlite3"}
+
+
+def imports_of(module: str) -> set[str]:
+    """What a file of the repository imports, by its text."""
+    path = TREE.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            modules = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name for name in modules if TREE.joinpath(*name.split(".")).with_suffix(".py").exists()}
+            found.add(node.module)
+    return found
+
+
+def reached_from(package: str) -> set[str]:
+    """Modules of the product that the files of a package of the tests import, directly or by other tests."""
+    waiting = [f"{package}.{file.stem}" for file in sorted(TREE.joinpath(*package.split(".")).glob("*.py"))]
+    waiting = [module.removesuffix(".__init__") for module in waiting]
+    seen, product = set(waiting), set[str]()
+    while waiting:
+        imported = imports_of(waiting.pop())
+        product |= {name for name in imported if name.partition(".")[0] == "sqe_chain"}
+        fresh = {name for name in imported if name.startswith("tests.")} - seen
+        seen |= fresh
+        waiting += sorted(fresh)
+    return product
+
+
+def test_the_reference_model_shares_nothing_with_what_it_judges_but_the_wire_format() -> None:
+    shared = {name for name in reached_from("tests.lab.reference") if ".envelope" not in name}
+    assert shared == {"sqe_chain.chain", "sqe_chain.errors"}
+    assert "sqe_chain.testing.rehearsal" in reached_from("tests.lab.simulator"), (
+        "the walk sees what is imported"
+    )

@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from tests.lab.event_time_worlds.reference import spread
 from tests.lab.event_time_worlds.world import BEAT, JOINS, KINDS, UNIT_MS, Fact, Hop, Reader, Way, World
+from tests.lab.reference.event_times import spread
 
 DELAY_MS: Final = 6 * UNIT_MS
 PAUSE_MS: Final = 40 * 24 * 3_600_000

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from sqe_chain.flow import Context, Flow, Timer
 from sqe_chain.stages import Hopping, Sessions, Tumbling
-from tests.lab.event_time_worlds.reference import (
+from tests.lab.event_time_worlds.world import BEAT, Hop
+from tests.lab.reference.event_times import (
     ADVANCE_MS,
     AFTER_MS,
     AGAIN,
@@ -18,7 +19,6 @@ from tests.lab.event_time_worlds.reference import (
     SIZE_MS,
     key_of_group,
 )
-from tests.lab.event_time_worlds.world import BEAT, Hop
 
 STAGE: Final = "stage"
 """The stage whose states are compared."""

@@ -9,9 +9,9 @@ from typing import Any, Final
 from sqe_chain import ReplayFilter, read
 from sqe_chain.testing import Rehearsal
 from tests.lab.event_time_worlds.flows import OUTPUT_PARTITIONS, STAGE
-from tests.lab.event_time_worlds.reference import Delivery, Reference, spread
 from tests.lab.event_time_worlds.running import Run, Wrong
 from tests.lab.event_time_worlds.world import FILTERS, JOINS, WINDOWED, World
+from tests.lab.reference.event_times import Delivery, Reference, spread
 
 _NUMBER: Final = re.compile(rb'"n":\s?(\d+)')
 _LOST: Final = ("/late", "/malformed", "/ahead")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.invariants import Invariants, Violation, rows_at
-from tests.lab.explorer.words import LETTERS, SAID, Books, Expected, said_in
+from tests.lab.explorer.words import SAID, said_in
+from tests.lab.reference.plans import StoredPlan
+from tests.lab.reference.words import LETTERS, Books, Expected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +70,9 @@ class Checks(Invariants):
                 continue
             self.check_plan(flow, plan, self._plans.get(plan.previous_id))
             self._plans[plan.plan_id] = plan
-            self._expected[plan.plan_id] = self._books.after(plan, self._expected.get(plan.previous_id))
+            self._expected[plan.plan_id] = self._books.after(
+                StoredPlan.read(data), self._expected.get(plan.previous_id)
+            )
 
     def _cell(self, name: str, before: Any, after: Any) -> None:
         self.check_header(name, before and before[0], after[0])

@@ -14,7 +14,7 @@ from tests.lab.explorer.configurations import Configuration
 from tests.lab.explorer.durable import Durable
 from tests.lab.explorer.programs import EXPORT
 from tests.lab.explorer.runs import AWAY, DONE, STOPPED, SUPERSEDED, Runs
-from tests.lab.explorer.words import Books
+from tests.lab.reference.words import INPUT, Books
 
 FREE = -1
 """Instead of a node: nobody runs there."""
@@ -93,7 +93,9 @@ class States:
         self.runs = Runs(
             kinds, NAMES, machine, self.durable, whole_reads=configuration.whole_reads, merges=merges
         )
-        self.checks = Checks(self.durable, kinds[0].flow, Books(machine.log, kinds[0].flow))
+        self.checks = Checks(
+            self.durable, kinds[0].flow, Books(machine.log.records(INPUT), kinds[0].flow.state_partitions)
+        )
         self.durable.watch = self.checks
         one = configuration
         many = (one.crashes + 1) * (one.silences + 1) * (one.takeovers + 1) * (one.commands + 1) * 2

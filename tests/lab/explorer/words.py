@@ -1,11 +1,10 @@
 """The flows that are explored: words are appended to the state of their first letter, and then to one text of all.
 
-What the states must be is computed here from plans and records alone.
+What the states must be says `tests.lab.reference.words`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.wrappers_pb2 import StringValue
@@ -14,19 +13,16 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.chain import Coordinates
 from sqe_chain.envelope import republish
 from sqe_chain.envelope.message import read, wrap_unchecked
-from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
-from tests.lab.simulator.lanes import LanePosition, lane_position_of
+from tests.lab.reference.words import ALL, INPUT, LETTERS, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqe_chain.ports import Output, TopicPartition
-    from sqe_chain.protocol.plan import Plan
+    from sqe_chain.ports import Output
 
-INPUT, SAID = "words", "said"
-LETTERS, ALL = "letters", "all"
+SAID = "said"
 
 
 def _letter(word: StringValue) -> str:
@@ -81,86 +77,6 @@ def _envelope(origin: str, topic_id: bytes, word: str, offset: int, partitions: 
     wrapped = read(wrap_unchecked(payload, key=key, timestamp_ms=1))
     at = Coordinates(topic=origin, topic_id=topic_id, partition=partition, offset=offset, leader_epoch=0)
     return partition, republish(wrapped, at, payload, output="origin/words", key=key)
-
-
-def words_of(value: bytes | None) -> tuple[LanePosition, tuple[str, ...]]:
-    """Lane and position of an envelope, by its links alone, and its words."""
-    envelope = read(value, strict=True)
-    words = tuple(StringValue.FromString(payload or b"").value for payload in envelope.payloads)
-    return lane_position_of(envelope.chain.links), words
-
-
-@dataclass(slots=True)
-class Expected:
-    """What states must be after a plan.
-
-    Attributes:
-        states: stage -> key -> words, in order.
-        marks: (input partition, lane) -> position of the last word counted.
-        words: all of them.
-        ends: input partition -> offset after the last record read.
-    """
-
-    states: dict[str, dict[str, str]] = field(default_factory=lambda: {LETTERS: {}, ALL: {}})
-    marks: dict[tuple[TopicPartition, object], tuple[int, ...]] = field(default_factory=dict)
-    words: tuple[str, ...] = ()
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
-
-
-class Books:
-    """What the states of a flow must be, from its plans and the records of its input.
-
-    Args:
-        log: holds the records.
-        flow: the flow.
-    """
-
-    def __init__(self, log: MemoryLog, flow: CompiledFlow) -> None:
-        self._flow = flow
-        self._records = {
-            (record.partition(), record.offset()): words_of(record.value()) for record in log.records(INPUT)
-        }
-        self.ends: dict[TopicPartition, int] = {}
-        for partition, offset in self._records:
-            tp = INPUT, partition
-            self.ends[tp] = max(self.ends.get(tp, 0), offset + 1)
-
-    def after(self, plan: Plan, before: Expected | None) -> Expected:
-        """What states must be after a plan, from what they were after the one before."""
-        known = before or Expected()
-        found = Expected(
-            {stage: dict(states) for stage, states in known.states.items()}, dict(known.marks), known.words
-        )
-        for planned in sorted(plan.ranges, key=lambda one: one.tp):
-            found.ends[planned.tp] = planned.stop
-            for offset in range(planned.start, planned.stop):
-                way, words = self._records[planned.partition, offset]
-                lane = planned.tp, way.lane
-                if way.position <= found.marks.get(lane, ()):
-                    continue
-                found.marks[lane] = way.position
-                for word in words:
-                    _add(found.states[LETTERS], word[0], word)
-                    _add(found.states[ALL], ALL, word)
-                found.words += words
-        return found
-
-    def whole(self) -> dict[str, int]:
-        """Word -> how often it must be counted at rest: once."""
-        return {word: 1 for _, words in self._records.values() for word in words}
-
-    def cell(self, expected: Expected, stage: str, cell: int) -> dict[bytes, bytes]:
-        """The states of one cell, as they are stored."""
-        parts = self._flow.state_partitions
-        return {
-            key.encode(): StringValue(value=words).SerializeToString()
-            for key, words in expected.states[stage].items()
-            if cell_of(key.encode(), parts, 1) == cell
-        }
-
-
-def _add(states: dict[str, str], key: str, word: str) -> None:
-    states[key] = states.get(key, "") + f"{word} "
 
 
 def said_in(outputs: Any) -> dict[object, object]:

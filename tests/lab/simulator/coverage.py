@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Final, get_args, get_type_hints
 
-from tests.lab.simulator import facts, malformed
+from tests.lab.reference import facts
+from tests.lab.reference.world import World
+from tests.lab.simulator import malformed
 from tests.lab.simulator.schedule import Step
-from tests.lab.simulator.world import World
 
 WHOLE: Final = 20_000
 """From so many schedules on, each of `EXPECTED` has to be reached."""

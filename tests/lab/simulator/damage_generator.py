@@ -8,7 +8,7 @@ from typing import Final
 from sqe_chain.envelope.partitioner import partition_of
 from tests.lab.simulator.fact_generator import TWO, FactGenerator
 from tests.lab.simulator.schedule import Step
-from tests.lab.simulator.world import chance
+from tests.lab.simulator.world_generator import chance
 
 LONG: Final = 24
 """Records of one partition that are read as columns."""

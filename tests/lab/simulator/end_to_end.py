@@ -10,10 +10,11 @@ from sqe_chain.codecs.window import window_of
 from sqe_chain.envelope.message import Envelope
 from sqe_chain.stages import WindowResult
 from sqe_chain.testing.invariants import Violation
-from tests.lab.simulator import facts
-from tests.lab.simulator.expected import Span
-from tests.lab.simulator.facts import unit_of, units_of
-from tests.lab.simulator.lanes import lane_position_of
+from tests.lab.reference import facts
+from tests.lab.reference.expected import Span
+from tests.lab.reference.facts import unit_of, units_of
+from tests.lab.reference.lanes import lane_position_of
+from tests.lab.simulator import functions
 
 if TYPE_CHECKING:
     from tests.lab.simulator.run import Simulation
@@ -71,7 +72,7 @@ def _check_groups(groups: Iterable[list[tuple[str, bool]]], found: set[str]) -> 
 def _check_reader(simulation: Simulation, ids: set[str]) -> None:
     """The service that reads the emissions of both stages got each id once from each stage."""
     states = simulation.services["reader"].states("heard").values()
-    heard = Counter(name for state in states for name in facts.ids_of(state))
+    heard = Counter(name for state in states for name in functions.ids_of(state))
     wanted = dict.fromkeys(ids, simulation.world.stages)
     if heard != wanted:
         off = {
@@ -128,7 +129,7 @@ def _check_windows(simulation: Simulation) -> None:
             found.setdefault(span, []).extend(ids)
     for window in simulation.services["totals"].windows("windows"):
         span = (window.key.decode(), window.span.start_ms)
-        found.setdefault(span, []).extend(facts.ids_of(window.state))
+        found.setdefault(span, []).extend(functions.ids_of(window.state))
     wanted = {span: sorted(ids) for span, ids in simulation.invariants.expected().windows.items()}
     shown = {span: sorted(ids) for span, ids in found.items()}
     if shown != wanted:
@@ -140,10 +141,13 @@ def _check_windows(simulation: Simulation) -> None:
 def _results_in(envelope: Envelope, form: facts.Form) -> Iterator[tuple[Span, list[str]]]:
     """The windows in an envelope, each with its ids."""
     if form == "json":
-        for window in envelope.payloads_as(window_of(facts.Text)):
+        for window in envelope.payloads_as(window_of(functions.Text)):
             if window is not None:
-                yield (window.key, window.start_ms), facts.ids_of(window.state)
+                yield (window.key, window.start_ms), functions.ids_of(window.state)
         return
     for result in envelope.payloads_as(WindowResult):
         if result is not None:
-            yield (result.key.decode(), result.start_ms), facts.ids_of(facts.parsed(result.state, form))
+            yield (
+                (result.key.decode(), result.start_ms),
+                functions.ids_of(functions.parsed(result.state, form)),
+            )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from tests.lab.simulator import facts
+from tests.lab.reference import facts
 from tests.lab.simulator.schedule import Step
-from tests.lab.simulator.world import chance, extended_world, newest_world, random_world, told_world
+from tests.lab.simulator.world_generator import chance, extended_world, newest_world, random_world, told_world
 
 TWO: Final = 2
 """Hops or stages."""

@@ -13,8 +13,9 @@ from sqe_chain.ext.tables.columns import Column
 from sqe_chain.flow import Filter, Flow, Stage, Stream, count, last, max_, sum_
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.stages.windowing import Tumbling
-from tests.lab.simulator import facts
-from tests.lab.simulator.world import COMPACTED, DAY_MS, FOLDER, TABLE, TABLES, WINDOW_MS, World
+from tests.lab.reference import facts
+from tests.lab.reference.world import COMPACTED, DAY_MS, FOLDER, TABLE, TABLES, WINDOW_MS, World
+from tests.lab.simulator import functions
 
 _MOST_FLOWS: Final = 20_000
 """Flows that are kept; there are fewer."""
@@ -109,21 +110,21 @@ def _hop(
     flow = Flow(name, poison=world.poison)
     stream = _origin(world, flow, source) if first else flow.source(source, text_type(world))
     if last:
-        stream = stream.map(facts.refuse_in_hop)
+        stream = stream.map(functions.refuse_in_hop)
     if makes == "fewer":
-        stream = stream.filter(facts.is_no_third)
+        stream = stream.filter(functions.is_no_third)
     elif makes == "more":
-        stream = stream.flat_map(facts.and_a_fourth)
+        stream = stream.flat_map(functions.and_a_fourth)
     # Where a topic in between may be created again, siblings have keys of their own, so that each is an envelope.
-    key = facts.route if world.recreated == "stop" else lambda value: value.value
+    key = functions.route if world.recreated == "stop" else lambda value: value.value
     stream.to(target, key=key, partitions=world.partitions, carrier=world.carrier)
     return flow.compile()
 
 
 _ORIGINS: Final[dict[facts.Form, Any]] = {
-    "protobuf": (facts.decode, facts.decode_row, facts.split),
-    "json": (facts.decode_json, facts.decode_row_json, facts.split_json),
-    "own": (facts.decode_own, facts.decode_row_own, facts.split_own),
+    "protobuf": (functions.decode, functions.decode_row, functions.split),
+    "json": (functions.decode_json, functions.decode_row_json, functions.split_json),
+    "own": (functions.decode_own, functions.decode_row_own, functions.split_own),
 }
 """Form -> the functions of an origin: of a raw record, of a row of a file, and from a fact to its units."""
 
@@ -138,7 +139,7 @@ def _origin(world: World, flow: Flow, topic: str) -> Stream[StringValue]:
 
 def text_type(world: World) -> type[StringValue]:
     """The type of payloads and states."""
-    return cast("type[StringValue]", facts.TYPES[world.form])
+    return cast("type[StringValue]", functions.TYPES[world.form])
 
 
 def totals_of(
@@ -166,20 +167,22 @@ def _totals(world: World, *, more_stages: bool, more_sources: bool, changed: boo
     )
     stream = flow.source("far", text) if world.hops else _origin(world, flow, "far")
     stream = (
-        stream.map_batches(facts.refuse_batch, text, columns=text)
+        stream.map_batches(functions.refuse_batch, text, columns=text)
         if world.batches
-        else stream.map(facts.refuse_before)
+        else stream.map(functions.refuse_before)
     )
     if more_sources:
-        flow.source("extra", text).aggregate("extra", key=facts.key, state=text, fold=facts.fold_text(""))
+        flow.source("extra", text).aggregate(
+            "extra", key=functions.key, state=text, fold=functions.fold_text("")
+        )
     for name in ["beside"] * world.beside + ["more"] * more_stages:
-        stream.aggregate(name, key=facts.key, state=text, fold=facts.fold_text(""))
+        stream.aggregate(name, key=functions.key, state=text, fold=functions.fold_text(""))
     if world.table == "beside":
         _ingest(world, stream)
     if world.declared:
-        stream.map(facts.numbered).aggregate(
+        stream.map(functions.numbered).aggregate(
             "sums",
-            key=facts.numbered_key,
+            key=functions.numbered_key,
             units=count(),
             total=sum_("number"),
             most=max_("number"),
@@ -189,13 +192,13 @@ def _totals(world: World, *, more_stages: bool, more_sources: bool, changed: boo
         _windowed(world, stream)
         return flow.compile()
     state: type[Any] = Value if world.view else text
-    fold: Any = facts.fold_values
+    fold: Any = functions.fold_values
     if not world.view:
-        fold = facts.fold_text(facts.FIRST, doors=world.doors == "fold", changed=changed)
+        fold = functions.fold_text(facts.FIRST, doors=world.doors == "fold", changed=changed)
     passed = _filtered(world, stream)
     first: Stage[Any, StringValue] = passed.aggregate(
         "first",
-        key=facts.key,
+        key=functions.key,
         state=state,
         fold=fold,
         buckets=world.buckets,
@@ -203,23 +206,23 @@ def _totals(world: World, *, more_stages: bool, more_sources: bool, changed: boo
     )
     if world.table == "after":
         _ingest(world, first)
-    first.to("notes", key=facts.group, partitions=2, carrier=world.carrier)
+    first.to("notes", key=functions.group, partitions=2, carrier=world.carrier)
     changes = first.changes()
-    (changes.map(facts.refuse_open_doors) if world.doors == "changes" else changes).to(
+    (changes.map(functions.refuse_open_doors) if world.doors == "changes" else changes).to(
         "first.states", partitions=2, carrier=world.carrier
     )
     if world.limits:
-        first.to(COMPACTED, key=facts.compacted_key, partitions=1)
+        first.to(COMPACTED, key=functions.compacted_key, partitions=1)
     if world.stages > 1:
         second = first.aggregate(
             "second",
-            key=facts.group,
+            key=functions.group,
             state=text,
-            fold=facts.fold_text(facts.SECOND),
+            fold=functions.fold_text(facts.SECOND),
             buckets=world.buckets,
         )
-        second.map(facts.refuse_after).to(
-            "notes", name="second.notes", key=facts.key, partitions=2, carrier=world.carrier
+        second.map(functions.refuse_after).to(
+            "notes", name="second.notes", key=functions.key, partitions=2, carrier=world.carrier
         )
         second.changes().to("second.states", partitions=1, carrier=world.carrier)
     return flow.compile()
@@ -231,13 +234,13 @@ def _ingest(world: World, stream: Stream[StringValue]) -> None:
         partition_key="key",
         row_key="slot",
         columns=[
-            Column("key", "string", of=facts.row_key),
-            Column("slot", "string", of=facts.row_slot if world.replaced else facts.row_of_its_own),
-            Column("id", "string", of=facts.row_id),
-            Column("rest", "string", of=facts.row_rest),
+            Column("key", "string", of=functions.row_key),
+            Column("slot", "string", of=functions.row_slot if world.replaced else functions.row_of_its_own),
+            Column("id", "string", of=functions.row_id),
+            Column("rest", "string", of=functions.row_rest),
         ],
         at=TABLES,
-        max_row_bytes=facts.MAX_ROW_BYTES,
+        max_row_bytes=functions.MAX_ROW_BYTES,
     )
 
 
@@ -246,23 +249,23 @@ def _windowed(world: World, stream: Stream[StringValue]) -> None:
     windows = stream.windowed(
         "windows",
         Tumbling(WINDOW_MS),
-        key=facts.key,
+        key=functions.key,
         state=text,
-        fold=facts.fold_window,
+        fold=functions.fold_window,
         lateness_ms=DAY_MS,
-        heartbeat=facts.is_beat,
+        heartbeat=functions.is_beat,
     )
     windows.to("closed", partitions=2, carrier=carrier)
     if world.told:
-        windows.changes().to("early", key=facts.everything, partitions=2, carrier=carrier)
+        windows.changes().to("early", key=functions.everything, partitions=2, carrier=carrier)
         _tell_twins(world, stream)
 
 
 def _tell_twins(world: World, stream: Stream[StringValue]) -> None:
     """Publish the first unit of each fact, and what a filter says of the others."""
-    firsts = stream.deduplicate("firsts", facts.filter_id, 30 * DAY_MS)
-    firsts.to("firsts", key=facts.group, partitions=2, carrier=world.carrier)
-    firsts.dropped().to("twins", key=facts.everything, partitions=2, carrier=world.carrier)
+    firsts = stream.deduplicate("firsts", functions.filter_id, 30 * DAY_MS)
+    firsts.to("firsts", key=functions.group, partitions=2, carrier=world.carrier)
+    firsts.dropped().to("twins", key=functions.everything, partitions=2, carrier=world.carrier)
 
 
 def _filtered(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
@@ -272,26 +275,26 @@ def _filtered(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
     if world.kind == "join":
         if world.told:
             _tell_twins(world, stream)
-        keyed = stream.key_by(facts.key)
-        table = keyed.filter(facts.nothing)
-        passed = keyed.join_table("once", table, facts.alone, how="left", history_ms=30 * DAY_MS)
+        keyed = stream.key_by(functions.key)
+        table = keyed.filter(functions.nothing)
+        passed = keyed.join_table("once", table, functions.alone, how="left", history_ms=30 * DAY_MS)
     else:
         passed = found = _by_filter(world, stream)
         if world.told:
-            found.dropped().to("dropped", key=facts.everything, partitions=2, carrier=world.carrier)
+            found.dropped().to("dropped", key=functions.everything, partitions=2, carrier=world.carrier)
     if world.told:
-        passed.to("passed", key=facts.group, partitions=2, carrier=world.carrier)
+        passed.to("passed", key=functions.group, partitions=2, carrier=world.carrier)
     return passed
 
 
 def _by_filter(world: World, stream: Stream[StringValue]) -> Filter[StringValue]:
     if world.kind == "deduplicate":
-        return stream.deduplicate("once", facts.filter_id, 30 * DAY_MS)
+        return stream.deduplicate("once", functions.filter_id, 30 * DAY_MS)
     if world.kind == "distinct":
-        return stream.key_by(facts.filter_id).distinct("once", Tumbling(3_650 * DAY_MS))
+        return stream.key_by(functions.filter_id).distinct("once", Tumbling(3_650 * DAY_MS))
     if world.kind == "roots":
-        return stream.key_by(facts.key).drop_replays("once", by="key")
-    return stream.drop_stale("once", sequence=facts.sequence, scope="lane")
+        return stream.key_by(functions.key).drop_replays("once", by="key")
+    return stream.drop_stale("once", sequence=functions.sequence, scope="lane")
 
 
 @lru_cache(_MOST_FLOWS)
@@ -302,12 +305,12 @@ def _reader(world: World) -> CompiledFlow:
         flow.source("notes", text).to("heard", partitions=1)
         return flow.compile()
     flow = Flow("reader", state_partitions=1, poison=world.poison, recreated=world.recreated)
-    flow.source("notes", text).aggregate("heard", key=facts.key, state=text, fold=facts.append_heard)
+    flow.source("notes", text).aggregate("heard", key=functions.key, state=text, fold=functions.append_heard)
     state = Value if world.view else text
     flow.source("first.states", state).aggregate(
         "states",
-        key=lambda value: (facts.ids_of(value) or ["-"])[0],
+        key=lambda value: (functions.ids_of(value) or ["-"])[0],
         state=text,
-        fold=facts.keep_newest,
+        fold=functions.keep_newest,
     )
     return flow.compile()

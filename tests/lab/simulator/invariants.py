@@ -19,13 +19,15 @@ from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.faults import PortCall
 from sqe_chain.testing.invariants import Invariants, rows_at
-from tests.lab.simulator.expected import ExpectedStates
-from tests.lab.simulator.facts import CHANGED, ids_of, parsed, unit_of
+from tests.lab.reference.expected import ExpectedStates
+from tests.lab.reference.facts import CHANGED, unit_of
+from tests.lab.reference.lanes import lane_position_of
+from tests.lab.reference.model import Model
+from tests.lab.reference.plans import StoredPlan
+from tests.lab.reference.world import TABLE, World
 from tests.lab.simulator.flows import text_type
-from tests.lab.simulator.lanes import lane_position_of
-from tests.lab.simulator.model import Model
+from tests.lab.simulator.functions import ids_of, parsed
 from tests.lab.simulator.table_checks import TableChecks
-from tests.lab.simulator.world import TABLE, World
 
 if TYPE_CHECKING:
     from tests.lab.simulator.table_audit import TableAudit
@@ -145,7 +147,9 @@ class WriteChecks(Invariants):
         if plan.previous_id:
             self.require("plans", before is not None, f"plan {plan.number} follows {plan.previous_id}")
         self.check_plan(flow, plan, before)
-        expected = self._model.expected_after(plan, self._expected.get(plan.previous_id))
+        expected = self._model.expected_after(
+            StoredPlan.read(data or b""), self._expected.get(plan.previous_id)
+        )
         self._plans[plan.plan_id], self._expected[plan.plan_id] = plan, expected
         out = [(one.topic, one.partition, one.offset) for one in plan.exclusions]
         agrees = set(out) - expected.may_exclude == expected.excluded - expected.may_exclude and len(

@@ -25,12 +25,12 @@ from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.faulty_ports import FaultyStorage
 from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
+from tests.lab.reference.world import World
 from tests.lab.simulator import damage, end_to_end, standby
 from tests.lab.simulator.coverage import features_of, reached_by
 from tests.lab.simulator.flows import Makes, totals_of
 from tests.lab.simulator.schedule import Schedule, Step, count_faults
 from tests.lab.simulator.system import BETWEEN, SimulatedSystem
-from tests.lab.simulator.world import World
 
 if TYPE_CHECKING:
     from sqe_chain.ext.tables.memory import TableCopy

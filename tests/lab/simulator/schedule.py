@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from tests.lab.simulator.world import World
+from tests.lab.reference.world import World
 
 Step = list[Any]
 """The name of a step and its arguments: `Simulation` has one method for each name."""

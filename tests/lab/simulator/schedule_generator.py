@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sqe_chain.envelope.partitioner import partition_of
-from tests.lab.simulator import facts, malformed
+from tests.lab.reference import facts
+from tests.lab.reference.world import DAY_MS
+from tests.lab.simulator import malformed
 from tests.lab.simulator.damage_generator import LONG, DamageGenerator
 from tests.lab.simulator.fact_generator import TWO
 from tests.lab.simulator.schedule import Schedule, Step
-from tests.lab.simulator.world import DAY_MS, chance
+from tests.lab.simulator.world_generator import chance
 
 ROUNDS: Final = (1, 1, 1, 1, 1, 1, 2)
 LEAST_FAULTS: Final = 3

@@ -19,11 +19,12 @@ from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash, PortCall
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
-from tests.lab.simulator import facts, malformed
+from tests.lab.reference import facts
+from tests.lab.reference.model import Model
+from tests.lab.reference.world import COMPACTED, FOLDER, World
+from tests.lab.simulator import malformed
 from tests.lab.simulator.flows import flows_of, text_type
 from tests.lab.simulator.invariants import WriteChecks
-from tests.lab.simulator.model import Model
-from tests.lab.simulator.world import COMPACTED, FOLDER, World
 
 if TYPE_CHECKING:
     from tests.lab.simulator.table_audit import TableAudit

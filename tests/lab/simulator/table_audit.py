@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN, SEQUENCE
 from sqe_chain.ext.tables.memory import MemorySnapshot, MemoryStorage, TableCopy
-from tests.lab.simulator.table_rows import TableRow
-from tests.lab.simulator.world import TABLE, TABLES
+from tests.lab.reference.expected import TableRow
+from tests.lab.reference.world import TABLE, TABLES
 
 ADDRESS: Final = f"{TABLES}/{TABLE}"
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from sqe_chain.ports import Header
 from sqe_chain.protocol.plan import Plan
-from tests.lab.simulator.expected import ExpectedStates
-from tests.lab.simulator.table_rows import Markers, TableRow, difference, is_compacted, markers_of
+from tests.lab.reference.expected import ExpectedStates, TableRow
+from tests.lab.simulator.table_rows import Markers, difference, is_compacted, markers_of
 
 if TYPE_CHECKING:
     from sqe_chain.ext.tables.memory import MemorySnapshot

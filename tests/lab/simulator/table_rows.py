@@ -6,28 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tests.lab.simulator.world import TABLE
+from tests.lab.reference.expected import TableRow
+from tests.lab.reference.world import TABLE
 
 if TYPE_CHECKING:
     from sqe_chain.ext.tables.memory import MemorySnapshot
 
 _COMPACTED: Final = "/compacted-"
-
-
-class TableRow(NamedTuple):
-    """One version of a row.
-
-    Attributes:
-        number: of the plan that has written it.
-        key: its partition key.
-        slot: its row key.
-        id: of the unit.
-    """
-
-    number: int
-    key: str
-    slot: str
-    id: str
 
 
 class Markers(NamedTuple):
@@ -36,11 +21,6 @@ class Markers(NamedTuple):
     number: int = -1
     plan: int = 0
     epoch: int = 0
-
-
-def in_files(written: Iterable[TableRow]) -> list[TableRow]:
-    """Of rows that one plan writes the last of each key: a memtable keeps no other."""
-    return [*{(row.key, row.slot): row for row in written}.values()]
 
 
 def markers_of(snapshot: MemorySnapshot, flow: str, part: int) -> Markers:

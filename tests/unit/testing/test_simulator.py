@@ -14,12 +14,12 @@ from sqe_chain.engines.task import publish
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.protocol import owned_flow
 from sqe_chain.protocol.owned_flow import Applier
+from tests.lab.reference.world import StageName
 from tests.lab.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
 from tests.lab.simulator.__main__ import main
 from tests.lab.simulator.campaign import Campaign
 from tests.lab.simulator.schedule import as_test, count_faults
 from tests.lab.simulator.shrink import shrink_schedule, violation_of
-from tests.lab.simulator.world import StageName
 from tests.support.broken_outputs import each_unit_is_taken_for_an_input_of_its_own
 
 Patch = pytest.MonkeyPatch

@@ -1,38 +1,24 @@
-"""The reference model: what the stores must hold after each plan, from the plans and the records alone.
-
-It shares no code with what it checks: lanes and positions come from the links of the chains, and states are folded one
-input after another, each as a whole or not at all. With one exception, the order of times (`time_order`); what follows from it is
-computed here.
-"""
+"""What the stores of a simulated world must hold after each plan: states are folded input by input, each whole or not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from google.protobuf.struct_pb2 import Value
 
-from sqe_chain.adapters.memory import MemoryMessage
 from sqe_chain.envelope.carrier import CHAIN_HEADER
 from sqe_chain.envelope.message import read
 from sqe_chain.envelope.partitioner import cell_of, partition_of
 from sqe_chain.errors import EnvelopeError
-from sqe_chain.ports import Headers
-from sqe_chain.protocol.plan import Plan
-from tests.lab.simulator import facts
-from tests.lab.simulator.expected import (
-    Coordinates,
-    ExpectedStates,
-    Input,
-    Span,
-    StageIds,
-)
-from tests.lab.simulator.facts import Unit, unit_of, units_of
-from tests.lab.simulator.flows import text_type
-from tests.lab.simulator.lanes import LanePosition, lane_position_of
-from tests.lab.simulator.table_rows import TableRow, in_files
-from tests.lab.simulator.time_order import Waiting, split
-from tests.lab.simulator.world import WINDOW_MS, World
+from tests.lab.reference import facts
+from tests.lab.reference.expected import ExpectedStates, Input, Record, Span, StageIds, TableRow
+from tests.lab.reference.facts import Unit, unit_of, units_of
+from tests.lab.reference.lanes import LanePosition, is_new, lane_position_of
+from tests.lab.reference.plans import Coordinates, StoredPlan
+from tests.lab.reference.time_order import Waiting, split
+from tests.lab.reference.world import WINDOW_MS, World
 
 
 class UserCodeFails(Exception):
@@ -55,7 +41,7 @@ _FAIL_BEFORE = frozenset({facts.BEFORE, facts.SURROGATE, facts.MUTE})
 
 
 def _with_windows(
-    before: Mapping[Span, tuple[str, ...]], fresh: Iterable[tuple[MemoryMessage, Input]]
+    before: Mapping[Span, tuple[str, ...]], fresh: Iterable[tuple[Record, Input]]
 ) -> dict[Span, tuple[str, ...]]:
     """The ids of each window, with those of more inputs."""
     windows = dict(before)
@@ -66,6 +52,11 @@ def _with_windows(
                 span = unit.key, at_ms - at_ms % WINDOW_MS
                 windows[span] = (*windows.get(span, ()), unit.id)
     return windows
+
+
+def in_files(written: Iterable[TableRow]) -> list[TableRow]:
+    """Of rows that one plan writes the last of each key: a memtable keeps no other."""
+    return [*{(row.key, row.slot): row for row in written}.values()]
 
 
 class Model:
@@ -83,7 +74,7 @@ class Model:
     def __init__(
         self,
         world: World,
-        records: Mapping[tuple[str, int], Mapping[int, MemoryMessage]],
+        records: Mapping[tuple[str, int], Mapping[int, Record]],
         malformed: set[bytes],
     ) -> None:
         self._world = world
@@ -91,10 +82,9 @@ class Model:
         self._malformed = malformed
         self._inputs: dict[tuple[bytes, bytes | None], Input] = {}
         self._waits = world.kind in {"deduplicate", "distinct", "roots", "windows", "join"}
-        self._text = text_type(world)
         self.changed = False
 
-    def expected_after(self, plan: Plan, before: ExpectedStates | None) -> ExpectedStates:
+    def expected_after(self, plan: StoredPlan, before: ExpectedStates | None) -> ExpectedStates:
         """The expected states after a plan.
 
         Args:
@@ -109,19 +99,18 @@ class Model:
             expected.seen, expected.windows = before.seen, before.windows
             expected.rows = before.rows
         wanted = []
-        for planned in sorted(plan.ranges, key=lambda one: one.tp):
+        for planned in plan.ranges:
             expected.ends[planned.tp] = planned.stop
             if planned.start < planned.stop:
                 kept = self._records.get((planned.topic_id, planned.partition), {})
                 inputs = [kept[at] for at in range(planned.start, planned.stop) if at in kept]
                 wanted += [(planned.topic_id, message) for message in inputs]
         if wanted or expected.waiting:
-            left_out = {(one.topic, one.partition, one.offset) for one in plan.exclusions}
-            changed = self._fold(expected, wanted, left_out, before.plan if before is not None else None)
+            changed = self._fold(expected, wanted, plan.skipped, before.plan if before is not None else None)
             self._store(expected, changed)
         return expected
 
-    def input_of(self, message: MemoryMessage) -> Input:
+    def input_of(self, message: Record) -> Input:
         """Decode a record."""
         value = message.value() or b""
         chain = next((content for name, content in message.headers() or () if name == CHAIN_HEADER), None)
@@ -130,7 +119,7 @@ class Model:
             found = self._inputs[value, chain] = self._decoded(value, message.headers())
         return found
 
-    def _decoded(self, value: bytes, headers: Headers | None) -> Input:
+    def _decoded(self, value: bytes, headers: Any) -> Input:
         nowhere = LanePosition((), (), (), 0)
         if value in self._malformed:
             return Input(nowhere, None, 0)
@@ -141,7 +130,8 @@ class Model:
             envelope = read(value, headers=headers)
         except EnvelopeError:
             return Input(nowhere, None, 0)
-        texts = [payload.value for payload in envelope.payloads_as(self._text) if payload is not None]
+        form = self._world.form
+        texts = [facts.text_of(payload, form) for payload in envelope.payloads if payload is not None]
         if not self._world.hops:
             texts = [text for fact in texts for text in units_of(fact)]
         odd = not -(2**62) < envelope.timestamp_ms < 2**62
@@ -152,9 +142,9 @@ class Model:
     def _fold(
         self,
         expected: ExpectedStates,
-        messages: Iterable[tuple[str, MemoryMessage]],
-        left_out: set[Coordinates],
-        before: Plan | None,
+        messages: Iterable[tuple[str, Record]],
+        left_out: frozenset[Coordinates],
+        before: StoredPlan | None,
     ) -> set[tuple[str, str]]:
         """Fold new inputs; fold again without failed ones if a filter would then let other inputs through."""
         if self._waits and before is not None and expected.plan is not None:
@@ -189,7 +179,7 @@ class Model:
             expected.windows = _with_windows(expected.windows, fresh)
         return attempt.changed
 
-    def _attempt(self, expected: ExpectedStates, fresh: Sequence[tuple[MemoryMessage, Input]]) -> _Attempt:
+    def _attempt(self, expected: ExpectedStates, fresh: Sequence[tuple[Record, Input]]) -> _Attempt:
         """Fold inputs in the order in which a filter sees them."""
         attempt = _Attempt(dict(expected.ids))
         chosen = self._accepted_by_filter(expected, fresh)
@@ -201,9 +191,9 @@ class Model:
     def _new_inputs(
         self,
         expected: ExpectedStates,
-        messages: Iterable[tuple[str, MemoryMessage]],
-        left_out: set[Coordinates],
-    ) -> list[tuple[MemoryMessage, Input]]:
+        messages: Iterable[tuple[str, Record]],
+        left_out: frozenset[Coordinates],
+    ) -> list[tuple[Record, Input]]:
         """The inputs that can be decoded and are not replays; advances the marks."""
         fresh = []
         for topic_id, message in messages:
@@ -213,9 +203,8 @@ class Model:
                 expected.excluded.add(coordinates)
                 continue
             mark, position = self._position(topic_id, message, found)
-            if position <= expected.marks.get(mark, ()):
+            if not is_new(expected.marks, mark, position):
                 continue
-            expected.marks[mark] = position
             unshown = self._world.view and any(unit.kind == facts.UNSHOWN for unit in found.units)
             if found.may_fail or unshown:
                 expected.may_exclude.add(coordinates)
@@ -225,7 +214,7 @@ class Model:
         return fresh
 
     def _position(
-        self, topic_id: str, message: MemoryMessage, found: Input
+        self, topic_id: str, message: Record, found: Input
     ) -> tuple[tuple[object, ...], tuple[int, ...]]:
         """The name of the mark of a record's lane, and its position there."""
         topic, partition, offset = message.coordinates
@@ -234,7 +223,7 @@ class Model:
         return mark, lane.position or (message.epoch + 1, offset)
 
     def _accepted_by_filter(
-        self, expected: ExpectedStates, fresh: Iterable[tuple[MemoryMessage, Input]]
+        self, expected: ExpectedStates, fresh: Iterable[tuple[Record, Input]]
     ) -> set[Coordinates] | None:
         """The inputs that a filter by id lets through, of inputs in their order."""
         if not self._world.picks:
@@ -248,7 +237,7 @@ class Model:
         return chosen
 
     def _fold_input(
-        self, attempt: _Attempt, message: MemoryMessage, found: Input, chosen: set[Coordinates] | None
+        self, attempt: _Attempt, message: Record, found: Input, chosen: set[Coordinates] | None
     ) -> None:
         """Fold one input through all stages, as a whole or not at all."""
         undo: StageIds = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqe_chain.chain import Link
 
@@ -40,3 +40,11 @@ def lane_position_of(links: Iterable[Link]) -> LanePosition:
         position.append(link.ordinal)
         of = link.of
     return LanePosition(tuple(found), tuple(path), tuple(position), of)
+
+
+def is_new(marks: dict[Any, tuple[int, ...]], lane: object, position: tuple[int, ...]) -> bool:
+    """Whether a message is no replay: its position is beyond the mark of its lane, which moves there."""
+    if position <= marks.get(lane, ()):
+        return False
+    marks[lane] = position
+    return True

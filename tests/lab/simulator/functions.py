@@ -1,16 +1,11 @@
-"""Facts: what origin producers write in a simulated world, and the functions of its flows.
-
-A fact is one line of text, ``id key route kind same units``. It becomes one or more units, each with an id of its
-own, and states are lists of these ids, so that a loss, a duplicate or a wrong order shows and nothing cancels out.
-"""
+"""The functions of the flows of a simulated world, and the types of its payloads; facts are in `tests.lab.reference.facts`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final
 
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
@@ -18,33 +13,35 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.codecs.codec import Codec
 from sqe_chain.codecs.registry import register
 from sqe_chain.flow.context import Context
-
-KEYS = ("a", "b", "c", "d", "e")
-BEAT = "beat"
-
-SOUND, BEFORE, FIRST, SECOND, LAST, HOP = "-", "p", "f", "s", "l", "h"
-SURROGATE, MUTE, UNSHOWN = "w", "v", "n"
-OPEN, CLOSE, BEATS, BAD_CLOSE = "o", "c", "H", "C"
-EARLIEST, LATEST = "m", "M"
-AHEAD, KEYLESS = "A", "k"
-ROWLESS, HOMELESS, LARGE, UNCOUNTED = "R", "q", "Z", "D"
-"""Kinds of facts: sound; user code fails before the stages, in the first, in the second, after it, in the last hop; with
-an error text that is not Unicode, with an error without a text; a state without JSON; opening and closing a door;
-a heartbeat; a closing whose second unit fails; event times at the ends of 64 bits; an event time ahead of the clock,
-which must not fail; no key for a compacted topic; rows of a table without row key, without partition key, too large; text
-where a declared sum wants a number."""
+from tests.lab.reference.facts import (
+    BEAT,
+    BEFORE,
+    CLOSE,
+    FIRST,
+    HOMELESS,
+    HOP,
+    KEYLESS,
+    KEYS,
+    LARGE,
+    LAST,
+    MUTE,
+    NOT_A_NUMBER,
+    OWN_MARK,
+    ROWLESS,
+    SOUND,
+    SURROGATE,
+    UNCOUNTED,
+    UNSHOWN,
+    Form,
+    open_doors,
+    slot_of,
+    state_entry,
+    unit_of,
+    units_of,
+)
 
 MAX_ROW_BYTES = 2_000
 _LARGE_TEXT = "z" * 3 * MAX_ROW_BYTES
-
-CHANGED = "!"
-"""Marks an entry of a fold that was changed."""
-NOT_A_NUMBER = "?"
-"""Marks an entry that follows a value without JSON."""
-
-GOOD = frozenset({SOUND, AHEAD})
-AHEAD_MS = 86_400_000
-ODD_TIMES = {EARLIEST: -(2**63), LATEST: 2**63 - 1}
 
 
 class Refused(Exception):
@@ -80,10 +77,6 @@ class OwnText:
     value: str = ""
 
 
-OWN_MARK = b"own\n"
-"""How what the codec of these worlds writes begins."""
-
-
 @register
 class OwnCodec(Codec[OwnText]):
     """The codec of worlds with a codec of their own."""
@@ -103,54 +96,8 @@ class OwnCodec(Codec[OwnText]):
         return OwnText(data[len(OWN_MARK) :].decode())
 
 
-Form = Literal["protobuf", "json", "own"]
-"""How payloads and states are encoded."""
 TYPES: Final[Mapping[Form, type[Any]]] = {"protobuf": StringValue, "json": Text, "own": OwnText}
 """Form -> the type of payloads and states."""
-
-
-class Unit(NamedTuple):
-    """One unit of a fact.
-
-    Attributes:
-        id: its own.
-        key: key of the first stage.
-        route: record key, which decides its partition.
-        kind: see above.
-        same: id that filters compare.
-    """
-
-    id: str
-    key: str
-    route: str
-    kind: str
-    same: str
-
-    @property
-    def group(self) -> str:
-        """Key of the second stage."""
-        return "x" if self.key in "ab" else "y"
-
-
-@lru_cache(100_000)
-def unit_of(text: str) -> Unit:
-    """Parse a payload."""
-    return Unit(*text.split(" "))
-
-
-@lru_cache(100_000)
-def units_of(fact: str) -> tuple[str, ...]:
-    """The payloads of a fact's units."""
-    number, key, route, kind, same, count = fact.split(" ")
-    kinds = [SOUND] * int(count)
-    kinds[-1] = kind  # the units before it are folded already when it fails
-    if kind == BAD_CLOSE:
-        kinds = [CLOSE, FIRST]
-    found = [f"{number}.0 {key} {route} {kinds[0]} {same}"]
-    for index in range(1, len(kinds)):
-        other = KEYS[(KEYS.index(key) + 2 * (index // 2 + (kind == BAD_CLOSE))) % len(KEYS)]
-        found.append(f"{number}.{index} {other} {other if route == key else route} {kinds[index]} {same}")
-    return tuple(found)
 
 
 def is_no_third(value: StringValue) -> bool:
@@ -307,11 +254,6 @@ def row_of_its_own(value: StringValue) -> str | None:
     return None if unit.kind == ROWLESS else unit.id
 
 
-def slot_of(unit: Unit) -> str:
-    """One of two."""
-    return str(int(unit.id.partition(".")[0]) % 2)
-
-
 def row_id(value: StringValue) -> str:
     """Id of a unit's row."""
     return unit_of(value.value).id
@@ -336,13 +278,6 @@ def numbered_key(value: dict[str, Any]) -> str:
     return key
 
 
-def aggregated(ids: Iterable[str]) -> dict[str, Any]:
-    """What declared aggregates must be after the units with these ids."""
-    known = [*ids]
-    numbers = [int(one.partition(".")[0]) for one in known]
-    return {"units": len(known), "total": sum(numbers), "most": max(numbers), "newest": known[-1]}
-
-
 def refuse_after(value: StringValue) -> StringValue:
     """The operator after the last stage."""
     refuse(LAST, value)
@@ -353,16 +288,6 @@ def refuse(kind: str, value: StringValue) -> None:
     """Raise for units of a kind."""
     if unit_of(value.value).kind == kind:
         raise Refused(f"{kind} in {value.value}")
-
-
-def state_entry(unit: Unit, *, changed: bool = False) -> str:
-    """A unit's entry in a state; another one after the fold was changed."""
-    return unit.id + CHANGED * changed + {OPEN: "+", CLOSE: "-", UNSHOWN: NOT_A_NUMBER}.get(unit.kind, "")
-
-
-def open_doors(notes: str) -> int:
-    """Number of open doors in a state."""
-    return notes.count("+") - notes.count("-")
 
 
 def fold_text(
@@ -426,16 +351,6 @@ def ids_of(state: Any) -> list[str]:
     return [
         value.string_value for value in state.list_value.values if value.WhichOneof("kind") == "string_value"
     ]
-
-
-def serialized(notes: Iterable[str], form: Form = "protobuf") -> bytes:
-    """A text state with these entries, serialized."""
-    text = "".join(f"{note} " for note in notes)
-    if form == "json":
-        return json.dumps({"value": text}, separators=(",", ":")).encode()
-    if form == "own":
-        return OWN_MARK + text.encode()
-    return StringValue(value=text).SerializeToString()
 
 
 def parsed(state: bytes, form: Form = "protobuf") -> StringValue | Text | OwnText:

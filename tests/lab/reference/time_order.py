@@ -1,8 +1,7 @@
 """The order of event time: which inputs a plan takes, by the frontiers that it and the plan before have sealed.
 
-It knows nothing of how a frontier is found. What it decides is the rule alone: a plan takes the inputs whose places lie up to its
-frontier; the place of an input is its time, but not before the one before it on its lane, and just before the frontier of the plan
-before if it is late.
+It knows nothing of how a frontier is found. A plan takes the inputs whose places lie up to its frontier. The place of an input
+is its time, but not before the one before it on its lane. A late input lies just before the frontier of the plan before.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from sqe_chain.adapters.memory import MemoryMessage
-from sqe_chain.features.event_times import EventTime
-from sqe_chain.protocol.plan import Plan
-from tests.lab.simulator.expected import Input
+from tests.lab.reference.expected import Input, Record
+from tests.lab.reference.plans import StoredPlan
 
 
 class Waiting(NamedTuple):
@@ -25,7 +22,7 @@ class Waiting(NamedTuple):
     """
 
     topic_id: str
-    message: MemoryMessage
+    message: Record
 
 
 Placed = tuple[tuple[int, str, int, int], Waiting]
@@ -33,7 +30,7 @@ Placed = tuple[tuple[int, str, int, int], Waiting]
 
 
 def split(
-    found: Iterable[Waiting], input_of: Callable[[MemoryMessage], Input], before: Plan, plan: Plan
+    found: Iterable[Waiting], input_of: Callable[[Record], Input], before: StoredPlan, plan: StoredPlan
 ) -> tuple[list[Placed], list[Waiting]]:
     """The records that a plan takes, in the order of times, and those that wait after it.
 
@@ -44,13 +41,13 @@ def split(
         plan: the plan.
     """
     lanes: dict[tuple[object, ...], int] = {}
-    begun, frontier = EventTime.of(before).frontier, EventTime.of(plan).frontier
-    least_ms = -(1 << 63) if begun is None else begun.at_ms - 1
+    begun, frontier = before.frontier, plan.frontier
+    least_ms = -(1 << 63) if begun is None else begun[0] - 1
     taken, waiting = list[Placed](), list[Waiting]()
     for one in sorted(found, key=lambda one: one.message.coordinates):
         topic, partition, offset = one.message.coordinates
         decoded = input_of(one.message)
-        if decoded.units is None:  # nobody can say where it belongs
+        if decoded.units is None:  # its time is not known
             taken.append(((least_ms, topic, partition, offset), one))
             continue
         lane = topic, partition, *decoded.lane_position.lane

@@ -18,9 +18,9 @@ GAP_MS: Final = 3 * UNIT_MS
 BEFORE_MS, AFTER_MS = 2 * UNIT_MS, 3 * UNIT_MS
 EXPIRY_MS: Final = 12 * UNIT_MS
 DELETED: Final = 5
-"""One of so many changes of a table deletes its key."""
+"""Every fifth change of a table deletes its key."""
 AGAIN: Final = 3
-"""A timer that finds a multiple of so many numbers is set once more."""
+"""A timer that finds a multiple of this number is set again."""
 
 Value = dict[str, Any]
 Given = tuple[str, Value]
@@ -146,7 +146,7 @@ class Stateless:
 
 @dataclass
 class Table(Stateless):
-    """The second stream is a table; each value of the first joins what the table says."""
+    """The second stream is a table; each value of the first joins the value of its key in the table."""
 
     said: dict[str, int | None] = field(default_factory=dict)
 
@@ -184,7 +184,7 @@ class Streams(Stateless):
 
 
 class Timers:
-    """Numbers of each key; timers tell them; without new ones they are forgotten."""
+    """Numbers of each key, which timers publish; without new ones they are forgotten."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, list[int]] = {}

@@ -1,21 +1,46 @@
-"""What all states must be after a plan, and the inputs of which that is said."""
+"""The states that must be there after a plan, and the inputs that they come from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from sqe_chain.adapters.memory import MemoryMessage
-from sqe_chain.ports import TopicPartition
-from sqe_chain.protocol.plan import Plan
-from tests.lab.simulator.facts import Unit
-from tests.lab.simulator.lanes import LanePosition
-from tests.lab.simulator.table_rows import TableRow
+from tests.lab.reference.facts import Unit
+from tests.lab.reference.lanes import LanePosition
+from tests.lab.reference.plans import Coordinates, StoredPlan, TopicPartition
 
 Cells = dict[str, dict[int, dict[bytes, Any]]]
 StageIds = dict[tuple[str, str], list[str]]
 Span = tuple[str, int]
-Coordinates = tuple[str, int, int]
+
+
+class Record(Protocol):
+    """A record of a log, as the broker keeps it."""
+
+    @property
+    def coordinates(self) -> Coordinates: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Any: ...
+
+
+class TableRow(NamedTuple):
+    """One version of a row.
+
+    Attributes:
+        number: of the plan that has written it.
+        key: its partition key.
+        slot: its row key.
+        id: of the unit.
+    """
+
+    number: int
+    key: str
+    slot: str
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +66,8 @@ class ExpectedStates:
         windows: (key, start) -> ids that belong to that window.
         emitted: ids folded by this plan.
         rows: state partition -> all versions of all rows of the table, in the order in which they are written.
-        excluded: inputs that the plan must exclude.
-        may_exclude: inputs that the plan may exclude.
+        excluded: inputs that the plan must skip.
+        may_exclude: inputs that the plan may skip.
         waiting: records that were read and wait for event time, each with the id of its topic.
         needed: input partition -> offset of the first of them that was not accepted before.
         plan: the plan.
@@ -58,6 +83,6 @@ class ExpectedStates:
     rows: dict[int, tuple[TableRow, ...]] = field(default_factory=dict)
     excluded: set[Coordinates] = field(default_factory=set)
     may_exclude: set[Coordinates] = field(default_factory=set)
-    waiting: tuple[tuple[str, MemoryMessage], ...] = ()
+    waiting: tuple[tuple[str, Record], ...] = ()
     needed: dict[TopicPartition, int] = field(default_factory=dict)
-    plan: Plan | None = None
+    plan: StoredPlan | None = None
