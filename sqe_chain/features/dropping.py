@@ -10,9 +10,10 @@ from typing import ClassVar, Final
 from sqe_chain.features.events import Filtered
 from sqe_chain.flow.stage_kind import MATCHED, UNMATCHED
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import BatchResult, Notice
+from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.feature import Feature, Part
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.results import BatchResult
 from sqe_chain.task.results import Report
 
 

@@ -26,9 +26,9 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicInfo
 from sqe_chain.ports.files import HASH_DIGITS, gone, is_hash
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import BatchResult
 from sqe_chain.protocol.feature import Feature, Infos, Look, News, Part
 from sqe_chain.protocol.plan import Plan, Section
+from sqe_chain.protocol.results import BatchResult
 from sqe_chain.protocol.settings import FeatureSettings
 
 _ALL = "files"

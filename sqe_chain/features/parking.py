@@ -18,9 +18,10 @@ from sqe_chain.features.event_times import EventTime, Taken
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import BatchResult, Notice
+from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.feature import Feature, Infos, Look, Part, StartAction
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section
+from sqe_chain.protocol.results import BatchResult
 from sqe_chain.task.parking import FOLLOWS, ParkedKeys, ParkedRecord, Releasing
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim

@@ -37,10 +37,10 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.ports import Bounds, Message, Range, TopicPartition
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import BatchResult
 from sqe_chain.protocol.feature import Feature, Infos, Look, Offsets, Part
 from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.plan import Plan, PlannedRange
+from sqe_chain.protocol.results import BatchResult
 from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.frontier import Taking, furthest

@@ -28,23 +28,14 @@ from sqe_chain.protocol.claim import (
 from sqe_chain.protocol.declared import check_layout
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import (
-    CLAIM,
-    PROCESS,
-    RECOVER,
-    SEAL,
-    BatchResult,
-    CaughtUp,
-    Committed,
-    Notice,
-    StartResult,
-)
+from sqe_chain.protocol.events import CLAIM, PROCESS, RECOVER, SEAL, CaughtUp, Committed, Notice
 from sqe_chain.protocol.feature import Features, Look, Part
 from sqe_chain.protocol.owned_flow import OwnedFlow, PlanLog
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import batch_plan, layout_plan, next_part
 from sqe_chain.protocol.processing import Batch, Processor, TooManyForOnePlan
 from sqe_chain.protocol.recovery import Recovery
+from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.same_inputs import DescribedTopics
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Report

@@ -28,16 +28,15 @@ from sqe_chain.protocol.events import (
     COMMIT,
     PUBLISH,
     RECOVER,
-    BatchResult,
     CaughtUp,
     Committed,
     Notice,
     Published,
     Recovered,
-    StartResult,
 )
 from sqe_chain.protocol.feature import Features, Look
 from sqe_chain.protocol.inputs import moved_by
+from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.same_inputs import DescribedTopics
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.results import Job, Portion, Report, Sections

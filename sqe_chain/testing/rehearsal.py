@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from sqe_chain.adapters.memory import MemoryLog
-from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.codecs import codec_for
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import wrap_unchecked
@@ -31,11 +31,11 @@ from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.task.watched import watching
+from sqe_chain.testing.backups import Backups
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash, FaultScript
 from sqe_chain.testing.faulty_ports import faulty_log, faulty_sink, faulty_store
-from sqe_chain.testing.results import Results
 from sqe_chain.testing.values import ValueWatch
 from sqe_chain.wings import WINGS, load
 
@@ -64,7 +64,7 @@ class Zombie:
         return self.service.batch().worked
 
 
-class Rehearsal(Arming, Results):
+class Rehearsal(Arming, Backups):
     """One flow with its topics and its store in memory, to crash and restart.
 
     Args:
@@ -209,30 +209,6 @@ class Rehearsal(Arming, Results):
                 f"flow {self.flow.name!r} has stages. Expected a flow without. Use `rebuild`"
             )
         service.rewind(to)
-
-    def copy_stores(self) -> dict[str, StoreCopy]:
-        """Copy all stores, for `roll_back`."""
-        return {name: self._memory(name).copy_all() for name in self.stores}
-
-    def roll_back(
-        self, copies: Mapping[str, StoreCopy], *, stage: str | None = None, cells: Sequence[int] | None = None
-    ) -> None:
-        """Restore stores to an earlier state, as after a backup was restored, or a failover lost acknowledged writes.
-
-        Args:
-            copies: from `copy_stores`.
-            stage: restore only this stage; by default everything, including claim and plans.
-            cells: restore only these cells of the stage: state partitions, or their buckets.
-        """
-        if stage is None:
-            for name, copy in copies.items():
-                self._memory(name).restore_all(copy)
-            return
-        node = self._stage(stage)
-        store, flow = self._memory(node.store or ""), self._store_flow(stage)
-        parts = copies[node.store or ""].parts
-        for cell in self.flow.cells[node.index] if cells is None else cells:
-            store.restore_part(flow, stage, cell, parts.get((flow, stage, cell)))
 
     def start(self, settings: Settings | None = None) -> StagedService | Republisher:
         """Start a run: claim and recover. A run that is still alive stays alive, as a zombie.
@@ -402,11 +378,3 @@ class Rehearsal(Arming, Results):
     @staticmethod
     def _engine(env: Environment, flow: CompiledFlow) -> InProcessEngine:
         return InProcessEngine(flow, env.ports.log, env.ports.store, sinks=env.ports.sink)
-
-    def _memory(self, name: str) -> MemoryStore:
-        store = self.stores[name]
-        if not isinstance(store, MemoryStore):
-            raise ConfigurationError(
-                f"{store!r} cannot be rolled back. Expected a MemoryStore. Rehearse with one"
-            )
-        return store

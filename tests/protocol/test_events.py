@@ -12,9 +12,11 @@ from sqe_chain.features import events as feature_events
 from sqe_chain.flow import Flow
 from sqe_chain.protocol import events
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.events import BatchResult, Event, Recovered, StartResult
+from sqe_chain.protocol.events import Event, Recovered
 from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.trace_report import TraceReport
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_first_letter
 
@@ -52,6 +54,7 @@ LINES: dict[str, list[tuple[str, ...]]] = {
     "filtered": [("plan", "counts")],
     "files": [("files", "files_left", "rows", "rows_left")],
     "windows_closed": [("plan", "outputs", "event_ms")],
+    "traces": [("report",)],
     "caught_up": [(), ("plan",)],
     "waiting": [("what", "reason", "wait_ms")],
     "notice": [("text",), ("text", "logger")],
@@ -82,6 +85,7 @@ EVENTS: list[Event] = [
     feature_events.TableReplaced(plan=3, table="readings", mode="table", files=2),
     feature_events.FilesSeen(files=3, files_left=1, rows=20, rows_left=5),
     feature_events.WindowsClosed(8, 3, 5),
+    feature_events.TracesSeen(TraceReport()),
     events.CaughtUp(),
     events.CaughtUp(8),
     events.Waiting("commit", "no broker", 100),

@@ -34,8 +34,9 @@ from sqe_chain.protocol import aggregation
 from sqe_chain.protocol import claim as claiming
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import BatchResult, Event, StartResult, When
+from sqe_chain.protocol.events import Event, When
 from sqe_chain.protocol.feature import Features
+from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.retrying import Retry
 from sqe_chain.task.results import Job, Portion, Report
 from tests.lab.explorer.calls import Question

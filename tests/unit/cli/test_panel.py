@@ -33,10 +33,10 @@ from sqe_chain.protocol.events import (
     Recovered,
     Sealed,
     Standby,
-    StartResult,
     Stopped,
     Waiting,
 )
+from sqe_chain.protocol.results import StartResult
 from sqe_chain.runtime import serving
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.metrics import Metrics

@@ -25,7 +25,8 @@ from sqe_chain.ext.web.records import TopicRecords
 from sqe_chain.ext.web.runbook import entries, entry_of
 from sqe_chain.features.every import aggregation_of
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.events import COMMIT, PERSIST, PROCESS, PUBLISH, SEAL, BatchResult, Committed, Waiting
+from sqe_chain.protocol.events import COMMIT, PERSIST, PROCESS, PUBLISH, SEAL, Committed, Waiting
+from sqe_chain.protocol.results import BatchResult
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
 from tests.unit.explain.test_trace import hours
