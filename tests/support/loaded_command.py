@@ -1,8 +1,8 @@
 """Processes of `sqe-chain` that begin as copies of one that has it loaded, because loading is most of what a short life costs.
 
-Apart from that they are as the command starts them: processes of their own, with arguments, environment, directory,
-output, signals and exit status of their own. How the command itself starts is tested by `test_loaded_command`,
-`test_stopping`, the demo and the commands in pages.
+Apart from that they are as the command starts them: processes with arguments, environment, directory, output, signals and
+exit status of their own. `test_loaded_command`, `test_stopping`, the demo and the commands in pages test how the command
+itself starts.
 """
 
 from __future__ import annotations

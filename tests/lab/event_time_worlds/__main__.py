@@ -1,8 +1,10 @@
 """Run random worlds of event time, and make the first wrong one of each kind small.
 
+```
 python -m tests.lab.event_time_worlds --worlds 20000 --seed 0 --jobs 2
 python -m tests.lab.event_time_worlds --world '["tumbling",…]'         one world again
 python -m tests.lab.event_time_worlds --worlds 1000 --without slow,pause --kinds tumbling,table
+```
 """
 
 from __future__ import annotations
@@ -36,36 +38,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _options(arguments)
     if options.world:
-        said = verdict(World.of(options.world))
-        sys.stdout.write(f"{said or 'right'}\n")
-        return 1 if said else 0
+        fault = verdict(World.of(options.world))
+        sys.stdout.write(f"{fault or 'right'}\n")
+        return 1 if fault else 0
     began, wrong = time.perf_counter(), list[tuple[int, str]]()
     kinds, without = tuple(options.kinds.split(",")), frozenset(filter(None, options.without.split(",")))
     seeds = range(options.seed, options.seed + options.worlds)
     for found in _verdicts(seeds, kinds, without, options.jobs):
-        for seed, said in found[: max(0, options.show - len(wrong))]:
-            sys.stdout.write(f"seed {seed}: {said[:_LONGEST]}\n")
+        for seed, fault in found[: max(0, options.show - len(wrong))]:
+            sys.stdout.write(f"seed {seed}: {fault[:_LONGEST]}\n")
             sys.stdout.flush()
         wrong += found
     seconds = time.perf_counter() - began
     if wrong and options.shrink:
         shown = set[str]()
-        for seed, said in wrong:
-            if (name := said.split(":")[0]) not in shown and len(shown) < options.shrink:
+        for seed, fault in wrong:
+            if (name := fault.split(":")[0]) not in shown and len(shown) < options.shrink:
                 shown.add(name)
                 _show_small(draw(seed, kinds=kinds, without=without), name)
     sys.stdout.write(
         f"{options.worlds} worlds from seed {options.seed}, {len(wrong)} wrong, {seconds:.0f} s\n"
     )
     if options.json:
-        told = {
+        counts = {
             "tool": "worlds",
             "counts": {"worlds": options.worlds},
             "violations": len(wrong),
             "seed": options.seed,
             "seconds": round(seconds, 1),
         }
-        Path(options.json).write_text(json.dumps(told, indent=1) + "\n")
+        Path(options.json).write_text(json.dumps(counts, indent=1) + "\n")
     return 1 if wrong else 0
 
 
@@ -90,9 +92,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kinds", default=",".join(KINDS), help="what readers may do")
     parser.add_argument("--without", default="", help=f"traits that no world has: {', '.join(TRAITS)}")
     parser.add_argument("--world", default="", help="run this one: a line of JSON")
-    parser.add_argument(
-        "--shrink", type=int, default=1, help="make so many wrong worlds small, one of each kind"
-    )
+    parser.add_argument("--shrink", type=int, default=1, help="wrong worlds to make small, one of each kind")
     parser.add_argument("--show", type=int, default=20, help="wrong worlds to print")
     parser.add_argument("--json", default="", help="write the counts into this file")
     return parser.parse_args(arguments)
@@ -111,8 +111,8 @@ def _verdicts(
 
 
 def _wrong_of(seeds: range, kinds: tuple[str, ...], without: frozenset[str]) -> list[tuple[int, str]]:
-    said = ((seed, verdict(draw(seed, kinds=kinds, without=without))) for seed in seeds)
-    return [(seed, one) for seed, one in said if one]
+    verdicts = ((seed, verdict(draw(seed, kinds=kinds, without=without))) for seed in seeds)
+    return [(seed, one) for seed, one in verdicts if one]
 
 
 def _show_small(world: World, name: str) -> None:

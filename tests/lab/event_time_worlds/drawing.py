@@ -30,7 +30,7 @@ TRAITS: Final = {
     "ties": 0.3,
     "heartbeats": 0.3,
 }
-"""What a world may have -> in how many worlds; each of them can be left out."""
+"""What a world may have -> in how many worlds; the caller can omit each of them."""
 _KEYS: Final = "abcdef"
 
 

@@ -36,7 +36,7 @@ def number_of(value: Value) -> str:
     return str(value["n"])
 
 
-def beats_at(value: Value) -> bool:
+def is_heartbeat(value: Value) -> bool:
     return bool(value["k"] == BEAT)
 
 
@@ -57,7 +57,7 @@ def add_and_set(state: Value, value: Value, context: Context) -> None:
     context.set_timer(context.timestamp_ms + SIZE_MS, name="" if value["n"] % 2 else "even")
 
 
-def tell(state: Value, timer: Timer, context: Context) -> list[Value]:
+def give_numbers(state: Value, timer: Timer, context: Context) -> list[Value]:
     if len(state["ns"]) % AGAIN == 0:
         context.set_timer(timer.at_ms + SIZE_MS, name=timer.name)
     return [{"k": (context.key or b"").decode(), "t": timer.at_ms, "name": timer.name, "ns": state["ns"]}]
@@ -112,7 +112,7 @@ def reader(
 
 
 def _with_stage(facts: Any, kind: str, name: str, *, beats: bool) -> None:
-    kept: Value = {"state": dict, "retention_ms": _KEEP_MS, "heartbeat": beats_at if beats else None}
+    kept: Value = {"state": dict, "retention_ms": _KEEP_MS, "heartbeat": is_heartbeat if beats else None}
     if kind == "tumbling":
         made: Any = facts.windowed(STAGE, Tumbling(SIZE_MS), fold=add, **kept)
     elif kind == "hopping":
@@ -125,7 +125,9 @@ def _with_stage(facts: Any, kind: str, name: str, *, beats: bool) -> None:
         groups = first.key_by(lambda window: key_of_group(window.key))
         made = groups.windowed(STAGE, Tumbling(3 * SIZE_MS), fold=add_window, **kept)
     elif kind == "timers":
-        made = facts.aggregate(STAGE, state=dict, fold=add_and_set, on_timer=tell, expire_after_ms=EXPIRY_MS)
+        made = facts.aggregate(
+            STAGE, state=dict, fold=add_and_set, on_timer=give_numbers, expire_after_ms=EXPIRY_MS
+        )
         made.to(f"{name}.out", partitions=OUTPUT_PARTITIONS)
         return
     else:

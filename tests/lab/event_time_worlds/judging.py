@@ -1,4 +1,4 @@
-"""Compares what the readers of a world have stored and published with what the reference says."""
+"""Compares what the readers of a world have stored and published with the reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.lab.reference.event_times import Delivery, Reference, spread
 
 _NUMBER: Final = re.compile(rb'"n":\s?(\d+)')
 _LOST: Final = ("/late", "/malformed", "/ahead")
-"""Why records are left out that must not be."""
+"""Reasons for which records are dropped that must not be."""
 
 
 def judge(world: World) -> None:

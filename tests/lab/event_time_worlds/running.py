@@ -32,7 +32,7 @@ class Wrong(AssertionError):
 
 
 class Clock(SteppingClock):
-    """Stands still until the world moves it."""
+    """Does not move until the world moves it."""
 
     def __init__(self) -> None:
         super().__init__(stop_after=1 << 60, now_ms=BEGIN_MS)
@@ -57,11 +57,14 @@ class BusyLog(MemoryLog):
 class Run:
     """One world while it runs.
 
-    Steps are a letter and numbers: ``f`` appends the next fact, ``l`` appends it at the next look at ends; ``t3000`` lets time
-    pass; ``g0`` gives the first root topic one more partition; ``p0`` and ``r0`` are a batch of a republisher and of a reader;
-    ``P0:5`` and ``R0:5`` crash it at its sixth call from now; ``z0`` pauses a republisher and starts another one, ``Z0`` is a
-    batch of the one that was paused; ``w0:3`` rewinds a republisher by three records of each partition; ``b0:4`` rebuilds a reader
-    in batches of four records.
+    Steps are a character and numbers:
+
+    - ``f`` appends the next fact, ``l`` appends it at the next look at ends; ``t3000`` lets time pass;
+    - ``g0`` gives the first root topic one more partition;
+    - ``p0`` and ``r0`` are a batch of a republisher and of a reader; ``P0:5`` and ``R0:5`` crash it at its sixth call from now;
+    - ``z0`` pauses a republisher and starts another one, ``Z0`` is a batch of the one that was paused;
+    - ``w0:3`` rewinds a republisher by three records of each partition;
+    - ``b0:4`` rebuilds a reader in batches of four records.
     """
 
     def __init__(self, world: World) -> None:

@@ -23,7 +23,7 @@ class Hop(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         partitions: of the topic that it writes.
-        keep: of ten facts so many pass.
+        keep: how many of ten facts pass.
         by_number: it writes by the fact's number, not by its key.
         max_records: of its batches.
     """

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--jobs", type=int, default=1, help="configurations that are explored at the same time"
     )
-    parser.add_argument("--states", type=int, help="end each after so many states")
+    parser.add_argument("--states", type=int, help="end each after this number of states")
     parser.add_argument("--seconds", type=float, help="end each after so long")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write counts there at the end")
     parser.add_argument("--path", help="take these steps, and no others")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.invariants import Invariants, Violation, rows_at
-from tests.lab.explorer.words import SAID, said_in
+from tests.lab.explorer.words import OUTPUT, published_in
 from tests.lab.reference.plans import StoredPlan
 from tests.lab.reference.words import LETTERS, Books, Expected
 
@@ -37,7 +37,7 @@ class Checks(Invariants):
         self._books = books
         self._plans: dict[str, Plan] = {}
         self._expected: dict[str, Expected] = {}
-        self._said: dict[int, frozenset[str]] = {}
+        self._published_words: dict[int, frozenset[str]] = {}
         self._fine: set[tuple[int, int]] = set()
 
     # ------------------------------------------------------------------ what changes
@@ -79,7 +79,7 @@ class Checks(Invariants):
 
     def _published(self, outputs: Any) -> None:
         try:
-            said_in(outputs)
+            published_in(outputs)
         except ValueError as error:
             raise Violation("redo", str(error)) from None
         self.checked["redo"] += 1
@@ -99,16 +99,16 @@ class Checks(Invariants):
             self.require("commit", fits, f"commits {at}, all headers have reached {ends}")
 
     def _left_behind(self, commit: Commit, homes: Sequence[tuple[Variable, Home]]) -> bool:
-        """Whether it was committed by a run that a rebuild has overtaken: of a plan that is not in the history of the flow any more.
+        """Whether a run that a rebuild has overtaken committed it, of a plan that is not in the history of the flow any more.
 
         The next commit of the flow corrects it: that of the rebuild, or of the next start.
         """
-        said = parse_metadata(commit)
+        metadata = parse_metadata(commit)
         for _, home in homes:
             plan = self._plans.get(home.plan_id)
-            while plan is not None and plan.plan_id != said["id"]:
+            while plan is not None and plan.plan_id != metadata["id"]:
                 plan = self._plans.get(plan.previous_id)
-            if plan is not None or int(str(said["plan"])) >= home.number:
+            if plan is not None or int(str(metadata["plan"])) >= home.number:
                 return False
         return True
 
@@ -142,7 +142,7 @@ class Checks(Invariants):
                 if lowest is None or header.number < lowest.number:
                     lowest = header
                 levels.append(header)
-                self._check_said(state, header)
+                self._check_published(state, header)
             if stage.name == LETTERS:
                 upstream = max(levels, key=lambda one: one.number + bool(one.begun_id))
             else:
@@ -166,17 +166,17 @@ class Checks(Invariants):
         self._fine.add((number, -1))
         return header  # type: ignore[no-any-return]
 
-    def _check_said(self, state: int, header: Header) -> None:
+    def _check_published(self, state: int, header: Header) -> None:
         """Check that the outputs of what a cell holds were published."""
-        number = self._durable.content_id(state, ("topic", SAID))
+        number = self._durable.content_id(state, ("topic", OUTPUT))
         plan_id = header.begun_id or header.plan_id
         words = self._expected[plan_id].words
         if not words:
             return
-        if number not in self._said:
-            contents = said_in(self._durable.contents[number][1]).values()
-            self._said[number] = frozenset(word for one in contents for word in one[1])  # type: ignore[index]
-        self.check_published(f"a state is at {header}", words, self._said[number])
+        if number not in self._published_words:
+            contents = published_in(self._durable.contents[number][1]).values()
+            self._published_words[number] = frozenset(word for one in contents for word in one[1])  # type: ignore[index]
+        self.check_published(f"a state is at {header}", words, self._published_words[number])
 
     # ------------------------------------------------------------------ at rest
 
@@ -201,6 +201,6 @@ class Checks(Invariants):
         self.require("rest", self._check_cells(state, port, home) == plan.plan_id, "a header is behind")
         counted = Counter(self._expected[plan.plan_id].words)
         self.require("sum", counted == self._books.whole(), f"counted {counted}")
-        said = said_in(durable.content(state, ("topic", SAID))).values()
-        heard = Counter(word for one in said for word in one[1])  # type: ignore[index]
+        published = published_in(durable.content(state, ("topic", OUTPUT))).values()
+        heard = Counter(word for one in published for word in one[1])  # type: ignore[index]
         self.require("sum", heard == self._books.whole(), f"receivers count {heard}")

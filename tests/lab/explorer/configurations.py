@@ -12,7 +12,7 @@ from sqe_chain.features.settings import settings_of
 from tests.lab.explorer.durable import Machine
 from tests.lab.explorer.programs import Exporting, Importing, Rebuilding, Service
 from tests.lab.explorer.runs import Kind
-from tests.lab.explorer.words import SAID, feed, words_flow
+from tests.lab.explorer.words import OUTPUT, feed, words_flow
 
 _numbers = itertools.count()
 
@@ -27,7 +27,7 @@ class Configuration:
         stages: of the flow.
         state_partitions: of the flow.
         partitions: of its input.
-        words: its input; ``=a1`` is ``a1`` once more.
+        words: its input; ``=a1`` is ``a1`` again.
         records: of one batch.
         rows: of one write to a store.
         alive: runs that may be alive at the same time.
@@ -65,7 +65,7 @@ class Configuration:
         log = MemoryLog("explorer")  # topic ids follow from the name: the same in each process
         log.clear()
         feed(log, self.words.split(), self.partitions)
-        log.create_topic(SAID, 1)
+        log.create_topic(OUTPUT, 1)
         places = ["", "new"] if self.moved else [""]
         return Machine(log, {place: MemoryStore(f"{name}-{place}", max_rows=self.rows) for place in places})
 

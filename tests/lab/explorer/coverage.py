@@ -1,7 +1,7 @@
 """Which faults were really reached: at each call of each step of each kind of process, alone and one after the other.
 
-It goes through all states of a configuration in which one run is alive at a time, and notes at each call what may happen to it:
-the run is killed before or after it, its answer is lost, or it does not arrive. As every way through the states is there, so is
+It goes through all states of a configuration in which one run is alive at a time. At each call it notes the possible faults. The
+run is killed before or after it, its answer is lost, or it does not arrive. As every way through the states is there, so is
 every pair of faults, the second in whatever follows the first.
 """
 
@@ -88,7 +88,7 @@ class Coverage:
 
     Args:
         configuration: one run is alive at a time.
-        faults: at most so many of them in one way.
+        faults: the limit on their number in one way.
 
     Attributes:
         states: distinct states.

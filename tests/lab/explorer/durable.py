@@ -1,7 +1,7 @@
 """What outlives processes: claims, plans, cells, commits, records. Contents are kept once, and known by numbers.
 
-It is cut into variables, each of which one call reads or writes as a whole: a home record with its plans, a cell, a group's
-commits, a topic. What a call does is done by the product's store and log, once for each content of its variables.
+It is cut into variables, which a call reads or writes as a whole. A variable is a home record with its plans, a cell, a
+group's commits, or a topic. The product's store and log do what a call does, once for each content of its variables.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqe_chain.ports import Locations
 from tests.lab.explorer.calls import BROKER, FILE, Question, frozen
 
 Variable = tuple[Any, ...]
-"""Kind, and what tells it apart from others of its kind: store, flow, stage and cell; group; topic."""
+"""Kind, and what distinguishes it from others of its kind: store, flow, stage and cell; group; topic."""
 
 ABSENT = 0
 """Number of the content of a variable that was never written."""

@@ -117,7 +117,7 @@ class Exploration:
         """Explore; yields after each layer.
 
         Args:
-            most: end after so many states.
+            most: end after this number of states.
             seconds: end after so long.
             save_s: how often to save what is needed to go on, in seconds.
         """
@@ -256,13 +256,13 @@ class Exploration:
             self._visited.add(self._layer("states", layer))
 
 
-def follow(configuration: Configuration, path: str, tell: Callable[[str, str], None]) -> Violation | None:
+def follow(configuration: Configuration, path: str, show: Callable[[str, str], None]) -> Violation | None:
     """Take the steps of a path.
 
     Args:
         configuration: what it is about.
         path: names of steps, with blanks between them.
-        tell: is told the name and the text of each.
+        show: called with the name and the text of each.
 
     Returns:
         What it breaks; None: nothing.
@@ -278,7 +278,7 @@ def follow(configuration: Configuration, path: str, tell: Callable[[str, str], N
             if move is None:
                 there = " ".join(one.name for one in states.moves(state))
                 raise ValueError(f"there is no step {name!r} here; there are {there}")
-            tell(move.name, move.text)
+            show(move.name, move.text)
             state = move.make()
         states.after(state)  # what is not at rest although nothing more happens
     except Violation as violation:

@@ -5,8 +5,8 @@ A history is as short as it can be:
 * A call that gets no answer is repeated by `Retry`, which begins the whole action again. The run is then where it was when
   the action began, and it is put there: histories hold no such answers.
 * A claim that another run has won begins again, and then knows no more than at first.
-* Some parts of a run, such as the claim, give nothing but what they return. When such a part has returned, what it gave
-  stands in the history instead of the answers that it got; when it is run again, it returns that at once. So two runs that
+* Some parts of a run, such as the claim, give nothing but what they return. When such a part has returned, the history holds
+  this result instead of the answers that it got. When it is run again, it returns that at once. So two runs that
   have asked differently, and have come to the same, are the same.
 
 All three are checked: without them the same durable states are found (`tests/protocol/test_explorer.py`).
@@ -177,11 +177,11 @@ class Replay:
     # Clock and observer of the run.
 
     def now_ms(self) -> int:
-        """Time stands still."""
+        """Time does not move."""
         return 4_102_444_800_000
 
     def wait(self, _milliseconds: int) -> bool:
-        """Only `Retry` waits: whoever starts takes over at once."""
+        """Only `Retry` waits: a run that starts takes over at once."""
         if self._suspended:
             raise Suspended
         if self._merges:

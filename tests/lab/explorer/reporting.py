@@ -1,4 +1,4 @@
-"""Explore one configuration, tell how far that has come, and report; here, so that worker processes find it."""
+"""Explore one configuration, print how far that has come, and report; here, so that worker processes find it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 from tests.lab.explorer.configurations import CONFIGURATIONS
 from tests.lab.explorer.exploring import Exploration
 
-_TELL_S: Final = 10
+_SHOW_S: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Result:
 
 
 def explore(name: str, options: argparse.Namespace) -> Result:
-    """Explore a configuration, as the options of the command say."""
+    """Explore a configuration by the options of the command."""
     if options.directory is not None:
         return _explore_in(options.directory / name, name, options)
     with tempfile.TemporaryDirectory(prefix="sqe-chain-explorer-") as directory:
@@ -57,10 +57,10 @@ def explore(name: str, options: argparse.Namespace) -> Result:
 
 def _explore_in(directory: Path, name: str, options: argparse.Namespace) -> Result:
     found = Exploration(CONFIGURATIONS[name], directory)
-    told = time.perf_counter()
+    shown = time.perf_counter()
     for _ in found.run(most=options.states, seconds=options.seconds):
-        if time.perf_counter() - told > _TELL_S:
-            told = time.perf_counter()
+        if time.perf_counter() - shown > _SHOW_S:
+            shown = time.perf_counter()
             counts = found.counts()
             sys.stderr.write(
                 f"{name}: layer {len(found.layers):,}, {found.layers[-1]:,} states in it, {found.found:,} in all, "

@@ -1,4 +1,4 @@
-"""Runs, as far as they have come: each is known by its program and by the answers that it got since it was last at rest.
+"""Runs, as far as they have come: each is known by its program and by the answers since it was last at rest.
 
 A run rests between two batches: what it knows then is in its objects, which are stored as bytes. What it knows in between is
 on a Python stack. It is found again by running the program from the last rest, with the answers of its history; each
@@ -92,7 +92,7 @@ class Node:
         entry: number of the answer that led here from there; or of what a part returned that began there, see `replay`.
         call: number of the call it waits for; or how it ended, see `DONE`.
         step: number of the protocol's step.
-        rest: of which rest.
+        rest: number of the rest that it began at.
         text: of the error that ended it.
         again: the node to which `Retry` takes it back if there is no answer; -1: it does not repeat the call.
         way: number of the way through the code from `Retry` to the call.

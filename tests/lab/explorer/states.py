@@ -56,8 +56,8 @@ class Move:
     """One step of the whole.
 
     Attributes:
-        name: as in a path: ``a`` (a's next call), ``a?`` (without an answer, though it took effect), ``a-`` (without an
-            answer, and without effect), ``a!`` (a is killed), ``+a:service`` (a is started).
+        name: as in a path. ``a``: a's next call; ``a?``: without an answer, though it took effect; ``a-``: without an
+            answer, and without effect. ``a!``: a is killed; ``+a:service``: a is started.
         parts: of its text.
         make: makes it, and gives the state after it.
     """
@@ -113,7 +113,7 @@ class States:
         self._silent: set[int] = set()  # processes for which there may be no answer
         self._done: set[int] = set()
         self._resting: set[int] = set()
-        # Runs that ask the same again. If the call had no effect, all is as before but that one silence less is left: from
+        # Runs that ask the same again. If the call had no effect, all is as before, with one silence less left. From
         # there nothing happens that does not happen from here, too.
         self._repeating: set[int] = set()
 
@@ -169,7 +169,7 @@ class States:
         return found
 
     def forget_effects(self, most: int) -> None:
-        """Forget what calls did in states that are explored already, if that is more than so many."""
+        """Forget what calls did in states that are explored already, if that is more than `most`."""
         if len(self._effects) > most or len(self._still) > _LOOKED_UP:
             for known in (
                 self._effects,
@@ -326,7 +326,7 @@ class States:
         if end == SUPERSEDED and now.takeovers == self.configuration.takeovers:
             raise Violation("sound", f"{kind.name} {NAMES[slot]}, the only one, is superseded: {text}")
         if end == AWAY and now.silences == self.configuration.silences:
-            raise Violation("sound", f"{kind.name} {NAMES[slot]} gets all answers, and says: {text}")
+            raise Violation("sound", f"{kind.name} {NAMES[slot]} gets all answers, and reports: {text}")
         done = end == DONE and kind.is_service and not now.together >> slot & 1
         return self._id(_ended(now, slot)._replace(done=done))
 

@@ -1,6 +1,6 @@
 """The flows that are explored: words are appended to the state of their first letter, and then to one text of all.
 
-What the states must be says `tests.lab.reference.words`.
+`tests.lab.reference.words` computes what the states must be.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from sqe_chain.ports import Output
 
-SAID = "said"
+OUTPUT = "republished"
 
 
-def _letter(word: StringValue) -> str:
+def _first_character(word: StringValue) -> str:
     return word.value[0]
 
 
@@ -44,30 +44,32 @@ def words_flow(stages: int = 2, state_partitions: int = 1, *, store: str | None 
     Args:
         stages: 1 or 2.
         state_partitions: of it.
-        store: of the second stage; None: the home store.
+        store: of the second stage; None: the metadata store.
     """
     flow = Flow("totals", state_partitions=state_partitions)
-    first = flow.source(INPUT, StringValue).aggregate(LETTERS, key=_letter, state=StringValue, fold=_append)
-    first.to(SAID, key=_letter, partitions=1)
+    first = flow.source(INPUT, StringValue).aggregate(
+        LETTERS, key=_first_character, state=StringValue, fold=_append
+    )
+    first.to(OUTPUT, key=_first_character, partitions=1)
     if stages > 1:
         first.aggregate(ALL, key=_all, state=StringValue, fold=_append, store=store)
     return flow.compile()
 
 
 def feed(log: MemoryLog, words: Sequence[str], partitions: int, *, topic: str = INPUT) -> None:
-    """Append words as a republisher would that has said some of them twice: ``a1 b2 =a1``, the last one again.
+    """Append words as a republisher would that has published some of them twice: ``a1 b2 =a1``, the last one again.
 
-    Each word comes from a partition of its own topic, that of its digit, and goes to the partition of its letter's number.
+    Each word comes from a partition of its own topic, that of its digit, and goes to the partition of its first character.
     """
     origin = f"{topic}.origin"
     log.create_topic(origin, partitions)
     log.create_topic(topic, partitions)
     topic_id = log.describe([origin])[origin].topic_id
-    said: dict[str, tuple[int, bytes]] = {}
+    envelopes: dict[str, tuple[int, bytes]] = {}
     for word in words:
-        if word not in said and not word.startswith("="):
-            said[word] = _envelope(origin, topic_id, word, len(said), partitions)
-        partition, value = said[word.removeprefix("=")]
+        if word not in envelopes and not word.startswith("="):
+            envelopes[word] = _envelope(origin, topic_id, word, len(envelopes), partitions)
+        partition, value = envelopes[word.removeprefix("=")]
         log.append(topic, partition, value, word.removeprefix("=")[:1].encode())
 
 
@@ -79,7 +81,7 @@ def _envelope(origin: str, topic_id: bytes, word: str, offset: int, partitions: 
     return partition, republish(wrapped, at, payload, output="origin/words", key=key)
 
 
-def said_in(outputs: Any) -> dict[object, object]:
+def published_in(outputs: Any) -> dict[object, object]:
     """Lane and position -> key, words, number of siblings and partition, of what was published to a topic.
 
     Raises:
@@ -91,5 +93,5 @@ def said_in(outputs: Any) -> dict[object, object]:
         way, words = words_of(output[3])
         place, content = (way.lane, way.position), (output[2], words, way.of, output[1])
         if found.setdefault(place, content) != content:
-            raise ValueError(f"{way.position} says {content}, and {found[place]} before")
+            raise ValueError(f"{way.position} has {content}, and had {found[place]} before")
     return found

@@ -1,13 +1,15 @@
 """Fuzz what is read: envelopes, chains in headers, keys, frames of write-ahead logs, JSON. `make fuzz`.
 
+    ```
     python -m tests.lab.fuzzing --executions 200000 --jobs 2             from the committed corpus on
     python -m tests.lab.fuzzing --executions 20000000 --directory DIR    keeps its corpus and counts in DIR; again: it goes on
     python -m tests.lab.fuzzing --check FILE --target envelopes          one input again
     python -m tests.lab.fuzzing --minimise --directory DIR               writes what is worth keeping into tests/lab/fuzzing/corpus
+    ```
 
 An execution is one message (key, frame, text) read in all ways that there are and compared with the one right answer. Messages
 are read in blocks of up to 64, as services read them. It ends with status 1 at the first input that is read wrongly, hangs,
-or ends in an error without a name; that input, made smaller, is in DIR.
+or ends in an error without a name. That input, made smaller, is in DIR.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _LONGEST: Final = 1_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzz, and say what came of it.
+    """Fuzz, and print what came of it.
 
     Returns:
         Exit status: 1 when an input is read wrongly.
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         counts, states = _counts(directory), _states(directory)
         seconds = time.perf_counter() - began
-        told = {
+        written = {
             "tool": "fuzz",
             "counts": {name: number - before.get(name, 0) for name, number in counts.items()},
             "violations": len(failed),
@@ -66,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             **states,
         }
         if options.json:
-            Path(options.json).write_text(json.dumps(told, indent=1) + "\n")
+            Path(options.json).write_text(json.dumps(written, indent=1) + "\n")
         for name, number in (counts | states).items():
             sys.stdout.write(f"{number:14,}  {name}\n")
         sys.stdout.write(f"{seconds:14,.1f}  seconds\n")
@@ -113,7 +115,7 @@ def _jobs(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]]:
         left -= shares[name]
         running = []
         for job in range(options.jobs):
-            done = _told(state / f"job-{job}.json")
+            done = _counts_in(state / f"job-{job}.json")
             rest = int(wanted) - done.get("executions", 0)
             if rest <= 0:
                 continue
@@ -137,13 +139,13 @@ def _jobs(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]]:
 
 
 def _ended(job: dict[str, Any], directory: Path, keep: str) -> bool:
-    """Tell how a process has ended. Returns whether it has found something."""
+    """Print how a process has ended. Returns whether it has found something."""
     if not job["status"]:
         return False
     name, state = job["target"], directory / job["target"]
     data = Current.read(state / f"current-{job['job']}.bin")
-    said = "\n".join(line[:_LONGEST] for line in job["error"].splitlines()[-20:])
-    sys.stdout.write(f"{name}: {said}\n")
+    lines = "\n".join(line[:_LONGEST] for line in job["error"].splitlines()[-20:])
+    sys.stdout.write(f"{name}: {lines}\n")
     if job["status"] == 1:  # it failed as a program in Python does, so it may be tried again here
         data = smaller(TARGETS[name], data)
     file = Path(keep) / f"{name}-failed-{job['job']}.bin"
@@ -156,18 +158,18 @@ def _counts(directory: Path) -> dict[str, int]:
     """The counts of all runs in a directory, together and by target."""
     counts = dict.fromkeys(SUMMED.values(), 0)
     for name in TARGETS:
-        jobs = [_told(file) for file in sorted((directory / name).glob("job-*.json"))]
-        for each, told in SUMMED.items():
-            counts[told] += sum(one[each] for one in jobs)
+        jobs = [_counts_in(file) for file in sorted((directory / name).glob("job-*.json"))]
+        for each, shown in SUMMED.items():
+            counts[shown] += sum(one[each] for one in jobs)
         if jobs:
             counts[f"of {name}"] = sum(one["executions"] for one in jobs)
     return counts
 
 
 def _states(directory: Path) -> dict[str, int]:
-    """How far all runs in a directory have come; `part` tells them apart."""
-    jobs = [_told(file) for name in TARGETS for file in sorted((directory / name).glob("job-*.json"))]
-    envelopes = [_told(file) for file in sorted((directory / "envelopes").glob("job-*.json"))]
+    """How far all runs in a directory have come; `part` distinguishes them."""
+    jobs = [_counts_in(file) for name in TARGETS for file in sorted((directory / name).glob("job-*.json"))]
+    envelopes = [_counts_in(file) for file in sorted((directory / "envelopes").glob("job-*.json"))]
     return {
         "pairs of lines": max((one["arcs"] for one in envelopes), default=0),
         "outcomes of envelopes": max((one["outcomes"] for one in envelopes), default=0),
@@ -176,7 +178,7 @@ def _states(directory: Path) -> dict[str, int]:
     }
 
 
-def _told(file: Path) -> dict[str, Any]:
+def _counts_in(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     return found
 

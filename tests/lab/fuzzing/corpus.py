@@ -12,7 +12,7 @@ from tests.lab.fuzzing.records import Record, Script, from_bytes, to_bytes
 
 Features = frozenset[Hashable]
 MOST_BYTES: Final = 500_000
-"""Of a target's corpus that is committed: the shortest inputs, of each of which something new comes."""
+"""Size of a target's committed corpus: the shortest inputs, each with an outcome that no shorter one has."""
 
 
 def features(target: Target, data: bytes) -> Features:
@@ -24,7 +24,7 @@ def features(target: Target, data: bytes) -> Features:
 
 
 def minimised(target: Target, inputs: Sequence[bytes], random: Random) -> dict[str, bytes]:
-    """Inputs of which together the same comes; names of files -> inputs."""
+    """A smaller set of inputs with the same outcomes; names of files -> inputs."""
     Engine(target, random).learn(inputs[0])  # so that caches are filled
     parts = [one for data in inputs for one in _parts(target, data)]
     covered, kept = set[Hashable](), dict[str, bytes]()

@@ -1,8 +1,8 @@
 """The loop: draw an input, change it, check it, keep it if something new came of it.
 
-Coverage is guided in two ways. What comes of each message (which error, in which of the ways) costs nothing to know, and is
-compared for every input. Lines that follow each other are watched for inputs of which something new came, and for a share of
-all others: watching takes several times as long as checking.
+Coverage is guided in two ways. The outcome of each message (which error, in which of the ways) costs nothing to know, and is
+compared for every input. Lines that follow each other are watched for inputs with a new outcome, and for a share of
+all others. Watching takes several times as long as checking.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zlib import crc32
 from tests.lab.fuzzing.coverage import Coverage
 
 WATCHED: Final = 32
-"""One of so many inputs is watched, whatever comes of it."""
+"""One of this number of inputs is watched, whatever comes of it."""
 LARGEST: Final = 12_000
 """Bytes of an input."""
 HANGS_S: Final = 20
@@ -42,7 +42,7 @@ class Target:
     Attributes:
         name: of the target.
         check: reads an input in all ways; adds what came of it to a set, and returns how many messages that were.
-        mutated: makes an input of another one, of at most so many bytes.
+        mutated: makes an input of another one, within a number of bytes.
         share: of all executions.
     """
 
@@ -59,13 +59,13 @@ class Engine:
     Attributes:
         target: the target.
         random: all that is drawn.
-        corpus: inputs of each of which something new came.
+        corpus: inputs that each brought a new outcome.
         executions: messages read in all ways.
-        inputs: of which each holds some of them.
+        inputs: the inputs that held these messages.
         distinct: how many of the inputs were certainly different.
         coverage: what was reached.
         outcomes: what came of messages so far.
-        fresh: whoever takes inputs that were kept.
+        fresh: kept inputs that are not written to disk yet.
     """
 
     target: Target
@@ -94,7 +94,7 @@ class Engine:
         """Check one more input.
 
         Args:
-            current: is told what is about to be checked.
+            current: called with the input that is about to be checked.
         """
         random, corpus = self.random, self.corpus
         # Those kept last are drawn more often: nobody has tried much with them yet.
@@ -157,17 +157,17 @@ def limited(memory_mb: int) -> None:
 def until(
     engine: Engine, executions: int, seconds: float | None, current: Callable[[bytes], None]
 ) -> Iterator[int]:
-    """Check inputs until there are so many executions, or so long; yields now and then, for those who count."""
+    """Check inputs until a number of executions or of seconds; yields about once a second, so that the caller can count."""
     ends = None if seconds is None else time.monotonic() + seconds
-    told = time.monotonic()
+    yielded = time.monotonic()
     while engine.executions < executions:
         signal.setitimer(signal.ITIMER_REAL, HANGS_S)
         engine.step(current)
         if engine.inputs % 16:
             continue
         now = time.monotonic()
-        if now > told + 1:
-            told = now
+        if now > yielded + 1:
+            yielded = now
             yield engine.executions
         if ends is not None and now > ends:
             break

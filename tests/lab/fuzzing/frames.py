@@ -1,4 +1,4 @@
-"""Frames of a write-ahead log: what they say, by the definition in `sqe_chain.ext.wal.record`, or that they are damaged."""
+"""Frames of a write-ahead log: their content, by the definition in `sqe_chain.ext.wal.record`, or that they are damaged."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def check(data: bytes, seen: set[Hashable]) -> int:
                 raise Difference(f"frame at {at} of {data!r}: {found}, right is {right}")
             break
         partition, record, end = found
-        said: Frame = (partition, record.value, record.key, record.headers, record.timestamp_ms)
-        if (said, end) != right:
-            raise Difference(f"frame at {at} of {data!r}: {said}, {end}, right is {right}")
+        frame: Frame = (partition, record.value, record.key, record.headers, record.timestamp_ms)
+        if (frame, end) != right:
+            raise Difference(f"frame at {at} of {data!r}: {frame}, {end}, right is {right}")
         if encode(record, partition) != data[at:end] and not _unusual(data[at:end]):
             raise Difference(f"frame at {at} of {data!r} is written as {encode(record, partition)!r}")
         seen.add((record.key is None, record.value is None, len(record.headers or ())))

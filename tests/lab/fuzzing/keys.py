@@ -18,7 +18,7 @@ _PARTITIONS: Final = (1, 2, 3, 8, 50, 2**31 - 1)
 
 
 def check(data: bytes, seen: set[Hashable]) -> int:
-    """Read each key of an input; returns how many those are. Keys stand one after the other, each after its size."""
+    """Read each key of an input; returns how many those are. Keys come one after the other, each after its size."""
     at = count = 0
     while at < len(data):
         size = data[at]

@@ -42,7 +42,7 @@ TOPICS: Final = (b"raw", b"lines", b"..", b"", b"\xff", b"t" * 249, b"t" * 250, 
 
 
 def mutated(data: bytes, most: int, random: Random) -> bytes:  # noqa: C901 - one change after the other
-    """Another input of at most so many bytes."""
+    """Another input of at most `most` bytes."""
     if random.random() < 0.03:
         return _bytes(random, data)[:most]
     script = from_bytes(data)
@@ -73,7 +73,7 @@ def mutated(data: bytes, most: int, random: Random) -> bytes:  # noqa: C901 - on
 
 
 def written(random: Random) -> list[Record]:
-    """What sound writers say: an origin, and republishers with chains of one to 32 links."""
+    """What sound writers publish: an origin, and republishers with chains of one to 32 links."""
     lanes = [_lane(random) for _ in range(random.randrange(1, 4))]
     at, previous, records = [0] * len(lanes), [b""] * len(lanes), list[Record]()
     for _ in range(random.choice((1, 8, 40, MOST_RECORDS, MOST_RECORDS))):
@@ -139,7 +139,7 @@ def _link(link: reference.Link) -> bytes:
 
 
 def varint(number: int, longer: int = 0) -> bytes:
-    """A varint; by so many bytes longer than it has to be."""
+    """A varint; by `longer` bytes longer than it has to be."""
     number &= 2**64 - 1
     found = bytearray()
     while number >= 0x80:
@@ -153,7 +153,7 @@ def varint(number: int, longer: int = 0) -> bytes:
 
 
 def field_of(number: int, kind: int, content: int | bytes, longer: tuple[int, int] = (0, 0)) -> bytes:
-    """A field; its tag, and its size or number, by so many bytes longer than they have to be."""
+    """A field; its tag, and its size or number, by `longer` bytes longer than they have to be."""
     tag = varint(number << 3 | kind, longer[0])
     if isinstance(content, bytes):
         if kind == GROUP:
@@ -176,7 +176,7 @@ def sealed(fields: list[Field], longer: tuple[int, int, int] = (-1, 0, 0)) -> by
 
 
 def swallowing(fields: list[Field]) -> bytes:
-    """The bytes of an envelope whose last field before the checksum is said to hold that as well."""
+    """The bytes of an envelope whose last field before the checksum has a size that includes it."""
     *others, last = fields
     assert isinstance(last.content, bytes)
     body = b"".join(field_of(one.number, one.kind, one.content) for one in others)

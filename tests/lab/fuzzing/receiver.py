@@ -36,7 +36,7 @@ class Receiver:
         self.marks: dict[int, Mark] = {}
 
     def receive(self, verdict: Verdict, offset: int, epoch: int) -> frozenset[str]:
-        """What becomes of a message: NEW, REPLAY, or names of errors, each of which would be right."""
+        """What becomes of a message: NEW, REPLAY, or names of errors; any of these would be right."""
         content = verdict.content
         if content is None:
             self._undecodable = offset

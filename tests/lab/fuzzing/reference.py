@@ -1,7 +1,7 @@
-"""What an envelope says, or why it is none: written from proto/README.md and the .proto alone, to judge the library by.
+"""The content of an envelope, or why it is none: written from proto/README.md and the .proto alone, to judge the library by.
 
-Slow, and without protobuf or anything of sqe-chain. A value that has several things wrong may be refused for any of them,
-so a refusal is the set of classes that would be right.
+Slow, and without protobuf or anything of sqe-chain. A reader may refuse a value with several faults for any of them. So a
+refusal is the set of classes that would be right.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_GROUPS = 64
 
 
 class Field(NamedTuple):
-    """A field as it stands in the bytes: number, wire type, content (a number, or bytes), begin and end."""
+    """A field as it is in the bytes: number, wire type, content (a number, or bytes), begin and end."""
 
     number: int
     kind: int
@@ -56,7 +56,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """What an envelope says."""
+    """The content of an envelope."""
 
     event_id: bytes = b""
     timestamp_ms: int = 0
@@ -76,8 +76,8 @@ class Verdict:
     """Whether it is an envelope.
 
     Attributes:
-        content: what it says; None: it is refused.
-        refusals: names of errors, each of which would be right.
+        content: its content; None: it is refused.
+        refusals: names of errors; any of these would be right.
         strict: why a strict reader refuses what others take; a receiver asks that of the first message of a lane, without `order`.
         order: whether only the order of fields is wrong for a strict reader.
         links: of the chain, where a strict reader has nothing against it.
@@ -327,7 +327,7 @@ def _checked(  # noqa: C901, PLR0912 - one rule after the other, as the format l
 
 
 def _identity(chain: bytes, event_id: bytes, lane: int, position: bytes, previous: bytes) -> set[str]:
-    """What is wrong about the fields that say which message it is."""
+    """What is wrong about the fields that identify the message."""
     refused = set[str]()
     if position:
         links, rest = divmod(len(position) - 12, 4)

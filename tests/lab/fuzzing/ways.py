@@ -64,7 +64,7 @@ def check(data: bytes, seen: set[Hashable]) -> int:
         seen: what came of its messages is added.
 
     Returns:
-        The number of its messages, each of which was read in all ways.
+        The number of its messages; each was read in all ways.
 
     Raises:
         Difference: two ways disagree, or all of them are wrong.
@@ -210,7 +210,7 @@ def _side_by_side(records: Sequence[Record], verdicts: Sequence[Verdict]) -> dic
                 plain[number] += 1
                 record, content = records[number], verdicts[number].content
                 if carried and (record.data is None or record.data.startswith(b"\x0dSQE\xff")):
-                    continue  # such a record is looked at by itself, whatever its header says
+                    continue  # such a record is read by itself, whatever its header holds
                 if content is None:
                     _differ(f"columns: ordinary, {sorted(verdicts[number].refusals)} is right", record)
                 elif (
@@ -218,7 +218,7 @@ def _side_by_side(records: Sequence[Record], verdicts: Sequence[Verdict]) -> dic
                     or None in content.payloads
                     or len(content.payloads) > 1
                 ):
-                    _differ(f"columns: ordinary as {type_name}, but it says {content}", record)
+                    _differ(f"columns: ordinary as {type_name}, but it holds {content}", record)
                 elif (found := _cells(columns, index, value, content, carried=carried)) != content:
                     _differ(f"columns: {found}, right is {content}", record)
     return plain
@@ -254,7 +254,7 @@ def _cells(columns: Columns, index: int, value: bytes, like: Content, *, carried
 
 
 def _in_order(records: Sequence[Record], verdicts: Sequence[Verdict], setting: int) -> list[Any]:
-    """A receiver's decisions: new, replay, left out, or an end; with the marks after them. Returns those of the first way."""
+    """A receiver's decisions: new, replay, skipped, or an end; with the marks after them. Returns those of the first way."""
     compacted, node = bool(setting & COMPACTED), _DECODED if setting & DECODER else _TYPED
     right = _right(records, verdicts, compacted=compacted)
     first: tuple[list[Any], MarksRecord] | None = None

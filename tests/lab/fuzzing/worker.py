@@ -35,12 +35,12 @@ def main(name: str, directory: Path, job: int, seed: int, run: int, limits: tupl
     engine = Engine(target, Random(f"{seed} {name} {job} {run}"))
     began = time.perf_counter()
 
-    def tell() -> None:
+    def write_counts() -> None:
         """Write counts and what was found."""
         while engine.fresh:
             data = engine.fresh.pop()
             (corpus / name_of(data)).write_bytes(data)
-        told = {
+        written = {
             "runs": run + 1,
             "executions": before.get("executions", 0) + engine.executions,
             "inputs": before.get("inputs", 0) + engine.inputs,
@@ -53,7 +53,7 @@ def main(name: str, directory: Path, job: int, seed: int, run: int, limits: tupl
             ),
         }
         spare = counts.with_suffix(".new")
-        spare.write_text(json.dumps(told))
+        spare.write_text(json.dumps(written))
         spare.replace(counts)
 
     for data in [*known(target), *(file.read_bytes() for file in sorted(corpus.glob("*.bin")))]:
@@ -66,9 +66,9 @@ def main(name: str, directory: Path, job: int, seed: int, run: int, limits: tupl
         for _ in until(engine, executions, seconds or None, current):
             # For what hangs outside of Python, where no signal is handled.
             faulthandler.dump_traceback_later(4 * HANGS_S, exit=True)
-            tell()
+            write_counts()
     finally:
-        tell()
+        write_counts()
 
 
 if __name__ == "__main__":

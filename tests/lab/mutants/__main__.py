@@ -1,5 +1,6 @@
 """Judge mutants: put each into a copy of the tree, and see what kills it. `make mutants`.
 
+    ```
     python -m tests.lab.mutants                      all that have changed; writes the ledger, and the table of docs/reliability.md
     python -m tests.lab.mutants --again              all of them, whatever is known
     python -m tests.lab.mutants --only marks         those whose name or subject has this text
@@ -7,11 +8,12 @@
     python -m tests.lab.mutants --jobs 2             two at once, each in a copy of its own
     python -m tests.lab.mutants --sweep --only marks --sample 20    20 of those made of each line of the core; writes nothing
     python -m tests.lab.mutants --only marks --with tests/protocol    look for tests that kill them; writes nothing
+    ```
 
 It fails when a mutant survives, when what it names is gone, and when what kills it fails without it, too. A judgement is
 repeated when the mutant, a function that it changes, its tests, or the simulator have changed. The ledger is written after
-each mutant, so a run that was interrupted goes on where it was. The simulator tries the schedule that has found a mutant
-before first; when that one does not find it any more, it begins with seed 0.
+each mutant, so a run that was interrupted goes on where it was. The simulator first tries the schedule that has found a
+mutant before. When that one does not find it any more, it begins with seed 0.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from queue import SimpleQueue
 
 from tests.lab.mutants import sweep
 from tests.lab.mutants.catalogue import ALL, CATALOGUE, QUICK
-from tests.lab.mutants.injection import Copy, Finding, code_of, copied, misplaced, path_of
+from tests.lab.mutants.injection import Copy, Finding, code_of, copied, path_of, why_not_judged
 from tests.lab.mutants.ledger import (
     BY_TESTS,
     PAGE,
@@ -55,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.tables:
         write(known)
         return 0
-    if wrong := [text for one in chosen if (text := misplaced(one))]:
-        _tell("\n".join(wrong))
+    if wrong := [text for one in chosen if (text := why_not_judged(one))]:
+        _show("\n".join(wrong))
         return 1
     left = [(one, ways) for one in chosen if (ways := _ways(one, options, known))]
     keeps = not options.quick and not options.tests
@@ -83,12 +85,12 @@ def _sweep(options: argparse.Namespace) -> int:
         for one in chosen:
             finding = sweep.judged(copy, one)
             # What ends in another way than by a failed test, an import that fails for example, is noticed by all of them.
-            _tell(
+            _show(
                 f"{finding.seconds:6.1f} s  {one.name}: {finding.killed_by or ('SURVIVED' if finding.green else 'killed')}"
             )
             if finding.green:
                 survivors.append(one.name)
-    _tell("\n".join([f"{len(chosen)} mutants, {len(survivors)} survived", *survivors]))
+    _show("\n".join([f"{len(chosen)} mutants, {len(survivors)} survived", *survivors]))
     return 1 if survivors else 0
 
 
@@ -119,12 +121,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="those that are made of each line of the core, in place of those with names",
     )
-    add("--sample", type=int, default=0, help="so many of a sweep")
-    add("--jobs", type=int, default=1, help="so many at once, each in a copy of the tree")
+    add("--sample", type=int, default=0, help="number of mutants of a sweep")
+    add("--jobs", type=int, default=1, help="number of mutants at once, each in a copy of the tree")
     add("--again", action="store_true", help="also those that are known, with nothing changed")
     add("--tables", action="store_true", help="only write the table of the page again")
     add("--no-simulator", action="store_true", help="tests alone")
-    add("--no-servers", action="store_true", help="leave out mutants whose tests need real servers")
+    add("--no-servers", action="store_true", help="skip mutants whose tests need real servers")
     return parser.parse_args(arguments)
 
 
@@ -147,9 +149,9 @@ def _is_green(copies: SimpleQueue[Copy], chosen: Sequence[Mutant]) -> bool:
     copy = copies.get()
     finding = copy.tested(tests)
     copies.put(copy)
-    _tell(f"{finding.seconds:6.1f} s  {len(tests)} tests without any mutant: {finding.killed_by or 'green'}")
+    _show(f"{finding.seconds:6.1f} s  {len(tests)} tests without any mutant: {finding.killed_by or 'green'}")
     if not finding.green:
-        _tell(finding.output[-6_000:])
+        _show(finding.output[-6_000:])
     return finding.green
 
 
@@ -200,25 +202,25 @@ def _simulated(copy: Copy, one: Mutant, hint: int | None) -> Finding:
 
 
 def _judgement(one: Mutant, by: str, finding: Finding) -> Judgement:
-    """What was found out, which is told, too."""
+    """What was found out, which is printed, too."""
     if finding.killed_by is None and not finding.green:
-        _tell(finding.output[-4_000:])
-    _tell(f"{finding.seconds:6.1f} s  {one.name}: {finding.killed_by or 'SURVIVED'}")
+        _show(finding.output[-4_000:])
+    _show(f"{finding.seconds:6.1f} s  {one.name}: {finding.killed_by or 'SURVIVED'}")
     code, seconds = code_of(one, by_tests=by == BY_TESTS), round(finding.seconds, 1)
     return Judgement(one.name, one.digest, by, finding.killed_by, seconds, commit()[:12], code)
 
 
 def _summary(chosen: Sequence[Mutant], left: Sequence[object], fresh: Known, seconds: float) -> int:
-    """Say what came of it; returns the exit status."""
+    """Print what came of it; returns the exit status."""
     survivors = [f"{name} ({by})" for (name, by), one in fresh.items() if one.killed_by is None]
     seeds = {one.seed for one in fresh.values() if one.seed is not None}
     unsound = [seed for seed in sorted(seeds) if not _is_sound(seed)]
-    _tell(
+    _show(
         f"{len(chosen)} mutants, {len(chosen) - len(left)} of them unchanged since they were judged; {len(left)} in "
         f"{seconds:.0f} s, {len(survivors)} survived"
     )
     for text in [*survivors, *(f"seed {seed} violates an invariant without any mutant" for seed in unsound)]:
-        _tell(f"  {text}")
+        _show(f"  {text}")
     return 1 if survivors or unsound else 0
 
 
@@ -229,7 +231,7 @@ def _is_sound(seed: int) -> bool:
     return run_seed(seed).violation is None
 
 
-def _tell(text: str) -> None:
+def _show(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -1,9 +1,10 @@
 """What a mutant does to a function: an operation on its syntax tree, whatever file the function is in and however it is written.
 
-A place is the qualified name of a function, class or constant, as "MarkSet.accept"; "marks:MarkSet.accept" or
-"replays/marks:MarkSet.accept" where other files have one of that name, too. Expressions and statements are compared by their syntax trees, and have to stand in the function
-exactly once. Of a compound statement only the head is given: "if head.previous:". What does not matter is left out as `...`:
-"for level in ...:", "check_same_id(...)"; in what takes the place of an expression `...` is that expression: "reversed(...)".
+A place is the qualified name of a function, class or constant, as "MarkSet.accept". It is "marks:MarkSet.accept" or
+"replays/marks:MarkSet.accept" where other files have one of that name, too. Expressions and statements are compared by their
+syntax trees, and must be in the function exactly once. Of a compound statement only the head is given: "if head.previous:".
+`...` is for what does not matter: "for level in ...:", "check_same_id(...)". In a new expression, `...` is the expression that
+it replaces: "reversed(...)".
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Operation:
     """What happens to a function.
 
     Attributes:
-        text: its arguments, of which the digest is made.
-        change: changes a tree in place.
+        text: its arguments, the input of the digest.
+        change: changes a tree.
     """
 
     text: str
@@ -49,7 +50,7 @@ def replace(old: str, new: str) -> Operation:
 
     Args:
         old: the present expression, or statement.
-        new: what stands there then; several statements may take the place of one, and of two heads the blocks stay.
+        new: what is there then; several statements may replace one, and of two heads the blocks stay.
     """
 
     def change(tree: ast.AST) -> None:
@@ -70,7 +71,7 @@ def argument(keyword: str, new: str) -> Operation:
     """Replace what is given for a keyword.
 
     Args:
-        keyword: stands in one call of the function.
+        keyword: of one call of the function.
         new: what is given then; "": nothing.
     """
 
@@ -149,12 +150,12 @@ def body(new: str) -> Operation:
 
 
 def text(old: str, new: str) -> Operation:
-    """Replace a part of a text that stands in one of a function's string constants, for example of a script."""
+    """Replace a part of a text in one of a function's string constants, for example of a script."""
 
     def change(tree: ast.AST) -> None:
         found = [one for one in ast.walk(tree) if isinstance(one, ast.Constant) and _count(one, old)]
         if sum(_count(one, old) for one in found) != 1:
-            raise MisplacedError(f"{old!r} stands there in {len(found)} texts")
+            raise MisplacedError(f"{old!r} is in {len(found)} texts there")
         found[0].value = str(found[0].value).replace(old, new)
 
     return Operation(f"text {old!r} {new!r}", change)
@@ -305,22 +306,22 @@ def _take_head(node: ast.stmt, other: ast.stmt) -> None:
 
 
 class _Filled(ast.NodeTransformer):
-    """Puts an expression where `...` stands."""
+    """Replaces `...` by an expression."""
 
     def __init__(self, found: ast.expr) -> None:
         self.found = found
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return self.found if _is_left_out(node) else node
+        return self.found if _is_anything(node) else node
 
 
-def _is_left_out(wanted: object) -> bool:
+def _is_anything(wanted: object) -> bool:
     return isinstance(wanted, ast.Constant) and wanted.value is ...
 
 
 def _is_like(node: object, wanted: object) -> bool:
-    """Whether a tree is the wanted one, of which parts may be left out; of a call all its arguments."""
-    if _is_left_out(wanted):
+    """Whether a tree is the wanted one, in which `...` is for any part, and for all arguments of a call."""
+    if _is_anything(wanted):
         return isinstance(node, ast.expr)
     if type(node) is not type(wanted):
         return False
@@ -331,7 +332,7 @@ def _is_like(node: object, wanted: object) -> bool:
     if (
         isinstance(node, ast.Call)
         and isinstance(wanted, ast.Call)
-        and [*map(_is_left_out, wanted.args)] == [True]
+        and [*map(_is_anything, wanted.args)] == [True]
     ):
         return _is_like(node.func, wanted.func)
     if isinstance(wanted, ast.AST):
@@ -342,7 +343,7 @@ def _is_like(node: object, wanted: object) -> bool:
 
 
 def _expressions(tree: ast.AST, wanted: ast.expr) -> Iterator[tuple[object, object, ast.expr]]:
-    """Where an expression stands: in an attribute of a node, or in a list; and how it is written there."""
+    """Where an expression is: in an attribute of a node, or in a list; and how it is written there."""
     for node in ast.walk(tree):
         for name, value in ast.iter_fields(node):
             if isinstance(value, ast.expr) and _is_like(value, wanted):
@@ -354,7 +355,7 @@ def _expressions(tree: ast.AST, wanted: ast.expr) -> Iterator[tuple[object, obje
 
 
 def _statement_at(tree: ast.AST, source: str) -> tuple[list[ast.stmt], int]:
-    """Where a statement stands: a block, and which one of it."""
+    """Where a statement is: a block, and the index in it."""
     headed, wanted = _is_head(source), _statement(source)
     if headed:
         wanted = _head(wanted)
@@ -380,12 +381,12 @@ def _head(node: ast.stmt) -> ast.stmt:
 def _sole(places: Iterator[T], source: str) -> T:
     found = list(places)
     if len(found) != 1:
-        raise MisplacedError(f"`{source}` stands there {len(found)} times")
+        raise MisplacedError(f"`{source}` is there {len(found)} times")
     return found[0]
 
 
 def put(owner: object, where: object, *new: ast.AST) -> None:
-    """Put nodes where another one stands: in a list, or in an attribute."""
+    """Replace a node by others: in a list, or in an attribute."""
     if isinstance(owner, list):
         assert isinstance(where, int)
         owner[where : where + 1] = new

@@ -1,4 +1,4 @@
-"""A copy of the tree in which a mutant stands, and what tests and the simulator say there. The tree itself never changes."""
+"""A copy of the tree with a mutant, and what tests and the simulator find there. The tree itself never changes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TREE: Final = Path(__file__).resolve().parents[3]
 PACKAGE: Final = TREE / "sqe_chain"
 SIMULATOR: Final = "tests.lab.simulator"
 LIMIT_S: Final = 600.0
-"""A mutant that makes something wait for ever is ended after so long."""
-_LEFT_OUT: Final = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist")
+"""A mutant that makes something wait without end is ended after this time."""
+_NOT_COPIED: Final = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist")
 
 
 @dataclass(frozen=True)
@@ -102,21 +102,21 @@ class Copy:
             ["-m", SIMULATOR, *(str(one) for each in numbers.items() for one in each), "--whole"]
         )
         violated = re.search(r"violations; seed (\d+): (\w[\w ]*):", done.stdout)
-        said = done.stdout + done.stderr
+        output = done.stdout + done.stderr
         if not violated:
-            return Finding(took, None, done.returncode == 0, said)
+            return Finding(took, None, done.returncode == 0, output)
         invariant, seed = violated[2], int(violated[1])
-        return Finding(took, f"{invariant}, seed {seed}", green=False, output=said, seed=seed)
+        return Finding(took, f"{invariant}, seed {seed}", green=False, output=output, seed=seed)
 
     def _run(self, command: Sequence[str]) -> tuple[subprocess.CompletedProcess[str], float]:
         began = time.perf_counter()
-        # Bytecode is written, whatever the environment says: most of the time would be spent on compiling the tests.
-        said = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        # Bytecode is written, whatever the environment asks for: else compiling the tests takes most of the time.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         try:
             done = subprocess.run(
                 [sys.executable, *command],
                 cwd=self.folder,
-                env=said | {"PYTHONPATH": str(self.folder)},
+                env=environment | {"PYTHONPATH": str(self.folder)},
                 capture_output=True,
                 text=True,
                 check=False,
@@ -131,7 +131,7 @@ class Copy:
 def copied(tree: Path = TREE) -> Iterator[Copy]:
     """A copy of the tree, in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="sqe-mutants-") as folder:
-        shutil.copytree(tree, folder, ignore=_LEFT_OUT, dirs_exist_ok=True)
+        shutil.copytree(tree, folder, ignore=_NOT_COPIED, dirs_exist_ok=True)
         yield Copy(Path(folder))
 
 
@@ -169,7 +169,7 @@ def path_of(test: str) -> str:
     return f"{found(test)[0].relative_to(TREE)}::{test.partition('::')[2]}"
 
 
-def misplaced(one: Mutant) -> str | None:
+def why_not_judged(one: Mutant) -> str | None:
     """Why a mutant cannot be judged, and what to do; None if it can."""
     try:
         package().mutated(one.edits)

@@ -1,4 +1,4 @@
-"""Marks, witnesses and lanes, the shuffle's order, and the bytes that all of them are read from."""
+"""Marks, consistency checks and lanes, the shuffle's order, and the bytes that all of them are read from."""
 
 from __future__ import annotations
 

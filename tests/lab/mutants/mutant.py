@@ -15,7 +15,7 @@ class Mutant:
         name: the rule that it breaks, in plain words.
         edits: that bring it in.
         tests: tests that fail then, as "test_file::test_name[values]"; "folder/test_file" where a name is not unique.
-        schedules: the simulator finds it within so many schedules from seed 0; 0: it is not asked.
+        schedules: the number of schedules from seed 0 in which the simulator finds it; 0: it does not try.
         servers: its tests need real servers.
     """
 

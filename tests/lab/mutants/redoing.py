@@ -1,4 +1,4 @@
-"""What a start finds and redoes, and what is left out."""
+"""What a start finds and redoes, and what is skipped."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Mutants that nobody has thought of: in the core each comparison, condition, number, call and return is changed, one at a time.
 
-They are made anew each time, so nothing has to be kept up: only those that change nothing are listed, with the reason.
+They are made again each time, so nothing has to be kept up: only those that change nothing are listed, with the reason.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _CONTRARY: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
 _FAST: Final = ("--suite", "fast", "--timeout", "20")
-"""A fast test takes no seconds, unless a mutant makes it wait for ever."""
+"""A fast test takes no seconds, unless a mutant makes it wait without end."""
 _UNTOUCHED: Final = ("annotation", "returns", "decorator_list")
 _TEXTS: Final = ("__str__", "__repr__")
 _Place = tuple[object, object, ast.AST, str]
-"""Owner of a node, where it stands there, the node, and the line that it belongs to."""
+"""Owner of a node, the place in it, the node, and the line that it belongs to."""
 
 
 def core_files() -> list[Path]:
@@ -52,8 +52,8 @@ def made(only: Sequence[str] = (), count: int = 0) -> list[Mutant]:
     """Mutants of the core.
 
     Args:
-        only: texts of which a file's path, or a mutant's name, has one; all by default.
-        count: so many of them, always the same; 0: all.
+        only: texts; a file's path, or a mutant's name, must have one of them. All by default.
+        count: how many of them, always the same; 0: all.
     """
     found = [
         one
@@ -84,8 +84,8 @@ def _of_file(file: Path) -> Iterator[Mutant]:
         place = f"{stem}:{qualified}"
         for at, (_, _, node, line) in enumerate(_places(package().find(place)[1])):
             for which, (_, what) in enumerate(_variants(node)):
-                said = f"{what} in `{line}`" if isinstance(node, ast.Constant) else what
-                name = f"{place}: {said}"
+                source = f"{what} in `{line}`" if isinstance(node, ast.Constant) else what
+                name = f"{place}: {source}"
                 names[name] += 1
                 number = f" ({names[name]})" if names[name] > 1 else ""
                 yield Mutant(name + number, ((place, _operation(at, which, what)),))
@@ -126,11 +126,11 @@ def _places(node: ast.AST, line: str = "") -> Iterator[_Place]:
 def _variants(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
     """What may take the place of a node, and how that is called."""
     if isinstance(node, ast.expr):
-        said = ast.unparse(node)
-        yield from ((new, f"{said} -> {ast.unparse(new)}") for new in _expressions(node))
+        source = ast.unparse(node)
+        yield from ((new, f"{source} -> {ast.unparse(new)}") for new in _expressions(node))
     elif isinstance(node, ast.stmt):
-        said = ast.unparse(node).partition("\n")[0]
-        yield from ((new, f"{said} {what}") for new, what in _statements(node))
+        source = ast.unparse(node).partition("\n")[0]
+        yield from ((new, f"{source} {what}") for new, what in _statements(node))
 
 
 def _expressions(node: ast.expr) -> Iterator[ast.expr]:

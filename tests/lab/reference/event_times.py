@@ -148,13 +148,13 @@ class Stateless:
 class Table(Stateless):
     """The second stream is a table; each value of the first joins the value of its key in the table."""
 
-    said: dict[str, int | None] = field(default_factory=dict)
+    current: dict[str, int | None] = field(default_factory=dict)
 
     def accept(self, one: Delivery) -> Iterator[Given]:
         if one.second:
-            self.said[one.key] = None if one.number % DELETED == 0 else one.number
+            self.current[one.key] = None if one.number % DELETED == 0 else one.number
         else:
-            yield one.key, {"k": one.key, "n": one.number, "other": self.said.get(one.key)}
+            yield one.key, {"k": one.key, "n": one.number, "other": self.current.get(one.key)}
 
 
 @dataclass

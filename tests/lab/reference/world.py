@@ -38,7 +38,7 @@ class World:
         twin: another republisher, of `other`, also writes to `far`.
         raw: origins have no envelopes.
         partitions: of every topic that `totals` may read.
-        state_partitions: of `totals`; the same number lets the first stage run in place.
+        state_partitions: of `totals`; the same number lets the first stage run without a shuffle.
         stages: of `totals`, 1 or 2; the second comes after a shuffle.
         kind: of the stage before the others: a filter, a join with a table in which nothing is, or windows, and then there is no other;
             empty: there is none.
@@ -63,8 +63,8 @@ class World:
         batches: the first operator of `totals` works on columns.
         declared: another stage has declared aggregates.
         own: payloads and states are of a codec of the world's own, neither protobuf nor JSON.
-        told: what the stage before the others lets pass and what it drops is published, or the early results of windows; with a join
-            or windows there is another filter, which lets the first unit of each fact pass.
+        told: what the stage before the others lets pass and what it drops is published, or the early results of windows. With a
+            join or windows there is another filter, which lets the first unit of each fact pass.
     """
 
     hops: int = 2

@@ -141,7 +141,7 @@ class Campaign:
 
     @property
     def incomplete(self) -> bool:
-        """Whether something was never reached, in so many schedules that it must have been."""
+        """Whether something was never reached, after enough schedules to reach it."""
         return self.done >= WHOLE and bool(missing(self.reached))
 
     def report(self, seconds: float | None = None, *, shrink: bool = True) -> str:

@@ -12,7 +12,7 @@ from tests.lab.simulator import malformed
 from tests.lab.simulator.schedule import Step
 
 WHOLE: Final = 20_000
-"""From so many schedules on, each of `EXPECTED` has to be reached."""
+"""From this number of schedules on, each of `EXPECTED` has to be reached."""
 
 _WHEN: Final = ("before", "after")
 FAULTS: Final = (

@@ -1,6 +1,6 @@
 """Logs that lose what they had acknowledged, and writers that change their mind: who reads them has to notice, and to stop by name.
 
-Each step puts the log back as it was when the service has stopped, which is the documented way out.
+Each step puts the log back as it was when the service has stopped, which is what the runbook asks for.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cut_off(simulation: Simulation, topic: str, partition: int, back: int, *, re
         simulation: at rest.
         topic: an input of `totals`.
         partition: of its partitions, modulo their number.
-        back: how many records are lost, if there are so many.
+        back: how many records are lost, or fewer if there are fewer.
         rewritten: whether others are written then, up to beyond what was read.
     """
     log = simulation.log

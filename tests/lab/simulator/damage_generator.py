@@ -50,7 +50,7 @@ class DamageGenerator(FactGenerator):
         lose: list[Step] = [["settle"], self.feed_one_lane(), *self._hops(), ["lose"]]
         if world.poison == "stop" or chance(draw, 0.3):
             return lose
-        # What cannot be read may have been what is missing; perhaps with a replay of the lane after it, which says nothing.
+        # What cannot be read may have been what is missing; perhaps with a replay of the lane after it, which proves nothing.
         rubbish = ["rubbish", "far", partition_of(b"a", world.partitions), "rubbish"]
         replay = [["rewind", f"hop{world.hops}", 3], self._hops()[-1]] if chance(draw, 0.5) else []
         excused: list[Step] = [["settle"], rubbish, *replay, *lose[1:]]

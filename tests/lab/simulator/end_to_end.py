@@ -62,7 +62,7 @@ def check(simulation: Simulation) -> None:
 
 
 def _check_groups(groups: Iterable[list[tuple[str, bool]]], found: set[str]) -> None:
-    """Of facts that are the same for a filter one went on; none, if all may have been left out."""
+    """Of facts that are the same for a filter one went on; none, if all may have been skipped."""
     for group in groups:
         passed = {name for name, _ in group} & found
         if len(passed) > 1 or (not passed and all(sound for _, sound in group)):

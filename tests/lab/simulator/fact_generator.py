@@ -7,7 +7,13 @@ from typing import Any, Final
 
 from tests.lab.reference import facts
 from tests.lab.simulator.schedule import Step
-from tests.lab.simulator.world_generator import chance, extended_world, newest_world, random_world, told_world
+from tests.lab.simulator.world_generator import (
+    chance,
+    extended_world,
+    newest_world,
+    publishing_world,
+    random_world,
+)
 
 TWO: Final = 2
 """Hops or stages."""
@@ -31,7 +37,7 @@ class FactGenerator:
         number: of the last fact.
         filter_ids: of the facts so far; what filters by id compare.
         special_done: whether a step that happens at most once has been generated.
-        misplaced_probability: how often a key is in another partition than murmur2's, in worlds with misplaced keys.
+        misplaced_probability: how often a key is in another partition than murmur2's, in worlds with mis-partitioned keys.
     """
 
     def __init__(
@@ -46,7 +52,7 @@ class FactGenerator:
     ) -> None:
         self.draw, self.more, self.newest, self.latest, self.again = draw, more, newest, latest, again
         self.damage = damage
-        self.world = told_world(newest_world(extended_world(random_world(draw), more), newest), told)
+        self.world = publishing_world(newest_world(extended_world(random_world(draw), more), newest), told)
         self.steps: list[Step] = []
         self.number = 0
         self.filter_ids: list[str] = []

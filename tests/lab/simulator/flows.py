@@ -253,16 +253,16 @@ def _windowed(world: World, stream: Stream[StringValue]) -> None:
         state=text,
         fold=functions.fold_window,
         lateness_ms=DAY_MS,
-        heartbeat=functions.is_beat,
+        heartbeat=functions.is_heartbeat,
     )
     windows.to("closed", partitions=2, carrier=carrier)
     if world.told:
         windows.changes().to("early", key=functions.everything, partitions=2, carrier=carrier)
-        _tell_twins(world, stream)
+        _publish_twins(world, stream)
 
 
-def _tell_twins(world: World, stream: Stream[StringValue]) -> None:
-    """Publish the first unit of each fact, and what a filter says of the others."""
+def _publish_twins(world: World, stream: Stream[StringValue]) -> None:
+    """Publish the first unit of each fact, and the verdict of a filter on the others."""
     firsts = stream.deduplicate("firsts", functions.filter_id, 30 * DAY_MS)
     firsts.to("firsts", key=functions.group, partitions=2, carrier=world.carrier)
     firsts.dropped().to("twins", key=functions.everything, partitions=2, carrier=world.carrier)
@@ -274,7 +274,7 @@ def _filtered(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
         return stream
     if world.kind == "join":
         if world.told:
-            _tell_twins(world, stream)
+            _publish_twins(world, stream)
         keyed = stream.key_by(functions.key)
         table = keyed.filter(functions.nothing)
         passed = keyed.join_table("once", table, functions.alone, how="left", history_ms=30 * DAY_MS)

@@ -179,10 +179,10 @@ def nothing(_: StringValue) -> bool:
     return False
 
 
-def alone(value: StringValue, said: object) -> StringValue:
+def alone(value: StringValue, joined: object) -> StringValue:
     """What a join makes of a unit, for which the table has nothing."""
-    if said is not None:
-        raise AssertionError(f"the table is empty, and says {said}")
+    if joined is not None:
+        raise AssertionError(f"the table is empty, and gives {joined}")
     return value
 
 
@@ -207,7 +207,7 @@ def sequence(value: StringValue) -> int:
     return int(unit_of(value.value).id.partition(".")[0])
 
 
-def is_beat(_: StringValue, context: Context) -> bool:
+def is_heartbeat(_: StringValue, context: Context) -> bool:
     """Whether a message is a heartbeat, by its key."""
     return context.key == BEAT.encode()
 

@@ -225,7 +225,7 @@ class WriteChecks(Invariants):
     def _on_output(self, output: Output, port: object) -> None:
         topic, partition, key, value, headers, _ = output
         if headers and headers[-1][0] == "sqe-text":
-            self._on_dead_letter(topic, dict(headers), (key, value))
+            self._on_dead_letter_record(topic, dict(headers), (key, value))
             return
         envelope = read(value, headers=headers)
         links = envelope.chain.links
@@ -257,11 +257,15 @@ class WriteChecks(Invariants):
         """Whether states were rebuilt: inputs of different partitions may then be folded in another order."""
         return self._last is not None and any("." in flow for flow in self._last.layout.stored_in().values())
 
-    def _on_dead_letter(self, topic: str, headers: Mapping[str, bytes | None], content: object) -> None:
+    def _on_dead_letter_record(
+        self, topic: str, headers: Mapping[str, bytes | None], content: object
+    ) -> None:
         names = ("sqe-topic-id", "sqe-partition", "sqe-offset", "sqe-error")
         origin = (topic, *(headers[name] for name in names))
         known = self._dead_letters.setdefault(origin, content)
-        self.require("once", known == content, f"two dead letters of {origin}: {content}, before {known}")
+        self.require(
+            "once", known == content, f"two dead-letter records of {origin}: {content}, before {known}"
+        )
 
     def _on_commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
         for tp, commit in commits.items():

@@ -41,7 +41,7 @@ def malformed_message(kind: str, like: bytes | None, number: int) -> bytes:
         known = b"".join(field for tag, field in _fields(like[len(PREFIX) : -5]) if tag == _MORE)
         return _with(
             like, {_MORE: known + _field(_MORE, b"\x0a\x01x" + own)}
-        )  # one more than it says, of a collection too
+        )  # one more than its number, of a collection too
     if kind == "chain":
         return _with(like, {_CHAIN: _field(_CHAIN, b"\x0a\x03\x0a\x01" + own)})
     if not links:  # of the origin

@@ -126,7 +126,7 @@ class Simulation(SimulatedSystem):
 
     def _do_standby(self, signs: int, every: int, end: standby.End) -> None:
         """Another run waits until the present one has ended."""
-        standby.stand_by(self, signs, every, end)
+        standby.run_standby(self, signs, every, end)
 
     def attempt(self, name: str, act: Callable[[], object]) -> bool:
         """Do something with a service as a supervisor would, without faults; returns whether it completed."""
@@ -314,7 +314,7 @@ class Simulation(SimulatedSystem):
         self.invariants.reset_observations()
 
     def _roll_back_table_too(self) -> None:
-        """The way out when store and table are of different moments: the table as it was then."""
+        """The fix when store and table are of different moments: the table as it was then."""
         if self.table is not None:
             self.table.table.restore_all(self._table_copy)
         self.invariants.reset_observations()
@@ -378,7 +378,7 @@ class Simulation(SimulatedSystem):
     # ------------------------------------------------------------------ operators
 
     def _rebuild_or_restore(self, copies: Mapping[str, StoreCopy]) -> None:
-        """The ways out when a state partition went back; what was read of a topic that is gone cannot be folded again."""
+        """What to do when a state partition went back; records of a topic that is gone cannot be folded again."""
         refused = self.fired["rebuild, refused"]
         self._do_rebuild(resume=False)
         if self.fired["rebuild, refused"] > refused:

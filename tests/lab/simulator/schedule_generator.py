@@ -69,7 +69,7 @@ class _ScheduleGenerator(DamageGenerator):
         return ["run", name, draw.choice([1, 2, 3]), faults]
 
     def _fault_of_table(self) -> list[Any]:
-        """A fault at a call of the table, of which there are a few in each batch."""
+        """A fault at one of the few calls of the table in each batch."""
         more = self.more
         if chance(more, 0.25):
             return ["between steps of the table", more.randrange(8)]
@@ -214,7 +214,7 @@ class _ScheduleGenerator(DamageGenerator):
             (hops > 0, 1, self._rewind),
             (hops > 0, 1, self._forget),
             (hops > 1, 2, self._interleave),
-            (in_place, 3, self._late_misplaced_key),
+            (in_place, 3, self._late_mis_partitioned_key),
             (plain and not world.doors, 3, self._publish_in_part),
             (world.block > LONG and world.records > LONG and not keyed, 1, self._long_block),
             (world.poison != "stop", 2, self._rubbish),
@@ -296,7 +296,7 @@ class _ScheduleGenerator(DamageGenerator):
             ["run", "hop2", 2, []],
         ]
 
-    def _late_misplaced_key(self) -> list[Step]:
+    def _late_mis_partitioned_key(self) -> list[Step]:
         """Keys in their own partitions, then one in another partition, and a crash between two state partitions."""
         draw, count = self.draw, self.world.partitions
         self.world = replace(self.world, block=1, buckets=1)
@@ -321,7 +321,7 @@ class _ScheduleGenerator(DamageGenerator):
         ]
 
     def _long_block(self) -> list[Step]:
-        """So many records of one partition that they are read as columns, with malformed ones among them."""
+        """Enough records of one partition for reading them as columns, with malformed ones among them."""
         topic, partition = self.world.origins()[0], self.draw.randrange(self.world.partitions)
         steps: list[Step] = []
         for _ in range(self.draw.choice([1, 2])):

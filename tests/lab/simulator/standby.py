@@ -20,7 +20,7 @@ STEP_MS = 200
 End = Literal["killed", "given back"]
 
 
-def stand_by(simulation: Simulation, signs: int, every: int, end: End) -> None:
+def run_standby(simulation: Simulation, signs: int, every: int, end: End) -> None:
     """Start another run of `totals`, which has to wait for the present one.
 
     Args:

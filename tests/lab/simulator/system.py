@@ -132,7 +132,7 @@ class SimulatedSystem:
         return MemoryLog(name)
 
     def new_store(self, name: str, rows: int) -> MemoryStore:
-        """A store that takes so many rows at once; another class may record what is asked of it."""
+        """A store that takes `rows` rows at once; another class may record what is asked of it."""
         return MemoryStore(name, rows)
 
     # ------------------------------------------------------------------ writes

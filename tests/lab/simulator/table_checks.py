@@ -31,7 +31,7 @@ class TableChecks:
         state_partitions: of `totals`.
         plans: id -> plan; more are added while it runs.
         expected: plan id -> what must be after it.
-        require: told of each invariant that was looked at.
+        require: called for each invariant that was checked.
 
     Attributes:
         is_back: the table is one of an earlier time, and the service has yet to notice it.
@@ -90,7 +90,7 @@ class TableChecks:
             self._require("one writer", markers.epoch >= epoch, text)
 
     def on_header(self, part: int, header: Header, where: str) -> None:
-        """Check that the table has what the header of a state partition says."""
+        """Check that the table has what the header of a state partition promises."""
         if self.is_back:
             return
         snapshot = self._table.snapshot()
@@ -117,7 +117,7 @@ class TableChecks:
         self._require("prefix", not wrong, f"{where}: {wrong}")
 
     def _plan_of(self, markers: Markers) -> str | None:
-        """The id of the plan that markers tell of."""
+        """The id of the plan that markers name."""
         from sqe_chain.ext.tables.storage import word  # noqa: PLC0415 - needs pyarrow
 
         found = (plan.plan_id for plan in self._plans.values() if plan.number == markers.number)

@@ -16,7 +16,7 @@ _COMPACTED: Final = "/compacted-"
 
 
 class Markers(NamedTuple):
-    """What the markers of a state partition say; -1 and 0: they were never set."""
+    """The markers of a state partition; -1 and 0: they were never set."""
 
     number: int = -1
     plan: int = 0

@@ -90,7 +90,7 @@ def newest_world(world: World, draw: random.Random) -> World:
     return replace(world, own=own)
 
 
-def told_world(world: World, draw: random.Random) -> World:
+def publishing_world(world: World, draw: random.Random) -> World:
     """The world with what shows how outputs of one input are kept together: joins, and stages that publish what they let pass.
 
     Args:

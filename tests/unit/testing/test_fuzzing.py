@@ -21,7 +21,7 @@ from tests.lab.fuzzing.receiver import NEW, REPLAY
 from tests.lab.fuzzing.records import Script, from_bytes, to_bytes
 from tests.lab.fuzzing.reference import judge, judge_carried
 from tests.lab.fuzzing.targets import CORPUS, TARGETS, known, vectors
-from tests.lab.mutants.injection import misplaced
+from tests.lab.mutants.injection import why_not_judged
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
@@ -151,7 +151,7 @@ def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
 
 
 def test_planted_bugs_are_where_they_were_planted_and_were_all_found() -> None:
-    assert [text for one in planted.ALL.values() if (text := misplaced(one))] == []
+    assert [text for one in planted.ALL.values() if (text := why_not_judged(one))] == []
     found = {one.bug: one for one in planted.read()}
     assert [
         name for name, one in planted.ALL.items() if name not in found or found[name].digest != one.digest

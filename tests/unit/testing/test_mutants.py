@@ -26,7 +26,7 @@ from tests.lab.mutants.edits import (
     text,
     unguard,
 )
-from tests.lab.mutants.injection import PACKAGE, code_of, copied, misplaced
+from tests.lab.mutants.injection import PACKAGE, code_of, copied, why_not_judged
 from tests.lab.mutants.ledger import (
     BY_SIMULATOR,
     BY_TESTS,
@@ -64,7 +64,7 @@ def judged(one: Mutant, killed_by: str | None = KILLS) -> Judgement:
 
 def test_every_mutant_can_be_put_into_the_package() -> None:
     """Otherwise the text names what to do."""
-    assert "\n".join(text for one in ALL if (text := misplaced(one))) == ""
+    assert "\n".join(text for one in ALL if (text := why_not_judged(one))) == ""
 
 
 def test_every_mutant_has_a_name_of_its_own_and_names_what_kills_it() -> None:
@@ -129,8 +129,8 @@ def test_an_operation_changes_a_function_and_nothing_else(
         ("Marks.gone", body("pass"), "Marks.gone is not in the package"),
         ("LIMIT", replace("32", "33"), "LIMIT is in a.py, b.py"),
         ("c:LIMIT", replace("32", "33"), "c:LIMIT is not in the package"),
-        ("Marks.accept", replace("lane", "0"), "Marks.accept: `lane` stands there 3 times"),
-        ("Marks.accept", drop("self.count -= 1"), "`self.count -= 1` stands there 0 times"),
+        ("Marks.accept", replace("lane", "0"), "Marks.accept: `lane` is there 3 times"),
+        ("Marks.accept", drop("self.count -= 1"), "`self.count -= 1` is there 0 times"),
         ("Marks.accept", replace("True", "True"), "nothing changes there"),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_survivor_fails_the_build_and_one_that_a_test_kills_does_not(
     assert told.endswith("1 survived\n  more links (tests)\n")
     monkeypatch.setattr("tests.lab.mutants.__main__.CATALOGUE", {"some": (gone,)})
     assert main([]) == 1
-    assert "mutant 'gone': stored_epoch: `pass` stands there 0 times" in capsys.readouterr().out
+    assert "mutant 'gone': stored_epoch: `pass` is there 0 times" in capsys.readouterr().out
 
 
 @pytest.mark.release
@@ -206,7 +206,7 @@ def test_a_sweep_changes_each_line_of_the_core_in_ways_that_compile() -> None:
     assert len(sweep.core_files()) == len(sweep.CORE), "a file of the core has another name, or two have one"
     every = sweep.made()
     assert len({one.name for one in every}) == len(every) > 1_000
-    assert [text for one in sweep.made(count=30) if (text := misplaced(one))] == []
+    assert [text for one in sweep.made(count=30) if (text := why_not_judged(one))] == []
     few = {one.name.partition(": ")[2] for one in sweep.made(["PartitionMarks.accept_raw"])}
     assert {"position <= mark.position -> position < mark.position", "mark.offset = offset dropped"} < few
     assert {"return False -> True", "mark is None -> mark is not None"} < few
