@@ -64,7 +64,7 @@ BUGS: Final[dict[str, tuple[Mutant, ...]]] = {
         ),
         mutant(
             "of several headers `sqe-chain` the first one counts",
-            ("chain_header", replace("len(found) > 1", "len(found) > 2")),
+            ("chain_header", replace("len(chains) > 1", "len(chains) > 2")),
         ),
         mutant(
             "runs do not compare `of` of siblings with the mark",
@@ -115,7 +115,7 @@ class Found:
         digest: of its functions and operations.
         seconds: how long that took, with starting Python; None: it was not found.
         executions: messages read until then.
-        said: what was wrong about the input.
+        difference: what was wrong about the input.
         commit: on which.
     """
 
@@ -123,7 +123,7 @@ class Found:
     digest: str
     seconds: float | None
     executions: int
-    said: str
+    difference: str
     commit: str
 
 
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             found = known[bug.name] = _sought(copy, target, bug)
             missed = missed or found.seconds is None
-            sys.stdout.write(f"{found.seconds or 'not found':>9}  {bug.name}: {found.said}\n")
+            sys.stdout.write(f"{found.seconds or 'not found':>9}  {bug.name}: {found.difference}\n")
             sys.stdout.flush()
     lines = [
         json.dumps(asdict(known[one.name]), ensure_ascii=False) for one in ALL.values() if one.name in known
@@ -161,8 +161,8 @@ def read() -> list[Found]:
 
 def _sought(copy: Copy, target: str, bug: Mutant) -> Found:
     """Fuzz a copy with the bug in it."""
-    said = copy.folder / "said.json"
-    said.unlink(missing_ok=True)
+    written = copy.folder / "counts.json"
+    written.unlink(missing_ok=True)
     options = [
         "--target",
         target,
@@ -171,7 +171,7 @@ def _sought(copy: Copy, target: str, bug: Mutant) -> Found:
         "--seconds",
         str(SECONDS),
         "--json",
-        str(said),
+        str(written),
     ]
     environment = os.environ | {"PYTHONPATH": str(copy.folder), "PYTHONDONTWRITEBYTECODE": "1"}
     with copy.injected(bug.edits):
@@ -183,7 +183,7 @@ def _sought(copy: Copy, target: str, bug: Mutant) -> Found:
         seconds = time.perf_counter() - began
     lines = re.findall(r"^\S*?(?:Difference|Error|error): (.*)$", done.stdout, re.MULTILINE)
     text = re.sub(r"[|`]| of b['\"].*|\(.*", "", lines[-1])[:60].strip() if lines else ""
-    counts = json.loads(said.read_text())["counts"]
+    counts = json.loads(written.read_text())["counts"]
     return Found(
         bug.name,
         bug.digest,
