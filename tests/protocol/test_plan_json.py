@@ -19,6 +19,7 @@ from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.every import FEATURES
 from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.overwrite import Overwrite
+from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
@@ -112,6 +113,10 @@ SECTIONS: list[tuple[Section, str]] = [
         '{"overwrite":{"contents":{"f":"00"},"mode":"partitions","since":3,"step":"decided"}}',
     ),
     (Timers(5, {("s", 1): 7}), '{"timers":[5,{"s/1":7}]}'),
+    (
+        Parking(discarded=(("t", "00", 0, 3), ("t", "00", 0, 5)), counted=(("t", "00", 1, 7),)),
+        '{"parked":{"counted":[["t","00",1,[7]]],"discarded":[["t","00",0,[3,5]]]}}',
+    ),
 ]
 
 
