@@ -33,6 +33,7 @@ from benchmarks.persisting import by_protocol, plain_cassandra, plain_redis, red
 from benchmarks.service import Run, Service, Timed
 from benchmarks.small import empty_jobs, small_batches
 from benchmarks.starting import starting
+from benchmarks.tracing import tracing
 from benchmarks.write_ahead_log import write_ahead_log
 from sqe_chain.adapters import WithSchema, open_store
 from sqe_chain.adapters.kafka import KafkaLog
@@ -63,10 +64,11 @@ class Kind(StrEnum):
     LATENCY = "latency"
     START = "start"
     WAL = "wal"
+    TRACING = "tracing"
 
 
-COMMANDS = {Kind.LATENCY, Kind.START}
-"""Measured with the command, in processes of its own."""
+OUTSIDE = {Kind.LATENCY, Kind.START, Kind.TRACING}
+"""Measured without Spark in this process."""
 
 EVENT_TIME = {Kind.WINDOWS: compare_windows, Kind.JOINS: compare_joins, Kind.MEMORY: memory}
 WARM_UP_BATCHES = 10
@@ -399,7 +401,9 @@ def main(  # noqa: PLR0913, PLR0917 - options of a command
             latency(OUT, kafka, redis, case, seconds)
         if Kind.START in kinds:
             starting(OUT, kafka, redis, case)
-        inside = [kind for kind in kinds if kind not in COMMANDS]
+        if Kind.TRACING in kinds:
+            tracing(OUT, kafka, redis)
+        inside = [kind for kind in kinds if kind not in OUTSIDE]
         if inside:
             backlog = Backlog("bench.backlog", messages, keys)
             _measure_inside(kafka, redis, backlog, rounds, max_records, inside)

@@ -37,12 +37,14 @@ class Backlog:
         messages: how many.
         keys: how many distinct keys.
         step_ms: event time from one message to the next.
+        trace_each: one message in this number has a `traceparent`; 0: none has.
     """
 
     topic: str
     messages: int
     keys: int
     step_ms: int = 1
+    trace_each: int = 0
 
     def fastenings(self) -> Iterator[Fastening]:
         """The payloads, in the order in which they were written: computed, not kept."""
@@ -63,8 +65,8 @@ class Backlog:
 
         Args:
             bootstrap: Kafka.
-            time: how often it was written before. Each time the same is said of new events; without this it
-                would be a replay.
+            time: how often it was written before. Each time the same payloads are of new events; without this
+                they would be replays.
         """
         producer = Producer(
             {
@@ -100,12 +102,19 @@ class Backlog:
             size += len(value)
             while True:
                 try:
-                    producer.produce(self.topic, value, key, partition, timestamp=at_ms)
+                    producer.produce(
+                        self.topic, value, key, partition, timestamp=at_ms, headers=self._headers(number)
+                    )
                     break
                 except BufferError:
                     producer.poll(0.05)
         producer.flush()
         return size / self.messages
+
+    def _headers(self, number: int) -> dict[str, str | bytes | None]:
+        if not self.trace_each or number % self.trace_each:
+            return {}
+        return {"traceparent": f"00-{number + 1:032x}-{number + 1:016x}-01"}
 
     def expected(self) -> dict[bytes, tuple[int, int]]:
         """Events and sum of each key."""

@@ -43,6 +43,15 @@ def aggregation(name: str, source: str) -> Flow:
     return flow
 
 
+def traced(name: str, source: str, *, traces: bool) -> Flow:
+    """The same sums, published; with the traces of their records, or without."""
+    flow = Flow(name, state_partitions=PARTITIONS, traces=traces)
+    flow.source(source, Fastening).aggregate(
+        "per-robot", key=robot_of, state=LineTotal, fold=add
+    ).changes().to(f"{name}.sums", partitions=PARTITIONS)
+    return flow
+
+
 def declared(name: str, source: str) -> Flow:
     """The same sums, declared."""
     flow = Flow(name, state_partitions=PARTITIONS)

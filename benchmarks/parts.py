@@ -40,7 +40,7 @@ ROUNDS = 25
 Blocks = Sequence[Sequence[Message]]
 
 
-class _Empty:
+class NoStates:
     """A store without states."""
 
     def read(
@@ -64,7 +64,7 @@ def parts(bootstrap: str, topic: str) -> Iterator[tuple[str, float]]:
     blocks = everything[:BLOCKS]
 
     def segment(declared: Flow, *, in_place: bool) -> Callable[[], None]:
-        store: Any = _Empty()
+        store: Any = NoStates()
         flow = declared.compile()
         times = EventTimes(0) if flow.timed else None
         portion = Portion(wanted, PartitionMarks(topic, topic_id, 0), times=times)

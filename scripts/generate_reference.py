@@ -100,6 +100,7 @@ BRIEF: dict[str, tuple[str, ...]] = {
         *("Description", "StatePartition"),
     ),
     "sqe_chain.ext.files": ("FileRows", "Row", "FileLoad", "FilesLog", "FileSource"),
+    "sqe_chain.ext.telemetry": ("trace_headers",),
     "sqe_chain.ext.wal": (
         *("DurableProducer", "Receipt", "Pending", "Status", "Limits", "sequence_of", "epoch_of", "log_of"),
         *("WriteAheadLog", "Record", "Entry", "Publisher", "Files", "LocalFiles", "MemoryFiles"),

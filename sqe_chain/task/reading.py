@@ -58,7 +58,7 @@ class Reading:
         for records in inputs.due([portion.parked] if portion.parked else messages):
             inputs.feed(records)
             if self._traces is not None:
-                self._traces.read(records)
+                self._traces.read(records, inputs.tp)
             yield from self._drain(inputs)
         self.report.ends.append(inputs.finish())
         if inputs.outputs:

@@ -20,7 +20,7 @@ from sqe_chain.envelope.trace_context import (
     trace_context,
 )
 from sqe_chain.flow.compiled import takes_times
-from sqe_chain.flow.context import Origin
+from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.units import Push, Unit, UnitRun
 from sqe_chain.ports import Headers
@@ -40,20 +40,29 @@ class BlockTraces:
 
     Attributes:
         report: of the task.
-        contexts: number of a record -> its span.
+        contexts: number of a record -> its place and span.
     """
 
     report: TraceReport = field(default_factory=TraceReport)
-    contexts: dict[int, TraceContext] = field(default_factory=dict)
+    contexts: dict[int, tuple[Order, TraceContext]] = field(default_factory=dict)
 
-    def read(self, records: Records) -> None:
-        """Note the spans of the records that were taken of a block."""
+    def read(self, records: Records, tp: TopicIdPartition) -> None:
+        """Note the spans of the records that were taken of a block.
+
+        Args:
+            records: the block.
+            tp: where it was read.
+        """
         self.contexts.clear()
+        given = [message.headers() for message in records.messages]
+        if not any(given):
+            return
         for number in dict.fromkeys(records.inputs):
-            headers = records.messages[number].headers()
+            headers = given[number]
             context = trace_context(headers) if headers else None
             if context is not None:
-                self.contexts[number] = context
+                order = tp.topic, tp.partition, records.messages[number].offset()
+                self.contexts[number] = order, context
                 self.report.see(context)
 
 
@@ -62,19 +71,19 @@ class KeyTraces:
     """The traces of the records of one key.
 
     Attributes:
-        links: place of a record -> its span, of the first `MOST_LINKS` spans.
+        links: the first `MOST_LINKS` spans -> place of the first record with each.
         others: places of records with other spans.
     """
 
-    links: dict[Order, TraceContext] = field(default_factory=dict)
+    links: dict[TraceContext, Order] = field(default_factory=dict)
     others: list[Order] = field(default_factory=list)
 
     def count(self, order: Order, context: TraceContext) -> None:
         """Note a record; records come in the order of their places."""
-        if context in self.links.values():
+        if context in self.links:
             return
         if len(self.links) < MOST_LINKS:
-            self.links[order] = context
+            self.links[context] = order
         else:
             self.others.append(order)
 
@@ -84,7 +93,7 @@ class KeyTraces:
         Args:
             order: the place; None: all of the batch.
         """
-        links = tuple(context for at, context in self.links.items() if order is None or at <= order)
+        links = tuple(context for context, at in self.links.items() if order is None or at <= order)
         dropped = len(self.others) if order is None else bisect_right(self.others, order)
         return OwnTrace(links, dropped) if links else None
 
@@ -138,7 +147,7 @@ class RowTraces:
             return note or []
         context = own_context(event_id)
         self.outputs[context] = TracedOutput(topic, partition, context, note.links, note.dropped)
-        return [(TRACEPARENT, context.to_bytes())]
+        return [(TRACEPARENT, context)]
 
 
 class CountedTraces:
@@ -165,16 +174,19 @@ class CountedTraces:
             stage: index of its node.
             units: in their order.
         """
+        block = self._block
         if isinstance(units, UnitRun):
-            traced = [index for index, number in enumerate(units.numbers) if number in self._block]
-            for index in traced:
-                self._count(stage, units.keys[index], units.origin(index), self._block[units.numbers[index]])
+            if not block:
+                return
+            for key, number in zip(units.keys, units.numbers, strict=True):
+                if number in block:
+                    self._count(stage, key, *block[number])
             return
         for key, _, _, _, origin in units:
             headers = origin.headers
             context = trace_context(headers) if headers else None
             if context is not None:
-                self._count(stage, key, origin, context)
+                self._count(stage, key, origin.order, context)
 
     def noting(self, stage: StageNode, push: Push, *, of_batch: bool = False) -> Push:
         """The same, noting how the payloads are traced that it makes.
@@ -235,6 +247,10 @@ class CountedTraces:
         for traced in rows:
             self.report.made([*traced.outputs.values()])
 
-    def _count(self, stage: int, key: object, origin: Origin, context: TraceContext) -> None:
-        if origin.order not in self._suspects:
-            self._keys.setdefault((stage, key), KeyTraces()).count(origin.order, context)
+    def _count(self, stage: int, key: object, order: Order, context: TraceContext) -> None:
+        if order in self._suspects:
+            return
+        counted = self._keys.get((stage, key))
+        if counted is None:
+            counted = self._keys[stage, key] = KeyTraces()
+        counted.count(order, context)

@@ -35,7 +35,7 @@ WITH_PYTHON = [
 LANGUAGES = {"python", "console", "text", "proto", "properties", "sql", "toml", "yaml", "ini", "dockerfile"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-ROOMS = ("flow", "stages", "envelope.replays", "testing", "adapters", "ports", "ext.wal")
+ROOMS = ("flow", "stages", "envelope.replays", "testing", "adapters", "ports", "ext.wal", "ext.telemetry")
 """Rooms with names for users."""
 
 

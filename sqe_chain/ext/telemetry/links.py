@@ -8,7 +8,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 
-from sqe_chain.envelope.trace_context import TraceContext
+from sqe_chain.envelope.trace_context import TraceContext, ids_of
 from sqe_chain.ext.telemetry.spans import Open, Spans, set_all
 from sqe_chain.task.trace_report import MOST_LINKS, TracedOutput, TraceReport
 
@@ -25,11 +25,11 @@ class GivenIds(RandomIdGenerator):
 
     def generate_trace_id(self) -> int:
         """The id of a trace."""
-        return super().generate_trace_id() if self.given is None else int(self.given.trace_id, 16)
+        return super().generate_trace_id() if self.given is None else ids_of(self.given)[0]
 
     def generate_span_id(self) -> int:
         """The id of a span."""
-        return super().generate_span_id() if self.given is None else int(self.given.span_id, 16)
+        return super().generate_span_id() if self.given is None else ids_of(self.given)[1]
 
 
 def link_records(opened: Open, report: TraceReport) -> None:
@@ -78,9 +78,4 @@ def _links(contexts: Iterable[TraceContext]) -> list[Link]:
 
 
 def _span_context(context: TraceContext) -> SpanContext:
-    return SpanContext(
-        int(context.trace_id, 16),
-        int(context.span_id, 16),
-        is_remote=True,
-        trace_flags=TraceFlags(TraceFlags.SAMPLED),
-    )
+    return SpanContext(*ids_of(context), is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
