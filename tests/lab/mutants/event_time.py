@@ -11,7 +11,7 @@ MUTANTS: Final = (
     mutant(
         "what a writer states elsewhere is believed of a partition that is not read to its end",
         ("KnownTimes.at", replace("if writer not in before.writers:", "if True:")),
-        ("KnownTimes.at", replace("found.unsure = True", "found.hear(writer, stated)")),
+        ("KnownTimes.at", replace("times_after.unsure = True", "times_after.hear(writer, stated)")),
         killed_by="test_event_time_worlds::test_small_worlds_give_what_their_facts_give",
     ),
     mutant(
@@ -83,8 +83,10 @@ MUTANTS: Final = (
         (
             "frontier_of",
             replace(
-                "min((Frontier(one.watermark_ms, *one[:2]) for one in waited_for if one.watermark_ms is not None))",
-                "max((Frontier(one.watermark_ms, *one[:2]) for one in waited_for if one.watermark_ms is not None))",
+                "min((Frontier(partition.watermark_ms, *partition[:2]) for partition in waited_for "
+                "if partition.watermark_ms is not None))",
+                "max((Frontier(partition.watermark_ms, *partition[:2]) for partition in waited_for "
+                "if partition.watermark_ms is not None))",
             ),
         ),
         killed_by="segment/test_event_times::test_the_frontier_is_the_watermark_of_the_partition_that_is_behind",

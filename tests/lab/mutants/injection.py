@@ -26,6 +26,7 @@ from tests.lab.mutants.mutant import Mutant
 TREE: Final = Path(__file__).resolve().parents[3]
 PACKAGE: Final = TREE / "sqe_chain"
 SIMULATOR: Final = "tests.lab.simulator"
+REFERENCE: Final = "tests.lab.reference"
 LIMIT_S: Final = 600.0
 """A mutant that makes something wait without end is ended after this time."""
 _NOT_COPIED: Final = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist")
@@ -189,8 +190,14 @@ def code_of(one: Mutant, *, by_tests: bool) -> str:
     trees = [package().find(place)[1] for place, _ in one.edits]
     if by_tests:
         return digest_of(*trees, *(found(test)[1] for test in one.tests))
-    spec = find_spec(SIMULATOR)
-    assert spec is not None, SIMULATOR
-    assert spec.submodule_search_locations is not None, SIMULATOR
-    files = sorted(Path(spec.submodule_search_locations[0]).glob("*.py"))
-    return digest_of(*trees, *(file.read_text() for file in files))
+    return digest_of(
+        *trees, *(file.read_text() for name in (SIMULATOR, REFERENCE) for file in _files_of(name))
+    )
+
+
+def _files_of(name: str) -> list[Path]:
+    """The modules of a package."""
+    spec = find_spec(name)
+    assert spec is not None, name
+    assert spec.submodule_search_locations is not None, name
+    return sorted(Path(spec.submodule_search_locations[0]).glob("*.py"))

@@ -157,7 +157,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "sound inputs are skipped for what a failing one did before it failed",
-        ("Suspects.judge", drop("innocent = self.known.keys() - found.keys() - self._acquitted")),
+        ("Suspects.judge", drop("innocent = self.known.keys() - outcomes.keys() - self._acquitted")),
         ("Suspects.judge", replace("fresh and len(self.known) < ONE_BY_ONE", "False")),
         (
             "Processor.run",
@@ -240,7 +240,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "of the ways of a writer only those are asked that the first partition has met",
-        ("KnownTimes.__post_init__", replace("with_route(before.hops, one.hops)", "before.hops")),
+        ("KnownTimes.__post_init__", replace("with_route(before.hops, known.hops)", "before.hops")),
         killed_by="test_ways_of_a_writer::test_each_partition_learns_all_ways_by_which_a_writer_came_to_the_topic",
     ),
     mutant(

@@ -23,7 +23,7 @@ MUTANTS: Final = (
         (
             "_check_last_record",
             replace(
-                "known.last_crc >= 0 and record_crc(found[0].key(), found[0].value()) != known.last_crc",
+                "known.last_crc >= 0 and record_crc(messages[0].key(), messages[0].value()) != known.last_crc",
                 "known.last_crc < -1",
             ),
         ),

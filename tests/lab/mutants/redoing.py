@@ -125,7 +125,7 @@ MUTANTS: Final = (
         "a redo may end at other marks",
         (
             "check_redone",
-            replace("[mark_name(*tp) for tp, one in plan.marks.items() if marks.get(tp) != one]", "[]"),
+            replace("[mark_name(*tp) for tp, mark in plan.marks.items() if marks.get(tp) != mark]", "[]"),
         ),
         killed_by="test_redo_publishes_the_same::test_a_record_of_another_lane_that_is_gone_since_stops_the_redo",
     ),

@@ -217,13 +217,13 @@ MUTANTS: Final = (
     ),
     mutant(
         "a run that ends gives back whoever's claim there is",
-        ("release", replace("(home.epoch, home.run_id) == (mine.epoch, mine.run_id)", "True")),
+        ("claim:release", replace("(home.epoch, home.run_id) == (mine.epoch, mine.run_id)", "True")),
         killed_by="test_claims::test_a_run_that_was_taken_over_gives_nothing_back",
     ),
     mutant(
         "a run that ends forgets the plan with the claim",
         (
-            "release",
+            "claim:release",
             replace(
                 "replace(home, run_id='', owner='')",
                 "replace(home, run_id='', owner='', number=-1, plan_id='')",
