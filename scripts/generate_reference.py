@@ -451,7 +451,10 @@ def _command_page() -> str:
     root: Any = typer.main.get_command(application())
     commands = dict(_leaves(root, ""))
     takers = Counter(
-        (_names(option), _row(option)) for command in commands.values() for option in _options(command)
+        (_names(option), _row(option))
+        for command in commands.values()
+        for option in _options(command)
+        if not _is_required_kafka(option)
     )
     most = {name: row for (name, row), count in reversed(takers.most_common()) if count > 1}
     shared = [row for name, row in takers if most.get(name) == row]
@@ -479,6 +482,10 @@ def _options(command: Any) -> list[Any]:  # noqa: ANN401 - typer's own classes
     return [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
 
 
+def _is_required_kafka(option: Any) -> bool:  # noqa: ANN401 - typer's own classes
+    return bool(option.required) and option.opts[0] == "--kafka"
+
+
 def _row(option: Any) -> str:  # noqa: ANN401 - typer's own classes
     return f"- {_names(option)}: {_cell(option)}"
 
@@ -487,10 +494,10 @@ def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: AN
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join((name, *(p.metavar or p.name.upper() for p in arguments)))
     rows = [f"- `{p.metavar or p.name.upper()}`: {_cell(p)}" for p in arguments if p.metavar != FLOW]
-    needs_kafka = any(o.required and o.opts[0] == "--kafka" for o in _options(command))
-    shown = [o for o in _options(command) if not (o.required and o.opts[0] == "--kafka")]
+    needs_kafka = any(map(_is_required_kafka, _options(command)))
+    shown = [option for option in _options(command) if not _is_required_kafka(option)]
     rows += [row for row in map(_row, shown) if row not in shared]
-    others = [f"`{o.opts[0]}`" for o in _options(command) if _row(o) in shared and o.opts[0] not in OFTEN]
+    others = [f"`{o.opts[0]}`" for o in shown if _row(o) in shared and o.opts[0] not in OFTEN]
     if needs_kafka:
         others.insert(0, "`--kafka` (required)")
     table = ["", *rows] if rows else []
