@@ -52,7 +52,7 @@ class FilterSteps(StreamPart[Value]):
             name: stage name; permanent, states are stored under it.
             by: what decides. By "source" it is the highest offset of each producer, from SQE's record keys
                 (`sqe_chain.stages.SqeReplays`). By "key" it is the last root position of each key, on whatever path a record
-                came (`sqe_chain.stages.RootReplays`): correct only where each key's events keep their root's order.
+                came (`sqe_chain.stages.RootReplays`). The events of each key must be in their root's order.
             expiry_ms: how long a silent producer is remembered; for "source" only.
             compat: behave exactly like SQE ("source") or KUKA ("key").
             store: name of the store for this stage; by default the service's.

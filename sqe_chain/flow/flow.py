@@ -147,8 +147,8 @@ class Flow(Topology):
                 since 1970, text in ISO 8601, or a datetime, the last two with their time zone. Windows and filters go by it,
                 and outputs keep it. Without it, event time is the record's time, or the envelope's. The values of one
                 collection must have one time.
-            no_timestamp: what becomes of a value for which `timestamp` gives None, or what is no time: it is "poison",
-                or keeps the time of its "record". What the function raises is poison.
+            no_timestamp: a value for which `timestamp` gives no time is "poison", or keeps the time of its "record". What
+                the function raises is poison.
 
         Raises:
             FlowError: a topic is read twice, or a name or type is wrong.
