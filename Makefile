@@ -9,7 +9,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 STAGE := scripts/stage
-# Tests and package with pytest's assertions are compiled once, and not in each run, whatever the environment says.
+# Tests and package with pytest's assertions are compiled once, and not in each run, in any environment.
 PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/pytest
 UNIT := tests/unit tests/protocol -n auto
 SERVERS := tests --ignore=tests/unit --ignore=tests/protocol
@@ -80,7 +80,7 @@ find-paths:
 find-bytes:
 	$(BIN)/python -m tests.lab.fuzzing --executions 100000000 --seconds 8
 
-# What the tests in docker compose need later; they say themselves what is wrong with it.
+# What the tests in docker compose need later; they report themselves what is wrong with it.
 .PHONY: images
 images:
 	@nice -n 10 $(BIN)/python -m services.compose_chaos --images || true
@@ -100,7 +100,7 @@ test-python: system  ## unit and protocol tests and each engine with another Pyt
 	nice -n 10 scripts/test-python "$(PYTHON)" $(ARGS)
 
 .PHONY: durations
-durations: setup servers  ## measure all tests again: tests/durations.json says which are fast
+durations: setup servers  ## measure all tests again: tests/durations.json lists the slow ones
 	$(PYTEST) tests -n 1 --suite commit -p tests.support.durations
 
 .PHONY: explore
@@ -129,7 +129,7 @@ reliability-report: python  ## write the tables of docs/reliability.md from what
 
 # A make that runs beside others shares their number of jobs.
 TWO_JOBS = $(if $(findstring --jobserver,$(MAKEFLAGS)),,--jobs=2)
-# mypy takes longest and begins first; what a tool says is shown when it is done.
+# mypy takes longest and begins first; the output of a tool is shown when it is done.
 LINTERS := lint-mypy lint-ruff lint-docs lint-pyright lint-imports
 
 .PHONY: lint

@@ -152,7 +152,7 @@ class Bench:
         return Timed(result["seconds"], result["cpu_s"], result["cpu_s"])
 
     def aggregate(self) -> None:
-        """One stage in place, Redis with fsync always."""
+        """One stage without a shuffle, Redis with fsync always."""
         self.warm_up(aggregation("bench-warm-aggregate", "bench.warm"))
 
         def ours(number: int) -> Run:

@@ -2,7 +2,7 @@
 
 Both write the same objects to the same node, at the same consistency. Ours: memtable, sort, checksums, statistics, columns of chunks,
 index, and a conditional commit for each state partition and batch. Plain: a prepared INSERT for each row, 100 at a time, as the
-driver's documentation recommends; unconditional, so that it proves nothing, and a replay just writes the rows again. Rows are checked
+driver's documentation recommends. It is unconditional, so it proves nothing, and a replay just writes the rows again. Rows are checked
 afterwards.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.envelopes`: what publishing an envelope costs, and what the client's `produce_batch` leaves out.
+"""`python -m benchmarks.envelopes`: what publishing an envelope costs, and what the client's `produce_batch` does not support.
 
 No server: the client's own stand-in for a broker is enough to see what its calls cost this process's thread.
 """
@@ -76,7 +76,7 @@ class Record:
 
 
 class Block:
-    """A block of envelopes, each of which gives two payloads for two keys."""
+    """A block of envelopes; each gives two payloads for two keys."""
 
     def __init__(self) -> None:
         upstream = OutputTemplate(
@@ -168,7 +168,7 @@ def costs() -> dict[str, float]:
 
 
 def left_out() -> dict[str, str]:
-    """What the client's `produce_batch` does with what a message says of partition, headers and time."""
+    """What the client's `produce_batch` does with a message's partition, headers and time."""
     producer = Producer(BROKER)
     broker = next(iter(producer.list_topics().brokers.values()))
     messages: list[dict[str, Any]] = [

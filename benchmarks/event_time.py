@@ -1,4 +1,4 @@
-"""Stages that go by event time, against the aggregate in place over the same messages."""
+"""Stages that go by event time, against the aggregate without a shuffle over the same messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compare_windows(bench: Bench) -> None:
 
 
 def compare_joins(bench: Bench) -> None:
-    """Each message with what a table says of its key; one result of a hundred is published."""
+    """Each message with a table's value for its key; one result of a hundred is published."""
     warm = _table(bench, "bench.warm", WARM_UP)
     bench.warm_up(joined("bench-warm-join", "bench.warm", warm.topic, "bench.warm-alerts"))
     table = _table(bench, bench.backlog.topic, bench.backlog.messages)

@@ -10,7 +10,7 @@ from sqe_chain.flow import Flow, Stream, count, sum_
 from sqe_chain.stages import Tumbling
 
 PARTITIONS = 4
-"""Of every topic; also the number of state partitions, so that the first stage runs in place."""
+"""Of every topic; also the number of state partitions, so that the first stage runs without a shuffle."""
 
 LINES = 20
 
@@ -90,7 +90,7 @@ def windows(name: str, source: str) -> Flow:
 
 
 ALERT_EACH = 100
-"""One result of so many is published: what publishing costs is measured elsewhere."""
+"""One result of this number is published: what publishing costs is measured elsewhere."""
 
 
 def alert(fastening: Fastening, known: Fastening | None) -> Fastening | None:
@@ -101,7 +101,7 @@ def alert(fastening: Fastening, known: Fastening | None) -> Fastening | None:
 
 
 def joined(name: str, source: str, table: str, target: str) -> Flow:
-    """Messages with what a table says of their robots."""
+    """Messages with a table's values for their robots."""
     flow = Flow(name, state_partitions=PARTITIONS)
     said = flow.source(table, Fastening).key_by(robot_of)
     (

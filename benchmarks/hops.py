@@ -8,7 +8,7 @@ from benchmarks.flows import PARTITIONS
 from sqe_chain.flow import Flow
 
 
-class Said(msgspec.Struct):
+class Sent(msgspec.Struct):
     """A record, and when it was handed to the producer."""
 
     key: str
@@ -24,27 +24,27 @@ class Latest(msgspec.Struct):
     count: int = 0
 
 
-def keep(latest: Latest, said: Said) -> None:
+def keep(latest: Latest, message: Sent) -> None:
     """Keep the last record."""
-    latest.number, latest.sent_ns = said.number, said.sent_ns
+    latest.number, latest.sent_ns = message.number, message.sent_ns
     latest.count += 1
 
 
-def key_of(said: Said) -> str:
+def key_of(message: Sent) -> str:
     """The key of a record."""
-    return said.key
+    return message.key
 
 
 def republish(name: str, source: str, target: str, *, raw: bool) -> Flow:
     """One envelope for each record."""
     flow = Flow(name)
-    flow.source(source, Said, raw=raw).to(target, key=key_of, partitions=PARTITIONS)
+    flow.source(source, Sent, raw=raw).to(target, key=key_of, partitions=PARTITIONS)
     return flow
 
 
 def aggregate(name: str, source: str, target: str, *, raw: bool) -> Flow:
     """The last record of each key, once a batch."""
     flow = Flow(name, state_partitions=PARTITIONS)
-    latest = flow.source(source, Said, raw=raw).aggregate("latest", key=key_of, state=Latest, fold=keep)
+    latest = flow.source(source, Sent, raw=raw).aggregate("latest", key=key_of, state=Latest, fold=keep)
     latest.changes().to(target, partitions=PARTITIONS)
     return flow

@@ -1,7 +1,7 @@
 """How long a record takes through two services, from the producer's call to the reader of the last topic.
 
 Everything runs as users run it: two commands `sqe-chain run`, a producer and a broker, each in a process of its own. The
-time of the call stands in the record; all processes share the machine's monotonic clock.
+time of the call is in the record; all processes share the machine's monotonic clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.flows import PARTITIONS
-from benchmarks.hops import Latest, Said
+from benchmarks.hops import Latest, Sent
 from services.demo.process import Process, tail
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.envelope.message import EnvelopeHead
@@ -138,7 +138,7 @@ class Reader:
 
 @dataclass(slots=True)
 class Place:
-    """Where services run, and what they say.
+    """Where services run.
 
     Attributes:
         kafka: the broker.
@@ -180,14 +180,14 @@ class Place:
 
 @dataclass(slots=True)
 class Service:
-    """A service that runs, and the events that it has told."""
+    """A service that runs, and the events that it has emitted."""
 
     process: Process
     heard: SimpleQueue[tuple[str, float, str]]
     events: list[tuple[float, dict[str, object]]] = field(default_factory=list)
 
     def listen(self) -> None:
-        """Take in what it has said since the last call."""
+        """Take in the events since the last call."""
         while True:
             try:
                 _, at_s, line = self.heard.get_nowait()
@@ -200,10 +200,10 @@ class Service:
             self.events.append((at_s, found))
 
     def wait_for(self, event: str, *, after: int = 0, timeout_s: float = START_S) -> float:
-        """Wait until it has told an event; returns when it did, on the monotonic clock.
+        """Wait until it has emitted an event; returns when it did, on the monotonic clock.
 
         Raises:
-            RuntimeError: it ended, or did not tell it in time.
+            RuntimeError: it ended, or did not emit the event in time.
         """
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s and self.process.ended is None:
@@ -273,7 +273,7 @@ def measure(place: Place, case: Case, seconds: float) -> Found:
         until_s = time.monotonic()
         batches = [service.batches(since_s, until_s) for service in services]
         produced = int(producer.communicate()[0])
-        kind = Latest if case.second == "aggregate" else Said
+        kind = Latest if case.second == "aggregate" else Sent
         latencies = _await(reader, produced, kind, since_s * 1e9, until_s * 1e9)
     return Found(
         Percentiles.of(latencies),
@@ -283,7 +283,7 @@ def measure(place: Place, case: Case, seconds: float) -> Found:
 
 
 def _await(
-    reader: Reader, produced: int, kind: type[Said | Latest], since_ns: float, until_ns: float
+    reader: Reader, produced: int, kind: type[Sent | Latest], since_ns: float, until_ns: float
 ) -> list[float]:
     """Wait for the last record of each key; returns the latencies, in milliseconds, of what was sent in a certain time."""
     last = {number % KEYS: number for number in range(max(0, produced - KEYS), produced)}
@@ -295,10 +295,10 @@ def _await(
         time.sleep(0.1)
         received, at = reader.received[at:], len(reader.received)
         for received_ns, value in received:
-            said = decode(EnvelopeHead.FromString(value).payload)
-            numbers.add(said.number)
-            if since_ns <= said.sent_ns <= until_ns:
-                latencies.append((received_ns - said.sent_ns) / 1e6)
+            message = decode(EnvelopeHead.FromString(value).payload)
+            numbers.add(message.number)
+            if since_ns <= message.sent_ns <= until_ns:
+                latencies.append((received_ns - message.sent_ns) / 1e6)
     assert numbers.issuperset(last.values()), "the last record of some keys did not come"
     assert kind is Latest or len(numbers) == produced, f"{len(numbers)} of {produced} records came"
     return latencies

@@ -1,6 +1,6 @@
 """Where the time goes: processor nanoseconds for a message, piece by piece, in one process and without Spark.
 
-Records of one partition are read once and kept; then each piece processes the same ones many times, and the
+Records of one partition are read once and kept. Then each piece processes the same ones many times. The
 best time counts: on a machine that does other things, too, it has the least noise.
 """
 

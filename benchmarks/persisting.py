@@ -1,6 +1,6 @@
 """How fast a store writes changed states: step 6 of the protocol against the plain client writing the same rows.
 
-The plain client compares nothing, and uses its fastest way: for Redis, HSET with many fields at a time; for
+The plain client compares nothing, and uses its fastest way. For Redis, that is HSET with many fields at a time. For
 Cassandra, many concurrent prepared updates, or unlogged batches of one partition, whichever is faster.
 """
 

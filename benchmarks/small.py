@@ -18,7 +18,7 @@ _SCHEMA = "number long"
 
 
 def empty_jobs(session: SparkSession) -> Iterator[float]:
-    """Yields forever the seconds of an empty `mapInArrow` job with as many tasks as a batch."""
+    """Yields without end the seconds of an empty `mapInArrow` job with as many tasks as a batch."""
     own = own_session(session)
     table = pa.table({"number": pa.array(range(PARTITIONS), pa.int64())})
 
@@ -33,7 +33,7 @@ def empty_jobs(session: SparkSession) -> Iterator[float]:
 
 
 def small_batches(service: Service, backlog: Backlog, bootstrap: str) -> Iterator[float]:
-    """Yields forever the seconds of one batch of a few messages."""
+    """Yields without end the seconds of one batch of a few messages."""
     for time_written in count():
         backlog.write(bootstrap, time_written)
         began = time.perf_counter()

@@ -1,7 +1,7 @@
 """How long a service takes from its start to its first commit, and how its first batch compares with the next one of that size.
 
 The command `sqe-chain run` is started as users start it, on a flow that has states already, with records waiting for it. When its
-first batch is committed, as many records are written once more.
+first batch is committed, as many records are written again.
 """
 
 from __future__ import annotations

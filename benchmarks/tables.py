@@ -128,8 +128,10 @@ def flushed_to(sink: TableSink, memtable: Memtable, number: int, part: int, know
     files = sink.storage.files_of(memtable.flush(number * ROWS_OF_A_PLAN))
     memtable.clear()
     content = [(bytes([index]), file.packed()) for index, file in enumerate(files)]
-    _, told = sink.flush(Flush("flow", "readings", part, 1, "run", number, f"{number:032x}", content, known))
-    return told
+    _, result = sink.flush(
+        Flush("flow", "readings", part, 1, "run", number, f"{number:032x}", content, known)
+    )
+    return result
 
 
 def _never(index: int, error: Exception) -> None:
@@ -306,7 +308,7 @@ def flushes(out: Console) -> None:
 
 
 def _grown(at: Path, count: int) -> tuple[TableSink, bytes]:
-    """A table after so many flushes. All but the first are written into its log alone: a flush reads no file of an earlier one."""
+    """A table after a number of flushes. All but the first are written into its log alone: a flush reads no file of an earlier one."""
     sink = TableSink(TableDirectory(str(at)), SCHEMA, "readings")
     sink.claim(SinkClaim("flow", "readings", 1, "run", {}, {0: None}))
     known = flush_to(sink, readings(FLUSH_ROWS), 1, 0, None)

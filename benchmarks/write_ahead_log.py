@@ -1,10 +1,10 @@
 """How many records a second `DurableProducer` makes durable, against plain `write` and `fsync` of the same bytes.
 
 The log is used as users use it: default settings, `append` from the main thread, `append_many`, several threads. Kafka is away, so
-that records wait, or is a broker in memory, so that they are published in the same process meanwhile. The plain file is written by the main
-thread: groups whose bytes are there already, as many as the log has written and each as long, so there are as many syncs of as many
-bytes; then `fsync`, as one would write it. Or it is filled with zeros ahead, as the log does it, and synced by `fdatasync`: then the
-disk has the same to do on both sides, and what remains is the price of records, numbers, checksums and receipts.
+that records wait, or is a broker in memory, so that they are published in the same process meanwhile. The main thread writes the plain
+file: groups whose bytes are there already, as many as the log has written and each as long. So there are as many syncs of as many
+bytes. Then it calls `fsync`, as a plain program would. Or it fills the file with zeros ahead, as the log does, and calls `fdatasync`.
+Then the disk has the same to do on both sides. What remains is the price of records, numbers, checksums and receipts.
 
 All sides write into one directory, and take turns of about a tenth of a second, in an order that changes with each turn. The ratio of
 a turn compares it with the plain turns just beside it, the ratio of a round is the median of its turns. Afterwards the log is read, and all

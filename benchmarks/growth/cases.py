@@ -31,7 +31,7 @@ class Case:
 
     Attributes:
         label: in the table.
-        stages: what is computed: sums by key, in so many stages, one after the other; 0: two envelopes for one.
+        stages: what is computed: sums by key, in this number of stages, one after the other; 0: two envelopes for one.
         keys: that have a state, and among which records are spread.
         changed: keys that the records of one batch name.
         batch: records of one batch.

@@ -225,7 +225,7 @@ def check(case: Case, arguments: Arguments, stop: int) -> None:
 
 
 def main(text: str) -> None:
-    """Do what the arguments say."""
+    """Measure the row that the arguments name."""
     arguments = Arguments(**json.loads(text))
     case = Case(**arguments.case)
     if arguments.prepare:

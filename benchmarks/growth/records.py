@@ -108,7 +108,7 @@ class Records:
 
 
 def _hops(root: int, links: int) -> list[OutputTemplate]:
-    """What the services upstream wrote with, the first of which read this partition of the root topic."""
+    """What the services upstream wrote with; the first of them read this partition of the root topic."""
     hops, lane = list[OutputTemplate](), 0
     for number in range(links):
         topic, partition = (f"bench.hop-{number}", 0) if number else ("robot.raw", root)

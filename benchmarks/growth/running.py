@@ -110,8 +110,8 @@ class Measuring:
                 figures = Figures(**json.loads(self._child(row)))
                 row.rounds.append(figures)
                 spent = figures.cpu_s / figures.records * 1e6
-                said = f"{figures.records / figures.seconds / 1e3:,.0f} k/s, {spent:.2f} µs"
-                self.show(f"  {comparison.growth}, round {number}, {row.case.label}: {said}")
+                shown = f"{figures.records / figures.seconds / 1e3:,.0f} k/s, {spent:.2f} µs"
+                self.show(f"  {comparison.growth}, round {number}, {row.case.label}: {shown}")
         self.show(_table(comparison, rows))
         self._drop(rows)
 

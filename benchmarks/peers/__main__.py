@@ -77,12 +77,12 @@ def measure(
                     run = place.run(system, workload, name, expected[workload])
                 except Wrong as error:
                     results.wrong[system.name, workload] = str(error)
-                    said = "wrong"
+                    shown = "wrong"
                 else:
                     results.add(system.name, workload, run)
                     rate, cpu_us = run.whole.records_per_s, run.whole.cpu_us_per_record
-                    said = f"{rate / 1e3:,.0f} k/s, {cpu_us:.2f} µs"
-                OUT.print(f"  round {number}, {workload}, {system.name}: {said}", style="dim")
+                    shown = f"{rate / 1e3:,.0f} k/s, {cpu_us:.2f} µs"
+                OUT.print(f"  round {number}, {workload}, {system.name}: {shown}", style="dim")
 
 
 def _installed(systems: Iterable[System], results: Results) -> Iterable[System]:

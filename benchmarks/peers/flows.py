@@ -25,7 +25,7 @@ class Fastening(msgspec.Struct):
 
 
 class Screws(msgspec.Struct):
-    """One of the two things that a record says."""
+    """One of the two values of a record."""
 
     robot: str
     joint: str
@@ -57,7 +57,7 @@ def both(fastening: Fastening) -> Iterator[Screws]:
 
 
 def both_by_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same for many records at once: the two rows of a record stand one behind the other."""
+    """The same for many records at once: the two rows of a record come one behind the other."""
     rows = np.arange(batch.num_rows)
     twice, pairs = np.repeat(rows, 2), np.column_stack((rows, rows + batch.num_rows)).ravel()
     robots = batch["robot"]
@@ -82,13 +82,13 @@ def add(total: Total, fastening: Fastening) -> None:
 
 
 def add_and_emit(total: Total, fastening: Fastening) -> tuple[Delta]:
-    """Add a record to its robot, and tell the line."""
+    """Add a record to its robot, and emit what it adds to the line."""
     add(total, fastening)
     return (Delta(fastening.line, fastening.fastened, fastening.failed),)
 
 
 def add_delta(total: Total, delta: Delta) -> None:
-    """Add to a line what one record says."""
+    """Add the values of one record to a line."""
     total.events += 1
     total.fastened += delta.fastened
     total.failed += delta.failed

@@ -36,7 +36,7 @@ _KAFKA_STREAMS = Jars(
 
 
 class Missing(Exception):
-    """A system cannot take part on this machine; the text says what it lacks and how to get it."""
+    """A system cannot take part on this machine; the text names what it lacks and how to get it."""
 
 
 def python_of(directory: Path, report: Report) -> Path:
@@ -133,7 +133,7 @@ def check_jars(directory: Path, sums: Path) -> None:
     wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if wrong:
         raise Missing(
-            f"{', '.join(wrong)} in {directory} are not what {sums} says; delete that directory to download them again"
+            f"{', '.join(wrong)} in {directory} differ from {sums}. Delete that directory to download them again"
         )
 
 

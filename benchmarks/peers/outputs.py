@@ -91,8 +91,7 @@ class Outputs:
             self._read(0.0)
             return self.findings.events
         asked = [TopicPartition(self.source, partition) for partition in range(PARTITIONS)]
-        # While the coordinator is being found or a transaction is open, there is no answer. Whoever waits for progress
-        # asks again.
+        # While the coordinator is being found or a transaction is open, there is no answer. The caller asks again.
         with suppress(KafkaException):
             found = self._group.committed(asked, timeout=_PATIENCE_S)
             self._committed = sum(max(0, one.offset) for one in found)

@@ -24,7 +24,7 @@ _LINES_OF_LOG = 30
 
 
 class Wrong(Exception):
-    """A system did not do what it should; the text says what."""
+    """A system did not do what it should; the text names what."""
 
 
 @dataclass(frozen=True, slots=True)

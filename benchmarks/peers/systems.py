@@ -57,7 +57,7 @@ class System(ABC):
 
     Attributes:
         name: in tables and rows.
-        guarantee: what it says of results after a crash, and how it is set up.
+        guarantee: what it promises of results after a crash, and how it is set up.
         versions: of what it consists of.
         source: its input topic.
         workloads: those that it can compute.
@@ -82,11 +82,11 @@ class System(ABC):
         """One command for each of its processes. They are run in the job's directory, and killed at the end."""
 
     def begins(self, line: str) -> bool:
-        """Whether a line of its output says that it now processes its first record."""
+        """Whether a line of its output shows that it now processes its first record."""
         return line.strip() == "first"
 
     def batch(self, line: str) -> int | None:
-        """How many records the batch had whose end this line of output says; None if it says something else."""
+        """The number of records of the batch that this line of output ends; None if it ends none."""
         del line
         return None
 
@@ -212,7 +212,7 @@ class SqeChain(System):
 
 
 def _event(line: str) -> Mapping[str, object]:
-    """What a line of ours says; nothing if it is no event."""
+    """The fields of a line of ours; nothing if it is no event."""
     try:
         found = json.loads(line)
     except ValueError:

@@ -54,8 +54,8 @@ class Findings(ABC):
     """What was found in the output of a system.
 
     Attributes:
-        tails: whether it is read while the system runs, because only its content says when everything is there.
-            Otherwise committed offsets say that.
+        tails: whether it is read while the system runs, because only its content shows when everything is there.
+            Otherwise committed offsets show that.
         totals: what was found.
         events: events in it.
     """

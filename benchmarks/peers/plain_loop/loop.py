@@ -114,10 +114,10 @@ class FlatMap:
         loads, dumps, publish = orjson.loads, orjson.dumps, self._publisher.publish
         for message in block:
             value = loads(message.value())
-            robot, said = value["robot"], {"joint": value["joint"], "report": value["report"]}
+            robot, common = value["robot"], {"joint": value["joint"], "report": value["report"]}
             other = robot + "!"
-            publish(robot, dumps({"robot": robot, **said, "screws": value["fastened"]}))
-            publish(other, dumps({"robot": other, **said, "screws": value["failed"]}))
+            publish(robot, dumps({"robot": robot, **common, "screws": value["fastened"]}))
+            publish(other, dumps({"robot": other, **common, "screws": value["failed"]}))
         self._publisher.poll(0)
 
     def finish(self) -> None:
@@ -164,11 +164,11 @@ class TwoStages:
 
 
 def run(consumer: Consumer, source: str, workload: Workload, publisher: Publisher) -> None:
-    """Consume for ever."""
+    """Consume without end."""
     partitions = consumer.list_topics(source).topics[source].partitions
     ends = dict.fromkeys(partitions, 0)
     consumer.assign([TopicPartition(source, number, 0) for number in partitions])
-    told, open_since = False, 0.0
+    begun, open_since = False, 0.0
     while True:
         block = consumer.consume(BLOCK, 0.1)
         now = time.monotonic()
@@ -176,8 +176,8 @@ def run(consumer: Consumer, source: str, workload: Workload, publisher: Publishe
             if message.error():
                 raise RuntimeError(message.error())
             ends[message.partition()] = message.offset() + 1
-        if block and not told:
-            told = True
+        if block and not begun:
+            begun = True
             print("first", flush=True)
         workload.take(block)
         open_since = open_since or (now if block else 0.0)

@@ -19,20 +19,20 @@ COMMIT_INTERVAL_S = 1.0
 
 Value = dict[str, Any]
 
-told = False
+begun = False
 
 
-def tell_first() -> None:
-    """Say once that records arrive."""
-    global told  # noqa: PLW0603 - one line of one process
-    if not told:
-        told = True
+def print_first() -> None:
+    """Print once that records arrive."""
+    global begun  # noqa: PLW0603 - one line of one process
+    if not begun:
+        begun = True
         print("first", flush=True)
 
 
 def both(value: Value) -> Iterator[Value]:
     """Two values with two keys: what was fastened, and what failed."""
-    tell_first()
+    print_first()
     robot, joint, report = value["robot"], value["joint"], value["report"]
     yield {"robot": robot, "joint": joint, "report": report, "screws": value["fastened"]}
     yield {"robot": robot + "!", "joint": joint, "report": report, "screws": value["failed"]}
@@ -50,19 +50,19 @@ def added(state: State, value: Value) -> Value:
 
 def add(value: Value, state: State) -> Value:
     """Add a record to its robot."""
-    tell_first()
+    print_first()
     return added(state, value)
 
 
 def add_and_emit(value: Value, state: State) -> Value:
-    """Add a record to its robot, and tell the line."""
-    tell_first()
+    """Add a record to its robot, and emit what it adds to the line."""
+    print_first()
     added(state, value)
     return {"line": value["line"], "fastened": value["fastened"], "failed": value["failed"]}
 
 
 def add_delta(value: Value, state: State) -> Value:
-    """Add to a line what one record says."""
+    """Add the values of one record to a line."""
     return added(state, value)
 
 
