@@ -21,8 +21,8 @@ TraceContext = bytes
 """The value of a header `traceparent` that names a sampled span: version, trace id, span id and flags, with dashes between."""
 
 _SAMPLED: Final = re.compile(
-    rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][13579bdf]"
-    rb"(?:(?<!\A00.{53})-.*)?",
+    rb"((?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][13579bdf])"
+    rb"(?:(?<!\A00.{53})-|\Z)",
     re.DOTALL,
 )
 _SPAN_ID_LENGTH: Final = 8
@@ -31,6 +31,8 @@ _SPAN_ID_LENGTH: Final = 8
 def trace_context(headers: Headers) -> TraceContext | None:
     """The sampled span that a record's headers name; None if there is none, several, or a malformed one.
 
+    What later versions of the format add is dropped, whatever its size.
+
         >>> trace_context([("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")])
         b'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 
@@ -38,8 +40,8 @@ def trace_context(headers: Headers) -> TraceContext | None:
         headers: of the record.
     """
     contents = [content for name, content in headers if name == TRACEPARENT]
-    context = contents[0] if len(contents) == 1 else None
-    return context if context is not None and _SAMPLED.fullmatch(context) else None
+    sampled = _SAMPLED.match(contents[0] or b"") if len(contents) == 1 else None
+    return None if sampled is None else sampled[1]
 
 
 def own_context(event_id: bytes) -> TraceContext:

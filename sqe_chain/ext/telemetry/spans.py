@@ -122,8 +122,10 @@ class Spans:
 
 
 def ids_of(span: Span) -> dict[str, object]:
-    """The ids of a span as log lines have them, in hexadecimal."""
+    """The ids of a span as log lines have them, in hexadecimal; none where OpenTelemetry is disabled."""
     context = span.get_span_context()
+    if not context.is_valid:
+        return {}
     return {"trace_id": format_trace_id(context.trace_id), "span_id": format_span_id(context.span_id)}
 
 

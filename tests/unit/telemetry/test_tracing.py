@@ -247,6 +247,22 @@ def test_json_lines_have_the_ids_of_the_span_in_which_their_event_happens() -> N
     }
 
 
+def test_opentelemetry_that_is_disabled_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    traced, lines = fed(totals(traces=True), 1), io.StringIO()
+    traced.feed(
+        "sales", {"amount": 2}, headers=[("traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01")]
+    )
+    traced.further = [Lines("totals", as_json=True, stream=lines, fields_of=traced.tracing.log_fields)]
+    with traced.tracing:
+        traced.batch()
+    assert traced.states("total")[b"all"] == {"sum": 3}
+    assert not traced.spans
+    found = {line["event"]: line for line in map(json.loads, lines.getvalue().splitlines())}
+    assert found["sealed"]["step"] == "seal"
+    assert "trace_id" not in found["sealed"]
+
+
 def test_lines_without_tracing_have_no_ids() -> None:
     lines = io.StringIO()
     Lines("totals", as_json=True, stream=lines).event(
