@@ -2,7 +2,7 @@
 
 Both sides take turns in one process, in an order that changes with each turn. What counts is processor time, that of the
 exporter's thread included. A ratio compares two turns that follow each other. Turns are repeated until the error of the median
-is smaller than half of what is measured.
+is smaller than a third of the effect.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sqe_chain.task.reading import Reading
 from sqe_chain.task.results import Job, Portion
 from sqe_chain.task.states import Claim, Transition
 
-LEAST_TURNS: Final = 10
+LEAST_TURNS: Final = 20
 MOST_TURNS: Final = 60
 MESSAGES: Final = 40_000
 KEYS: Final = 1_000
@@ -81,8 +81,8 @@ class Figure:
 
     @property
     def settled(self) -> bool:
-        """Whether the error is smaller than half the effect."""
-        return len(self.ratios) >= LEAST_TURNS and self.error < abs(median(self.ratios) - 1) / 2
+        """Whether the error is smaller than a third of the effect."""
+        return len(self.ratios) >= LEAST_TURNS and self.error < abs(median(self.ratios) - 1) / 3
 
 
 def compared(without: Side, with_it: Side, prepare: Callable[[], object] = lambda: None) -> Figure:
