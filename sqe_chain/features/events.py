@@ -146,6 +146,10 @@ class TracesSeen(Event):
 
     report: TraceReport
 
+    def fields(self) -> dict[str, object]:
+        """How many links and outputs there are."""
+        return {"links": len(self.report.links), "outputs": len(self.report.outputs)}
+
 
 @dataclass(frozen=True, slots=True)
 class AnnouncementResult:

@@ -112,6 +112,7 @@ def test_a_trace_leads_through_a_republisher_and_an_aggregate(
     for service in (relay, run):
         logged = {(line["trace_id"], line["span_id"]) for line in service.lines() if "span_id" in line}
         assert len(logged) > 2
+        assert all("span_id" in line for line in service.all("committed"))
         assert logged <= exported
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from sqe_chain.envelope.carrier import in_headers
 from sqe_chain.envelope.message import wrap
 from sqe_chain.envelope.trace_context import ids_of, trace_context
 from sqe_chain.ext.telemetry import trace_headers
+from sqe_chain.ext.web.history import History
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Headers
 from sqe_chain.stages import Tumbling
@@ -275,3 +277,13 @@ def test_outputs_that_go_out_together_link_to_the_records_of_both_keys() -> None
     traced.batch()
     (span,) = traced.named("create")
     assert linked(span) == [1, 3, 2]
+
+
+def test_the_page_beside_a_service_shows_how_many_traces_there_were() -> None:
+    traced, history = Traced(totals()), History()
+    traced.further = [history]
+    sell(traced, "a", 1)
+    sell(traced, "a", 2)
+    traced.batch()
+    (event,) = [event for event in json.loads(json.dumps(history.events())) if event["event"] == "traces"]
+    assert (event["links"], event["outputs"]) == (2, 1)

@@ -23,6 +23,7 @@ from sqe_chain.ext.telemetry.tracing import Tracing
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.events import PROCESS, PUBLISH, Committed
 from sqe_chain.runtime.lines import Lines
+from sqe_chain.runtime.running import _observers
 from tests.support.traced import Traced, attributes, children
 
 
@@ -261,6 +262,14 @@ def test_opentelemetry_that_is_disabled_changes_nothing(monkeypatch: pytest.Monk
     found = {line["event"]: line for line in map(json.loads, lines.getvalue().splitlines())}
     assert found["sealed"]["step"] == "seal"
     assert "trace_id" not in found["sealed"]
+
+
+def test_a_line_is_written_before_the_span_of_its_event_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    lines, tracing = _observers(totals().compile(), "json", None, telemetry=True)
+    assert isinstance(lines, Lines)
+    assert isinstance(tracing, Tracing)
+    assert lines._fields_of == tracing.log_fields
 
 
 def test_lines_without_tracing_have_no_ids() -> None:
