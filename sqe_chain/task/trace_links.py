@@ -26,7 +26,7 @@ from sqe_chain.flow.units import Push, Unit, UnitRun
 from sqe_chain.ports import Headers
 from sqe_chain.task.collector import Made
 from sqe_chain.task.records import Records
-from sqe_chain.task.trace_report import MOST_LINKS, TracedOutput, TraceReport
+from sqe_chain.task.trace_report import MOST_LINKS, MOST_OUTPUTS, TracedOutput, TraceReport
 
 Order = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -127,11 +127,13 @@ class RowTraces:
 
     Attributes:
         notes: of each envelope.
-        outputs: what was made of those with traces of their own.
+        outputs: what was made of those with traces of their own, at most `MOST_OUTPUTS`.
+        dropped: further ones.
     """
 
     notes: Mapping[Place, OwnTrace | Headers]
     outputs: dict[TraceContext, TracedOutput] = field(default_factory=dict)
+    dropped: int = 0
 
     def headers(self, place: Place, topic: str, partition: int, event_id: bytes) -> Headers:
         """The headers of an envelope.
@@ -146,7 +148,10 @@ class RowTraces:
         if not isinstance(note, OwnTrace):
             return note or []
         context = own_context(event_id)
-        self.outputs[context] = TracedOutput(topic, partition, context, note.links, note.dropped)
+        if len(self.outputs) < MOST_OUTPUTS or context in self.outputs:
+            self.outputs[context] = TracedOutput(topic, partition, context, note.links, note.dropped)
+        else:
+            self.dropped += 1
         return [(TRACEPARENT, context)]
 
 
@@ -246,6 +251,7 @@ class CountedTraces:
         del self._notes[:end]
         for traced in rows:
             self.report.made([*traced.outputs.values()])
+            self.report.dropped_outputs += traced.dropped
 
     def _count(self, stage: int, key: object, order: Order, context: TraceContext) -> None:
         if order in self._suspects:
