@@ -28,6 +28,7 @@ from benchmarks.growth import running as growing
 from benchmarks.growth.cases import Growth
 from benchmarks.latency import latency
 from benchmarks.machine import facts
+from benchmarks.page import page
 from benchmarks.parts import parts
 from benchmarks.persisting import by_protocol, plain_cassandra, plain_redis, redis_bytes
 from benchmarks.service import Run, Service, Timed
@@ -65,9 +66,10 @@ class Kind(StrEnum):
     START = "start"
     WAL = "wal"
     TRACING = "tracing"
+    PAGE = "page"
 
 
-OUTSIDE = {Kind.LATENCY, Kind.START, Kind.TRACING}
+OUTSIDE = {Kind.LATENCY, Kind.START, Kind.TRACING, Kind.PAGE}
 """Measured without Spark in this process."""
 
 EVENT_TIME = {Kind.WINDOWS: compare_windows, Kind.JOINS: compare_joins, Kind.MEMORY: memory}
@@ -403,6 +405,8 @@ def main(  # noqa: PLR0913, PLR0917 - options of a command
             starting(OUT, kafka, redis, case)
         if Kind.TRACING in kinds:
             tracing(OUT, kafka, redis)
+        if Kind.PAGE in kinds:
+            page(OUT, kafka, redis, messages, rounds)
         inside = [kind for kind in kinds if kind not in OUTSIDE]
         if inside:
             backlog = Backlog("bench.backlog", messages, keys)

@@ -15,6 +15,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import sync_playwright
 
+from sqe_chain.ext.web.command import serve
+from sqe_chain.flow import Flow
+from sqe_chain.testing import Rehearsal
 from tests.unit.web.test_pages import HOSTILE, TOKEN, Client, client
 
 pytestmark = pytest.mark.release
@@ -85,6 +88,7 @@ def test_a_record_and_what_became_of_it(page: Any, client: Client) -> None:
     page.keyboard.press("Enter")
     page.wait_for_selector("[data-verdict=counted]")
     assert "raw[" in page.inner_text(".chain")
+    assert "null" not in page.inner_text("main")
     check_accessible(page)
     page.fill("#record", "nonsense")
     page.keyboard.press("Enter")
@@ -127,3 +131,58 @@ def test_the_keyboard_reaches_everything(page: Any, client: Client) -> None:
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.textContent.slice(0, 20)"))
     assert {"Skip to content", "Flows", "Record", "totals"} <= reached
+
+
+MARKS = '<img src=x onerror="alert(1)">\x1b[2J\u202eexe.\u2066'
+
+
+@pytest.fixture
+def hostile() -> Iterator[Any]:
+    """A page in front of records, states, errors and dead-letter records whose texts are all hostile."""
+
+    def refuse(value: str) -> str:
+        if value.startswith("no"):
+            raise ValueError(MARKS + value)
+        return value
+
+    def keep(state: dict[str, str], value: str) -> None:
+        state["text"] = value
+
+    flow = Flow("hostile", state_partitions=1, poison="dead_letter", dead_letter_partitions=1)
+    stage = flow.source("texts", str).map(refuse)
+    stage.aggregate("last", key=lambda value: value, state=dict, fold=keep)
+    service = Rehearsal(flow)
+    for text in (MARKS, "no" + MARKS, "long" * 2_000, "plain"):
+        service.feed("texts", text, key=text, timestamp_ms=1)
+    service.log.append("texts", 0, MARKS.encode(), MARKS.encode(), [(MARKS, MARKS.encode())], 2)
+    service.log.append(
+        "hostile.dead-letters", 0, MARKS.encode(), MARKS.encode(), [(MARKS, MARKS.encode())], 2
+    )
+    service.run_until_caught_up()
+    flows = {"hostile": service.flow}
+    with serve(service.log, service.stores, flows, "127.0.0.1", 0, show_payloads=True) as port:
+        yield port
+
+
+def test_hostile_text_of_all_kinds_changes_no_page(page: Any, hostile: int) -> None:
+    key = f"0x{MARKS.encode().hex()}"
+    for path, text in (
+        ("flow/hostile", "ValueError"),
+        ("stage/hostile/last", "1 keys are too long"),
+        (f"key/hostile/last/{key}", "\\u202e"),
+        ("record/texts[0]@0", "counted"),
+        ("record/texts[0]@1", "skipped"),
+        ("record/texts[0]@4", "skipped"),
+        ("dead-letters/hostile", "ValueError"),
+    ):
+        page.goto(f"http://127.0.0.1:{hostile}/#/{path}")
+        page.reload()
+        page.wait_for_selector(f"main >> text={text}")
+        shown = page.inner_text("main")
+        assert not {"\x1b", "\u202e", "\u2066"} & set(shown), path
+        assert page.locator("main img, main script").count() == 0, path
+        assert "null" not in shown, path
+        if path.startswith("key/"):
+            page.click("button:has-text('Trace')")
+            page.wait_for_selector("#verdict:has-text('equal')")
+            assert not {"\x1b", "\u202e", "\u2066"} & set(page.inner_text("main"))

@@ -23,6 +23,7 @@ from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.report import (
     COLUMNS,
     fate_as_object,
+    key_text,
     page_of,
     row_of,
     trace_as_object,
@@ -91,7 +92,7 @@ def trace_key(
             )
         if result.before is not None:
             OUT.print(trusted_line(result, wanted))
-        OUT.print(f"{readable(wanted)}: {verdict_of(result, wanted)}")
+        OUT.print(f"{key_text(wanted)}: {verdict_of(result, wanted)}")
     if result.equal is not True:
         raise typer.Exit(3 if result.equal is None else 1)
 
@@ -196,7 +197,7 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
         )
         return
     for key, first in zip(result.different, result.first, strict=True):
-        OUT.print(f"stage {result.stage!r}, key {readable(key)}: different: {first}")
+        OUT.print(f"stage {result.stage!r}, key {key_text(key)}: different: {first}")
     for gap in result.missing:
         OUT.print(f"stage {result.stage!r}: not compared: retention has deleted {gap}")
     if not result.missing:

@@ -16,6 +16,7 @@ from sqe_chain.features.holding import holder_of
 from sqe_chain.features.parking import Parking
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import FilterNode, FlatMapNode, Node
+from sqe_chain.flow.stored import named_key
 from sqe_chain.ports import Message, Range
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan, kept_plans
@@ -252,7 +253,9 @@ def _fate_in_stages(
     units = tuple(recorder.contributions())
     counted = [unit for unit in units if not unit.refused]
     if counted:
-        where = ", ".join(dict.fromkeys(f"stage {unit.stage!r} under key {unit.key!r}" for unit in counted))
+        where = ", ".join(
+            dict.fromkeys(f"stage {unit.stage!r} under {named_key(unit.key)}" for unit in counted)
+        )
         return Fate(place, "counted", f"Counted in {where}.", chain, contributions=units)
     if units:
         why = ", ".join(dict.fromkeys(f"stage {unit.stage!r} dropped it: {unit.refused}" for unit in units))

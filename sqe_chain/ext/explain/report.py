@@ -13,12 +13,25 @@ from sqe_chain.ext.explain.trace import Trace, name_of
 from sqe_chain.flow.stored import StoredState, readable
 from sqe_chain.safe_text import json_line, one_line
 
+_LONGEST = 500
+"""Characters of a key or a state that texts and pages show; JSON has all."""
 COLUMNS = ("record", "root", "event time", "counted", "state after it")
+
+
+def _cut(text: str) -> str:
+    """The beginning of a long text."""
+    rest = len(text) - _LONGEST
+    return text if rest <= 0 else f"{text[:_LONGEST]} and {rest} more characters"
+
+
+def key_text(key: bytes) -> str:
+    """A key as texts show it; of a long one its beginning."""
+    return _cut(readable(key))
 
 
 def row_of(unit: Contribution) -> tuple[str, ...]:
     """A unit as the cells of `COLUMNS`."""
-    state = "" if unit.state is None else json_line(unit.state)
+    state = "" if unit.state is None else _cut(json_line(unit.state))
     time = utc(unit.timestamp_ms) if unit.timestamp_ms >= 0 else ""
     return name_of(unit.place), str(unit.root), time, unit.refused or "yes", state
 
@@ -45,12 +58,23 @@ def trusted_line(result: Trace, key: bytes) -> str:
     """What a trace trusts, as a sentence; empty: nothing."""
     if result.before is None:
         return ""
-    states = json_line(_states_as_objects(result, result.trusted, key))
+    states = _cut(json_line(_states_as_objects(result, result.trusted, key)))
     return f"trusted, not checked: the states of the export, of plan {result.before.number}: {states}"
 
 
-def trace_as_object(result: Trace, key: bytes) -> dict[str, object]:
-    """A trace of one key for JSON."""
+def trace_as_object(result: Trace, key: bytes, most: int | None = None) -> dict[str, object]:
+    """A trace of one key for JSON.
+
+    Args:
+        result: the trace.
+        key: the key.
+        most: how many of the newest records and replays are shown; None: all.
+    """
+    units = [unit_as_object(unit) for unit in result.contributions if unit.key == key]
+    replays = [
+        {"record": name_of(replay.place), "original": name_of(replay.original)} for replay in result.replays
+    ]
+    first = 0 if most is None else -most
     trusted = None
     if result.before is not None:
         states = _states_as_objects(result, result.trusted, key)
@@ -63,11 +87,9 @@ def trace_as_object(result: Trace, key: bytes) -> dict[str, object]:
         "verdict": verdict_of(result, key),
         "trusted": trusted,
         "stored": _states_as_objects(result, result.stored.states, key),
-        "records": [unit_as_object(unit) for unit in result.contributions if unit.key == key],
-        "replays": [
-            {"record": name_of(replay.place), "original": name_of(replay.original)}
-            for replay in result.replays
-        ],
+        "records": units[first:],
+        "earlier": len(units) - len(units[first:]),
+        "replays": replays[first:],
         "missing": [asdict(gap) for gap in result.missing],
     }
 
@@ -114,7 +136,7 @@ def fate_as_object(fate: Fate) -> dict[str, object]:
 
 def page_of(result: Trace, key: bytes) -> str:
     """A trace of one key as a page of HTML that needs nothing else."""
-    title = f"{result.stage.name} {readable(key)}"
+    title = f"{result.stage.name} {key_text(key)}"
     return "".join(_page(title, result, key))
 
 

@@ -51,8 +51,11 @@ from sqe_chain.safe_text import json_line, shown
 STATIC: Final = Path(__file__).with_name("static")
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]", "testserver")
 POLL_S: Final = 1.0
-QUIET_S: Final = 15.0
-LOOK_S: Final = 0.25
+WATCHER_S: Final = 0.02
+"""Watchers get news at most so often, times their number: what they cost does not grow with it."""
+QUIET_S: Final = 30.0
+TRACED: Final = 1_000
+"""Newest records of a trace that the page shows."""
 LONGEST_WAIT_S: Final = 60.0
 _OFFSET: Final = re.compile(
     "(?P<topic>[a-zA-Z0-9._-]{1,249}):(?P<partition>[0-9]{1,9}):(?P<offset>[0-9]{1,18})"
@@ -80,7 +83,7 @@ class Pages:
     closing: bool = False
     _tracing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _snapshot: str = ""
-    _version: int = 0
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
     _poller: asyncio.Task[None] | None = None
     _watchers: int = 0
 
@@ -241,7 +244,7 @@ class Pages:
                         await asyncio.wait([work], timeout=0.25)
                         for read, wanted in _drained(progress):
                             yield event_text("progress", {"read": read, "of": wanted})
-                    yield event_text("result", trace_as_object(work.result(), key))
+                    yield event_text("result", trace_as_object(work.result(), key, TRACED))
                 except ChainError as error:
                     yield event_text("failed", {"error": type(error).__name__, "text": shown(str(error))})
                 finally:
@@ -270,37 +273,50 @@ class Pages:
         del request
 
         async def lines() -> AsyncIterator[str]:
-            version, quiet = 0, 0.0
+            seen = ""
             self._watchers += 1
             try:
                 while not self.closing:  # a client that leaves ends it, too: its answer is cancelled
                     if self._poller is None or self._poller.done():
                         self._poller = asyncio.create_task(self._poll())
-                    if version != self._version:
-                        version, quiet = self._version, 0.0
-                        yield f"event: flows\ndata: {self._snapshot}\n\n"
-                    elif (quiet := quiet + LOOK_S) >= QUIET_S:
-                        quiet = 0.0
+                    news = self._news
+                    if seen != self._snapshot:
+                        seen = self._snapshot
+                        yield f"event: flows\ndata: {seen}\n\n"
+                        continue
+                    try:
+                        await asyncio.wait_for(news.wait(), QUIET_S)
+                    except TimeoutError:
                         yield ": still here\n\n"
-                    await asyncio.sleep(LOOK_S)
             finally:
                 self._watchers -= 1
 
         return StreamingResponse(lines(), media_type="text/event-stream", headers=_HEADERS)
 
     async def _poll(self) -> None:
-        """Read everything once a second, for all watchers together, as long as there are any."""
-        while self._watchers:
-            events = [] if self.history is None else self.history.events()
-            snapshot: Json
-            try:
-                snapshot = {"flows": await run_in_threadpool(self.site.list_flows), "events": events}
-            except Exception as error:  # noqa: BLE001 - whatever a store or broker raises, watchers see it
-                snapshot = {"error": f"{type(error).__name__}: {shown(str(error))}"}
-            text = json_line(snapshot)
-            if text != self._snapshot:
-                self._snapshot, self._version = text, self._version + 1
-            await asyncio.sleep(POLL_S)
+        """Read everything for all watchers together, as long as there are any: once a second, more rarely for many."""
+        try:
+            while self._watchers and not self.closing:
+                text = json_line(await self._look())
+                if text != self._snapshot:
+                    self._snapshot = text
+                    self._tell()
+                await asyncio.sleep(max(POLL_S, self._watchers * WATCHER_S))
+        finally:
+            self._tell()
+
+    async def _look(self) -> Json:
+        """What all watchers get."""
+        events = [] if self.history is None else self.history.events()
+        try:
+            return {"flows": await run_in_threadpool(self.site.list_flows), "events": events}
+        except Exception as error:  # noqa: BLE001 - whatever a store or broker raises, watchers see it
+            return {"error": f"{type(error).__name__}: {shown(str(error))}"}
+
+    def _tell(self) -> None:
+        """Wake all watchers."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     # ------------------------------------------------------------------ the rest
 

@@ -13,8 +13,8 @@ from sqe_chain.ext.web.site import Json
 from sqe_chain.protocol.events import PROCESS, STEPS, Committed, Event, Failed, Observer, Waiting, When
 from sqe_chain.safe_text import shown
 
-EVENTS: Final = 200
-"""Newest events that are kept."""
+EVENTS: Final = 12
+"""Newest events that are kept: each watcher gets them with each change."""
 BATCHES: Final = 50
 """Newest batches that are kept."""
 
@@ -50,8 +50,9 @@ class History(Observer):
             steps[name] = steps.get(name, 0.0) + self.now_s() - self._began_s.get(number, self.now_s())
 
     def event(self, event: Event) -> None:
+        kept = {name: value for name, value in event.fields().items() if name not in event.for_programs}
         with self._lock:
-            self._events.append({"event": event.name, "at_ms": self.now_ms(), **event.fields()})
+            self._events.append({"event": event.name, "at_ms": self.now_ms(), **kept})
             match event:
                 case Committed():
                     self._batches.append(self._batch(event))

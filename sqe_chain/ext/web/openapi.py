@@ -98,10 +98,11 @@ OPENAPI: Final[dict[str, Any]] = {
                         "Keys, those of a state partition in their order.",
                         {
                             "type": "object",
-                            "required": ["keys", "next"],
+                            "required": ["keys", "next", "longer"],
                             "properties": {
                                 "keys": {"type": "array", "items": _KEY},
                                 "next": {"type": ["string", "null"]},
+                                "longer": {"type": "integer"},
                             },
                         },
                     ),

@@ -13,11 +13,14 @@ from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.head import parse_chain
 from sqe_chain.errors import EnvelopeError
 from sqe_chain.ext.web.replays import ReplayWatch
-from sqe_chain.ext.web.site import Json, NotFound
+from sqe_chain.ext.web.site import MOST_KEY, Json, NotFound
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.dead_letters import parse_dead_letter
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 from sqe_chain.safe_text import shown
+
+MOST_VALUE = 64 << 10
+"""Bytes of a value that are shown."""
 
 
 @dataclass(slots=True)
@@ -49,7 +52,7 @@ class TopicRecords:
             "partition": message.partition(),
             "offset": message.offset(),
             "timestamp_ms": message.timestamp()[1],
-            "key": as_json(message.key()),
+            "key": _beginning(message.key(), MOST_KEY),
             "bytes": 0 if value is None else len(value),
         }
         try:
@@ -58,7 +61,7 @@ class TopicRecords:
         except EnvelopeError as error:
             record["chain"], record["unreadable"] = [], shown(error)
         if self.show_payloads:
-            record["value"] = as_json(value)
+            record["value"] = _beginning(value, MOST_VALUE)
         return record
 
     def _messages(self, topic: str, partition: int, begin: int, end: int) -> Iterator[Message]:
@@ -123,13 +126,18 @@ class TopicRecords:
         return self._read(info, partition, bounds, end - limit, end)
 
 
+def _beginning(data: bytes | None, most: int) -> object:
+    """The beginning of bytes, for JSON."""
+    return as_json(data if data is None else data[:most])
+
+
 def _letter(message: Message) -> Json:
     """A dead-letter record."""
     letter = parse_dead_letter(message)
     return {
         "at": f"{message.topic()}[{message.partition()}]@{message.offset()}",
         "timestamp_ms": message.timestamp()[1],
-        "key": as_json(message.key()),
+        "key": _beginning(message.key(), MOST_KEY),
         "record": None if letter is None else str(letter),
         "error": None if letter is None else letter.error,
         "text": None if letter is None else shown(letter.text),

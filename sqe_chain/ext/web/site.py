@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from time import monotonic
@@ -18,17 +18,22 @@ from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.forget import KnownFlow, known_flow, known_flows
-from sqe_chain.ports import Location, Log, StateStore
+from sqe_chain.ports import Bounds, Location, Log, StateStore, TopicPartition
 from sqe_chain.protocol.plan import Plan, kept_plans
 from sqe_chain.runtime.states import location_of
 from sqe_chain.safe_text import shown
 
 Json = dict[str, object]
+_AGAIN_S = 30
+"""Brokers that do not answer are asked again after this time: each question takes long, and the rest of the page waits."""
 _STOPPED_S = 10
 """A heartbeat that has not moved for this time has stopped."""
 CURSOR = "([0-9]{1,9}):((?:[0-9a-f]{2})*)"
+"""State partition and key after which a page of keys begins."""
 PAGE = 100
 """Most keys, records or plans of one answer."""
+MOST_KEY = 4_096
+"""Bytes of a key: a longer one does not fit into a path."""
 
 
 class NotFound(Exception):
@@ -49,6 +54,8 @@ class Site:
     stores: Mapping[str, StateStore]
     flows: Mapping[str, CompiledFlow] = field(default_factory=dict)
     _beats: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _away: str = ""
+    _asked_s: float = 0.0
 
     # ------------------------------------------------------------------ flows
 
@@ -93,14 +100,23 @@ class Site:
 
     def _lag(self, plan: Plan) -> int | None:
         """Offsets that the flow has not counted."""
-        if self.log is None:
-            return None
         ends = {tp: planned.stop for tp, planned in plan.ends().items() if tp[1] >= 0}
-        try:
-            bounds = self.log.bounds(ends)
-        except ChainError:
+        bounds = self._bounds(ends)
+        return (
+            None if bounds is None else sum(max(0, bounds[tp].stable_end - stop) for tp, stop in ends.items())
+        )
+
+    def _bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds] | None:
+        """The bounds of partitions; None: no brokers were given, or they do not answer. Those are asked again after a while."""
+        if self.log is None or (self._away and monotonic() - self._asked_s < _AGAIN_S):
             return None
-        return sum(max(0, bounds[tp].stable_end - stop) for tp, stop in ends.items())
+        try:
+            bounds = self.log.bounds(partitions)
+        except ChainError as error:
+            self._away, self._asked_s = shown(str(error)), monotonic()
+            return None
+        self._away = ""
+        return bounds
 
     def describe_flow(self, name: str) -> Json:
         """One flow: positions, plans, cells, what waits, what was skipped."""
@@ -116,6 +132,7 @@ class Site:
                 "cells": [],
                 "skipped": [],
                 "last_error": None,
+                "away": None,
                 "open_plan": None,
                 "event_time": None,
             }
@@ -126,6 +143,7 @@ class Site:
             "plan_id": plan.plan_id,
             "owner": known.home.owner,
             "inputs": self._inputs(plan),
+            "away": self._away or None,
             "plans": [
                 {
                     "number": kept.number,
@@ -150,7 +168,7 @@ class Site:
 
     def _inputs(self, plan: Plan) -> list[Json]:
         ends = plan.ends()
-        bounds = {} if self.log is None else self.log.bounds(ends)
+        bounds = self._bounds(ends) or {}
         return [
             {
                 "topic": tp[0],
@@ -221,7 +239,7 @@ class Site:
     def list_keys(
         self, flow: str, stage: str, prefix: bytes, after: tuple[int, bytes] | None, limit: int
     ) -> Json:
-        """A page of keys, one state partition after the other, each in the order of its keys.
+        """A page of keys, one state partition after the other, each in the order of its keys; longer ones are counted only.
 
         Args:
             flow: name of the flow.
@@ -232,6 +250,7 @@ class Site:
         """
         where, store, node = self.stage_of(flow, stage)
         keys: list[tuple[int, bytes]] = []
+        longer = 0
         first, last = after or (0, b"")
         for cell in range(first, where.state_partitions * where.buckets):
             rows = store.scan(where.flow, stage, cell)
@@ -241,12 +260,13 @@ class Site:
                 for key in _keys_in(node, row, content)
                 if key.startswith(prefix) and not (after is not None and cell == first and key <= last)
             }
-            keys += ((cell, key) for key in sorted(named))
+            keys += ((cell, key) for key in sorted(named) if len(key) <= MOST_KEY)
+            longer += sum(len(key) > MOST_KEY for key in named)
             if len(keys) > limit:
                 break
         page = keys[:limit]
         more = f"{page[-1][0]}:{page[-1][1].hex()}" if len(keys) > limit else None
-        return {"keys": [as_json(key) for _, key in page], "next": more}
+        return {"keys": [as_json(key) for _, key in page], "next": more, "longer": longer}
 
     def state_of(self, flow: str, stage: str, key: bytes) -> Json:
         """The state of a key, with the plan that it belongs to and where the inputs were then."""

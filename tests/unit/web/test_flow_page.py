@@ -20,7 +20,7 @@ from sqe_chain import errors
 from sqe_chain.errors import Unavailable
 from sqe_chain.ext.web import application
 from sqe_chain.ext.web.command import serve
-from sqe_chain.ext.web.history import BATCHES, History
+from sqe_chain.ext.web.history import BATCHES, EVENTS, History
 from sqe_chain.ext.web.records import TopicRecords
 from sqe_chain.ext.web.runbook import entries, entry_of
 from sqe_chain.features.every import aggregation_of
@@ -84,7 +84,7 @@ def test_a_history_is_bounded() -> None:
         clock.run(history, SEAL)
         history.event(committed(number))
     assert [batch["number"] for batch in history.batches()] == list(range(1_000 - BATCHES, 1_000))
-    assert len(history.events()) == 200
+    assert len(history.events()) == EVENTS
 
 
 def test_batches_of_the_service_beside_have_their_steps_and_its_last_error() -> None:

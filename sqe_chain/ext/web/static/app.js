@@ -21,6 +21,9 @@ const svg = (name, attributes = {}, ...children) => {
 };
 const keyText = (key) => (key === null ? "" : typeof key === "string" ? key : `0x${key.hex}`);
 const enc = encodeURIComponent;
+// JSON whose invisible characters are escaped: marks of direction would rearrange what follows them.
+const json = (value, indent) => JSON.stringify(value, null, indent)
+  .replace(/[\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 const keyPath = (key) => keyText(key).split("/").map(enc).join("/");
 const time = (ms) => (ms === null || ms === undefined || ms < 0 ? "" : new Date(ms).toISOString().replace("T", " ").slice(0, 23));
 const number = (value) => (value === null || value === undefined ? "" : value.toLocaleString("en"));
@@ -41,11 +44,12 @@ const table = (caption, columns, rows, empty = "None.") =>
           el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((cell) => el("td", {}, cell ?? "")))))));
 
 const facts = (pairs) => el("dl", { class: "facts" }, ...pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+const fill = (node, ...content) => node.replaceChildren(...content.filter((one) => one !== null));
 const show = (title, ...content) => {
   document.title = `${title} - sqe-chain`;
-  main.replaceChildren(el("h1", {}, title), ...content);
+  fill(main, el("h1", {}, title), ...content);
 };
-const failed = (error) => main.replaceChildren(el("h1", {}, "Not available"), el("p", { class: "bad", role: "alert" }, error.message));
+const failed = (error) => fill(main, el("h1", {}, "Not available"), el("p", { class: "bad", role: "alert" }, error.message));
 
 const status = (flow) =>
   flow.unreadable ? el("span", { class: "bad" }, flow.unreadable)
@@ -119,7 +123,7 @@ function drawFlows() {
     state.events.length ? el("h2", {}, "Newest events of this service") : null,
     state.events.length ? table("Newest events", ["event", "details"], state.events.slice(-12).reverse().map((event) => {
       const { event: name, ...rest } = event;
-      return [name, el("span", { class: "mono" }, JSON.stringify(rest).slice(0, 300))];
+      return [name, el("span", { class: "mono" }, json(rest).slice(0, 300))];
     })) : null);
 }
 
@@ -170,6 +174,7 @@ async function drawFlow(name) {
   show(`Flow ${name}`,
     facts([["status", status(flow)], ["last plan", flow.plan ?? "-"], ["sealed (UTC)", time(flow.sealed_ms)], ["lag", number(flow.lag)], ["claims so far", number(flow.claims)],
       ["open plan", flow.open_plan === null ? "none" : number(flow.open_plan)], ["throughput", throughput(flow.plans)]]),
+    flow.away ? el("p", { class: "bad", role: "alert" }, `${flow.away} Positions and lag are unknown.`) : null,
     el("h2", {}, "Last error"), lastError(flow.last_error),
     el("h2", {}, "Event time"), eventTime(flow.event_time),
     el("h2", {}, "Batches by step"), timeline(flow.batches),
@@ -195,8 +200,9 @@ async function drawStage(flow, stage, query) {
   const load = async (after) => {
     const path = `/flows/${enc(flow)}/stages/${enc(stage)}/keys?limit=50&prefix=${enc(prefix.value)}${after ? `&after=${enc(after)}` : ""}`;
     const page = await get(path);
-    list.replaceChildren(
+    fill(list, 
       table("Keys", ["key"], page.keys.map((key) => [el("a", { href: `#/key/${enc(flow)}/${enc(stage)}/${enc(keyText(key))}` }, keyText(key))]), "No key begins so."),
+      page.longer ? el("p", { class: "dim" }, `${number(page.longer)} keys are too long for this page; sqe-chain state shows them.`) : "",
       page.next ? el("button", { type: "button", onclick: () => load(page.next) }, "More keys") : "");
   };
   show(`Stage ${stage} of ${flow}`,
@@ -211,7 +217,7 @@ async function drawKey(flow, stage, key) {
   show(`Key ${key}`,
     facts([["flow", flow], ["stage", stage], ["plan", number(found.plan)], ["sealed (UTC)", time(found.sealed_ms)]]),
     el("h2", {}, "State"),
-    ...found.states.map((one) => el("div", {}, one.window ? el("p", {}, `${time(one.window[0])} to ${time(one.window[1])}, ${one.final ? "final" : "open"}`) : null, el("pre", { tabindex: "0" }, JSON.stringify(one.state, null, 2)))),
+    ...found.states.map((one) => el("div", {}, one.window ? el("p", {}, `${time(one.window[0])} to ${time(one.window[1])}, ${one.final ? "final" : "open"}`) : null, el("pre", { tabindex: "0" }, json(one.state, 2)))),
     el("p", {}, button, " Reads the topics again and shows which records made this state."), result);
 }
 
@@ -235,10 +241,10 @@ async function* eventsOf(path, signal) {
 async function traceKey(flow, stage, key, button, result) {
   button.disabled = true;
   const bar = el("progress", { max: "1", value: "0", "aria-label": "Records read" });
-  result.replaceChildren(bar);
+  fill(result, bar);
   tracing?.abort();
   const mine = tracing = new AbortController();
-  const fail = (text) => result.replaceChildren(el("p", { class: "bad", role: "alert" }, text));
+  const fail = (text) => fill(result, el("p", { class: "bad", role: "alert" }, text));
   try {
     let ended = false;
     for await (const { name, value } of eventsOf(`/api/flows/${enc(flow)}/stages/${enc(stage)}/trace/${keyPath(key)}`, mine.signal)) {
@@ -253,9 +259,10 @@ async function traceKey(flow, stage, key, button, result) {
 }
 
 function showTrace(trace, result) {
-  result.replaceChildren(
+  fill(result, 
     el("p", { id: "verdict", class: trace.equal ? "good" : "bad" }, trace.verdict),
-    table("Records", ["record", "root", "event time (UTC)", "counted", "state after it"], trace.records.map((record) => [el("a", { href: `#/record/${enc(record.record)}` }, record.record), record.root, time(record.timestamp_ms), record.refused ?? "yes", el("span", { class: "mono" }, record.state === null ? "" : JSON.stringify(record.state))])),
+    table("Records", ["record", "root", "event time (UTC)", "counted", "state after it"], trace.records.map((record) => [el("a", { href: `#/record/${enc(record.record)}` }, record.record), record.root, time(record.timestamp_ms), record.refused ?? "yes", el("span", { class: "mono" }, record.state === null ? "" : json(record.state))])),
+    trace.earlier ? el("p", { class: "dim" }, `${number(trace.earlier)} earlier records are not shown; sqe-chain trace lists all.`) : "",
     el("h2", {}, "Ignored as replays"),
     table("Replays", ["record", "repeats"], trace.replays.slice(0, 200).map((replay) => [replay.record, replay.original])));
 }
@@ -267,25 +274,25 @@ async function drawRecord(text) {
   const result = el("div", { "aria-live": "polite" });
   const look = async () => {
     const match = /^([a-zA-Z0-9._-]+)\[(\d+)\]@(\d+)$/.exec(input.value.trim());
-    if (!match) { result.replaceChildren(el("p", { class: "bad", role: "alert" }, "Expected TOPIC[PARTITION]@OFFSET.")); return; }
+    if (!match) { fill(result, el("p", { class: "bad", role: "alert" }, "Expected TOPIC[PARTITION]@OFFSET.")); return; }
     const [, topic, partition, offset] = match;
     try {
       const record = await get(`/api/records/${enc(topic)}/${partition}/${offset}`);
       const readers = state.flows.filter((flow) => flow.loaded && flow.reads.includes(topic));
       const fates = el("div");
-      result.replaceChildren(
+      fill(result, 
         facts([["key", keyText(record.key)], ["time (UTC)", time(record.timestamp_ms)], ["bytes", number(record.bytes)]]),
         el("h2", {}, "Chain, root first"),
         record.unreadable ? el("p", { class: "warn" }, record.unreadable) : null,
         el("ol", { class: "chain" }, ...record.chain.map((link) => el("li", {}, el("a", { href: `#/record/${enc(`${link.topic}[${link.partition}]@${link.offset}`)}` }, `${link.topic}[${link.partition}]@${link.offset}`), ` by ${link.output} ${link.ordinal + 1}/${link.of}`)), el("li", {}, `${topic}[${partition}]@${offset}`)),
-        record.value === undefined ? null : el("pre", { tabindex: "0" }, JSON.stringify(record.value)),
+        record.value === undefined ? null : el("pre", { tabindex: "0" }, json(record.value)),
         el("h2", {}, "What became of it"),
         readers.length ? fates : el("p", { class: "dim" }, "No loaded flow reads this topic."));
       for (const flow of readers) {
         const fate = await get(`/api/flows/${enc(flow.name)}/why-not/${enc(topic)}/${partition}/${offset}`).catch((error) => ({ verdict: "unknown", reason: error.message }));
         fates.append(el("p", {}, el("strong", {}, `${flow.name}: `), el("span", { class: fate.verdict === "counted" ? "good" : "warn", "data-verdict": fate.verdict }, `${fate.verdict}. ${fate.reason}`)));
       }
-    } catch (error) { result.replaceChildren(el("p", { class: "bad", role: "alert" }, error.message)); }
+    } catch (error) { fill(result, el("p", { class: "bad", role: "alert" }, error.message)); }
   };
   show("Record", el("form", { onsubmit: (event) => { event.preventDefault(); location.hash = `#/record/${enc(input.value.trim())}`; if (input.value.trim() === text) look(); } }, el("label", { for: "record" }, "Topic, partition and offset", input), el("button", {}, "Show")), result);
   if (text) await look();
