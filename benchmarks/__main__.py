@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.auditing import auditing
 from benchmarks.backlog import WARM_UP, Backlog
 from benchmarks.checks import check_count, check_plain_totals, check_republished, check_totals
 from benchmarks.event_time import compare_joins, compare_windows, memory
@@ -67,10 +68,8 @@ class Kind(StrEnum):
     WAL = "wal"
     TRACING = "tracing"
     PAGE = "page"
+    AUDIT = "audit"
 
-
-OUTSIDE = {Kind.LATENCY, Kind.START, Kind.TRACING, Kind.PAGE}
-"""Measured without Spark in this process."""
 
 EVENT_TIME = {Kind.WINDOWS: compare_windows, Kind.JOINS: compare_joins, Kind.MEMORY: memory}
 WARM_UP_BATCHES = 10
@@ -399,15 +398,17 @@ def main(  # noqa: PLR0913, PLR0917 - options of a command
     if not kinds:
         return
     with KafkaServer(heap_mb=512) as kafka, RedisServer() as redis:
-        if Kind.LATENCY in kinds:
-            latency(OUT, kafka, redis, case, seconds)
-        if Kind.START in kinds:
-            starting(OUT, kafka, redis, case)
-        if Kind.TRACING in kinds:
-            tracing(OUT, kafka, redis)
-        if Kind.PAGE in kinds:
-            page(OUT, kafka, redis, messages, rounds)
-        inside = [kind for kind in kinds if kind not in OUTSIDE]
+        outside: dict[Kind, Callable[[], None]] = {  # measured without Spark in this process
+            Kind.LATENCY: lambda: latency(OUT, kafka, redis, case, seconds),
+            Kind.START: lambda: starting(OUT, kafka, redis, case),
+            Kind.TRACING: lambda: tracing(OUT, kafka, redis),
+            Kind.PAGE: lambda: page(OUT, kafka, redis, messages, rounds),
+            Kind.AUDIT: lambda: auditing(OUT, kafka, redis, messages),
+        }
+        for kind in kinds:
+            if kind in outside:
+                outside[kind]()
+        inside = [kind for kind in kinds if kind not in outside]
         if inside:
             backlog = Backlog("bench.backlog", messages, keys)
             _measure_inside(kafka, redis, backlog, rounds, max_records, inside)

@@ -20,6 +20,21 @@ __all__ = ["browser"]
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def check_fates(page: Any, port: int) -> None:
+    """Ask for a record that the traced key has, and for one that the republisher has published again."""
+    counted = page.locator("main table a >> nth=0").get_attribute("href")
+    page.goto(f"http://127.0.0.1:{port}/#/flow/fastening-totals")
+    page.reload()
+    again = page.locator("tr:has-text('fastening-standard/') a >> nth=0")
+    again.wait_for()
+    replay = again.get_attribute("href")
+    for href, verdict in ((counted, "counted"), (replay, "replay")):
+        page.goto(f"http://127.0.0.1:{port}/{href}")
+        page.reload()
+        page.wait_for_selector("[data-verdict]", timeout=300_000)
+        assert page.locator("[data-verdict]").first.get_attribute("data-verdict") == verdict
+
+
 def test_kills_replays_and_the_records_of_a_key_are_seen(browser: Any) -> None:
     port = own_port()
     command = [sys.executable, "-m", "services.demo", "--engine", "inprocess", "--messages", "20000"]
@@ -56,6 +71,7 @@ def test_kills_replays_and_the_records_of_a_key_are_seen(browser: Any) -> None:
                 page.wait_for_selector("#verdict", timeout=300_000)
                 assert page.inner_text("#verdict").startswith("equal"), page.inner_text("#verdict")
                 seen.add("trace")
+                check_fates(page, port)
     finally:
         page.close()
         output, _ = demo.communicate(timeout=1_500)

@@ -302,3 +302,20 @@ def test_records_that_wait_for_event_time_are_not_counted_yet() -> None:
             found = audit(service._environment(None), stage, 10, Random(1))
             assert found.different == (), (number, stage.name, found.first)
     assert max(waiting) >= 5
+
+
+def test_an_audit_of_a_thousand_keys_finds_the_one_that_was_altered() -> None:
+    flow = Flow("many", state_partitions=4)
+    flow.source("numbers", Int64Value).aggregate(
+        "total", key=lambda value: f"k{value.value % 1_000}", state=Int64Value, fold=add
+    )
+    service = Rehearsal(flow, partitions={"numbers": 2})
+    for number in range(3_000):
+        service.feed("numbers", Int64Value(value=number), partition=number % 2, timestamp_ms=number)
+    service.run_until_caught_up()
+    env = service._environment(None)
+    (stage,) = audited_stages(env, ())
+    sound = audit(env, stage, 5_000, Random(1))
+    assert (sound.keys, sound.different) == (1_000, ())
+    alter(service, b"k617", 1)
+    assert audit(env, stage, 5_000, Random(1)).different == (b"k617",)

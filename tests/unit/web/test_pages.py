@@ -21,6 +21,8 @@ from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
 
 HOSTILE = '<img src=x onerror="alert(1)">\x1b[2J\u202e/..'
+REFUSED: int | None = 7
+"""The value that a function refuses."""
 TOKEN = "a token that nobody guesses"  # noqa: S105 - of this test
 
 
@@ -33,7 +35,7 @@ def key_of(value: Int64Value) -> str:
 
 
 def check(value: Int64Value) -> Int64Value:
-    if value.value == 7:
+    if value.value == REFUSED:
         raise ValueError("no <b>seven</b>")
     return value
 
