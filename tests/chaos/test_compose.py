@@ -34,9 +34,9 @@ def test_a_stack_with_faults_ends_exact(tmp_path: Path) -> None:
 
     assert run.returncode == 0, run.stdout + run.stderr
     last = run.stdout.splitlines()[-1]
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"exact: 249 keys, (\d+) events, (\d+) replays ignored, 0 missing, 0 doubled; 2 faults took hold",
         last,
     )
-    assert found, run.stdout
-    assert int(found[1]) > 10_000
+    assert match, run.stdout
+    assert int(match[1]) > 10_000

@@ -27,10 +27,10 @@ def test_killed_services_end_exact() -> None:
 
     assert run.returncode == 0, run.stdout + run.stderr
     last = run.stdout.splitlines()[-1]
-    found = re.fullmatch(r"exact: 249 keys, (\d+) events, (\d+) replays ignored, 0 missing, 0 doubled", last)
-    assert found, last
-    assert int(found[1]) > 2 * 20_000
-    assert int(found[2]) > 0
+    match = re.fullmatch(r"exact: 249 keys, (\d+) events, (\d+) replays ignored, 0 missing, 0 doubled", last)
+    assert match, last
+    assert int(match[1]) > 2 * 20_000
+    assert int(match[2]) > 0
     assert run.stdout.count("kill -9 standardize") >= 2
     assert run.stdout.count("kill -9 totals") >= 2
 

@@ -31,8 +31,8 @@ def test_a_killed_service_and_a_killed_republisher_leave_each_row_once() -> None
 
     assert run.returncode == 0, run.stdout + run.stderr
     last = run.stdout.splitlines()[-1]
-    found = re.fullmatch(r"exact: (\d+) rows, (\d+) chunks, (\d+) kills, 0 missing, 0 doubled", last)
-    assert found, last
+    match = re.fullmatch(r"exact: (\d+) rows, (\d+) chunks, (\d+) kills, 0 missing, 0 doubled", last)
+    assert match, last
     kinds = re.findall(
         r"^(Delta Lake|Cassandra): (\d+) rows, (\d+) chunks, 0 missing, 0 doubled$", run.stdout, re.MULTILINE
     )
@@ -40,10 +40,10 @@ def test_a_killed_service_and_a_killed_republisher_leave_each_row_once() -> None
     assert kinds[0][1] == kinds[1][1], "one service writes both"
     assert int(kinds[0][1]) > 2 * 6_000
     assert all(int(chunks) >= 240 for _, _, chunks in kinds), "a chunk for each robot at least"
-    assert [int(found[number]) for number in (1, 2)] == [
+    assert [int(match[number]) for number in (1, 2)] == [
         sum(int(one[number]) for one in kinds) for number in (1, 2)
     ]
-    assert int(found[3]) >= 2
+    assert int(match[3]) >= 2
     assert run.stdout.count("kill -9 standardize") >= 1
     assert run.stdout.count("kill -9 rows") >= 1
 

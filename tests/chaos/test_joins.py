@@ -93,14 +93,14 @@ class Joins(Deployment):
             if order["key"].startswith(END):
                 continue
             place = order["key"], order["number"]
-            own = [one for one in self.published["customers"] if one["key"] == order["key"]]
+            own = [fact for fact in self.published["customers"] if fact["key"] == order["key"]]
             held = [one["number"] for one in own if one["at_ms"] <= order["at_ms"]]
             named[(*place, held[-1] if held else None)] += 1
             near = [
-                one["number"]
-                for one in self.published["payments"]
-                if one["key"] == order["key"]
-                and order["at_ms"] - BEFORE_MS <= one["at_ms"] <= order["at_ms"] + AFTER_MS
+                fact["number"]
+                for fact in self.published["payments"]
+                if fact["key"] == order["key"]
+                and order["at_ms"] - BEFORE_MS <= fact["at_ms"] <= order["at_ms"] + AFTER_MS
             ]
             for number in near or [None]:
                 paid[(*place, number)] += 1

@@ -25,8 +25,8 @@ class Readers(Deployment):
     def feed(self, rows: int = 80) -> None:
         numbers = range(self.fed, self.fed + rows)
         records = [
-            (one % PARTITIONS, json.dumps({"robot": f"r{one % PARTITIONS}", "number": one}).encode())
-            for one in numbers
+            (number % PARTITIONS, json.dumps({"robot": f"r{number % PARTITIONS}", "number": number}).encode())
+            for number in numbers
         ]
         self.produce("measured", records)
         self.fed += rows

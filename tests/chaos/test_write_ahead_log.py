@@ -66,5 +66,5 @@ def test_kills_at_drawn_calls_lose_nothing_and_double_nothing(kafka: str, tmp_pa
     assert len(counted) == len(set(counted)), "something was counted twice"
     assert all(numbers == sorted(numbers) for numbers in lists.values()), "the order of a key has changed"
     bounds = log.bounds([(topic, partition) for partition in range(PARTITIONS)])
-    published = sum(one.stable_end for one in bounds.values())
+    published = sum(bound.stable_end for bound in bounds.values())
     assert published > len(counted), "nothing was published twice, so the test proves nothing"

@@ -162,12 +162,12 @@ def write(path: Path, first: int, count: int = 40, group: int = 10, **columns: A
     path.parent.mkdir(exist_ok=True)
     numbers = range(first, first + count)
     cells = {
-        "robot": [f"r{one % 3}" for one in numbers],
+        "robot": [f"r{number % 3}" for number in numbers],
         "at_ms": list(numbers),
-        "bar": [one / 4 for one in numbers],
+        "bar": [number / 4 for number in numbers],
     } | columns
     pq.write_table(pa.table(cells), path, row_group_size=group, compression="zstd")
-    return {(f"r{one % 3}", one): one / 4 for one in numbers}
+    return {(f"r{number % 3}", number): number / 4 for number in numbers}
 
 
 def first_batch(rows: Rows) -> Rows:

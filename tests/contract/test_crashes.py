@@ -59,20 +59,20 @@ def pipeline_on(
 def test_a_crash_before_and_after_every_step(
     urls: dict[str, str], stages: int, pipelines: list[TotalsPipeline]
 ) -> None:
-    found = pipeline_on(urls, stages, pipelines)
-    feed_with_replays(found)
-    found.totals.run_until_caught_up()
+    pipeline = pipeline_on(urls, stages, pipelines)
+    feed_with_replays(pipeline)
+    pipeline.totals.run_until_caught_up()
     crashes = 0
     for step, when in CRASH_POINTS:
         for passes in range(stages if step == 6 else 1):
-            found.totals.crash(step=step, when=when, after_passes=passes)  # type: ignore[arg-type]
+            pipeline.totals.crash(step=step, when=when, after_passes=passes)  # type: ignore[arg-type]
             if step <= 2:
-                found.totals.service = None
-            feed_with_replays(found)
-            found.totals.run_until_caught_up()
+                pipeline.totals.service = None
+            feed_with_replays(pipeline)
+            pipeline.totals.run_until_caught_up()
             crashes += 1
-            assert found.totals.crashes == crashes
-            found.check()
+            assert pipeline.totals.crashes == crashes
+            pipeline.check()
 
 
 @pytest.mark.few(2)
@@ -82,15 +82,15 @@ def test_a_crash_around_every_single_write(
     urls: dict[str, str], when: str, pipelines: list[TotalsPipeline]
 ) -> None:
     """One batch crashes at its first write, the next at its second, … until a batch has no more writes."""
-    found = pipeline_on(urls, 2, pipelines, SMALL)
-    feed_with_replays(found)
-    found.totals.run_until_caught_up()
+    pipeline = pipeline_on(urls, 2, pipelines, SMALL)
+    feed_with_replays(pipeline)
+    pipeline.totals.run_until_caught_up()
     for number in range(1_000):
-        feed_with_replays(found)
-        found.totals.crash_at_write(number, when)  # type: ignore[arg-type]
-        before = found.totals.crashes
-        found.totals.run_until_caught_up()
-        found.check()
-        if found.totals.crashes == before:
+        feed_with_replays(pipeline)
+        pipeline.totals.crash_at_write(number, when)  # type: ignore[arg-type]
+        before = pipeline.totals.crashes
+        pipeline.totals.run_until_caught_up()
+        pipeline.check()
+        if pipeline.totals.crashes == before:
             break
-    assert found.totals.crashes > 10
+    assert pipeline.totals.crashes > 10

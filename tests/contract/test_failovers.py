@@ -100,29 +100,29 @@ def test_a_failover_between_two_chunks_to_a_replica_that_lags_stops(group: Senti
 @pytest.mark.parametrize("running", [False, True])
 def test_a_replica_that_lags_takes_over_everything(group: SentinelGroup, running: bool) -> None:
     """The whole store is older. Kafka's commit shows it; the error names an option, which gives exact results."""
-    found = TotalsPipeline(totals_flow(2, PARTS), mid=PARTS, store=open_store(group.url))
-    feed_with_replays(found)
-    found.totals.run_until_caught_up()
+    pipeline = TotalsPipeline(totals_flow(2, PARTS), mid=PARTS, store=open_store(group.url))
+    feed_with_replays(pipeline)
+    pipeline.totals.run_until_caught_up()
     eventually(group.replica_caught_up, "the replica has the first batch")
     group.replica.kill()
     for _ in range(2):
-        feed_with_replays(found)
-        found.totals.run_until_caught_up()
+        feed_with_replays(pipeline)
+        pipeline.totals.run_until_caught_up()
     group.master.kill()
     group.replica.start()
     eventually(group.replica_is_master, "the replica leads")
-    retry_until_available(lambda: found.totals.stores[""].home("totals"))
+    retry_until_available(lambda: pipeline.totals.stores[""].home("totals"))
     if running:
-        feed_with_replays(found)
+        feed_with_replays(pipeline)
         with pytest.raises(StoreInconsistent):
-            found.totals.batch()
+            pipeline.totals.batch()
     with pytest.raises(StoreInconsistent, match="--accept-rollback"):
-        found.totals.restart()
-    found.totals.start(settings_of(allow_weak_durability=True, takeover=True, accept_rollback=True))
-    feed_with_replays(found)
-    found.totals.run_until_caught_up()
-    found.check()
-    found.totals.stores[""].close()
+        pipeline.totals.restart()
+    pipeline.totals.start(settings_of(allow_weak_durability=True, takeover=True, accept_rollback=True))
+    feed_with_replays(pipeline)
+    pipeline.totals.run_until_caught_up()
+    pipeline.check()
+    pipeline.totals.stores[""].close()
 
 
 @pytest.mark.parametrize("running", [False, True])
@@ -130,9 +130,9 @@ def test_a_replica_that_lags_takes_over_some_state_partitions(running: bool) -> 
     """Headers are older than the plan log: lost states are folded again automatically, exactly, and reported."""
     with RedisCluster(replicas=1) as cluster:
         name, lost = _name_whose_states_only_are_on_one_master(cluster)
-        found = TotalsPipeline(totals_flow(2, PARTS, name), mid=PARTS, store=open_store(cluster.url))
-        feed_with_replays(found)
-        found.totals.run_until_caught_up()
+        pipeline = TotalsPipeline(totals_flow(2, PARTS, name), mid=PARTS, store=open_store(cluster.url))
+        feed_with_replays(pipeline)
+        pipeline.totals.run_until_caught_up()
         master, replica = cluster.masters[lost], cluster.replicas[lost]
 
         def in_step() -> bool:
@@ -142,25 +142,25 @@ def test_a_replica_that_lags_takes_over_some_state_partitions(running: bool) -> 
         eventually(in_step, "the replica has the first batch")
         replica.kill()
         for _ in range(2):
-            feed_with_replays(found)
-            found.totals.run_until_caught_up()
+            feed_with_replays(pipeline)
+            pipeline.totals.run_until_caught_up()
         master.kill()
         replica.start()
         eventually(lambda: server_info(replica, "replication").get("role") == "master", "the replica leads")
-        retry_until_available(lambda: found.totals.stores[""].headers(name, "per-robot", range(PARTS)))
+        retry_until_available(lambda: pipeline.totals.stores[""].headers(name, "per-robot", range(PARTS)))
         if running:
-            feed_with_replays(found)
+            feed_with_replays(pipeline)
             with pytest.raises(StoreInconsistent):
-                retry_until_available(found.totals.batch)
-        found.totals.restart()
-        feed_with_replays(found)
-        found.totals.run_until_caught_up()
-        found.check()
-        redone = found.totals.events("recovered")[-1]["redone"]
+                retry_until_available(pipeline.totals.batch)
+        pipeline.totals.restart()
+        feed_with_replays(pipeline)
+        pipeline.totals.run_until_caught_up()
+        pipeline.check()
+        redone = pipeline.totals.events("recovered")[-1]["redone"]
         assert len(redone) >= 2, redone  # type: ignore[arg-type]
-        texts = [str(event["text"]) for event in found.totals.events("notice")]
+        texts = [str(event["text"]) for event in pipeline.totals.events("notice")]
         assert any("lost acknowledged writes" in text for text in texts)
-        found.totals.stores[""].close()
+        pipeline.totals.stores[""].close()
 
 
 def _name_whose_states_only_are_on_one_master(cluster: RedisCluster) -> tuple[str, int]:

@@ -103,9 +103,9 @@ def pair(
     return Run(declare(names[0]), log, store, in_process), Run(declare(names[1]), log, store, dying)
 
 
-def alike(reference: Run, found: Run) -> None:
-    assert found.states() == reference.states()
-    assert set(map(repr, found.published())) == set(map(repr, reference.published()))
+def alike(reference: Run, run: Run) -> None:
+    assert run.states() == reference.states()
+    assert set(map(repr, run.published())) == set(map(repr, reference.published()))
 
 
 @pytest.mark.few(1)

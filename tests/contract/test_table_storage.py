@@ -67,10 +67,10 @@ def test_weak_durability_is_reported(make: Make) -> None:
 def test_a_flush_is_added_once_and_found_again(written: WrittenTable) -> None:
     rows = [Row(f"r{number % 5}", number, 1.0) for number in range(20)]
     flushes = written.flushes(rows, 3)
-    assert [written.sink.flush(one)[0] for one in flushes] == [
+    assert [written.sink.flush(flush)[0] for flush in flushes] == [
         len([row for row in rows if row.robot in robots]) for robots in robots_of(flushes)
     ]
-    assert [written.sink.flush(one)[0] for one in flushes] == [0, 0]
+    assert [written.sink.flush(flush)[0] for flush in flushes] == [0, 0]
     assert written.sink.look("f", "t", range(2)) == SinkState(1, frozenset({3}))
     assert written.table.read().num_rows == 20
 
@@ -81,10 +81,10 @@ def robots_of(flushes: list[Any]) -> list[set[str]]:
     return [
         {
             chunk.name.partition_key.decode()
-            for _, content in one.rows
+            for _, content in flush.rows
             for chunk in TableFile.unpacked(content).chunks
         }
-        for one in flushes
+        for flush in flushes
     ]
 
 
@@ -354,10 +354,10 @@ def staged(written: WrittenTable, rows: list[Row], number: int, since: int) -> R
     """The rows of a plan that are staged for an overwrite, as the store knows them."""
     known: dict[int, bytes | None] = {part: written.known.get(part) for part in range(2)}
     copies: dict[int, list[bytes]] = {part: [] for part in range(2)}
-    for one in written.flushes(rows, number):
-        found = written.sink.stage(one, since)
-        known[one.part] = found.known
-        copies[one.part].append(found.told)
+    for flush in written.flushes(rows, number):
+        found = written.sink.stage(flush, since)
+        known[flush.part] = found.known
+        copies[flush.part].append(found.told)
     return Replacement("f", "t", 1, claim_of(1).run_id, number + 1, "e" * 32, since, True, known, copies)  # noqa: FBT003 - whole
 
 

@@ -327,8 +327,8 @@ def test_what_decides_is_read_and_written_at_serial_consistency(
     assert len(states) == 1
     assert {one.message.consistency_level for one in deciding} == {levels[serial]}
     assert {one.message.consistency_level for one in states + writes} == {levels[level]}
-    assert {one.message.serial_consistency_level for one in writes} == {levels[serial]}
-    assert {one.query.batch_type for one in writes} == {BatchType.UNLOGGED}, "one partition, one mutation"
+    assert {write.message.serial_consistency_level for write in writes} == {levels[serial]}
+    assert {write.query.batch_type for write in writes} == {BatchType.UNLOGGED}, "one partition, one mutation"
 
 
 @pytest.mark.parametrize("when", ["before the states", "after the states"])

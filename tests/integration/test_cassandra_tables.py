@@ -75,21 +75,21 @@ def test_a_flow_goes_through_a_crash_at_every_write(
 ) -> None:
     """One flow, one table: it crashes at the first write, goes on, crashes at the second, and so on."""
     monkeypatch.setattr(TablePipeline, "place", lambda _: cassandra_url)
-    found = TablePipeline(Path(), state_partitions=2)
+    pipeline = TablePipeline(Path(), state_partitions=2)
     number, when = 0, "before"
     while True:
-        found.feed(8)
-        found.service.crash_at_call(number, when, of="table", writes=True)  # type: ignore[arg-type]
-        found.service.run_until_caught_up()
-        found.check()
-        beyond = bool(found.service.script.injected)
-        found.service.cancel()
+        pipeline.feed(8)
+        pipeline.service.crash_at_call(number, when, of="table", writes=True)  # type: ignore[arg-type]
+        pipeline.service.run_until_caught_up()
+        pipeline.check()
+        beyond = bool(pipeline.service.script.injected)
+        pipeline.service.cancel()
         if beyond:
             break
         number, when = number + 1, "after" if when == "before" else "before"
     assert number > 6
-    found.table.compact()
-    found.check()
+    pipeline.table.compact()
+    pipeline.check()
 
 
 def test_a_lost_answer_or_request_of_any_write_adds_nothing_twice(cassandra_url: str) -> None:

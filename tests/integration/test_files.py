@@ -141,8 +141,8 @@ def test_the_command_reports_what_it_did_and_needs_no_kafka(tmp_path: Path) -> N
 )
 def test_other_processes_read_files(tmp_path: Path, engine: tuple[str, ...]) -> None:
     rows = [rows_of(number, 50) for number in range(3)]
-    for number, one in enumerate(rows):
-        write(tmp_path / f"{number}.parquet", one)
+    for number, row in enumerate(rows):
+        write(tmp_path / f"{number}.parquet", row)
     store = f"sqlite://{tmp_path}/states.db"
     done = loaded(tmp_path, "--store", store, *engine, "--max-records", "40")
     assert done.returncode == 0, done.stderr

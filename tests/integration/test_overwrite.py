@@ -96,8 +96,8 @@ class Loads:
 def loads(tmp_path: Path) -> Iterator[Loads]:
     made = Loads(tmp_path)
     yield made
-    for one in made.runs:
-        one.close()
+    for run in made.runs:
+        run.close()
 
 
 @pytest.mark.few(1)

@@ -145,9 +145,9 @@ class Totals(msgspec.Struct):
     screws: int = 0
 
 
-def add_fastening(totals: Totals, found: Fastening) -> None:
+def add_fastening(totals: Totals, fastening: Fastening) -> None:
     totals.events += 1
-    totals.screws += found.screws
+    totals.screws += fastening.screws
 
 
 def counted(word: StringValue) -> str:

@@ -141,8 +141,8 @@ session.stop()
 
 @pytest.fixture
 def workers() -> Iterator[tuple[str, list[SparkWorker]]]:
-    with SparkMaster() as master, SparkWorker(master.url) as one, SparkWorker(master.url) as two:
-        yield master.url, [one, two]
+    with SparkMaster() as master, SparkWorker(master.url) as worker, SparkWorker(master.url) as two:
+        yield master.url, [worker, two]
 
 
 @pytest.mark.alone

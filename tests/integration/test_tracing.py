@@ -60,9 +60,9 @@ def records(deployment: Deployment, name: str) -> list[Message]:
     bounds = deployment.log.bounds([(topic, partition) for partition in range(info.partitions)])
     return [
         message
-        for (_, partition), found in bounds.items()
+        for (_, partition), bound in bounds.items()
         for block in deployment.log.read(
-            Range(topic, info.topic_id, partition, found.begin, found.stable_end)
+            Range(topic, info.topic_id, partition, bound.begin, bound.stable_end)
         )
         for message in block
     ]

@@ -23,18 +23,18 @@ def passing_on(settings: Settings) -> Rehearsal:
     return Rehearsal(flow, settings=settings)
 
 
-def sizes(found: Rehearsal) -> list[int]:
-    return [int(str(event["inputs"])) for event in found.events("committed")]
+def sizes(rehearsal: Rehearsal) -> list[int]:
+    return [int(str(event["inputs"])) for event in rehearsal.events("committed")]
 
 
 @pytest.mark.parametrize("rehearsed", [counting, passing_on])
 def test_batches_are_cut_by_what_the_one_before_weighed(rehearsed: object) -> None:
     """Nobody knows the size of the first; each of the next takes as many records as the bytes allow."""
-    found: Rehearsal = rehearsed(Settings(max_bytes=10_000, max_records=10))  # type: ignore[operator]
+    rehearsal: Rehearsal = rehearsed(Settings(max_bytes=10_000, max_records=10))  # type: ignore[operator]
     for _ in range(30):
-        found.feed("words", word("a" * 1_000))
-    found.run_until_caught_up()
-    first, *others = sizes(found)
+        rehearsal.feed("words", word("a" * 1_000))
+    rehearsal.run_until_caught_up()
+    first, *others = sizes(rehearsal)
     assert first == 10
     assert sum(others) == 20
     assert 4 <= max(others) <= 9, "1,000 bytes, and what is published of them, in each"

@@ -88,15 +88,15 @@ def applied(left: dict[str, int], order: str) -> dict[str, int] | None:
     return after
 
 
-def offsets_skipped(found: Rehearsal) -> list[int]:
+def offsets_skipped(rehearsal: Rehearsal) -> list[int]:
     return [
         int(dict(record.headers() or [])["sqe-offset"] or b"")
-        for record in found.log.records("shop.dead-letters")
+        for record in rehearsal.log.records("shop.dead-letters")
     ]
 
 
-def stock_of(found: Rehearsal) -> dict[str, int]:
-    states: Any = found.states("stock")
+def stock_of(rehearsal: Rehearsal) -> dict[str, int]:
+    states: Any = rehearsal.states("stock")
     return {key.decode(): state.value for key, state in states.items()}
 
 
@@ -107,15 +107,15 @@ KINDS = ["one stage", "two stages", "two branches", "outputs"]
 @pytest.mark.parametrize("kind", [*KINDS, "changes"])
 def test_a_bad_input_takes_no_good_one_with_it(kind: str, in_place: bool) -> None:
     """What the bad one did to another key, before it failed, is taken back."""
-    found = Rehearsal(
+    rehearsal = Rehearsal(
         shop(kind, "dead_letter"), partitions={"orders": 2}, settings=Settings(in_place=in_place)
     )
     orders = ["a+3", "a-2 x!", "a-2 y+4"] if kind != "changes" else ["a+3", "a-2 x!"]
     for order in orders:
-        found.feed("orders", word(order), partition=0)
-    found.run_until_caught_up()
-    assert stock_of(found) == sequentially(orders)[0]
-    assert offsets_skipped(found) == [1]
+        rehearsal.feed("orders", word(order), partition=0)
+    rehearsal.run_until_caught_up()
+    assert stock_of(rehearsal) == sequentially(orders)[0]
+    assert offsets_skipped(rehearsal) == [1]
 
 
 orders_of = st.lists(
@@ -134,17 +134,19 @@ def test_the_skipped_inputs_are_those_that_fail_one_after_the_other(
     orders: list[str], kind: str, in_place: bool, crash: int | None
 ) -> None:
     """The definition: each input is applied as a whole, or is not there; through a crash, too."""
-    found = Rehearsal(shop(kind, "dead_letter"), settings=Settings(in_place=in_place, max_excluded_share=1.0))
+    rehearsal = Rehearsal(
+        shop(kind, "dead_letter"), settings=Settings(in_place=in_place, max_excluded_share=1.0)
+    )
     for order in orders:
-        found.feed("orders", word(order))
+        rehearsal.feed("orders", word(order))
     if crash is not None:
-        found.crash(step=crash, when="after")
-    found.run_until_caught_up()
+        rehearsal.crash(step=crash, when="after")
+    rehearsal.run_until_caught_up()
     left, failed = sequentially(orders)
-    assert stock_of(found) == left
-    assert sorted(set(offsets_skipped(found))) == failed
+    assert stock_of(rehearsal) == left
+    assert sorted(set(offsets_skipped(rehearsal))) == failed
     if kind == "outputs":
-        copies = {link.offset for chain in found.chains("copies") for link in chain.links}
+        copies = {link.offset for chain in rehearsal.chains("copies") for link in chain.links}
         assert copies == set(range(len(orders))) - set(failed)
 
 
@@ -169,12 +171,12 @@ def test_a_poison_message_may_be_repeated_as_often_as_it_likes(
         else words.distinct("once", Tumbling(60_000))
     )
     once.aggregate("per-word", key=lambda value: value.value, state=Int64Value, fold=count)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for text in ("good", *["bad"] * copies, "fine"):
-        found.feed("words", word(text), key=text, timestamp_ms=1_000)
-    found.run_until_caught_up()
-    assert sorted(found.states("per-word")) == [b"fine", b"good"]
-    assert [event["excluded"] for event in found.events("committed")] == [copies]
+        rehearsal.feed("words", word(text), key=text, timestamp_ms=1_000)
+    rehearsal.run_until_caught_up()
+    assert sorted(rehearsal.states("per-word")) == [b"fine", b"good"]
+    assert [event["excluded"] for event in rehearsal.events("committed")] == [copies]
 
 
 # --- keys that lie elsewhere ---------------------------------------------------------------------
@@ -196,32 +198,36 @@ def doors(policy: PoisonPolicy = "stop") -> Flow:
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 def test_a_fold_that_fails_only_because_a_key_lies_elsewhere_does_not_count(policy: PoisonPolicy) -> None:
     """Without a shuffle "open" is not folded where "close" is; the batch is processed again shuffled."""
-    found = Rehearsal(doors(policy), partitions={"words": 2})
-    found.feed("words", word(f"open {HOME[1]}"), partition=0)
-    found.feed("words", word(f"close {HOME[1]}"), partition=1)
-    found.run_until_caught_up()
-    assert [event["excluded"] for event in found.events("committed")] == [0]
-    assert {key.decode(): state for key, state in found.states("doors").items()} == {HOME[1]: Int64Value()}
+    rehearsal = Rehearsal(doors(policy), partitions={"words": 2})
+    rehearsal.feed("words", word(f"open {HOME[1]}"), partition=0)
+    rehearsal.feed("words", word(f"close {HOME[1]}"), partition=1)
+    rehearsal.run_until_caught_up()
+    assert [event["excluded"] for event in rehearsal.events("committed")] == [0]
+    assert {key.decode(): state for key, state in rehearsal.states("doors").items()} == {
+        HOME[1]: Int64Value()
+    }
 
 
 @pytest.mark.parametrize("step", [4, 5, 6])
 def test_nor_does_it_in_a_redo(step: int) -> None:
-    found = Rehearsal(doors(), partitions={"words": 2})
+    rehearsal = Rehearsal(doors(), partitions={"words": 2})
     for _ in range(2):
-        found.feed("words", word(f"open {HOME[1]}"), partition=0)
-        found.feed("words", word(f"close {HOME[1]}"), partition=1)
-        found.crash(step=step, when="after")
-        found.run_until_caught_up()
-    assert found.crashes == 2
-    assert {key.decode(): state for key, state in found.states("doors").items()} == {HOME[1]: Int64Value()}
+        rehearsal.feed("words", word(f"open {HOME[1]}"), partition=0)
+        rehearsal.feed("words", word(f"close {HOME[1]}"), partition=1)
+        rehearsal.crash(step=step, when="after")
+        rehearsal.run_until_caught_up()
+    assert rehearsal.crashes == 2
+    assert {key.decode(): state for key, state in rehearsal.states("doors").items()} == {
+        HOME[1]: Int64Value()
+    }
 
 
 def test_a_fold_that_fails_wherever_it_runs_stops_the_service() -> None:
-    found = Rehearsal(doors(), partitions={"words": 2})
-    found.feed("words", word(f"close {HOME[0]}"), partition=0)
+    rehearsal = Rehearsal(doors(), partitions={"words": 2})
+    rehearsal.feed("words", word(f"close {HOME[0]}"), partition=0)
     with pytest.raises(PoisonError, match="closed before"):
-        found.run_until_caught_up()
-    assert found.events("sealed") == []
+        rehearsal.run_until_caught_up()
+    assert rehearsal.events("sealed") == []
 
 
 @pytest.mark.parametrize("many", [3, 1_000])
@@ -247,13 +253,13 @@ def test_a_redo_without_a_shuffle_sees_mis_partitioned_keys_where_its_own_are_wr
     probe.run_until_caught_up()
     begin = next(number for number, text in enumerate(probe.script.written) if "plan 1" in text)
     for number in range(len(probe.script.written) - begin):
-        found = fed()
-        found.start()
-        found.crash_at_write(number, "after")
-        found.run_until_caught_up()
-        states: Any = found.states("per-word")
+        rehearsal = fed()
+        rehearsal.start()
+        rehearsal.crash_at_write(number, "after")
+        rehearsal.run_until_caught_up()
+        states: Any = rehearsal.states("per-word")
         assert {key.decode(): state.value for key, state in states.items()} == expected, number
-        assert found.crashes == 1
+        assert rehearsal.crashes == 1
 
 
 # --- plans stay small ----------------------------------------------------------------------------
@@ -263,15 +269,15 @@ def test_a_batch_that_would_skip_more_than_a_plan_lists_is_made_smaller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(processing, "MAX_EXCLUSIONS", 10)
-    found = Rehearsal(shop("one stage", "dead_letter"), settings=Settings(max_excluded_share=1.0))
+    rehearsal = Rehearsal(shop("one stage", "dead_letter"), settings=Settings(max_excluded_share=1.0))
     orders = ["a!" if number % 2 else "a+1" for number in range(100)]
     for order in orders:
-        found.feed("orders", word(order))
-    found.run_until_caught_up()
+        rehearsal.feed("orders", word(order))
+    rehearsal.run_until_caught_up()
     left, failed = sequentially(orders)
-    assert stock_of(found) == left
-    assert offsets_skipped(found) == failed
-    assert all(int(str(event["excluded"])) <= 10 for event in found.events("committed"))
+    assert stock_of(rehearsal) == left
+    assert offsets_skipped(rehearsal) == failed
+    assert all(int(str(event["excluded"])) <= 10 for event in rehearsal.events("committed"))
 
 
 def test_a_batch_that_skips_as_many_as_a_plan_lists_is_not_made_smaller(
@@ -279,11 +285,11 @@ def test_a_batch_that_skips_as_many_as_a_plan_lists_is_not_made_smaller(
 ) -> None:
     """Else a batch that cannot be made smaller, as one that was sealed once, would stop at what was sealed."""
     monkeypatch.setattr(processing, "MAX_EXCLUSIONS", 10)
-    found = Rehearsal(shop("one stage", "dead_letter"), settings=Settings(max_excluded_share=1.0))
+    rehearsal = Rehearsal(shop("one stage", "dead_letter"), settings=Settings(max_excluded_share=1.0))
     for _ in range(10):
-        found.feed("orders", word("a!"))
-    found.run_until_caught_up()
-    assert [event["excluded"] for event in found.events("committed")] == [10]
+        rehearsal.feed("orders", word("a!"))
+    rehearsal.run_until_caught_up()
+    assert [event["excluded"] for event in rehearsal.events("committed")] == [10]
 
 
 def test_two_stages_of_one_input_that_ask_for_different_things_of_it() -> None:
@@ -294,8 +300,8 @@ def test_two_stages_of_one_input_that_ask_for_different_things_of_it() -> None:
     stream.aggregate("stock", key=first_letter, state=Int64Value, fold=stock).changes().to(
         "out", partitions=1
     )
-    found = Rehearsal(flow, settings=Settings(in_place=False))
-    found.feed("orders", word("a+1"))
-    found.run_until_caught_up()
-    assert offsets_skipped(found) == []
-    assert len(found.published("out")) == 1
+    rehearsal = Rehearsal(flow, settings=Settings(in_place=False))
+    rehearsal.feed("orders", word("a+1"))
+    rehearsal.run_until_caught_up()
+    assert offsets_skipped(rehearsal) == []
+    assert len(rehearsal.published("out")) == 1

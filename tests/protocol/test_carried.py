@@ -32,11 +32,11 @@ def test_a_stage_that_needs_little_does_not_decide_what_the_next_one_is_given(
     for name in ("plain", "noted") if needs_little_first else ("noted", "plain"):
         fold = append_word if name == "plain" else note_headers
         letters.aggregate(name, key=same_key, state=StringValue, fold=fold)
-    found = Rehearsal(flow)
-    found.feed("words", word("ant"), headers=[("from", b"here")])
-    found.run_until_caught_up()
-    assert stored_words(found, "plain") == {"all": "ant"}
-    assert stored_words(found, "noted") == {"all": "ant=here"}
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", word("ant"), headers=[("from", b"here")])
+    rehearsal.run_until_caught_up()
+    assert stored_words(rehearsal, "plain") == {"all": "ant"}
+    assert stored_words(rehearsal, "noted") == {"all": "ant=here"}
 
 
 def noting_headers(flow: Flow, partitions: int = 1) -> Rehearsal:
@@ -47,19 +47,19 @@ def noting_headers(flow: Flow, partitions: int = 1) -> Rehearsal:
 
 
 def test_each_input_of_a_batch_is_known_by_what_it_carries_itself() -> None:
-    found = noting_headers(Flow("notes", state_partitions=2))
+    rehearsal = noting_headers(Flow("notes", state_partitions=2))
     for text, sender in (("ant", b"here"), ("asp", b"there"), ("ape", b"anywhere")):
-        found.feed("words", word(text), headers=[("from", sender)])
-    found.run_until_caught_up()
-    assert stored_words(found, "noted") == {"all": "ant=here asp=there ape=anywhere"}
+        rehearsal.feed("words", word(text), headers=[("from", sender)])
+    rehearsal.run_until_caught_up()
+    assert stored_words(rehearsal, "noted") == {"all": "ant=here asp=there ape=anywhere"}
 
 
 def test_inputs_of_two_partitions_with_one_offset_are_two_inputs() -> None:
-    found = noting_headers(Flow("notes", state_partitions=2), partitions=2)
+    rehearsal = noting_headers(Flow("notes", state_partitions=2), partitions=2)
     for partition, sender in enumerate((b"here", b"there")):
-        found.feed("words", word("ant"), headers=[("from", sender)], partition=partition)
-    found.run_until_caught_up()
-    assert stored_words(found, "noted") == {"all": "ant=here ant=there"}
+        rehearsal.feed("words", word("ant"), headers=[("from", sender)], partition=partition)
+    rehearsal.run_until_caught_up()
+    assert stored_words(rehearsal, "noted") == {"all": "ant=here ant=there"}
 
 
 def copy(value: StringValue) -> StringValue:
@@ -79,7 +79,7 @@ def test_operators_far_behind_a_stage_are_given_what_they_need() -> None:
     flow = Flow("notes", state_partitions=2)
     plain = words_by_first_letter(flow).aggregate("plain", key=same_key, state=StringValue, fold=append_word)
     plain.map(copy).map(copy).map(headers_of).to("noted", key=same_key, partitions=1)
-    found = Rehearsal(flow)
-    found.feed("words", word("ant"), headers=[("from", b"here")])
-    found.run_until_caught_up()
-    assert [words_in(message) for message in found.log.records("noted")] == [["ant=here "]]
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", word("ant"), headers=[("from", b"here")])
+    rehearsal.run_until_caught_up()
+    assert [words_in(message) for message in rehearsal.log.records("noted")] == [["ant=here "]]

@@ -98,10 +98,11 @@ def test_a_chain_in_headers_is_exact_through_crashes(
     }
     if carriers[0] == "headers":
         values = [
-            msgspec.json.decode(one.value() or b"", type=Fastening) for one in upstream.log.records("screws")
+            msgspec.json.decode(record.value() or b"", type=Fastening)
+            for record in upstream.log.records("screws")
         ]
         assert {one.screws for one in values} == {1}
-        assert all(dict(one.headers() or [])["trace"] == b"t" for one in upstream.log.records("screws"))
+        assert all(dict(record.headers() or [])["trace"] == b"t" for record in upstream.log.records("screws"))
     totals = [envelope.payload_as(Total) for envelope in downstream.published("totals")]
     assert set(map(msgspec.json.encode, downstream.states("per-robot").values())) <= set(
         map(msgspec.json.encode, totals)
@@ -138,9 +139,12 @@ def test_a_deleted_state_is_a_tombstone_that_keeps_its_chain() -> None:
     for screws in (3, 0):
         rehearsal.feed("raw", json.dumps({"robot": "r", "screws": screws}).encode())
         rehearsal.run_until_caught_up()
-    values = [one.value() for one in rehearsal.log.records("totals")]
+    values = [record.value() for record in rehearsal.log.records("totals")]
     assert values == [b'{"events":1,"screws":3}', None]
-    assert [one.payloads_as(Total) for one in rehearsal.published("totals")] == [(Total(1, 3),), (None,)]
+    assert [envelope.payloads_as(Total) for envelope in rehearsal.published("totals")] == [
+        (Total(1, 3),),
+        (None,),
+    ]
     reader = Flow("reader", state_partitions=1)
     reader.source("totals", Total, nulls="skip").aggregate(
         "seen", key=lambda _: "k", state=Total, fold=add_totals
@@ -174,10 +178,10 @@ def test_a_dead_letter_record_keeps_the_chain_of_its_headers_and_comes_back() ->
     upstream.run_until_caught_up()
     broken = [True]
 
-    def check(found: Fastening) -> Fastening:
+    def check(fastening: Fastening) -> Fastening:
         if broken[0]:
             raise ValueError("broken")
-        return found
+        return fastening
 
     flow = Flow("checked", poison="dead_letter", state_partitions=1)
     source = flow.source("screws", Fastening).merge(flow.source("again", Fastening))

@@ -83,27 +83,29 @@ MOMENTS: list[tuple[int, When]] = [(4, "after"), (5, "after"), (6, "before"), (6
 
 def crashed(step: int, when: When, change: Change = lambda *_: None) -> Rehearsal:
     """A run that has counted 0 to 5, and has crashed in the batch of 6 to 11."""
-    found = Rehearsal(flow_of(change), partitions={"numbers": 2})
+    rehearsal = Rehearsal(flow_of(change), partitions={"numbers": 2})
     for topic in ("more", "other"):
-        found.log.create_topic(topic, 1)
+        rehearsal.log.create_topic(topic, 1)
     for first in (0, 6):
         for number in range(first, first + 6):
-            found.feed("numbers", Int64Value(value=number), partition=number % 2)
-        found.feed("numbers", b"rubbish")
+            rehearsal.feed("numbers", Int64Value(value=number), partition=number % 2)
+        rehearsal.feed("numbers", b"rubbish")
         if first:
-            found.crash(step=step, when=when)
-            found.run_until_crash()
-            assert found.crashes == 1
+            rehearsal.crash(step=step, when=when)
+            rehearsal.run_until_crash()
+            assert rehearsal.crashes == 1
         else:
-            found.run_until_caught_up()
-    return found
+            rehearsal.run_until_caught_up()
+    return rehearsal
 
 
-def check(found: Rehearsal) -> None:
-    sums = {key: state.value for key, state in found.states("first").items()}
+def check(rehearsal: Rehearsal) -> None:
+    sums = {key: state.value for key, state in rehearsal.states("first").items()}
     assert sums == {b"0": 18, b"1": 22, b"2": 26}
-    assert found.states("second")[b"all"].value == 66
-    assert {one.payload_as(Int64Value).value for one in found.published("out")} == set(range(12))
+    assert rehearsal.states("second")[b"all"].value == 66
+    assert {envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")} == set(
+        range(12)
+    )
 
 
 @pytest.mark.parametrize(("step", "when"), MOMENTS)
@@ -112,16 +114,16 @@ def test_code_with_more_in_it_waits_for_what_the_code_before_has_begun(
     what: str, step: int, when: When
 ) -> None:
     change, text = CHANGES[what]
-    found = crashed(step, when)
-    found.flow = flow_of(change)
+    rehearsal = crashed(step, when)
+    rehearsal.flow = flow_of(change)
     with pytest.raises(PlanMismatch, match="Run the code that sealed it") as stopped:
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
     assert text in str(stopped.value)
-    found.flow = flow_of()
-    found.start()
-    found.flow = flow_of(change)
-    found.run_until_caught_up()
-    check(found)
+    rehearsal.flow = flow_of()
+    rehearsal.start()
+    rehearsal.flow = flow_of(change)
+    rehearsal.run_until_caught_up()
+    check(rehearsal)
 
 
 @pytest.mark.parametrize(("step", "when"), MOMENTS)
@@ -129,14 +131,14 @@ def test_code_with_more_in_it_waits_for_what_the_code_before_has_begun(
 def test_code_with_less_in_it_waits_too(what: str, step: int, when: When) -> None:
     """What was sealed with a stage or an output is not half done because they are gone."""
     change, _ = CHANGES[what]
-    found = crashed(step, when, change)
-    found.flow = flow_of()
+    rehearsal = crashed(step, when, change)
+    rehearsal.flow = flow_of()
     drop = tuple(stage.name for stage in flow_of(change).compile().stages if stage.name in ("more", "once"))
     with pytest.raises(ServiceStopped, match=r"is gone|no longer"):
-        found.start(settings_of(takeover=True, allow_weak_durability=True, drop_stages=drop))
-    found.flow = flow_of(change)
-    found.run_until_caught_up()
-    check(found)
+        rehearsal.start(settings_of(takeover=True, allow_weak_durability=True, drop_stages=drop))
+    rehearsal.flow = flow_of(change)
+    rehearsal.run_until_caught_up()
+    check(rehearsal)
 
 
 def test_when_a_stage_is_fed_from_elsewhere_the_plan_is_finished_first() -> None:
@@ -146,54 +148,54 @@ def test_when_a_stage_is_fed_from_elsewhere_the_plan_is_finished_first() -> None
     def behind(_flow: Flow, source: Numbers, first: Counts, _second: Counts) -> None:
         first.aggregate("more", key=everything, state=Int64Value, fold=add)
 
-    found = crashed(6, "after", beside)  # else: "a store lost acknowledged writes"
-    found.flow = flow_of(behind)
+    rehearsal = crashed(6, "after", beside)  # else: "a store lost acknowledged writes"
+    rehearsal.flow = flow_of(behind)
     with pytest.raises(PlanMismatch, match="stage/more came from source/numbers, now from stage/first"):
-        found.start()
-    found.flow = flow_of(beside)
-    found.start()
-    found.flow = flow_of(behind)
-    found.run_until_caught_up()
-    check(found)
+        rehearsal.start()
+    rehearsal.flow = flow_of(beside)
+    rehearsal.start()
+    rehearsal.flow = flow_of(behind)
+    rehearsal.run_until_caught_up()
+    check(rehearsal)
 
 
 @pytest.mark.parametrize(("step", "when"), MOMENTS)
 def test_another_policy_for_poison_does_not_matter_to_a_sealed_plan(step: int, when: When) -> None:
-    found = crashed(step, when)
-    found.flow = flow_of(poison="stop")
-    found.run_until_caught_up()
-    check(found)
+    rehearsal = crashed(step, when)
+    rehearsal.flow = flow_of(poison="stop")
+    rehearsal.run_until_caught_up()
+    check(rehearsal)
 
 
 @pytest.mark.parametrize(("step", "when"), MOMENTS)
 def test_another_number_of_state_partitions_is_refused_by_name(step: int, when: When) -> None:
-    found = crashed(step, when)
-    found.flow = flow_of(state_partitions=3)
+    rehearsal = crashed(step, when)
+    rehearsal.flow = flow_of(state_partitions=3)
     with pytest.raises(PartitionsMismatch):
-        found.start()
-    found.flow = flow_of()
-    found.run_until_caught_up()
-    check(found)
+        rehearsal.start()
+    rehearsal.flow = flow_of()
+    rehearsal.run_until_caught_up()
+    check(rehearsal)
 
 
 def test_a_plan_that_only_brings_in_a_stage_may_be_finished_by_code_with_one_more() -> None:
-    found = crashed(7, "after")
-    found.flow = flow_of(CHANGES["stage of level 1"][0])
-    found.crash(step=6)
-    found.run_until_crash()
+    rehearsal = crashed(7, "after")
+    rehearsal.flow = flow_of(CHANGES["stage of level 1"][0])
+    rehearsal.crash(step=6)
+    rehearsal.run_until_crash()
 
     def two(flow: Flow, source: Numbers, first: Counts, second: Counts) -> None:
         CHANGES["stage of level 1"][0](flow, source, first, second)
         source.aggregate("third", key=everything, state=Int64Value, fold=keep)
 
-    found.flow = flow_of(two)
-    found.run_until_caught_up()
-    check(found)
+    rehearsal.flow = flow_of(two)
+    rehearsal.run_until_caught_up()
+    check(rehearsal)
 
 
-def forget_layouts(found: Rehearsal) -> None:
+def forget_layouts(rehearsal: Rehearsal) -> None:
     """The last plan as an import of an older export leaves it: what was not noted there is not known."""
-    store: Any = found.stores[""]
+    store: Any = rehearsal.stores[""]
     copy = store.copy_home("sums")
     record = json.loads(copy.plans[copy.home.number])
     record["layout"] |= {"ways": {}, "types": {}}
@@ -202,10 +204,10 @@ def forget_layouts(found: Rehearsal) -> None:
     store.restore_home("sums", copy)
 
 
-def last_plan(found: Rehearsal) -> Plan:
-    home, _ = found.stores[""].home("sums")
+def last_plan(rehearsal: Rehearsal) -> Plan:
+    home, _ = rehearsal.stores[""].home("sums")
     assert home is not None
-    data = found.stores[""].plan("sums", home.number)
+    data = rehearsal.stores[""].plan("sums", home.number)
     assert data is not None
     return Plan.from_bytes(data)
 
@@ -233,95 +235,95 @@ WHOLE, WIDE, FLOATING = (
 
 
 def counted(state: type[Message]) -> Rehearsal:
-    found = Rehearsal(totals_of(state), store=MemoryStore(f"types-{id(state)}-{object()!r}"))
+    rehearsal = Rehearsal(totals_of(state), store=MemoryStore(f"types-{id(state)}-{object()!r}"))
     for number in (1, 2, 3):
-        found.feed("numbers", Int64Value(value=number))
-    found.run_until_caught_up()
-    return found
+        rehearsal.feed("numbers", Int64Value(value=number))
+    rehearsal.run_until_caught_up()
+    return rehearsal
 
 
-def miles(found: Rehearsal, stage: str = "totals") -> float:
-    return float(found.states(stage)[b"all"].miles)
+def miles(rehearsal: Rehearsal, stage: str = "totals") -> float:
+    return float(rehearsal.states(stage)[b"all"].miles)
 
 
 def test_states_that_would_be_read_as_zero_are_not_touched_and_rebuild_takes_the_type_over() -> None:
-    found = counted(WHOLE)
-    found.flow = totals_of(FLOATING)
+    rehearsal = counted(WHOLE)
+    rehearsal.flow = totals_of(FLOATING)
     with pytest.raises(
         ChangedType,
         match=r"'totals'.*made\.State.*field 2 of made\.State was uint64, now it is double.*rebuild",
     ):
-        found.start()
+        rehearsal.start()
     with pytest.raises(ChangedType):
-        found.exported()
-    found.flow = totals_of(WHOLE)
-    assert miles(found) == 6
-    found.flow = totals_of(FLOATING)
-    found.rebuild()
-    found.feed("numbers", Int64Value(value=4))
-    found.run_until_caught_up()
-    assert miles(found) == 10
-    found.flow = totals_of(WHOLE)
+        rehearsal.exported()
+    rehearsal.flow = totals_of(WHOLE)
+    assert miles(rehearsal) == 6
+    rehearsal.flow = totals_of(FLOATING)
+    rehearsal.rebuild()
+    rehearsal.feed("numbers", Int64Value(value=4))
+    rehearsal.run_until_caught_up()
+    assert miles(rehearsal) == 10
+    rehearsal.flow = totals_of(WHOLE)
     with pytest.raises(ChangedType, match="was double, now it is uint64"):
-        found.start()
+        rehearsal.start()
 
 
 def test_a_stage_of_another_name_begins_empty_with_another_type() -> None:
-    found = counted(WHOLE)
-    found.flow = totals_of(FLOATING, "floating")
-    found.start(settings_of(takeover=True, allow_weak_durability=True, drop_stages=("totals",)))
-    found.feed("numbers", Int64Value(value=4))
-    found.run_until_caught_up()
-    assert miles(found, "floating") == 4
+    rehearsal = counted(WHOLE)
+    rehearsal.flow = totals_of(FLOATING, "floating")
+    rehearsal.start(settings_of(takeover=True, allow_weak_durability=True, drop_stages=("totals",)))
+    rehearsal.feed("numbers", Int64Value(value=4))
+    rehearsal.run_until_caught_up()
+    assert miles(rehearsal, "floating") == 4
 
 
 def test_what_reads_the_same_goes_on_and_is_known_from_then_on() -> None:
-    found = counted(WHOLE)
+    rehearsal = counted(WHOLE)
     for state in (WIDE, message_type({"State": "string name = 1"}), FLOATING):
-        found.flow = totals_of(WHOLE) if state is not WIDE else totals_of(WIDE)
+        rehearsal.flow = totals_of(WHOLE) if state is not WIDE else totals_of(WIDE)
         if state is FLOATING:  # its number is still taken
-            found.flow = totals_of(FLOATING)
+            rehearsal.flow = totals_of(FLOATING)
             with pytest.raises(ChangedType):
-                found.start()
+                rehearsal.start()
             continue
         if not hasattr(state(), "miles"):
             flow = Flow("sums", state_partitions=1)
             flow.source("numbers", Int64Value).aggregate("totals", key=everything, state=state, fold=keep)
-            found.flow = flow
-        found.start()
-        found.run_until_caught_up()
-    found.flow = totals_of(WIDE)
-    found.feed("numbers", Int64Value(value=4))
-    found.run_until_caught_up()
-    assert miles(found) == 10
+            rehearsal.flow = flow
+        rehearsal.start()
+        rehearsal.run_until_caught_up()
+    rehearsal.flow = totals_of(WIDE)
+    rehearsal.feed("numbers", Int64Value(value=4))
+    rehearsal.run_until_caught_up()
+    assert miles(rehearsal) == 10
 
 
 def test_a_layout_without_types_learns_them_and_is_compared_from_then_on() -> None:
-    found = counted(WHOLE)
-    forget_layouts(found)
-    found.start()
-    assert last_plan(found).layout.types["stage/totals"].name == "made.State"
-    found.flow = totals_of(FLOATING)
+    rehearsal = counted(WHOLE)
+    forget_layouts(rehearsal)
+    rehearsal.start()
+    assert last_plan(rehearsal).layout.types["stage/totals"].name == "made.State"
+    rehearsal.flow = totals_of(FLOATING)
     with pytest.raises(ChangedType):
-        found.start()
+        rehearsal.start()
 
 
 def test_windows_and_aggregates_are_no_states_of_each_other() -> None:
-    found = counted(WHOLE)
+    rehearsal = counted(WHOLE)
     windows: dict[str, Any] = {"windows": Tumbling(1_000)}
-    found.flow = totals_of(WHOLE, **windows)
-    found.log.create_topic("out", 1)
+    rehearsal.flow = totals_of(WHOLE, **windows)
+    rehearsal.log.create_topic("out", 1)
     with pytest.raises(ChangedType, match="it was aggregate, now it is windows"):
-        found.start()
+        rehearsal.start()
 
 
 def test_states_of_windows_are_compared() -> None:
     windows: dict[str, Any] = {"windows": Tumbling(1_000)}
-    found = Rehearsal(totals_of(WHOLE, **windows))
-    found.start()
-    found.flow = totals_of(FLOATING, **windows)
+    rehearsal = Rehearsal(totals_of(WHOLE, **windows))
+    rehearsal.start()
+    rehearsal.flow = totals_of(FLOATING, **windows)
     with pytest.raises(ChangedType, match="was uint64, now it is double"):
-        found.start()
+        rehearsal.start()
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -333,15 +335,15 @@ def test_inputs_whose_type_reads_something_else_are_refused(raw: bool) -> None:
         )
         return made
 
-    found = Rehearsal(flow(WHOLE))
-    found.start()
-    found.flow = flow(WIDE)
-    found.start()
-    found.flow = flow(FLOATING)
+    rehearsal = Rehearsal(flow(WHOLE))
+    rehearsal.start()
+    rehearsal.flow = flow(WIDE)
+    rehearsal.start()
+    rehearsal.flow = flow(FLOATING)
     with pytest.raises(ChangedType, match=r"input 'numbers'.*was int64, now it is double.*rebuild"):
-        found.start()
-    found.rebuild()
-    found.start()
+        rehearsal.start()
+    rehearsal.rebuild()
+    rehearsal.start()
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -355,11 +357,11 @@ def test_an_envelope_names_its_type_itself(raw: bool) -> None:
         )
         return made
 
-    found = Rehearsal(flow(UInt64Value))
-    found.start()
-    found.flow = flow(DoubleValue)
+    rehearsal = Rehearsal(flow(UInt64Value))
+    rehearsal.start()
+    rehearsal.flow = flow(DoubleValue)
     if raw:
         with pytest.raises(ChangedType, match=r"UInt64Value.*DoubleValue"):
-            found.start()
+            rehearsal.start()
     else:
-        found.start()
+        rehearsal.start()

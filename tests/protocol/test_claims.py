@@ -24,11 +24,11 @@ def running() -> tuple[Rehearsal, StagedService]:
     """A run that has done a batch."""
     flow = Flow("notes", state_partitions=2)
     words_by_first_letter(flow)
-    found = Rehearsal(flow)
-    found.feed("words", word("ant"))
-    run = cast("StagedService", found.start())
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", word("ant"))
+    run = cast("StagedService", rehearsal.start())
     run.batch()
-    return found, run
+    return rehearsal, run
 
 
 def claimed(env: Environment, commits: Mapping[TopicPartition, Commit]) -> Claim:
@@ -62,14 +62,14 @@ def test_commits_are_read_before_the_home_record() -> None:
     """A plan is in the store before it is committed. Read the other way round, a running service would look like a store that lost all."""
     flow = Flow("notes", state_partitions=2)
     words_by_first_letter(flow)
-    found = Rehearsal(flow)
-    env = found._environment(None)
+    rehearsal = Rehearsal(flow)
+    env = rehearsal._environment(None)
 
     def another_run_begins() -> Mapping[TopicPartition, Commit]:
-        found.feed("words", word("ant"))
-        found.start()
-        found.batch()
-        return found.commits()
+        rehearsal.feed("words", word("ant"))
+        rehearsal.start()
+        rehearsal.batch()
+        return rehearsal.commits()
 
     mine, home = claim(env, features_of(env), another_run_begins)
     assert (mine.epoch, home.number) == (2, 1)

@@ -138,10 +138,10 @@ class World:
         assert {key.decode(): state for key, state in counts.items()} == {
             name: {name: 1} for name in expected
         }
-        found = {one.event_id: one for one in self.service.published("fired")}.values()
+        found = {envelope.event_id: envelope for envelope in self.service.published("fired")}.values()
         ids = Counter(payload["id"] for one in found for payload in one.payloads_as(dict) if payload)
         assert ids == expected
-        newest = {one.key: one.payloads[-1] for one in self.service.published("open")}
+        newest = {envelope.key: envelope.payloads[-1] for envelope in self.service.published("open")}
         assert newest == {event["key"].encode(): None for event in self.events}
         totals = {key.decode(): state for key, state in self.reader.states("totals").items()}
         assert totals == {
@@ -178,11 +178,11 @@ def reminding(**settings: Any) -> Flow:
 
 
 def fed(flow: Flow, times_ms: list[int], **settings: Any) -> Rehearsal:
-    found = Rehearsal(flow, partitions={"in": 2}, **settings)
+    rehearsal = Rehearsal(flow, partitions={"in": 2}, **settings)
     for number, at_ms in enumerate(times_ms):
         event = {"key": f"k{number}", "id": number}
-        found.feed("in", event, partition=number % 2, timestamp_ms=at_ms)
-    return found
+        rehearsal.feed("in", event, partition=number % 2, timestamp_ms=at_ms)
+    return rehearsal
 
 
 def test_timers_fire_though_nothing_comes_and_what_they_give_is_never_late() -> None:
@@ -206,9 +206,9 @@ def test_timers_fire_though_nothing_comes_and_what_they_give_is_never_late() -> 
                 service.feed("in", event, partition=number % 2, timestamp_ms=25_000 + number)
     reader.run_until_caught_up()
     assert service.published("late") == []
-    given = [(one.timestamp_ms, len(one.payloads)) for one in service.published("reminded")]
+    given = [(envelope.timestamp_ms, len(envelope.payloads)) for envelope in service.published("reminded")]
     assert Counter({20_001: 2, 25_005: 3}) == sum((Counter({at_ms: n}) for at_ms, n in given), Counter[int]())
-    assert [one.timestamp_ms for one in service.published("counted")] != []
+    assert [envelope.timestamp_ms for envelope in service.published("counted")] != []
 
 
 def test_what_timers_of_a_silent_partition_give_is_not_before_what_the_output_has_promised() -> None:
@@ -223,7 +223,7 @@ def test_what_timers_of_a_silent_partition_give_is_not_before_what_the_output_ha
     service.run_until_caught_up()
     service.clock.jump(45_000)
     service.run_until_caught_up()
-    given = [(one.timestamp_ms, one.watermark_ms) for one in service.published("reminded")]
+    given = [(envelope.timestamp_ms, envelope.watermark_ms) for envelope in service.published("reminded")]
     assert given == [(50_001, 50_001)]
 
 
@@ -251,15 +251,15 @@ def test_what_fails_by_the_clock_stops_the_service_and_no_input_is_blamed(poison
         stage.map(refuse).to("out", partitions=1)
     else:
         stage.key_by(lambda event: "x").aggregate("next", state=dict, fold=refuse_to_fold)
-    found = fed(flow, [0])
-    found.run_until_caught_up()
-    sealed = len(found.events("sealed"))
-    found.clock.jump(70_000)
+    rehearsal = fed(flow, [0])
+    rehearsal.run_until_caught_up()
+    sealed = len(rehearsal.events("sealed"))
+    rehearsal.clock.jump(70_000)
     text = {
         "timer": "on_timer, for the timer",
         "operator": "operators after the timers",
         "stage": "what timers",
     }
     with pytest.raises(PoisonError, match=f"{text[where]}.* failed: .*oh.*no single input is to blame"):
-        found.run_until_caught_up()
-    assert len(found.events("sealed")) == sealed
+        rehearsal.run_until_caught_up()
+    assert len(rehearsal.events("sealed")) == sealed

@@ -99,28 +99,28 @@ def load(draw: random.Random, day: int, count: int = 30) -> list[Event]:
 
 def naive(kind: str, events: list[Event]) -> Counter[tuple[str, int, int]]:
     """(key, begin, end) of a window -> events in it, where all windows are closed after these."""
-    found = Counter[tuple[str, int, int]]()
+    counts = Counter[tuple[str, int, int]]()
     if kind != "sessions":
         for event in events:
             for span in KINDS[kind].spans(event["at"]):
-                found[event["key"], *span] += 1
-        return found
+                counts[event["key"], *span] += 1
+        return counts
     for key in KEYS:
         session: list[int] = []
         for at_ms in [*sorted(event["at"] for event in events if event["key"] == key), 1 << 60]:
             if session and at_ms - session[-1] > KINDS[kind].gap_ms:
-                found[key, session[0], session[-1]] = len(session)
+                counts[key, session[0], session[-1]] = len(session)
                 session = []
             session.append(at_ms)
-    return found
+    return counts
 
 
 def per_day(windows: Counter[tuple[str, int, int]]) -> Counter[tuple[str, int]]:
     """(group, day) -> events in all windows of it."""
-    found = Counter[tuple[str, int]]()
+    counts = Counter[tuple[str, int]]()
     for (key, begin, _), number in windows.items():
-        found["even" if ord(key) % 2 else "odd", begin // DAY_MS] += number
-    return found
+        counts["even" if ord(key) % 2 else "odd", begin // DAY_MS] += number
+    return counts
 
 
 @dataclass
@@ -150,7 +150,7 @@ class World:
         log, found = self.service.log, list[Any]()
         for message in received(topic, log.describe([topic])[topic].topic_id, log.records(topic)):
             envelope = read(message.value(), headers=message.headers())
-            found += [(envelope.timestamp_ms, one) for one in envelope.payloads]
+            found += [(envelope.timestamp_ms, payload) for payload in envelope.payloads]
         return sorted(found, key=str)
 
     def dropped(self, topic: str) -> list[Any]:
@@ -164,15 +164,15 @@ class World:
 
     def results(self, topic: str) -> Counter[tuple[str, int, int]]:
         """(key, begin, end) -> number of events; each window once."""
-        found = Counter[tuple[str, int, int]]()
+        counts = Counter[tuple[str, int, int]]()
         log = self.service.log
         for message in received(topic, log.describe([topic])[topic].topic_id, log.records(topic)):
             windows: Any = read(message.value(), headers=message.headers()).payloads_as(WINDOW)
-            for one in windows:
-                where = one.key, one.start_ms, one.end_ms
-                assert where not in found, f"{where} was given twice"
-                found[where] = one.state["n"]
-        return found
+            for window in windows:
+                where = window.key, window.start_ms, window.end_ms
+                assert where not in counts, f"{where} was given twice"
+                counts[where] = window.state["n"]
+        return counts
 
     def kept(self) -> Any:
         """All windows in the stores, and the total."""
@@ -253,7 +253,11 @@ def test_results_bear_the_latest_time_read() -> None:
     world.service.run_until_caught_up()
     before = len(world.service.published("out"))
     world.service.close_windows()
-    closed = [one for one in world.service.published("out") if one.chain.links[0].topic.startswith("sqe-")]
+    closed = [
+        envelope
+        for envelope in world.service.published("out")
+        if envelope.chain.links[0].topic.startswith("sqe-")
+    ]
     assert len(closed) == len(world.service.published("out")) - before > 0
     assert {one.timestamp_ms for one in closed} == {max(event["at"] for event in events)}
     assert {one.chain.links[0].topic for one in closed} == {"sqe-chain.closing.windows"}
@@ -534,7 +538,7 @@ def test_a_guard_of_a_later_stage_does_not_drop_what_is_closed() -> None:
     for at_ms in (0, 89 * DAY_MS, 91 * DAY_MS, 170 * DAY_MS):
         service.feed("in", {"key": "a"}, timestamp_ms=at_ms)
     service.close_windows()
-    years: list[Any] = [one.payload_as(WINDOW) for one in service.published("years")]
+    years: list[Any] = [envelope.payload_as(WINDOW) for envelope in service.published("years")]
     (year,) = years
     assert year.state["n"] >= 2
 
@@ -682,7 +686,7 @@ def test_who_reads_the_results_still_knows_what_their_writer_has_to_read() -> No
     loads.feed(load(random.Random(5), 0))
     loads.service.close_windows()
     reader.close_windows()
-    sums: list[Any] = [one.payload_as(WINDOW) for one in reader.published("sums")]
+    sums: list[Any] = [envelope.payload_as(WINDOW) for envelope in reader.published("sums")]
     assert sum(one.state["n"] for one in sums) == 30
     loads.feed(load(random.Random(6), 1))
     service = reader.service
@@ -691,5 +695,5 @@ def test_who_reads_the_results_still_knows_what_their_writer_has_to_read() -> No
         service.batch(at_end=True, final=True)
     loads.service.close_windows()
     reader.close_windows()
-    sums = [one.payload_as(WINDOW) for one in reader.published("sums")]
+    sums = [envelope.payload_as(WINDOW) for envelope in reader.published("sums")]
     assert sum(one.state["n"] for one in sums) == 60

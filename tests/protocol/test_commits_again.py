@@ -25,31 +25,31 @@ def passing_on() -> Rehearsal:
 
 @pytest.mark.parametrize("rehearsed", [counting, passing_on])
 def test_an_idle_service_commits_again_but_not_each_time_that_it_looks(rehearsed: object) -> None:
-    found: Rehearsal = rehearsed()  # type: ignore[operator]
-    found.feed("words", word("ant"))
-    while found.batch():
+    rehearsal: Rehearsal = rehearsed()  # type: ignore[operator]
+    rehearsal.feed("words", word("ant"))
+    while rehearsal.batch():
         pass
-    committed = found.commits()
+    committed = rehearsal.commits()
     assert committed["words", 0].offset == 1
-    found.log.forget(found.flow.name)
-    assert not found.batch()
-    assert found.commits() == {}
-    found.clock.jump(COMMIT_AGAIN_MS + 1)
-    assert not found.batch()
-    assert found.commits() == committed
-    found.log.forget(found.flow.name)
-    assert not found.batch()
-    assert found.commits() == {}, "it has just committed"
-    assert not found.batch(at_end=True)
-    assert found.commits() == committed, "what comes next may be long after this run"
+    rehearsal.log.forget(rehearsal.flow.name)
+    assert not rehearsal.batch()
+    assert rehearsal.commits() == {}
+    rehearsal.clock.jump(COMMIT_AGAIN_MS + 1)
+    assert not rehearsal.batch()
+    assert rehearsal.commits() == committed
+    rehearsal.log.forget(rehearsal.flow.name)
+    assert not rehearsal.batch()
+    assert rehearsal.commits() == {}, "it has just committed"
+    assert not rehearsal.batch(at_end=True)
+    assert rehearsal.commits() == committed, "what comes next may be long after this run"
 
 
 def test_a_start_commits_what_the_run_before_has_persisted() -> None:
     """Before anything is read: until then lag would be shown of what is counted."""
-    found = counting()
-    found.feed("words", word("ant"))
-    found.crash(step=7, when="before")
-    found.run_until_crash()
-    assert ("words", 0) not in found.commits() or found.commits()["words", 0].offset == 0
-    found.start()
-    assert found.commits()["words", 0].offset == 1
+    rehearsal = counting()
+    rehearsal.feed("words", word("ant"))
+    rehearsal.crash(step=7, when="before")
+    rehearsal.run_until_crash()
+    assert ("words", 0) not in rehearsal.commits() or rehearsal.commits()["words", 0].offset == 0
+    rehearsal.start()
+    assert rehearsal.commits()["words", 0].offset == 1

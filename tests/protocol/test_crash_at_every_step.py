@@ -20,27 +20,27 @@ from tests.support.memory_pipeline import (
 
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
 def test_without_a_crash_totals_are_exact_through_replays(stages: int, in_place: bool) -> None:
-    found = totals_pipeline(stages, in_place)
+    pipeline = totals_pipeline(stages, in_place)
     for _ in range(3):
-        feed_with_replays(found)
-        found.totals.run_until_caught_up()
-    found.check()
-    assert sum(int(str(event["replays"])) for event in found.totals.events("committed")) > 0
+        feed_with_replays(pipeline)
+        pipeline.totals.run_until_caught_up()
+    pipeline.check()
+    assert sum(int(str(event["replays"])) for event in pipeline.totals.events("committed")) > 0
 
 
 @pytest.mark.parametrize(("step", "when"), CRASH_POINTS)
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
 def test_one_crash(stages: int, in_place: bool, step: int, when: str) -> None:
-    found = totals_pipeline(stages, in_place)
+    pipeline = totals_pipeline(stages, in_place)
     if step > 2:
-        found.totals.crash(step=step, when=when)  # type: ignore[arg-type]
-    feed_with_replays(found)
-    found.totals.run_until_caught_up()
+        pipeline.totals.crash(step=step, when=when)  # type: ignore[arg-type]
+    feed_with_replays(pipeline)
+    pipeline.totals.run_until_caught_up()
     if step <= 2:  # a run claims and recovers once, at its start
-        found.totals.crash(step=step, when=when)  # type: ignore[arg-type]
-        found.totals.service = None
+        pipeline.totals.crash(step=step, when=when)  # type: ignore[arg-type]
+        pipeline.totals.service = None
     for _ in range(2):
-        feed_with_replays(found)
-        found.totals.run_until_caught_up()
-    assert found.totals.crashes == 1
-    found.check()
+        feed_with_replays(pipeline)
+        pipeline.totals.run_until_caught_up()
+    assert pipeline.totals.crashes == 1
+    pipeline.check()

@@ -159,7 +159,10 @@ def test_what_a_crash_has_left_twice_is_sent_once_by_whichever_selection() -> No
     copies = list(log.records(topic))
     writer = log.writer()
     writer.write(
-        [(topic, 0, one.key(), one.value(), list(one.headers() or ()), one.timestamp()[1]) for one in copies]
+        [
+            (topic, 0, copy.key(), copy.value(), list(copy.headers() or ()), copy.timestamp()[1])
+            for copy in copies
+        ]
     )
     writer.flush()
     assert flow.replay(Selection(key="b")).sent == sum(text[0] == "b" for text in flow.words)

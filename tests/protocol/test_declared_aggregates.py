@@ -63,9 +63,9 @@ def windows_of(kind: Any, aggregates: dict[str, Any], values: list[Value]) -> Re
 
 def closed(rehearsal: Rehearsal) -> dict[tuple[str, int, int], dict[str, Any]]:
     results: list[Any] = [
-        payload for one in rehearsal.published("closed") for payload in one.payloads_as(dict)
+        payload for envelope in rehearsal.published("closed") for payload in envelope.payloads_as(dict)
     ]
-    return {(one["key"], one["start_ms"], one["end_ms"]): one["state"] for one in results}
+    return {(result["key"], result["start_ms"], result["end_ms"]): result["state"] for result in results}
 
 
 @settings(max_examples=60)
@@ -156,19 +156,21 @@ def feed(rehearsal: Rehearsal, *screws: int) -> None:
 
 
 def counted(**aggregates: Any) -> Rehearsal:
-    found = Rehearsal(totals(**aggregates))
-    feed(found, 3, 4)
-    found.run_until_caught_up()
-    return found
+    rehearsal = Rehearsal(totals(**aggregates))
+    feed(rehearsal, 3, 4)
+    rehearsal.run_until_caught_up()
+    return rehearsal
 
 
 def test_an_aggregate_that_is_added_begins_with_the_next_record() -> None:
-    found = counted(screws=sum_("screws"))
-    found.flow = totals(events=count(), screws=sum_("screws"), most=max_("screws"), average=mean("screws"))
-    found.restart()
-    feed(found, 5)
-    found.run_until_caught_up()
-    assert asdict(found.states("totals")[b"R7"]) == {
+    rehearsal = counted(screws=sum_("screws"))
+    rehearsal.flow = totals(
+        events=count(), screws=sum_("screws"), most=max_("screws"), average=mean("screws")
+    )
+    rehearsal.restart()
+    feed(rehearsal, 5)
+    rehearsal.run_until_caught_up()
+    assert asdict(rehearsal.states("totals")[b"R7"]) == {
         "screws": 12,
         "events": 1,
         "most": 5,
@@ -176,18 +178,18 @@ def test_an_aggregate_that_is_added_begins_with_the_next_record() -> None:
         "average_sum": 5,
         "average_count": 1,
     }
-    found.flow = totals(screws=sum_("screws"))
+    rehearsal.flow = totals(screws=sum_("screws"))
     with pytest.raises(ChangedType, match="aggregate 'events' is gone"):
-        found.restart()
+        rehearsal.restart()
 
 
 def test_it_may_be_of_another_field_as_a_fold_may_change() -> None:
-    found = counted(screws=sum_("screws"))
-    found.flow = totals(screws=sum_("bolts", optional=True))
-    found.restart()
-    found.feed("values", {"robot": "R7", "bolts": 100})
-    found.run_until_caught_up()
-    assert found.states("totals")[b"R7"].screws == 107
+    rehearsal = counted(screws=sum_("screws"))
+    rehearsal.flow = totals(screws=sum_("bolts", optional=True))
+    rehearsal.restart()
+    rehearsal.feed("values", {"robot": "R7", "bolts": 100})
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("totals")[b"R7"].screws == 107
 
 
 @pytest.mark.parametrize(
@@ -201,14 +203,14 @@ def test_it_may_be_of_another_field_as_a_fold_may_change() -> None:
 def test_one_that_goes_or_becomes_another_stops_the_service_until_a_rebuild(
     aggregates: dict[str, Aggregation], text: str
 ) -> None:
-    found = counted(screws=sum_("screws"))
-    found.flow = totals(**aggregates)
+    rehearsal = counted(screws=sum_("screws"))
+    rehearsal.flow = totals(**aggregates)
     with pytest.raises(ChangedType, match=text):
-        found.restart()
-    found.rebuild()
-    feed(found, 5)
-    found.run_until_caught_up()
-    assert asdict(found.states("totals")[b"R7"]) == expected(
+        rehearsal.restart()
+    rehearsal.rebuild()
+    feed(rehearsal, 5)
+    rehearsal.run_until_caught_up()
+    assert asdict(rehearsal.states("totals")[b"R7"]) == expected(
         aggregates, [{"screws": screws} for screws in (3, 4, 5)]
     )
 
@@ -219,17 +221,17 @@ def add(total: Total, value: dict[str, int]) -> None:
 
 
 def test_a_fold_of_ones_own_goes_on_with_these_states() -> None:
-    found = counted(screws=sum_("screws"), events=count())
+    rehearsal = counted(screws=sum_("screws"), events=count())
     flow = Flow("totals", state_partitions=1)
     flow.source("values", dict).aggregate("totals", key=lambda value: value["robot"], state=Total, fold=add)
-    found.flow = flow
-    found.restart()
-    feed(found, 5)
-    found.run_until_caught_up()
-    assert found.states("totals") == {b"R7": Total(events=3, screws=12)}
-    found.flow = totals(screws=sum_("screws"), events=count())
+    rehearsal.flow = flow
+    rehearsal.restart()
+    feed(rehearsal, 5)
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("totals") == {b"R7": Total(events=3, screws=12)}
+    rehearsal.flow = totals(screws=sum_("screws"), events=count())
     with pytest.raises(ChangedType, match="folded by another function, now it is declared aggregates"):
-        found.restart()
+        rehearsal.restart()
 
 
 def test_states_of_windows_may_get_another_aggregate_too() -> None:
@@ -240,13 +242,13 @@ def test_states_of_windows_may_get_another_aggregate_too() -> None:
         )
         return flow
 
-    found = Rehearsal(flow_of(screws=sum_("screws")))
-    found.feed("values", {"robot": "R7", "screws": 3}, timestamp_ms=1)
-    found.run_until_caught_up()
-    found.flow = flow_of(screws=sum_("screws"), events=count())
-    found.restart()
+    rehearsal = Rehearsal(flow_of(screws=sum_("screws")))
+    rehearsal.feed("values", {"robot": "R7", "screws": 3}, timestamp_ms=1)
+    rehearsal.run_until_caught_up()
+    rehearsal.flow = flow_of(screws=sum_("screws"), events=count())
+    rehearsal.restart()
     for at_ms in (2, 50):
-        found.feed("values", {"robot": "R7", "screws": 4}, timestamp_ms=at_ms)
-    found.run_until_caught_up()
-    (published,) = found.published("closed")
+        rehearsal.feed("values", {"robot": "R7", "screws": 4}, timestamp_ms=at_ms)
+    rehearsal.run_until_caught_up()
+    (published,) = rehearsal.published("closed")
     assert published.payload_as(Window[Total]) == Window[Total]("R7", 0, 10, Total(events=1, screws=7))

@@ -91,7 +91,7 @@ def test_a_window_is_shown_under_the_last_input_that_changed_it() -> None:
     service = service_of("tumbling", partitions=1)
     feed(service, ("b", 1), ("c", 2), ("a", 3), ("b", 4), ("c", 5), ("b", 6))
     service.run_until_caught_up()
-    found = [(one.key, one.chain.links[0].offset) for one in service.published("early")]
+    found = [(envelope.key, envelope.chain.links[0].offset) for envelope in service.published("early")]
     assert found == [(b"a", 2), (b"c", 4), (b"b", 5)]
 
 
@@ -139,7 +139,10 @@ def test_crashes_change_nothing(kind: str) -> None:
         whole.run_until_caught_up()
         early = whole.published("early")[begin:]
         begin += len(early)
-        opened = {(one.key.decode(), one.span.start_ms): one.state["count"] for one in whole.windows("hours")}
+        opened = {
+            (window.key.decode(), window.span.start_ms): window.state["count"]
+            for window in whole.windows("hours")
+        }
         changed = Counter((key, start_ms) for key, start_ms, _ in shown(whole, "early", begin - len(early)))
         last = {
             (key, start_ms): number for key, start_ms, number in shown(whole, "early", begin - len(early))
@@ -148,7 +151,10 @@ def test_crashes_change_nothing(kind: str) -> None:
         assert {at: number for at, number in last.items() if at in opened}.items() <= opened.items()
         assert {key for key, _ in last} <= {key for key, _ in batch}
         assert changed, "a batch changes something"
-    wanted = {(one.chain.links[0].partition, one.position): one.payloads for one in whole.published("early")}
+    wanted = {
+        (envelope.chain.links[0].partition, envelope.position): envelope.payloads
+        for envelope in whole.published("early")
+    }
     for write in count(1, 4):
         service = service_of(kind, max_rows=2)
         service.crash_at_write(write, "after" if write % 8 == 1 else "before")
@@ -156,7 +162,8 @@ def test_crashes_change_nothing(kind: str) -> None:
             feed(service, *batch)
             service.run_until_caught_up()
         found = {
-            (one.chain.links[0].partition, one.position): one.payloads for one in service.published("early")
+            (envelope.chain.links[0].partition, envelope.position): envelope.payloads
+            for envelope in service.published("early")
         }
         assert found == wanted, write
         if not service.crashes:

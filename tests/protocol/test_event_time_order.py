@@ -164,7 +164,9 @@ def finish(found: World) -> None:
 
 def check(found: World, kind: str) -> None:
     wanted = naive(kind, found.events)
-    windows = {(one.key.decode(), *one.span): one.state.value for one in found.service.windows("windows")}
+    windows = {
+        (window.key.decode(), *window.span): window.state.value for window in found.service.windows("windows")
+    }
     assert windows == wanted
     assert not found.log.records("late")
     results = Counter[tuple[str, int, int]]()

@@ -69,15 +69,15 @@ def relay_of(log: MemoryLog, name: str, source: str, target: str, partitions: in
     return Rehearsal(flow, partitions={source: partitions}, log=log)
 
 
-def append(log: MemoryLog, topic: str, partition: int, one: Departure) -> None:
-    log.append(topic, partition, json.dumps(one).encode(), None, None, one["at"])
+def append(log: MemoryLog, topic: str, partition: int, departure: Departure) -> None:
+    log.append(topic, partition, json.dumps(departure).encode(), None, None, departure["at"])
 
 
 def counted(service: Rehearsal) -> Counter[tuple[str, int]]:
     return Counter(
         {
-            (one.key.decode(), one.span.start_ms // DAY_MS): one.state.value
-            for one in service.windows("per-day")
+            (window.key.decode(), window.span.start_ms // DAY_MS): window.state.value
+            for window in service.windows("per-day")
         }
     )
 
@@ -164,8 +164,8 @@ def test_a_republisher_that_was_down_is_waited_for() -> None:
     service.run_until_caught_up()
     assert not log.records("late")
     found = {
-        (one.key.decode(), one.span.start_ms // MINUTE_MS): one.state.value
-        for one in service.windows("per-day")
+        (window.key.decode(), window.span.start_ms // MINUTE_MS): window.state.value
+        for window in service.windows("per-day")
     }
     assert found == {
         (f"{one}{second}", minute): 1 for one in "ab" for second in (10, 40) for minute in range(60)

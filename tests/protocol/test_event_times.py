@@ -49,25 +49,25 @@ def rehearsed(kind: str, raw: bool, policy: Any) -> Rehearsal:
     return Rehearsal(flow)
 
 
-def feed(found: Rehearsal, raw: bool, at_ms: int) -> None:
+def feed(rehearsal: Rehearsal, raw: bool, at_ms: int) -> None:
     value: Any = b"x" if raw else StringValue(value="x")
-    found.feed("in", value, key="k", timestamp_ms=at_ms)
+    rehearsal.feed("in", value, key="k", timestamp_ms=at_ms)
 
 
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("kind", STAGES)
 @pytest.mark.parametrize("first", [True, False])
 def test_impossible_times_are_poison_and_extreme_ones_are_not(kind: str, raw: bool, first: bool) -> None:
-    found = rehearsed(kind, raw, "dead_letter")
+    rehearsal = rehearsed(kind, raw, "dead_letter")
     if first:
-        feed(found, raw, NOW_MS)
+        feed(rehearsal, raw, NOW_MS)
     for at_ms in (*IMPOSSIBLE, *EXTREME, *EXTREME, *EXTREME):
-        feed(found, raw, at_ms)
-    found.run_until_caught_up()
-    feed(found, raw, NOW_MS + 100_000)
-    found.run_until_caught_up()
+        feed(rehearsal, raw, at_ms)
+    rehearsal.run_until_caught_up()
+    feed(rehearsal, raw, NOW_MS + 100_000)
+    rehearsal.run_until_caught_up()
     letters = [
-        dict(letter.headers() or [])["sqe-error"] for letter in found.log.records("times.dead-letters")
+        dict(letter.headers() or [])["sqe-error"] for letter in rehearsal.log.records("times.dead-letters")
     ]
     assert letters == [b"OutOfBounds"] * len(IMPOSSIBLE)
 
@@ -75,11 +75,11 @@ def test_impossible_times_are_poison_and_extreme_ones_are_not(kind: str, raw: bo
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("at_ms", IMPOSSIBLE)
 def test_under_stop_they_are_named(raw: bool, at_ms: int) -> None:
-    found = rehearsed("tumbling", raw, "stop")
-    feed(found, raw, at_ms)
+    rehearsal = rehearsed("tumbling", raw, "stop")
+    feed(rehearsal, raw, at_ms)
     with pytest.raises(PoisonError, match=rf"in\[0\]@0.*event time is {at_ms} ms"):
-        found.run_until_caught_up()
-    assert found.events("sealed") == []
+        rehearsal.run_until_caught_up()
+    assert rehearsal.events("sealed") == []
 
 
 HOUR_MS = 3_600_000
@@ -91,20 +91,21 @@ def test_days_of_a_time_zone_are_counted_as_long_as_they_are() -> None:
         "per-day", Calendar("day", "Europe/Berlin"), state=Int64Value, fold=add, guard=None
     )
     days.to("out", partitions=1)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     begin_ms = 1_761_429_600_000  # 2025-10-26 in Berlin, on which the clocks are put back
     for hour in range(-1, 27):  # one a hour, from the day before to the day after
-        feed(found, raw=False, at_ms=begin_ms + hour * HOUR_MS)
-    feed(found, raw=False, at_ms=MAX_TIMESTAMP_MS)  # in a year that no calendar has
-    found.run_until_caught_up()
-    results = [one.payload_as(WindowResult) for one in found.published("out")]
+        feed(rehearsal, raw=False, at_ms=begin_ms + hour * HOUR_MS)
+    feed(rehearsal, raw=False, at_ms=MAX_TIMESTAMP_MS)  # in a year that no calendar has
+    rehearsal.run_until_caught_up()
+    results = [envelope.payload_as(WindowResult) for envelope in rehearsal.published("out")]
     counted = [
-        ((one.start_ms - begin_ms) // HOUR_MS, Int64Value.FromString(one.state).value) for one in results
+        ((result.start_ms - begin_ms) // HOUR_MS, Int64Value.FromString(result.state).value)
+        for result in results
     ]
     assert counted == [(-24, 1), (0, 25)]
-    (window,) = found.windows("per-day")
+    (window,) = rehearsal.windows("per-day")
     assert ((window.span.start_ms - begin_ms) // HOUR_MS, window.state.value) == (25, 2), "still open"
-    (letter,) = found.log.records("days.dead-letters")
+    (letter,) = rehearsal.log.records("days.dead-letters")
     assert dict(letter.headers() or [])["sqe-error"] == b"PoisonError"
 
 
@@ -120,8 +121,8 @@ def test_a_filter_behind_a_shuffled_aggregate_sees_event_times() -> None:
         "all", key=lambda word: word.value, state=Int64Value, fold=count
     )
     counted.distinct("once", Tumbling(10)).aggregate("rest", state=Int64Value, fold=add)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for at_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 30):
-        feed(found, raw=False, at_ms=at_ms)
-    found.run_until_caught_up()
-    assert {key: state.value for key, state in found.states("rest").items()} == {b"x": 2}
+        feed(rehearsal, raw=False, at_ms=at_ms)
+    rehearsal.run_until_caught_up()
+    assert {key: state.value for key, state in rehearsal.states("rest").items()} == {b"x": 2}

@@ -128,25 +128,25 @@ def republishing() -> Flow:
 
 @pytest.mark.parametrize("flow", [noting(), republishing()], ids=["aggregation", "republish"])
 def test_a_batch_returns_what_it_reports(flow: Flow) -> None:
-    found = Rehearsal(flow, partitions={"words": 2})
-    found.settings = replace(found.settings, max_records=2)
+    rehearsal = Rehearsal(flow, partitions={"words": 2})
+    rehearsal.settings = replace(rehearsal.settings, max_records=2)
     for text in ("ant", "ape", "asp"):
-        found.feed("words", word(text), partition=0)
-    run = found.start()
+        rehearsal.feed("words", word(text), partition=0)
+    run = rehearsal.start()
     full, rest, nothing = run.batch(), run.batch(), run.batch()
     assert [result.worked for result in (full, rest, nothing)] == [True, True, False]
     assert [result.inputs for result in (full, rest, nothing)] == [2, 1, 0]
     assert [result.lag for result in (full, rest, nothing)] == [1, 0, 0]
     expected = [events.Committed.of(result).fields() for result in (full, rest)]
-    assert found.events("committed") == expected
+    assert rehearsal.events("committed") == expected
     assert {result.plan for result in (full, rest, nothing)} == ({1, 2} if flow.compile().stages else {None})
 
 
 @pytest.mark.parametrize("flow", [noting(), republishing()], ids=["aggregation", "republish"])
 def test_a_start_returns_what_it_reports(flow: Flow) -> None:
-    found = Rehearsal(flow, partitions={"words": 2})
-    found.start()
-    assert found.events("recovered") == [
+    rehearsal = Rehearsal(flow, partitions={"words": 2})
+    rehearsal.start()
+    assert rehearsal.events("recovered") == [
         {"partitions": 2, "plan": 0, "redone": []} if flow.compile().stages else {"partitions": 2}
     ]
 
@@ -156,16 +156,16 @@ def test_a_plan_is_open_from_its_seal_to_its_commit_and_no_longer() -> None:
     flow = Flow("growing", state_partitions=1)
     numbers = flow.source("numbers", Int64Value)
     numbers.aggregate("sum", key=lambda _: "all", state=Int64Value, fold=lambda _, __: None)
-    found = Rehearsal(flow)
-    run = found.start()
+    rehearsal = Rehearsal(flow)
+    run = rehearsal.start()
     assert opened(run) is None
-    found.log.grow("numbers", 2)
+    rehearsal.log.grow("numbers", 2)
     run.batch()
-    assert found.events("sealed")[-1]["plan"] == 1
+    assert rehearsal.events("sealed")[-1]["plan"] == 1
     assert opened(run) is None
-    found.feed("numbers", Int64Value(value=1))
-    found.clock.waits = 0
-    found.outage("broker", when="before", writes=True, calls=200)
+    rehearsal.feed("numbers", Int64Value(value=1))
+    rehearsal.clock.waits = 0
+    rehearsal.outage("broker", when="before", writes=True, calls=200)
     with pytest.raises(Unavailable):
         run.batch()
     assert opened(run) == 2

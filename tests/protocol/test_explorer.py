@@ -28,10 +28,10 @@ ALONE = replace(CONFIGURATIONS["service-alone"], words="a1 b2", crashes=1, silen
 
 
 def explored(configuration: Configuration, directory: Path, *, merges: bool = True) -> Exploration:
-    found = Exploration(configuration, directory, merges=merges)
-    for _ in found.run():
+    exploration = Exploration(configuration, directory, merges=merges)
+    for _ in exploration.run():
         pass
-    return found
+    return exploration
 
 
 def durable_states(states: States) -> set[frozenset[object]]:
@@ -41,10 +41,10 @@ def durable_states(states: States) -> set[frozenset[object]]:
     return {
         frozenset(
             (names[durable.contents[number][0]], repr(durable.contents[number][1]))
-            for number in one
+            for number in state
             if number
         )
-        for one in durable.states
+        for state in durable.states
     }
 
 
@@ -69,13 +69,13 @@ def test_without_the_shortcuts_the_same_durable_states_are_found(
 @pytest.mark.few(1, of="long explorations")
 def test_an_exploration_that_was_interrupted_goes_on_and_finds_as_many(tmp_path: Path) -> None:
     whole = explored(TINY, tmp_path / "whole")
-    found = Exploration(TINY, tmp_path / "parts")
-    while not found.whole:
-        found = Exploration(TINY, tmp_path / "parts")
-        for _ in found.run(most=found.found + 2_000):
-            assert found.violation is None
-    assert found.layers == whole.layers
-    assert found.steps == whole.steps
+    exploration = Exploration(TINY, tmp_path / "parts")
+    while not exploration.whole:
+        exploration = Exploration(TINY, tmp_path / "parts")
+        for _ in exploration.run(most=exploration.found + 2_000):
+            assert exploration.violation is None
+    assert exploration.layers == whole.layers
+    assert exploration.steps == whole.steps
 
 
 def test_another_configuration_is_not_mixed_in(tmp_path: Path) -> None:
@@ -186,16 +186,16 @@ def test_an_error_for_a_path_that_does_not_fit_names_what_would() -> None:
 @pytest.mark.few(1, of="long explorations")
 @pytest.mark.parametrize("name", ["service-alone", "rebuild-alone", "move-alone"])
 def test_every_fault_at_every_call_of_every_step_is_reached(name: str) -> None:
-    found = Coverage(replace(CONFIGURATIONS[name], stages=1), 1)
-    found.run()
-    assert unexpected(found) == []
+    coverage = Coverage(replace(CONFIGURATIONS[name], stages=1), 1)
+    coverage.run()
+    assert unexpected(coverage) == []
 
 
 def test_every_pair_of_faults_follows_one_another_somewhere() -> None:
-    found = Coverage(replace(ALONE, stages=1, words="a1"), 2)
-    found.run()
-    assert unexpected(found) == []
-    after_a_crash = {fault for fault in found.pairs if fault[3].startswith("killed")}
-    everything = {fault for fault in found.reached if fault[1] == "claim"}
+    coverage = Coverage(replace(ALONE, stages=1, words="a1"), 2)
+    coverage.run()
+    assert unexpected(coverage) == []
+    after_a_crash = {fault for fault in coverage.pairs if fault[3].startswith("killed")}
+    everything = {fault for fault in coverage.reached if fault[1] == "claim"}
     for first in after_a_crash:
-        assert everything <= found.pairs[first], first
+        assert everything <= coverage.pairs[first], first

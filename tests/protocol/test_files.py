@@ -47,8 +47,8 @@ def some_files(
     folder: Path, suffix: str = "csv", sizes: tuple[int, ...] = (9, 5, 0, 6)
 ) -> list[list[dict[str, object]]]:
     rows = [rows_of(number, size) for number, size in enumerate(sizes)]
-    for number, one in enumerate(rows):
-        write(folder / f"f{number}.{suffix}", one)
+    for number, row in enumerate(rows):
+        write(folder / f"f{number}.{suffix}", row)
     return rows
 
 
@@ -210,7 +210,7 @@ def test_the_rest_of_a_file_can_be_abandoned(tmp_path: Path) -> None:
     load.service = None
     load.run_until_caught_up()
     assert load.states("per-robot") == expected([rows[:7], other])
-    assert any("abandoned" in str(one["text"]) for one in load.events("notice"))
+    assert any("abandoned" in str(event["text"]) for event in load.events("notice"))
     write(tmp_path / "f1.csv", rows)
     assert (tmp_path / "f1.csv").read_bytes() == content
     load.settings = Settings(allow_weak_durability=True)
@@ -289,17 +289,23 @@ def test_damaged_rows_go_to_the_poison_policy_one_by_one(tmp_path: Path) -> None
     (tmp_path / "f.csv").write_bytes(b'robot,screws\nr1,1\nr1\nr2,two\nr\xff3,4\n\nr1,8\n"r\n1",16\n')
     load = Rehearsal(totals_flow(tmp_path, poison="dead_letter"))
     load.run_until_caught_up()
-    assert {key: one.screws for key, one in load.states("per-robot").items()} == {b"r1": 9, b"r\n1": 16}
+    assert {key: state.screws for key, state in load.states("per-robot").items()} == {b"r1": 9, b"r\n1": 16}
     dead_letters = load.log.records("load.dead-letters")
-    assert [one.value() for one in dead_letters] == [b'["r1"]', b'{"robot":"r2","screws":"two"}', b"r\xff3,4"]
-    assert [dict(one.headers() or [])["sqe-offset"] for one in dead_letters] == [b"1", b"2", b"3"]
+    assert [record.value() for record in dead_letters] == [
+        b'["r1"]',
+        b'{"robot":"r2","screws":"two"}',
+        b"r\xff3,4",
+    ]
+    assert [dict(record.headers() or [])["sqe-offset"] for record in dead_letters] == [b"1", b"2", b"3"]
     sent = DeadLetterReplay(load.flow, load.log).run()
     assert (sent.sent, sent.left) == (0, 3)
     assert "put what is right into another file" in sent.reasons[0][1]
     stopped = Rehearsal(totals_flow(tmp_path))
     with pytest.raises(PoisonError, match=r"f\.csv, row 1\b"):
         stopped.run_until_caught_up()
-    assert stopped.events("sealed") == [one for one in stopped.events("sealed") if one["plan"] in (0, 1)]
+    assert stopped.events("sealed") == [
+        event for event in stopped.events("sealed") if event["plan"] in (0, 1)
+    ]
 
 
 def test_another_declaration_of_csv_is_noticed_before_anything_is_read_with_it(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_readers_of_sqe_s_keys_get_no_replay_of_a_service_upstream(*, stages: bo
     upstream.run_until_caught_up()
     writer.run_until_caught_up()
     records = writer.log.records("sqe")
-    assert [StringValue.FromString(one.value() or b"").value for one in records] == ["a", "b", "c", "d"]
+    assert [StringValue.FromString(record.value() or b"").value for record in records] == ["a", "b", "c", "d"]
     assert len(writer.log.records("words")) == 7
 
 
@@ -214,7 +214,7 @@ def test_a_writer_for_sqe_is_rewound_to_the_beginning_or_not_at_all() -> None:
     upstream.feed("before", word("d"))
     upstream.run_until_caught_up()
     writer.run_until_caught_up()
-    written = [StringValue.FromString(one.value() or b"").value for one in writer.log.records("sqe")]
+    written = [StringValue.FromString(record.value() or b"").value for record in writer.log.records("sqe")]
     assert written == ["a", "b", "c", "a", "b", "c", "d"]
 
 
@@ -293,7 +293,10 @@ def test_screws_of_each_robot_and_hour() -> None:
         for message in service.log.records("hours")
         for payload in payloads_of(WindowResult, read(message.value()))
     ]
-    found = [(one.key, one.start_ms // 3_600_000, Int64Value.FromString(one.state).value) for one in results]
+    found = [
+        (result.key, result.start_ms // 3_600_000, Int64Value.FromString(result.state).value)
+        for result in results
+    ]
     assert found == [(b"robot-7", 0, 4), (b"robot-7", 1, 3)]
     assert len(service.log.records("late")) == 1
 
@@ -356,7 +359,9 @@ def test_a_fold_that_takes_no_value_twice_is_exact_through_crashes(max_rows: int
         service.crash_at_write(number, "after" if number % 2 else "before")
         service.run_until_caught_up()
     results = {  # a crash behind a publication publishes again, at the same positions
-        payload.value for one in service.published("results") for payload in payloads_of(StringValue, one)
+        payload.value
+        for envelope in service.published("results")
+        for payload in payloads_of(StringValue, envelope)
     }
     assert results == {
         " ".join(sorted(f"{key}{number}" for number in range(start, start + 5)))

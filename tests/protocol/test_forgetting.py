@@ -92,7 +92,7 @@ def test_nothing_of_it_is_left_and_everything_of_others() -> None:
     assert any(name.startswith("first.again-") for name in before)
     assert pipeline.forget() == ["first.dead-letters", "first.out"]
     assert pipeline.left() == KEPT
-    assert [one.name for one in known_flows(pipeline.stores[""])] == ["second"]
+    assert [flow.name for flow in known_flows(pipeline.stores[""])] == ["second"]
     assert sorted(pipeline.second.states("letters")) == [b"a", b"b", b"c"]
 
 
@@ -213,7 +213,7 @@ def test_topics_that_others_use_are_not_deleted(make: Callable[[], Flow]) -> Non
 
 def test_what_a_store_knows_of_flows_is_listed() -> None:
     pipeline = Pipeline()
-    found = {one.name: one for one in known_flows(pipeline.stores[""])}
+    found = {flow.name: flow for flow in known_flows(pipeline.stores[""])}
     assert list(found) == sorted(found)
     assert found["first"].plan is not None
     assert found["first"].plan.layout.sources.keys() == {"words"}
@@ -231,7 +231,7 @@ def test_a_plan_that_cannot_be_read_hides_no_other_flow() -> None:
     home = pipeline.stores[""]
     foreign = Home(1, "", "", 0, "p0")
     assert home.set_home("foreign", None, foreign, b"p0") == foreign
-    found = {one.name: one for one in known_flows(home)}
+    found = {flow.name: flow for flow in known_flows(home)}
     assert found["first"].plan is not None
     assert found["foreign"].plan is None
     assert "cannot be read" in found["foreign"].unreadable

@@ -117,14 +117,14 @@ def test_it_ends_with_an_error_that_names_the_function(
 ) -> None:
     flow = Flow("leaving", state_partitions=1, poison=poison)
     declare(flow, function)
-    found = Rehearsal(flow)
-    found.feed("in", b"1")
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("in", b"1")
     with pytest.raises(
         ChainError, match=rf"test_functions_that_exit.py:\d+: {function.__name__}\(\) has"
     ) as caught:
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
     assert caught.value.exit_status == 1
-    assert all(commit.offset == 0 for commit in found.commits().values())
+    assert all(commit.offset == 0 for commit in rehearsal.commits().values())
 
 
 @pytest.fixture
@@ -142,10 +142,10 @@ def test_ctrl_c_stays_what_it_is() -> None:
 
     flow = Flow("interrupted", state_partitions=1)
     of_operators(flow, pressed)
-    found = Rehearsal(flow)
-    found.feed("in", b"1")
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("in", b"1")
     with pytest.raises(KeyboardInterrupt):
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
 
 
 @pytest.mark.parametrize("function", EXITS)

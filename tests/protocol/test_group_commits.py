@@ -49,38 +49,38 @@ def feed(rehearsal: Rehearsal, *numbers: int, partition: int = 0) -> None:
 
 
 def values_published(rehearsal: Rehearsal) -> list[int]:
-    return [one.payload_as(Int64Value).value for one in rehearsal.published("out")]
+    return [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")]
 
 
 def test_the_commit_of_a_quiet_partition_is_renewed_while_others_are_busy() -> None:
     """Kafka forgets the commit of each partition by itself, as long after it was made."""
-    found = rehearsed(passing_on(), partitions=2)
-    feed(found, 1, partition=1)
-    found.run_until_caught_up()
-    committed = found.commits()["in", 1]
-    found.log.forget("pass-on")
-    feed(found, 2)
-    found.batch()
-    assert ("in", 1) not in found.commits(), "not with each batch"
-    found.clock.jump(RENEW_MS)
-    feed(found, 3)
-    found.batch()
-    assert found.commits()["in", 1] == committed
+    rehearsal = rehearsed(passing_on(), partitions=2)
+    feed(rehearsal, 1, partition=1)
+    rehearsal.run_until_caught_up()
+    committed = rehearsal.commits()["in", 1]
+    rehearsal.log.forget("pass-on")
+    feed(rehearsal, 2)
+    rehearsal.batch()
+    assert ("in", 1) not in rehearsal.commits(), "not with each batch"
+    rehearsal.clock.jump(RENEW_MS)
+    feed(rehearsal, 3)
+    rehearsal.batch()
+    assert rehearsal.commits()["in", 1] == committed
 
 
 @pytest.mark.parametrize("start", [None, "latest", "earliest"])
 def test_a_partition_whose_commit_is_forgotten_and_whose_beginning_is_gone_asks_where_to_go_on(
     start: Start,
 ) -> None:
-    found = rehearsed(passing_on(), partitions=2)
-    feed(found, 1, 2, 3, partition=1)
-    feed(found, 4)
-    found.run_until_caught_up()
-    kept = found.commits()["in", 0]
-    found.log.forget("pass-on")
-    found.log.commit("pass-on", {("in", 0): kept})
-    found.log.truncate_before("in", 1, 2)
-    again = rehearsed(passing_on(), found.log, start)
+    rehearsal = rehearsed(passing_on(), partitions=2)
+    feed(rehearsal, 1, 2, 3, partition=1)
+    feed(rehearsal, 4)
+    rehearsal.run_until_caught_up()
+    kept = rehearsal.commits()["in", 0]
+    rehearsal.log.forget("pass-on")
+    rehearsal.log.commit("pass-on", {("in", 0): kept})
+    rehearsal.log.truncate_before("in", 1, 2)
+    again = rehearsed(passing_on(), rehearsal.log, start)
     if start != "earliest":
         with pytest.raises(
             NoCommittedOffset, match=r"no commit for in\[1\], whose log begins at 2.*--start earliest"
@@ -94,16 +94,16 @@ def test_a_partition_whose_commit_is_forgotten_and_whose_beginning_is_gone_asks_
 @pytest.mark.parametrize("start", [None, "earliest", "latest"])
 def test_start_latest_is_refused_where_outputs_show_that_the_flow_has_run_before(start: Start) -> None:
     """Records that it has not read yet would be skipped, in silence: only its commits show where it was."""
-    found = rehearsed(passing_on())
-    feed(found, 1)
-    found.run_until_caught_up()
-    found.log.forget("pass-on")
-    feed(found, 2)
-    again = rehearsed(passing_on(), found.log, start)
+    rehearsal = rehearsed(passing_on())
+    feed(rehearsal, 1)
+    rehearsal.run_until_caught_up()
+    rehearsal.log.forget("pass-on")
+    feed(rehearsal, 2)
+    again = rehearsed(passing_on(), rehearsal.log, start)
     if start == "latest":
         with pytest.raises(NoCommittedOffset, match="'pass-on/out' holds what the flow has made"):
             again.start()
-        found.log.commit("pass-on", {("in", 0): Commit(1, "")})
+        rehearsal.log.commit("pass-on", {("in", 0): Commit(1, "")})
         again.run_until_caught_up()
         assert values_published(again) == [1, 2], "where somebody has set the offsets"
         return
@@ -125,51 +125,51 @@ def test_start_latest_begins_at_the_end_of_what_was_never_read(before: str) -> N
         if before == "no envelope":
             log.forget("pass-on")
             log.append("out", 0, b"of another program")
-    found = rehearsed(passing_on(), log, "latest")
-    feed(found, 2)
+    rehearsal = rehearsed(passing_on(), log, "latest")
+    feed(rehearsal, 2)
     there = len(log.records("out"))
-    found.start()
-    feed(found, 3)
-    found.run_until_caught_up()
+    rehearsal.start()
+    feed(rehearsal, 3)
+    rehearsal.run_until_caught_up()
     assert len(log.records("out")) == there + 1
 
 
 @pytest.mark.parametrize("moved_by", ["rewind", "another program"])
 def test_a_run_that_is_moved_back_while_it_is_idle_stops_and_does_not_undo_it(moved_by: str) -> None:
-    found = rehearsed(passing_on())
-    feed(found, 1, 2)
-    found.run_until_caught_up()
-    alive = found.zombie()
+    rehearsal = rehearsed(passing_on())
+    feed(rehearsal, 1, 2)
+    rehearsal.run_until_caught_up()
+    alive = rehearsal.zombie()
     if moved_by == "rewind":
-        mover = found.start()
+        mover = rehearsal.start()
         assert isinstance(mover, Republisher)
         mover.rewind({("in", 0): 1})
         mover.check_moved()
     else:
-        found.log.commit("pass-on", {("in", 0): Commit(1, "")})
-    found.clock.jump(RENEW_MS)
+        rehearsal.log.commit("pass-on", {("in", 0): Commit(1, "")})
+    rehearsal.clock.jump(RENEW_MS)
     with pytest.raises(ServiceStopped, match=r"in\[0\] was moved to offset 1"):
         alive.wake()
-    found.restart()
-    found.run_until_caught_up()
-    assert values_published(found) == [1, 2, 2]
-    found.clock.jump(RENEW_MS)
-    assert not found.batch(), "it has taken notice"
+    rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert values_published(rehearsal) == [1, 2, 2]
+    rehearsal.clock.jump(RENEW_MS)
+    assert not rehearsal.batch(), "it has taken notice"
 
 
 def test_a_rewind_reports_that_a_live_run_has_undone_it() -> None:
-    found = rehearsed(passing_on())
-    feed(found, 1, 2)
-    found.run_until_caught_up()
-    alive, mover = found.zombie(), found.start()
+    rehearsal = rehearsed(passing_on())
+    feed(rehearsal, 1, 2)
+    rehearsal.run_until_caught_up()
+    alive, mover = rehearsal.zombie(), rehearsal.start()
     assert isinstance(mover, Republisher)
     alive.wake()
     mover.rewind({("in", 0): 0})
-    feed(found, 3)
-    found.clock.while_waiting = alive.wake
+    feed(rehearsal, 3)
+    rehearsal.clock.while_waiting = alive.wake
     with pytest.raises(ServiceStopped, match="a run is alive"):
         mover.check_moved()
-    assert found.commits()["in", 0].offset == 3
+    assert rehearsal.commits()["in", 0].offset == 3
 
 
 @pytest.mark.parametrize("crashes", [False, True])

@@ -54,14 +54,14 @@ def rehearsed(
     return Rehearsal(flow), asked
 
 
-def feed(found: Rehearsal) -> None:
+def feed(rehearsal: Rehearsal) -> None:
     for at_ms, key, number in EVENTS:
-        found.feed("screws", Int64Value(value=number), key=key, timestamp_ms=at_ms, partition=0)
+        rehearsal.feed("screws", Int64Value(value=number), key=key, timestamp_ms=at_ms, partition=0)
 
 
-def results(found: Rehearsal) -> list[tuple[bytes, int, int]]:
+def results(rehearsal: Rehearsal) -> list[tuple[bytes, int, int]]:
     given: dict[tuple[int, bytes], tuple[bytes, int, int]] = {}
-    for envelope in found.published("out"):
+    for envelope in rehearsal.published("out"):
         window = envelope.payload_as(WindowResult)
         state = Int64Value.FromString(window.state)
         given[envelope.lane, envelope.position] = window.key, window.start_ms, state.value
@@ -94,13 +94,13 @@ def test_every_state_partition_hears_of_it() -> None:
     flow.source("screws", Int64Value).windowed(
         "per-minute", Tumbling(60_000), state=Int64Value, fold=add, heartbeat=lambda value: value.value == 7
     ).to("out", partitions=1)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     keys = [f"robot-{number}" for number in range(20)]
     for key in keys:
-        found.feed("screws", Int64Value(value=1), key=key, timestamp_ms=0, partition=0)
-    found.feed("screws", Int64Value(value=7), key="beat", timestamp_ms=61_000, partition=0)
-    found.run_until_caught_up()
-    assert results(found) == sorted((key.encode(), 0, 1) for key in keys)
+        rehearsal.feed("screws", Int64Value(value=1), key=key, timestamp_ms=0, partition=0)
+    rehearsal.feed("screws", Int64Value(value=7), key="beat", timestamp_ms=61_000, partition=0)
+    rehearsal.run_until_caught_up()
+    assert results(rehearsal) == sorted((key.encode(), 0, 1) for key in keys)
 
 
 @pytest.mark.parametrize("key", [True, False])

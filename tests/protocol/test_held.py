@@ -62,8 +62,8 @@ def held(service: Rehearsal) -> int:
 
 def counts(service: Rehearsal) -> dict[tuple[str, int], int]:
     return {
-        (one.key.decode(), one.span.start_ms // MINUTE_MS): one.state.value
-        for one in service.windows("windows")
+        (window.key.decode(), window.span.start_ms // MINUTE_MS): window.state.value
+        for window in service.windows("windows")
     }
 
 
@@ -171,7 +171,10 @@ def test_a_record_that_fails_is_skipped_once_though_another_one_had_brought_its_
     assert counts(service) == {("a", 3): 1, ("a", 10): 1}
     dead_letters = service.log.records("minutes.dead-letters")
     headers = [dict(record.headers() or []) for record in dead_letters]
-    assert {(one["sqe-partition"], one["sqe-offset"]) for one in headers} == {(b"0", b"0"), (b"1", b"0")}
+    assert {(header["sqe-partition"], header["sqe-offset"]) for header in headers} == {
+        (b"0", b"0"),
+        (b"1", b"0"),
+    }
     assert crash or len(dead_letters) == 2
 
 
@@ -219,10 +222,10 @@ def test_the_group_has_committed_no_more_than_what_was_taken() -> None:
     feed(service, 1, 2.5)
     service.batch()
     commits = service.log.committed("minutes", [("in", 0), ("in", 1)])
-    assert {tp[1]: one.offset for tp, one in commits.items()} == {0: 3, 1: 1}
+    assert {tp[1]: commit.offset for tp, commit in commits.items()} == {0: 3, 1: 1}
     service.run_until_caught_up()
     commits = service.log.committed("minutes", [("in", 0), ("in", 1)])
-    assert {tp[1]: one.offset for tp, one in commits.items()} == {0: 5, 1: 1}
+    assert {tp[1]: commit.offset for tp, commit in commits.items()} == {0: 5, 1: 1}
 
 
 def test_a_redo_of_the_last_silent_batch_takes_all_that_had_been_taken() -> None:

@@ -37,13 +37,13 @@ def partitions_of(seed: int) -> list[list[int]]:
 
 
 def fed(flow: Flow, times: list[list[int]], records: int) -> Rehearsal:
-    found = Rehearsal(flow, settings=Settings(max_records=records), partitions={"in": PARTITIONS})
+    rehearsal = Rehearsal(flow, settings=Settings(max_records=records), partitions={"in": PARTITIONS})
     for partition, own in enumerate(times):
         for number, at_ms in enumerate(own):
-            found.log.append(
+            rehearsal.log.append(
                 "in", partition, b'{"n": %d}' % number, b"k%d" % (number % 3), timestamp_ms=at_ms
             )
-    return found
+    return rehearsal
 
 
 WINDOWS: dict[str, dict[str, Any]] = {
@@ -64,15 +64,15 @@ def test_nothing_is_late_in_a_backlog(kind: str, state_partitions: int, records:
     )
     hours.to("out", partitions=1)
     hours.dropped().to("late", partitions=1)
-    found = fed(flow, times, records)
-    found.run_until_caught_up()
-    assert found.published("late") == []
+    rehearsal = fed(flow, times, records)
+    rehearsal.run_until_caught_up()
+    assert rehearsal.published("late") == []
     closed = Counter[str]()
-    for envelope in found.published("out"):
+    for envelope in rehearsal.published("out"):
         for result in envelope.payloads_as(WindowResult):
             assert result is not None
             closed[result.key.decode()] += Int64Value.FromString(result.state).value
-    for window in found.windows("windows"):
+    for window in rehearsal.windows("windows"):
         closed[window.key.decode()] += window.state.value
     overlap = 3 if kind == "hopping" else 1
     wanted = Counter(f"k{number % 3}" for own in times for number in range(len(own)))
@@ -98,18 +98,18 @@ def test_records_in_any_order_are_all_read(seed: int) -> None:
     times = partitions_of(seed)
     for own in times:
         random.Random(seed).shuffle(own)
-    found = fed(counted(), times, 20)
-    found.run_until_caught_up()
+    rehearsal = fed(counted(), times, 20)
+    rehearsal.run_until_caught_up()
     ends = {
         tp: bound.stable_end
-        for tp, bound in found.log.bounds([("in", at) for at in range(PARTITIONS)]).items()
+        for tp, bound in rehearsal.log.bounds([("in", at) for at in range(PARTITIONS)]).items()
     }
-    assert {tp: commit.offset for tp, commit in found.commits().items()} == ends
+    assert {tp: commit.offset for tp, commit in rehearsal.commits().items()} == ends
 
 
 def test_times_of_values_are_not_compared_with_those_of_records() -> None:
-    found = fed(counted(timestamp=lambda value: value["n"]), partitions_of(1), 40)
+    rehearsal = fed(counted(timestamp=lambda value: value["n"]), partitions_of(1), 40)
     asked: list[int] = []
-    found.log.offsets_at = lambda partitions, at_ms: asked.append(at_ms)  # type: ignore[assignment,method-assign,return-value]
-    found.run_until_caught_up()
+    rehearsal.log.offsets_at = lambda partitions, at_ms: asked.append(at_ms)  # type: ignore[assignment,method-assign,return-value]
+    rehearsal.run_until_caught_up()
     assert asked == []

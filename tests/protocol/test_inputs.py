@@ -55,14 +55,14 @@ def passing(**options: object) -> Rehearsal:
 BOTH = pytest.mark.parametrize("service", [counting, passing])
 
 
-def feed(found: Rehearsal, words: list[str] = WORDS) -> None:
+def feed(rehearsal: Rehearsal, words: list[str] = WORDS) -> None:
     for text in words:
-        found.feed("words", word(text))
+        rehearsal.feed("words", word(text))
 
 
-def counted(found: Rehearsal) -> Counter[str]:
-    texts = [text for words in stored_words(found, "letters").values() for text in words.split()]
-    assert Counter(" ".join(stored_words(found, "all").values()).split()) == Counter(texts)
+def counted(rehearsal: Rehearsal) -> Counter[str]:
+    texts = [text for words in stored_words(rehearsal, "letters").values() for text in words.split()]
+    assert Counter(" ".join(stored_words(rehearsal, "all").values()).split()) == Counter(texts)
     return Counter(texts)
 
 
@@ -103,17 +103,17 @@ def test_retention_up_to_the_position_is_no_loss(service: Service, restart: bool
 
 @pytest.mark.parametrize("step", [5, 6, 7])
 def test_retention_that_passed_an_unfinished_plan_stops(step: int) -> None:
-    found = counting()
-    feed(found)
-    found.crash(step=step, when="before")
-    found.run_until_crash()
-    found.log.truncate_before("words", 0, 2)
+    rehearsal = counting()
+    feed(rehearsal)
+    rehearsal.crash(step=step, when="before")
+    rehearsal.run_until_crash()
+    rehearsal.log.truncate_before("words", 0, 2)
     if step < 7:
         with pytest.raises(LostOffsets):
-            found.start()
+            rehearsal.start()
     else:
-        found.run_until_caught_up()
-        assert counted(found) == Counter(WORDS)
+        rehearsal.run_until_caught_up()
+        assert counted(rehearsal) == Counter(WORDS)
 
 
 @BOTH
@@ -199,16 +199,16 @@ def test_a_log_that_was_truncated_and_written_again_stops(service: Service, rest
 @pytest.mark.parametrize("what", ["time", "key", "value", "null value", "nothing"])
 def test_a_record_replaced_in_the_same_leader_epoch_stops(what: str, known: bool) -> None:
     """For example a broker restored from a copy. Plans of older versions know the time, and not the content."""
-    found = counting()
-    feed(found)
-    before = found.log.snapshot()
-    found.feed("words", word("first"), key="a", partition=0, timestamp_ms=1_000)
-    last = found.log.records("words")[-1]
-    found.run_until_caught_up()
+    rehearsal = counting()
+    feed(rehearsal)
+    before = rehearsal.log.snapshot()
+    rehearsal.feed("words", word("first"), key="a", partition=0, timestamp_ms=1_000)
+    last = rehearsal.log.records("words")[-1]
+    rehearsal.run_until_caught_up()
     if not known:
-        forget_checksums(found)
-    found.log.restore(before)
-    found.log.append(
+        forget_checksums(rehearsal)
+    rehearsal.log.restore(before)
+    rehearsal.log.append(
         "words",
         0,
         None if what == "null value" else b"another" if what == "value" else last.value(),
@@ -216,34 +216,34 @@ def test_a_record_replaced_in_the_same_leader_epoch_stops(what: str, known: bool
         timestamp_ms=2_000 if what == "time" else last.timestamp()[1],
     )
     if what == "nothing" or (what != "time" and not known):
-        found.restart()
+        rehearsal.restart()
         return
     with pytest.raises(TruncatedInput, match=r"words\[0\]@6: .*written again"):
-        found.restart()
+        rehearsal.restart()
 
 
-def forget_checksums(found: Rehearsal) -> None:
+def forget_checksums(rehearsal: Rehearsal) -> None:
     """The last plan as an older version would have written it."""
-    store = found.stores[""]
+    store = rehearsal.stores[""]
     assert isinstance(store, MemoryStore)
-    copy = store.copy_home(found.flow.name)
+    copy = store.copy_home(rehearsal.flow.name)
     assert copy.home is not None
     record = json.loads(copy.plans[copy.home.number])
     for planned in record["ranges"]:
         del planned["last_crc"]
     copy.plans[copy.home.number] = json.dumps(record).encode()
-    store.restore_home(found.flow.name, copy)
+    store.restore_home(rehearsal.flow.name, copy)
 
 
 def test_an_unfinished_plan_on_a_truncated_log_stops() -> None:
-    found = counting()
-    feed(found)
-    found.crash(step=5, when="before")
-    found.run_until_crash()
-    found.log.truncate_after("words", 0, 4)
-    feed(found, MORE)
+    rehearsal = counting()
+    feed(rehearsal)
+    rehearsal.crash(step=5, when="before")
+    rehearsal.run_until_crash()
+    rehearsal.log.truncate_after("words", 0, 4)
+    feed(rehearsal, MORE)
     with pytest.raises(ChainError) as caught:
-        found.start()
+        rehearsal.start()
     assert isinstance(caught.value, TruncatedInput)
 
 
@@ -283,11 +283,11 @@ def test_a_service_with_states_knows_it_without_commits_and_a_republisher_names_
 
 
 def test_an_input_created_again_while_a_batch_reads_it_stops_before_the_seal() -> None:
-    found = counting()
-    feed(found)
-    found.run_until_caught_up()
-    feed(found, MORE)
-    real, broker = found.log.read, type(found.log)
+    rehearsal = counting()
+    feed(rehearsal)
+    rehearsal.run_until_caught_up()
+    feed(rehearsal, MORE)
+    real, broker = rehearsal.log.read, type(rehearsal.log)
 
     def read(self: MemoryLog, wanted: object) -> object:
         blocks = list(real(wanted))  # type: ignore[arg-type]
@@ -297,8 +297,8 @@ def test_an_input_created_again_while_a_batch_reads_it_stops_before_the_seal() -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker, "read", read)
         with pytest.raises(RecreatedTopic):
-            found.batch()
-    assert counted(found) == Counter(WORDS)
+            rehearsal.batch()
+    assert counted(rehearsal) == Counter(WORDS)
 
 
 def upstream(log: MemoryLog, name: str = "upstream") -> Rehearsal:
@@ -316,17 +316,17 @@ def middle(log: MemoryLog) -> Rehearsal:
 def test_a_root_created_again_counts_as_new_and_is_reported() -> None:
     """The republisher starts over under another group; its facts are other facts."""
     found = counting()
-    one = upstream(found.log)
+    rehearsal = upstream(found.log)
     for text in WORDS:
-        one.feed("origin", word(text))
-    one.run_until_caught_up()
+        rehearsal.feed("origin", word(text))
+    rehearsal.run_until_caught_up()
     found.run_until_caught_up()
     found.log.recreate("origin")
     found.log.forget("upstream")
-    one = upstream(found.log)
+    rehearsal = upstream(found.log)
     for text in WORDS:
-        one.feed("origin", word(text))
-    one.run_until_caught_up()
+        rehearsal.feed("origin", word(text))
+    rehearsal.run_until_caught_up()
     found.run_until_caught_up()
     assert counted(found) == Counter(WORDS + WORDS)
     assert any("created again" in str(event["text"]) for event in found.events("notice"))
@@ -380,45 +380,45 @@ def raw_counting(name: str = "counting") -> Rehearsal:
 
 @pytest.mark.parametrize("restart", [True, False])
 def test_a_raw_root_created_again_is_read_from_its_beginning(restart: bool) -> None:
-    found = raw_counting()
+    rehearsal = raw_counting()
     for text in WORDS:
-        found.feed("words", text.encode())
-    found.run_until_caught_up()
-    found.log.recreate("words", 2)
+        rehearsal.feed("words", text.encode())
+    rehearsal.run_until_caught_up()
+    rehearsal.log.recreate("words", 2)
     for text in WORDS:
-        found.feed("words", text.encode(), partition=1)
+        rehearsal.feed("words", text.encode(), partition=1)
     if restart:
-        found.service = None
-    found.crash(step=7, when="before")
-    found.run_until_caught_up()
-    assert counted(found) == Counter(WORDS + WORDS)
+        rehearsal.service = None
+    rehearsal.crash(step=7, when="before")
+    rehearsal.run_until_caught_up()
+    assert counted(rehearsal) == Counter(WORDS + WORDS)
 
 
 def test_a_raw_root_created_again_with_an_unfinished_plan_on_it_stops() -> None:
-    found = raw_counting()
+    rehearsal = raw_counting()
     for text in WORDS:
-        found.feed("words", text.encode())
-    found.crash(step=5, when="before")
-    found.run_until_crash()
-    found.log.recreate("words")
+        rehearsal.feed("words", text.encode())
+    rehearsal.crash(step=5, when="before")
+    rehearsal.run_until_crash()
+    rehearsal.log.recreate("words")
     for text in WORDS + MORE:
-        found.feed("words", text.encode())
+        rehearsal.feed("words", text.encode())
     with pytest.raises(RecreatedTopic):
-        found.start()
+        rehearsal.start()
 
 
 @pytest.mark.parametrize("number", range(0, 40, 3))
 def test_a_crash_while_a_raw_root_created_again_enters(number: int) -> None:
-    found = raw_counting()
+    rehearsal = raw_counting()
     for text in WORDS:
-        found.feed("words", text.encode())
-    found.run_until_caught_up()
-    found.log.recreate("words")
+        rehearsal.feed("words", text.encode())
+    rehearsal.run_until_caught_up()
+    rehearsal.log.recreate("words")
     for text in MORE:
-        found.feed("words", text.encode())
-    found.crash_at_write(number, "after")
-    found.run_until_caught_up()
-    assert counted(found) == Counter(WORDS + MORE)
+        rehearsal.feed("words", text.encode())
+    rehearsal.crash_at_write(number, "after")
+    rehearsal.run_until_caught_up()
+    assert counted(rehearsal) == Counter(WORDS + MORE)
 
 
 # ---------------------------------------------------------------------------- transactions, gaps, compaction
@@ -487,16 +487,16 @@ def test_a_compacted_input_stops_unless_allowed(service: Service) -> None:
 
 
 def test_a_compacted_input_that_is_allowed_goes_on_over_its_holes() -> None:
-    found = counting(allow_compacted=True)
-    found.log.configure("words", compacted=True)
+    rehearsal = counting(allow_compacted=True)
+    rehearsal.log.configure("words", compacted=True)
     for text in [*WORDS, "ant"]:
-        found.feed("words", word(text), key=text)
-    found.run_until_caught_up()
-    found.log.compact("words", 0)
-    found.restart()
-    found.feed("words", word("asp"), key="asp")
-    found.run_until_caught_up()
-    assert counted(found) == Counter([*WORDS, "ant", "asp"])
+        rehearsal.feed("words", word(text), key=text)
+    rehearsal.run_until_caught_up()
+    rehearsal.log.compact("words", 0)
+    rehearsal.restart()
+    rehearsal.feed("words", word("asp"), key="asp")
+    rehearsal.run_until_caught_up()
+    assert counted(rehearsal) == Counter([*WORDS, "ant", "asp"])
 
 
 # ---------------------------------------------------------------------------- grown
@@ -509,10 +509,10 @@ def chain_of_services(state_partitions: int) -> tuple[Rehearsal, Rehearsal]:
     )
     first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     first.to("copied", key=first_letter, partitions=2)
-    found = Rehearsal(flow, partitions={"mid": 2})
+    rehearsal = Rehearsal(flow, partitions={"mid": 2})
     flow = Flow("standard")
     flow.source("raw", StringValue).to("mid", key=first_letter, partitions=2)
-    return Rehearsal(flow, log=found.log, partitions={"raw": 2}), found
+    return Rehearsal(flow, log=rehearsal.log, partitions={"raw": 2}), rehearsal
 
 
 @pytest.mark.parametrize("grows", ["raw", "mid", "copied"])
@@ -568,14 +568,14 @@ def test_a_service_that_has_nothing_to_do_describes_topics_seldom(*, stages: boo
     source.to("out", partitions=1)
     if stages:
         source.aggregate("all", key=lambda _: "all", state=StringValue, fold=lambda _state, _value: None)
-    found = Rehearsal(flow)
-    service = found.start()
-    before = found.script.made["broker", "describe"]
+    rehearsal = Rehearsal(flow)
+    service = rehearsal.start()
+    before = rehearsal.script.made["broker", "describe"]
     for _ in range(100):
         assert not service.batch().worked
-    assert found.script.made["broker", "describe"] - before <= 1
+    assert rehearsal.script.made["broker", "describe"] - before <= 1
     for partitions, passed_ms in ((2, DESCRIBE_MS), (3, -3_600_000)):
-        found.log.grow("in", partitions)
-        found.clock.jump(passed_ms)
-        found.feed("in", b"1", partition=partitions - 1)
+        rehearsal.log.grow("in", partitions)
+        rehearsal.clock.jump(passed_ms)
+        rehearsal.feed("in", b"1", partition=partitions - 1)
         assert service.batch().worked, "new partitions enter, also after the clock was set back"

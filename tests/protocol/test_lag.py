@@ -26,17 +26,17 @@ def republishing() -> Flow:
 
 @pytest.mark.parametrize("flow", [aggregating(), republishing()], ids=["aggregation", "republish"])
 def test_lag_by_partition_and_the_newest_time(flow: Flow) -> None:
-    found = Rehearsal(flow, partitions={"words": 2})
-    found.settings = replace(found.settings, max_records=4)
+    rehearsal = Rehearsal(flow, partitions={"words": 2})
+    rehearsal.settings = replace(rehearsal.settings, max_records=4)
     for number in range(6):
-        found.feed("words", word("ant"), partition=0, timestamp_ms=1_000 + number)
-    found.feed("words", word("ape"), partition=1, timestamp_ms=5_000)
-    found.batch()
-    (event,) = found.events("committed")
+        rehearsal.feed("words", word("ant"), partition=0, timestamp_ms=1_000 + number)
+    rehearsal.feed("words", word("ape"), partition=1, timestamp_ms=5_000)
+    rehearsal.batch()
+    (event,) = rehearsal.events("committed")
     assert event["lag_by_partition"] == {"words/0": 3, "words/1": 0}
     assert event["lag"] == 3
     assert event["event_time_ms"] == 5_000
-    found.batch()
-    event = found.events("committed")[-1]
+    rehearsal.batch()
+    event = rehearsal.events("committed")[-1]
     assert event["lag_by_partition"] == {"words/0": 0, "words/1": 0}
     assert event["event_time_ms"] == 1_005

@@ -62,14 +62,14 @@ def settle(*rehearsals: Rehearsal) -> None:
         rehearsals[-1].run_until_caught_up()
 
 
-def counted(found: Rehearsal, stage: str = "all") -> Counter[str]:
-    return Counter(text for ledgers in stored_words(found, stage).values() for text in ledgers.split())
+def counted(rehearsal: Rehearsal, stage: str = "all") -> Counter[str]:
+    return Counter(text for ledgers in stored_words(rehearsal, stage).values() for text in ledgers.split())
 
 
-def check(found: Rehearsal, expected: Counter[str]) -> None:
-    assert counted(found, "letters") == expected
-    assert counted(found) == expected
-    replays = sum(int(str(event["replays"])) for event in found.events("committed"))
+def check(rehearsal: Rehearsal, expected: Counter[str]) -> None:
+    assert counted(rehearsal, "letters") == expected
+    assert counted(rehearsal) == expected
+    replays = sum(int(str(event["replays"])) for event in rehearsal.events("committed"))
     assert replays > 0, "it would prove nothing"
 
 
@@ -100,11 +100,11 @@ def test_two_flows_into_one_topic(log: MemoryLog, state_partitions: int) -> None
         flow = Flow(name)
         flow.source("raw", StringValue).to("mid", key=whole, partitions=2)
         flows.append(Rehearsal(flow, log=log))
-    found = receiver(log, "mid", state_partitions)
+    rehearsal = receiver(log, "mid", state_partitions)
     for text in WORDS:
         flows[0].feed("raw", word(text))
-    settle(*flows, found)
-    check(found, Counter(WORDS + WORDS))
+    settle(*flows, rehearsal)
+    check(rehearsal, Counter(WORDS + WORDS))
 
 
 @pytest.mark.parametrize("state_partitions", LAYOUTS)
@@ -204,10 +204,10 @@ def written(log: MemoryLog, count: int = 6) -> list[bytes]:
     """What a writer has published in one batch to one partition."""
     flow = Flow("writer")
     flow.source("origin", StringValue).to("words", key=same_key, partitions=1)
-    one = Rehearsal(flow, log=log)
+    rehearsal = Rehearsal(flow, log=log)
     for text in WORDS[:count]:
-        one.feed("origin", word(text))
-    one.run_until_caught_up()
+        rehearsal.feed("origin", word(text))
+    rehearsal.run_until_caught_up()
     values = [bytes(message.value() or b"") for message in log.records("words")]
     log.delete("words")
     return values
@@ -257,9 +257,9 @@ def changed(log: MemoryLog, outputs: int) -> None:
     flow.source("origin", StringValue).flat_map(
         lambda value: [word(f"{value.value}{n}") for n in range(outputs)]
     ).to("words", key=whole, partitions=1)
-    found = Rehearsal(flow, log=log)
-    found.crash(step=7, when="before")
-    found.run_until_crash()
+    rehearsal = Rehearsal(flow, log=log)
+    rehearsal.crash(step=7, when="before")
+    rehearsal.run_until_crash()
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (1, 2), (2, 1)])
@@ -282,14 +282,14 @@ def test_a_republisher_that_changed_its_mind_stops(
 def test_a_hole_behind_an_undecodable_record_is_waived(log: MemoryLog) -> None:
     """It may have been what is missing."""
     values = written(log)
-    found = stateful(log, poison="skip")
+    rehearsal = stateful(log, poison="skip")
     for value in (values[0], b"rubbish", values[2], values[3]):
-        found.log.append("words", 0, value)
-    found.run_until_caught_up()
-    assert counted(found, "letters") == Counter([WORDS[0], WORDS[2], WORDS[3]])
-    found.log.append("words", 0, values[5])
+        rehearsal.log.append("words", 0, value)
+    rehearsal.run_until_caught_up()
+    assert counted(rehearsal, "letters") == Counter([WORDS[0], WORDS[2], WORDS[3]])
+    rehearsal.log.append("words", 0, values[5])
     with pytest.raises(GapError):
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
 
 
 @pytest.mark.parametrize("receiver_of", [stateless, stateful])
@@ -309,9 +309,9 @@ def test_a_lane_met_in_the_middle_is_waived_once(log: MemoryLog, receiver_of: ob
 
 def test_holes_of_a_compacted_input_are_waived_when_it_is_allowed(log: MemoryLog) -> None:
     values = written(log)
-    found = stateful(log, allow_compacted=True)
-    found.log.configure("words", compacted=True)
+    rehearsal = stateful(log, allow_compacted=True)
+    rehearsal.log.configure("words", compacted=True)
     for number in (0, 2, 5):
-        found.log.append("words", 0, values[number], key=b"%d" % number)
-    found.run_until_caught_up()
-    assert counted(found, "letters") == Counter([WORDS[0], WORDS[2], WORDS[5]])
+        rehearsal.log.append("words", 0, values[number], key=b"%d" % number)
+    rehearsal.run_until_caught_up()
+    assert counted(rehearsal, "letters") == Counter([WORDS[0], WORDS[2], WORDS[5]])

@@ -44,33 +44,35 @@ def flow_of(state_partitions: int) -> Flow:
     return flow
 
 
-def feed(found: Rehearsal, seed: int, mis_partitioned: float, count: int = 40) -> None:
+def feed(rehearsal: Rehearsal, seed: int, mis_partitioned: float, count: int = 40) -> None:
     """Words in three topics of three partitions; some not where murmur2 puts their key."""
     draw = random.Random(seed)
     for number in range(count):
         letter = draw.choice(LETTERS)
         partition = draw.randrange(3) if draw.random() < mis_partitioned else partition_of(letter.encode(), 3)
-        found.feed(draw.choice(["zebra", "apple", "mango"]), word(f"{letter}{number}"), partition=partition)
+        rehearsal.feed(
+            draw.choice(["zebra", "apple", "mango"]), word(f"{letter}{number}"), partition=partition
+        )
 
 
 def run(
     state_partitions: int, *, mis_partitioned: float = 0.0, seed: int = 1, **settings: object
 ) -> Rehearsal:
     partitions = dict.fromkeys(["zebra", "apple", "mango"], 3)
-    found = Rehearsal(flow_of(state_partitions), partitions=partitions, settings=Settings(**settings))  # type: ignore[arg-type]
-    feed(found, seed, mis_partitioned)
-    found.run_until_caught_up()
-    return found
+    rehearsal = Rehearsal(flow_of(state_partitions), partitions=partitions, settings=Settings(**settings))  # type: ignore[arg-type]
+    feed(rehearsal, seed, mis_partitioned)
+    rehearsal.run_until_caught_up()
+    return rehearsal
 
 
-def states(found: Rehearsal) -> dict[str, dict[str, str]]:
-    return {stage: stored_words(found, stage) for stage in ("letters", "beside", "all")}
+def states(rehearsal: Rehearsal) -> dict[str, dict[str, str]]:
+    return {stage: stored_words(rehearsal, stage) for stage in ("letters", "beside", "all")}
 
 
-def identities(found: Rehearsal, topic: str) -> dict[object, object]:
+def identities(rehearsal: Rehearsal, topic: str) -> dict[object, object]:
     """What is published, without topic ids (they hold the broker's name)."""
     outputs: dict[object, object] = {}
-    for message, envelope in zip(found.log.records(topic), found.published(topic), strict=True):
+    for message, envelope in zip(rehearsal.log.records(topic), rehearsal.published(topic), strict=True):
         links = tuple(
             (x.topic, x.partition, x.offset, x.output, x.shard, x.ordinal, x.of) for x in envelope.chain
         )
@@ -136,21 +138,21 @@ def test_another_number_of_state_partitions_gives_the_same_states(
 @pytest.mark.parametrize("step", [3, 5, 6])
 def test_a_redo_in_another_layout_publishes_the_same(in_place: bool, step: int) -> None:
     """A run dies. The next one shuffles the batch that it ran without a shuffle, and the other way round."""
-    found = Rehearsal(
+    rehearsal = Rehearsal(
         flow_of(3),
         partitions=dict.fromkeys(["zebra", "apple", "mango"], 3),
         settings=Settings(in_place=in_place),
     )
-    feed(found, 1, 0.0)
-    found.crash(step=step, when="after")
-    found.run_until_crash()
-    found.settings = Settings(allow_weak_durability=True, in_place=not in_place)
-    found.run_until_caught_up()
+    feed(rehearsal, 1, 0.0)
+    rehearsal.crash(step=step, when="after")
+    rehearsal.run_until_crash()
+    rehearsal.settings = Settings(allow_weak_durability=True, in_place=not in_place)
+    rehearsal.run_until_caught_up()
     wanted = run(3)
-    assert states(found) == states(wanted)
+    assert states(rehearsal) == states(wanted)
     for topic in TOPICS:
         published: dict[object, set[bytes | None]] = defaultdict(set)
-        for message, envelope in zip(found.log.records(topic), found.published(topic), strict=True):
+        for message, envelope in zip(rehearsal.log.records(topic), rehearsal.published(topic), strict=True):
             published[envelope.lane, envelope.position].add(message.value())
         assert all(len(values) == 1 for values in published.values()), "byte for byte"
         assert len(published) == len(identities(wanted, topic))
@@ -163,13 +165,13 @@ def test_units_are_folded_by_topic_name_partition_offset_and_path() -> None:
         late = flow.source("zebra", StringValue)
         early = flow.source("apple", StringValue).flat_map(pairs)
         late.merge(early).aggregate("all", key=same_key, state=StringValue, fold=append_word)
-        found = Rehearsal(flow, settings=Settings(in_place=in_place))
-        found.feed("zebra", word("z1"))
-        found.feed("apple", word("a1"))
-        found.feed("zebra", word("z2"))
-        found.feed("apple", word("a2"))
-        found.run_until_caught_up()
-        assert stored_words(found, "all") == {"all": "a1 a1+ a- a2 a2+ a- z1 z2"}
+        rehearsal = Rehearsal(flow, settings=Settings(in_place=in_place))
+        rehearsal.feed("zebra", word("z1"))
+        rehearsal.feed("apple", word("a1"))
+        rehearsal.feed("zebra", word("z2"))
+        rehearsal.feed("apple", word("a2"))
+        rehearsal.run_until_caught_up()
+        assert stored_words(rehearsal, "all") == {"all": "a1 a1+ a- a2 a2+ a- z1 z2"}
 
 
 def test_a_stream_used_twice_feeds_both_and_keeps_its_order() -> None:
@@ -179,12 +181,12 @@ def test_a_stream_used_twice_feeds_both_and_keeps_its_order() -> None:
         left, right = stream.map(lambda v: word(f"l{v.value}")), stream.map(lambda v: word(f"r{v.value}"))
         left.merge(right).aggregate("all", key=same_key, state=StringValue, fold=append_word)
         left.aggregate("left", key=same_key, state=StringValue, fold=append_word)
-        found = Rehearsal(flow, settings=Settings(in_place=in_place))
-        found.feed("words", word("x"))
-        found.feed("words", word("y"))
-        found.run_until_caught_up()
-        assert stored_words(found, "all") == {"all": "lx rx lx+ rx+ lx- rx- ly ry ly+ ry+ ly- ry-"}
-        assert stored_words(found, "left") == {"all": "lx lx+ lx- ly ly+ ly-"}
+        rehearsal = Rehearsal(flow, settings=Settings(in_place=in_place))
+        rehearsal.feed("words", word("x"))
+        rehearsal.feed("words", word("y"))
+        rehearsal.run_until_caught_up()
+        assert stored_words(rehearsal, "all") == {"all": "lx rx lx+ rx+ lx- rx- ly ry ly+ ry+ ly- ry-"}
+        assert stored_words(rehearsal, "left") == {"all": "lx lx+ lx- ly ly+ ly-"}
 
 
 @pytest.mark.parametrize("records", [1, 3, 7, 400_000])

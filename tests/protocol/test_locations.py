@@ -113,8 +113,8 @@ class Reader:
     def __init__(self, deployment: Deployment, *flows: Rehearsal) -> None:
         self.deployment = deployment
         self.seen: dict[tuple[str, str], list[States]] = {}
-        for found in flows:
-            found.script.watch = self.look
+        for flow in flows:
+            flow.script.watch = self.look
 
     def look(self, call: PortCall, _: object) -> None:
         if not call.write:
@@ -188,21 +188,21 @@ def test_after_a_crash_at_any_write_of_its_life_a_flow_is_where_its_record_leads
     """Born, grown by a stage, fed: after the next start the record is complete."""
     for at in points(f"a life, {when}"):
         stores = {name: MemoryStore(f"locations-{next(names)}") for name in ("", "other")}
-        found = Rehearsal(flow_of(), store=stores)
-        found.crash_at_write(at, when)  # type: ignore[arg-type]
-        found.feed("words", word("ant"), key="a")
-        found.run_until_caught_up()
-        grown = Rehearsal(flow_of(third=True), store=stores, log=found.log)
-        if not found.crashes:
-            grown.crash_at_write(at - len(found.script.written), when)  # type: ignore[arg-type]
+        rehearsal = Rehearsal(flow_of(), store=stores)
+        rehearsal.crash_at_write(at, when)  # type: ignore[arg-type]
+        rehearsal.feed("words", word("ant"), key="a")
+        rehearsal.run_until_caught_up()
+        grown = Rehearsal(flow_of(third=True), store=stores, log=rehearsal.log)
+        if not rehearsal.crashes:
+            grown.crash_at_write(at - len(rehearsal.script.written), when)  # type: ignore[arg-type]
         grown.feed("words", word("ape"), key="a")
         grown.run_until_caught_up()
         for store in stores.values():
             locations = store.locations("notes")
             assert locations is not None
             assert list(locations.stages) == ["letters", "all", "later"]
-            assert {one.flow for one in locations.stages.values()} == {"notes"}
-        if not found.crashes and not grown.crashes:
+            assert {stage.flow for stage in locations.stages.values()} == {"notes"}
+        if not rehearsal.crashes and not grown.crashes:
             break
     assert at > 20
 

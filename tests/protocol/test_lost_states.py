@@ -38,19 +38,19 @@ def filtering() -> Flow:
 
 
 def fed(flow: Flow) -> Rehearsal:
-    found = Rehearsal(flow)
-    feed(found)
-    found.run_until_caught_up()
-    return found
+    rehearsal = Rehearsal(flow)
+    feed(rehearsal)
+    rehearsal.run_until_caught_up()
+    return rehearsal
 
 
-def feed(found: Rehearsal) -> None:
+def feed(rehearsal: Rehearsal) -> None:
     for number in range(20):
-        found.feed("in", {"k": f"key-{number}"}, key=f"key-{number}")
+        rehearsal.feed("in", {"k": f"key-{number}"}, key=f"key-{number}")
 
 
-def lose(found: Rehearsal, how: str) -> None:
-    store = found.stores[""]
+def lose(rehearsal: Rehearsal, how: str) -> None:
+    store = rehearsal.stores[""]
     assert isinstance(store, MemoryStore)
     copies = {part: store.copy_part("f", "s", part) for part in range(PARTS)}
     part, copy = max(copies.items(), key=lambda one: len(one[1].states))
@@ -67,49 +67,49 @@ def lose(found: Rehearsal, how: str) -> None:
 def test_a_service_stops_before_it_counts_on_from_nothing(
     make: Callable[[], Flow], how: str, next_step: str
 ) -> None:
-    found = fed(make())
-    before = len(found.log.records("out"))
-    lose(found, how)
-    feed(found)
+    rehearsal = fed(make())
+    before = len(rehearsal.log.records("out"))
+    lose(rehearsal, how)
+    feed(rehearsal)
     with pytest.raises(
         StoreInconsistent, match=r"f/s/\d: states are gone: there must be \d+ of them, and there"
     ):
-        found.run_until_caught_up() if next_step == "batch" else found.restart()
-    assert len(found.log.records("out")) == before
+        rehearsal.run_until_caught_up() if next_step == "batch" else rehearsal.restart()
+    assert len(rehearsal.log.records("out")) == before
     for _ in range(2):  # nothing is counted on, so that the next start fails in the same way
         with pytest.raises(StoreInconsistent, match="states are gone"):
-            found.restart()
+            rehearsal.restart()
 
 
 def test_readers_get_an_error_and_a_rebuild_brings_the_states_back() -> None:
-    found = fed(counting())
-    whole = found.states("s")
-    lose(found, "all")
-    states = States(found.flow, "s", found.stores)
+    rehearsal = fed(counting())
+    whole = rehearsal.states("s")
+    lose(rehearsal, "all")
+    states = States(rehearsal.flow, "s", rehearsal.stores)
     with pytest.raises(StoreInconsistent, match="states are gone"):
         [states[f"key-{number}"] for number in range(20)]
     with pytest.raises(StoreInconsistent, match="states are gone"):
-        found.exported()
-    found.service = None
-    found.rebuild()
-    found.run_until_caught_up()
-    assert found.states("s") == whole
-    feed(found)
-    found.run_until_caught_up()
-    assert found.states("s") == {key: {"n": 2} for key in whole}
+        rehearsal.exported()
+    rehearsal.service = None
+    rehearsal.rebuild()
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("s") == whole
+    feed(rehearsal)
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("s") == {key: {"n": 2} for key in whole}
 
 
 def test_states_that_a_flow_deletes_itself_are_not_missed() -> None:
     flow = Flow("f", state_partitions=PARTS)
     source = flow.source("in", dict, raw=True)
     source.aggregate("s", key=lambda one: one["k"], state=dict, fold=count, expire_after_ms=10)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for moment in range(1_000, 5_000, 1_000):
         for number in range(9):
-            found.feed("in", {"k": f"key-{moment}-{number}"}, key=f"key-{number}", timestamp_ms=moment)
-        found.run_until_caught_up()
-        found.restart()
-    store = found.stores[""]
+            rehearsal.feed("in", {"k": f"key-{moment}-{number}"}, key=f"key-{number}", timestamp_ms=moment)
+        rehearsal.run_until_caught_up()
+        rehearsal.restart()
+    store = rehearsal.stores[""]
     assert isinstance(store, MemoryStore)
     counts = [store.copy_part("f", "s", part).count or 0 for part in range(PARTS)]
     assert 0 < sum(counts) < 36

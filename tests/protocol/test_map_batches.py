@@ -90,8 +90,8 @@ def outcome(rehearsal: Rehearsal) -> Any:
     """States, and all records without the identity of their topics."""
     published = {
         topic: [
-            (one.partition(), one.key(), find_head(one.value(), None).payload, one.timestamp()[1])
-            for one in rehearsal.log.records(topic)
+            (record.partition(), record.key(), find_head(record.value(), None).payload, record.timestamp()[1])
+            for record in rehearsal.log.records(topic)
         ]
         for topic in ("loud", "words", "both", "totals")
     }
@@ -171,4 +171,7 @@ def test_a_line_that_one_output_refuses_goes_to_no_other_one_with_or_without_bat
         service.feed("lines", line, key="r")
     service.run_until_caught_up()
     for topic in ("all", "small"):
-        assert [one.payload_as(Line) for one in service.published(topic)] == [*lines[:2], *lines[3:]]
+        assert [envelope.payload_as(Line) for envelope in service.published(topic)] == [
+            *lines[:2],
+            *lines[3:],
+        ]

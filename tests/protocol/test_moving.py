@@ -46,18 +46,18 @@ def stores() -> dict[str, MemoryStore]:
     return found
 
 
-def feed(found: Rehearsal, words: str) -> None:
+def feed(rehearsal: Rehearsal, words: str) -> None:
     for text in words.split():
-        found.feed("words", word(text), key=text[0])
-    found.run_until_caught_up()
+        rehearsal.feed("words", word(text), key=text[0])
+    rehearsal.run_until_caught_up()
 
 
 @pytest.fixture
 def before() -> Rehearsal:
-    found = Rehearsal(flow_of(), partitions={"words": 2}, store=stores())
-    feed(found, "ant bee cow dog elk fox gnu hen ibis")
-    feed(found, "ape boa")
-    return found
+    rehearsal = Rehearsal(flow_of(), partitions={"words": 2}, store=stores())
+    feed(rehearsal, "ant bee cow dog elk fox gnu hen ibis")
+    feed(rehearsal, "ape boa")
+    return rehearsal
 
 
 def elsewhere(before: Rehearsal) -> Rehearsal:
@@ -77,15 +77,15 @@ def as_format_1(lines: list[str], **members: object) -> list[str]:
     return [*rest, json.dumps({"lines": len(rest), "digest": digest})]
 
 
-def last_plan(found: Rehearsal) -> Plan:
-    home, _ = found.stores[""].home("notes")
-    data = None if home is None else found.stores[""].plan("notes", home.number)
+def last_plan(rehearsal: Rehearsal) -> Plan:
+    home, _ = rehearsal.stores[""].home("notes")
+    data = None if home is None else rehearsal.stores[""].plan("notes", home.number)
     assert data is not None
     return Plan.from_bytes(data)
 
 
-def states_of(found: Rehearsal) -> tuple[dict[str, str], dict[str, str]]:
-    return stored_words(found), stored_words(found, "all")
+def states_of(rehearsal: Rehearsal) -> tuple[dict[str, str], dict[str, str]]:
+    return stored_words(rehearsal), stored_words(rehearsal, "all")
 
 
 def test_a_moved_flow_goes_on(before: Rehearsal) -> None:

@@ -35,7 +35,7 @@ def two_levels() -> Rehearsal:
     return Rehearsal(flow)
 
 
-def writes_of(found: Rehearsal) -> list[str]:
+def writes_of(rehearsal: Rehearsal) -> list[str]:
     """What takes effect from now on; states by their stage."""
     writes: list[str] = []
 
@@ -43,17 +43,17 @@ def writes_of(found: Rehearsal) -> list[str]:
         if call.write:
             writes.append(str(call.args[1]) if call.name == "write" else call.name)
 
-    found.script.watch = watch
+    rehearsal.script.watch = watch
     return writes
 
 
 def running() -> tuple[Rehearsal, StagedService]:
-    found = two_levels()
-    found.feed("words", word("ant"))
-    run = cast("StagedService", found.start())
+    rehearsal = two_levels()
+    rehearsal.feed("words", word("ant"))
+    run = cast("StagedService", rehearsal.start())
     run.batch()
-    found.feed("words", word("bee"))
-    return found, run
+    rehearsal.feed("words", word("bee"))
+    return rehearsal, run
 
 
 def test_a_batch_is_sealed_published_persisted_from_the_last_stage_on_and_committed() -> None:

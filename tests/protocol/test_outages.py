@@ -50,15 +50,15 @@ def _type(_: str) -> Any:
     return type(word(""))
 
 
-def feed(found: Rehearsal, begin: int) -> None:
+def feed(rehearsal: Rehearsal, begin: int) -> None:
     for number in range(begin, begin + 3):
         key = SqeKey(1, 0, number).to_bytes()
-        found.feed("words", word("x" * (number + 1)), key=key, partition=0, timestamp_ms=number * 61_000)
+        rehearsal.feed("words", word("x" * (number + 1)), key=key, partition=0, timestamp_ms=number * 61_000)
 
 
-def outcome(found: Rehearsal) -> Any:
-    out = [(one.key, one.payloads) for one in found.published("out")]
-    committed = found.events("committed")
+def outcome(rehearsal: Rehearsal) -> Any:
+    out = [(envelope.key, envelope.payloads) for envelope in rehearsal.published("out")]
+    committed = rehearsal.events("committed")
     return out, sum(int(str(event["excluded"])) for event in committed)
 
 
@@ -70,39 +70,39 @@ def test_a_store_that_does_not_answer_is_waited_for_at_every_read(kind: str, pol
     for at in range(-1, 100):
         if at >= reads:
             break
-        found = rehearsed(f"o-{kind}-{policy}-{at}", kind, policy)
-        feed(found, 0)
-        found.run_until_caught_up()
-        feed(found, 3)
-        before = found.script.made["store", "read"]
+        rehearsal = rehearsed(f"o-{kind}-{policy}-{at}", kind, policy)
+        feed(rehearsal, 0)
+        rehearsal.run_until_caught_up()
+        feed(rehearsal, 3)
+        before = rehearsal.script.made["store", "read"]
         if at >= 0:
-            found.outage("store", method="read", at=at)
-        found.run_until_caught_up()
+            rehearsal.outage("store", method="read", at=at)
+        rehearsal.run_until_caught_up()
         if at < 0:
-            expected, reads = outcome(found), found.script.made["store", "read"] - before
+            expected, reads = outcome(rehearsal), rehearsal.script.made["store", "read"] - before
             assert expected[1] == 0
             assert expected[0]
         else:
-            assert outcome(found) == expected, f"read {at}"
-            assert len(found.events("waiting")) == 1, f"read {at}"
+            assert outcome(rehearsal) == expected, f"read {at}"
+            assert len(rehearsal.events("waiting")) == 1, f"read {at}"
     assert reads > 1
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", FILTERS)
 def test_a_run_that_is_superseded_while_it_reads_raises_superseded(kind: str, policy: PoisonPolicy) -> None:
-    found = rehearsed(f"z-{kind}-{policy}", kind, policy)
-    feed(found, 0)
-    found.run_until_caught_up()
-    zombie = found.service
+    rehearsal = rehearsed(f"z-{kind}-{policy}", kind, policy)
+    feed(rehearsal, 0)
+    rehearsal.run_until_caught_up()
+    zombie = rehearsal.service
     assert zombie is not None
-    feed(found, 3)
+    feed(rehearsal, 3)
 
     def take_over() -> None:
-        found.start()
-        found.run_until_caught_up()
+        rehearsal.start()
+        rehearsal.run_until_caught_up()
 
-    found.meanwhile(take_over, of="store", method="read", at=1)
+    rehearsal.meanwhile(take_over, of="store", method="read", at=1)
     with pytest.raises(Superseded):
         zombie.batch()
     undisturbed = rehearsed(f"y-{kind}-{policy}", kind, policy)
@@ -110,7 +110,7 @@ def test_a_run_that_is_superseded_while_it_reads_raises_superseded(kind: str, po
     undisturbed.run_until_caught_up()
     feed(undisturbed, 3)
     undisturbed.run_until_caught_up()
-    assert outcome(found) == outcome(undisturbed)
+    assert outcome(rehearsal) == outcome(undisturbed)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -118,13 +118,13 @@ def test_too_many_lanes_in_a_filter_stop_under_every_policy(policy: PoisonPolicy
     flow = Flow(f"lanes-{policy}", state_partitions=1, poison=policy)
     words = flow.source("words", _type(""))
     words.drop_replays("f", by="key").aggregate("n", key=lambda _: "all", state=Int64Value, fold=count)
-    found = Rehearsal(flow, partitions={"words": 70})
+    rehearsal = Rehearsal(flow, partitions={"words": 70})
     for partition in range(70):
-        found.feed("words", word("x"), key="k", partition=partition)
+        rehearsal.feed("words", word("x"), key="k", partition=partition)
     with pytest.raises(TooManyLanes) as raised:
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
     assert isinstance(raised.value, ServiceStopped)
-    assert [event["plan"] for event in found.events("sealed")] == [1], (
+    assert [event["plan"] for event in rehearsal.events("sealed")] == [1], (
         "by which they wait; none that takes them"
     )
 
@@ -151,27 +151,27 @@ def test_what_the_user_s_own_function_raises_is_poison_even_if_it_is_an_error_of
         ),
     }
     declared[kind]().to("out", partitions=1)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for number, text in enumerate(("good", "bad", "fine")):
-        found.feed("words", word(text), key="k", timestamp_ms=number * 61_000)
-    found.run_until_caught_up()
-    assert [event["excluded"] for event in found.events("committed")] == [1]
-    assert found.events("waiting") == []
+        rehearsal.feed("words", word(text), key="k", timestamp_ms=number * 61_000)
+    rehearsal.run_until_caught_up()
+    assert [event["excluded"] for event in rehearsal.events("committed")] == [1]
+    assert rehearsal.events("waiting") == []
 
 
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
 def test_a_bug_in_a_stage_is_no_poison_either(policy: PoisonPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that is not the input's own fault may leave it out."""
-    found = rehearsed(f"bug-{policy}", "deduplicate", policy)
-    feed(found, 0)
+    rehearsal = rehearsed(f"bug-{policy}", "deduplicate", policy)
+    feed(rehearsal, 0)
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr("sqe_chain.stages.deduplicate.Deduplicate.accept", broken)
     with pytest.raises(ZeroDivisionError):
-        found.run_until_caught_up()
-    assert found.events("sealed") == []
+        rehearsal.run_until_caught_up()
+    assert rehearsal.events("sealed") == []
 
 
 @pytest.mark.parametrize("gone", ["in", "out"])
@@ -185,24 +185,24 @@ def test_a_topic_that_is_deleted_while_the_service_runs_is_waited_for(gone: str,
         summed.changes().to("out", partitions=1)
     else:
         source.to("out", partitions=1)
-    found = Rehearsal(flow)
-    found.feed("in", b"1")
-    found.run_until_caught_up()
-    service = found.start()
-    found.log.delete(gone)
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("in", b"1")
+    rehearsal.run_until_caught_up()
+    service = rehearsal.start()
+    rehearsal.log.delete(gone)
     if gone == "out":
-        found.feed("in", b"2")
+        rehearsal.feed("in", b"2")
 
     def create() -> None:
-        if found.clock.waits == 3:
-            found.log.create_topic(gone, 1)
+        if rehearsal.clock.waits == 3:
+            rehearsal.log.create_topic(gone, 1)
             if gone == "in":
-                found.feed("in", b"2")
+                rehearsal.feed("in", b"2")
 
-    found.clock.while_waiting = create
+    rehearsal.clock.while_waiting = create
     assert service.batch().worked
-    assert f"topic {gone!r}" in str(found.events("waiting")[0])
-    assert len(found.log.records("out")) == (1 if gone == "out" else 2)
+    assert f"topic {gone!r}" in str(rehearsal.events("waiting")[0])
+    assert len(rehearsal.log.records("out")) == (1 if gone == "out" else 2)
 
 
 @pytest.mark.parametrize("stages", [False, True])
@@ -212,13 +212,13 @@ def test_a_topic_that_stays_away_ends_a_service_as_an_outage_does(*, stages: boo
     source.to("out", partitions=1)
     if stages:
         source.aggregate("sum", key=lambda _: "all", state=dict, fold=tally)
-    found = Rehearsal(flow)
-    service = found.start()
-    found.log.delete("in")
+    rehearsal = Rehearsal(flow)
+    service = rehearsal.start()
+    rehearsal.log.delete("in")
     with pytest.raises(Unavailable, match="input topic 'in' was deleted"):
         service.batch()
     with pytest.raises(ConfigurationError, match="create them"):
-        found.start()
+        rehearsal.start()
 
 
 def tally(state: dict[str, int], value: bytes) -> None:

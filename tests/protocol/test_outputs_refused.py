@@ -42,14 +42,14 @@ def sqe(policy: PoisonPolicy) -> Flow:
 
 
 def rehearsed(flow: Flow, **limits: int | bool) -> Rehearsal:
-    found = Rehearsal(flow)
-    found.log.set_clock(lambda: found.clock.now)
-    found.log.configure("noted", **limits)
-    return found
+    rehearsal = Rehearsal(flow)
+    rehearsal.log.set_clock(lambda: rehearsal.clock.now)
+    rehearsal.log.configure("noted", **limits)
+    return rehearsal
 
 
-def noted(found: Rehearsal) -> list[str]:
-    return [text for message in found.log.records("noted") for text in words_in(message)]
+def noted(rehearsal: Rehearsal) -> list[str]:
+    return [text for message in rehearsal.log.records("noted") for text in words_in(message)]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -57,23 +57,23 @@ def noted(found: Rehearsal) -> list[str]:
 def test_an_output_without_a_key_for_a_compacted_topic_is_poison(
     make: Callable[[PoisonPolicy], Flow], policy: PoisonPolicy
 ) -> None:
-    found = rehearsed(make(policy), compacted=True)
-    found.feed("words", word("ant"), key="k")
-    found.feed("words", word("keyless"))
-    found.feed("words", word("ape"), key="k")
-    found.run_until_caught_up()
-    assert noted(found) == ["ant", "ape"]
+    rehearsal = rehearsed(make(policy), compacted=True)
+    rehearsal.feed("words", word("ant"), key="k")
+    rehearsal.feed("words", word("keyless"))
+    rehearsal.feed("words", word("ape"), key="k")
+    rehearsal.run_until_caught_up()
+    assert noted(rehearsal) == ["ant", "ape"]
 
 
 @pytest.mark.parametrize("make", [republishing, aggregating])
 def test_an_output_without_a_key_stops_before_the_seal_and_the_error_names_what_to_do(
     make: Callable[[PoisonPolicy], Flow],
 ) -> None:
-    found = rehearsed(make("stop"), compacted=True)
-    found.feed("words", word("keyless"))
+    rehearsal = rehearsed(make("stop"), compacted=True)
+    rehearsal.feed("words", word("keyless"))
     with pytest.raises(PoisonError, match=r"words\[0\]@0.*compacted.*give outputs a key"):
-        found.batch()
-    assert found.events("sealed") == []
+        rehearsal.batch()
+    assert rehearsal.events("sealed") == []
 
 
 @pytest.mark.parametrize("make", [republishing, aggregating])
@@ -81,14 +81,14 @@ def test_an_event_far_ahead_is_published_with_its_time_and_a_kafka_time_that_is_
     make: Callable[[PoisonPolicy], Flow],
 ) -> None:
     """The event's time is in the envelope; Kafka's own is the time of sending."""
-    found = rehearsed(make("stop"), after_max_ms=HOUR)
-    ahead = found.clock.now + 2 * HOUR
-    found.feed("words", word("ant"), key="k", timestamp_ms=ahead)
-    found.feed("words", word("ape"), key="k", timestamp_ms=found.clock.now)
-    found.run_until_caught_up()
-    first, second = found.log.records("noted")
+    rehearsal = rehearsed(make("stop"), after_max_ms=HOUR)
+    ahead = rehearsal.clock.now + 2 * HOUR
+    rehearsal.feed("words", word("ant"), key="k", timestamp_ms=ahead)
+    rehearsal.feed("words", word("ape"), key="k", timestamp_ms=rehearsal.clock.now)
+    rehearsal.run_until_caught_up()
+    first, second = rehearsal.log.records("noted")
     assert read(first.value()).timestamp_ms == ahead
-    assert abs(first.timestamp()[1] - found.clock.now) < HOUR
+    assert abs(first.timestamp()[1] - rehearsal.clock.now) < HOUR
     assert read(second.value()).timestamp_ms == second.timestamp()[1]
 
 
@@ -96,11 +96,13 @@ def test_an_event_far_ahead_is_published_with_its_time_and_a_kafka_time_that_is_
 @pytest.mark.parametrize("distance", [2 * HOUR, -2 * HOUR])
 def test_a_bare_output_whose_time_is_not_accepted_is_poison(distance: int, policy: PoisonPolicy) -> None:
     """It has no other time than Kafka's, and another one would be untrue."""
-    found = rehearsed(sqe(policy), after_max_ms=HOUR, before_max_ms=HOUR)
-    found.feed("words", word("ant"), timestamp_ms=found.clock.now + distance)
-    found.feed("words", word("ape"), timestamp_ms=found.clock.now)
-    found.run_until_caught_up()
-    assert [message.value() for message in found.log.records("noted")] == [word("ape").SerializeToString()]
+    rehearsal = rehearsed(sqe(policy), after_max_ms=HOUR, before_max_ms=HOUR)
+    rehearsal.feed("words", word("ant"), timestamp_ms=rehearsal.clock.now + distance)
+    rehearsal.feed("words", word("ape"), timestamp_ms=rehearsal.clock.now)
+    rehearsal.run_until_caught_up()
+    assert [message.value() for message in rehearsal.log.records("noted")] == [
+        word("ape").SerializeToString()
+    ]
 
 
 def test_what_was_sealed_is_published_however_old_it_has_grown() -> None:
@@ -108,37 +110,37 @@ def test_what_was_sealed_is_published_however_old_it_has_grown() -> None:
     words = flow.source("words", StringValue)
     words.to_sqe("noted", partitions=1, process_id=7)
     words.aggregate("all", key=same_key, state=StringValue, fold=append_word)
-    found = rehearsed(flow, before_max_ms=HOUR, after_max_ms=HOUR)
-    found.feed("words", word("ant"), timestamp_ms=found.clock.now)
-    found.crash(step=4, when="after")
-    found.run_until_crash()
-    found.clock.now += 30 * HOUR
-    found.run_until_caught_up()
-    (record,) = found.log.records("noted")
+    rehearsal = rehearsed(flow, before_max_ms=HOUR, after_max_ms=HOUR)
+    rehearsal.feed("words", word("ant"), timestamp_ms=rehearsal.clock.now)
+    rehearsal.crash(step=4, when="after")
+    rehearsal.run_until_crash()
+    rehearsal.clock.now += 30 * HOUR
+    rehearsal.run_until_caught_up()
+    (record,) = rehearsal.log.records("noted")
     assert record.value() == word("ant").SerializeToString()
 
 
 @pytest.mark.parametrize("distance", [2 * HOUR, -2 * HOUR])
 def test_a_dead_letter_record_is_accepted_and_keeps_the_time_of_its_input(distance: int) -> None:
-    found = Rehearsal(sqe("dead_letter"))
-    found.log.set_clock(lambda: found.clock.now)
-    found.log.configure("noted", before_max_ms=HOUR, after_max_ms=HOUR)
-    found.log.configure("hop.dead-letters", before_max_ms=HOUR, after_max_ms=HOUR)
-    timestamp_ms = found.clock.now + distance
-    found.feed("words", word("ant"), timestamp_ms=timestamp_ms)
-    found.run_until_caught_up()
-    (record,) = found.log.records("hop.dead-letters")
+    rehearsal = Rehearsal(sqe("dead_letter"))
+    rehearsal.log.set_clock(lambda: rehearsal.clock.now)
+    rehearsal.log.configure("noted", before_max_ms=HOUR, after_max_ms=HOUR)
+    rehearsal.log.configure("hop.dead-letters", before_max_ms=HOUR, after_max_ms=HOUR)
+    timestamp_ms = rehearsal.clock.now + distance
+    rehearsal.feed("words", word("ant"), timestamp_ms=timestamp_ms)
+    rehearsal.run_until_caught_up()
+    (record,) = rehearsal.log.records("hop.dead-letters")
     headers = dict(record.headers() or [])
     assert headers["sqe-timestamp"] == b"%d" % timestamp_ms
     assert headers["sqe-error"] == OutputRefused.__name__.encode()
-    assert abs(record.timestamp()[1] - found.clock.now) < HOUR
+    assert abs(record.timestamp()[1] - rehearsal.clock.now) < HOUR
 
 
 def test_a_compacted_topic_is_no_place_for_dead_letter_records() -> None:
-    found = Rehearsal(republishing("dead_letter"))
-    found.log.configure("hop.dead-letters", compacted=True)
+    rehearsal = Rehearsal(republishing("dead_letter"))
+    rehearsal.log.configure("hop.dead-letters", compacted=True)
     with pytest.raises(ConfigurationError, match=r"hop\.dead-letters.*compacted.*cleanup\.policy"):
-        found.start()
+        rehearsal.start()
 
 
 @pytest.mark.parametrize("carrier", ["value", "headers"])
@@ -146,12 +148,12 @@ def test_a_key_counts_towards_the_size_of_a_record_beside_the_envelope(carrier: 
     """The broker takes a record as a whole: it would refuse an envelope that fits alone after the seal, at each attempt."""
     flow = Flow("hop")
     flow.source("words", StringValue).to("noted", partitions=1, carrier=carrier)
-    found = rehearsed(flow, max_message_bytes=2_000)
-    found.feed("words", word("ant"), key="k" * 100)
-    found.feed("words", word("ape"), key="k" * 700)
+    rehearsal = rehearsed(flow, max_message_bytes=2_000)
+    rehearsal.feed("words", word("ant"), key="k" * 100)
+    rehearsal.feed("words", word("ape"), key="k" * 700)
     with pytest.raises(OutputTooLarge, match=r"words\[0\]@1"):
-        found.batch()
-    assert not found.log.records("noted")
+        rehearsal.batch()
+    assert not rehearsal.log.records("noted")
 
 
 def grown(state: StringValue, one: StringValue) -> None:
@@ -198,15 +200,15 @@ def test_a_record_that_is_too_large_is_reported_with_its_key(
     """A user who has to raise a limit, or to split a state, has to know which one has grown."""
     flow = Flow("hop", poison=policy, state_partitions=parts)
     declare(flow)
-    found = rehearsed(flow, max_message_bytes=2_000)
+    rehearsal = rehearsed(flow, max_message_bytes=2_000)
     reported = ""
     try:
         for text in ("b", "machine", "c"):
-            found.feed("words", word(text), key="same")
-            found.run_until_caught_up()
+            rehearsal.feed("words", word(text), key="same")
+            rehearsal.run_until_caught_up()
     except PoisonError as error:
         reported = str(error)
-    reported += str(found.script.events)
+    reported += str(rehearsal.script.events)
     assert "of key b'm'" in reported
 
 
@@ -219,17 +221,17 @@ def test_a_dead_letter_record_has_room_for_the_header_of_its_batch(missing: int)
     """A record that the broker refuses after the seal would stop the flow permanently, so it is refused before, to the byte."""
     flow = Flow("hop", poison="dead_letter")
     flow.source("words", StringValue).map(broken).to("noted", partitions=1)
-    found = rehearsed(flow)
-    found.feed("words", word("ant"), key="k")
-    found.run_until_caught_up()
-    (record,) = found.log.records("hop.dead-letters")
+    rehearsal = rehearsed(flow)
+    rehearsal.feed("words", word("ant"), key="k")
+    rehearsal.run_until_caught_up()
+    (record,) = rehearsal.log.records("hop.dead-letters")
     size = len(record.key() or b"") + len(record.value() or b"") + headers_size(record.headers() or [])
-    found.log.configure("hop.dead-letters", max_message_bytes=size + RECORD_OVERHEAD - missing)
-    found.clock.jump(60_000)  # a republisher asks seldom what its topics accept
-    found.feed("words", word("ant"), key="k")
+    rehearsal.log.configure("hop.dead-letters", max_message_bytes=size + RECORD_OVERHEAD - missing)
+    rehearsal.clock.jump(60_000)  # a republisher asks seldom what its topics accept
+    rehearsal.feed("words", word("ant"), key="k")
     if missing:
         with pytest.raises(OutputTooLarge, match="Its dead-letter record has"):
-            found.batch()
-        assert len(found.log.records("hop.dead-letters")) == 1
+            rehearsal.batch()
+        assert len(rehearsal.log.records("hop.dead-letters")) == 1
     else:
-        assert found.batch()
+        assert rehearsal.batch()

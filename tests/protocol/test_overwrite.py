@@ -37,11 +37,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 def begun(at: Path, kind: str) -> tuple[LoadedTable, Found]:
     """A table that holds the rows of the old files, and a folder with the new ones; and the rows of these."""
     place = str(at / "warehouse") if kind == "delta" else f"memory://{at.as_posix().replace('/', '-')}"
-    found = LoadedTable(at / "files", place)
-    found.files(**OLD)
-    found.run(None)
-    found.table.compact()  # so that partition keys share files
-    return found, found.files(**NEW)
+    loaded = LoadedTable(at / "files", place)
+    loaded.files(**OLD)
+    loaded.run(None)
+    loaded.table.compact()  # so that partition keys share files
+    return loaded, loaded.files(**NEW)
 
 
 class Again:
@@ -70,12 +70,12 @@ def expected(old: Found, new: Found, mode: str) -> Found:
     return {key: bar for key, bar in old.items() if key[0] not in replaced} | new
 
 
-def seen_once_and_whole(found: LoadedTable, old: Found, new: Found) -> Callable[[], Any]:
+def seen_once_and_whole(loaded: LoadedTable, old: Found, new: Found) -> Callable[[], Any]:
     """A reader: it fails where it sees anything but one of both; and the old rows never come back."""
     seen: list[Found] = []
 
     def look() -> None:
-        rows = found.rows
+        rows = loaded.rows
         assert rows in (old, new), sorted(rows)
         if seen and seen[-1] == new:
             assert rows == new, "the old rows came back"
@@ -109,17 +109,17 @@ def test_each_row_of_the_files_is_read_once(tmp_path: Path, mode: str) -> None:
     assert sum(int(str(event["inputs"])) for event in found.load.events("committed")) == len(new)
 
 
-def load_until_crash(found: LoadedTable) -> None:
+def load_until_crash(loaded: LoadedTable) -> None:
     """One process: to its end, or to the crash."""
     try:
-        service = found.load.start()
-        while found.load.batch():
+        service = loaded.load.start()
+        while loaded.load.batch():
             pass
         assert isinstance(service, StagedService)
         service.complete()
     except Crash:
         pass
-    found.load.service = None
+    loaded.load.service = None
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -163,12 +163,12 @@ def test_a_crash_at_every_call_of_a_table_on_disk(tmp_path: Path, mode: str) -> 
             return
 
 
-def check_once(found: LoadedTable, mode: str, goal: Found) -> None:
+def check_once(loaded: LoadedTable, mode: str, goal: Found) -> None:
     """The same command again replaces nothing and reads nothing; a plain load adds nothing."""
-    plan, files = found.last.number, found.table._snapshot().files()
-    found.run(mode)
-    found.run(None)
-    assert (found.rows, found.last.number, found.table._snapshot().files()) == (goal, plan, files)
+    plan, files = loaded.last.number, loaded.table._snapshot().files()
+    loaded.run(mode)
+    loaded.run(None)
+    assert (loaded.rows, loaded.last.number, loaded.table._snapshot().files()) == (goal, plan, files)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -58,7 +58,7 @@ def begin(found: LoadedTable, overwrite: str, batches: int = 1, **rows: Found) -
 
 
 def notices(found: LoadedTable) -> str:
-    return " ".join(str(one["text"]) for one in found.load.events("notice"))
+    return " ".join(str(event["text"]) for event in found.load.events("notice"))
 
 
 def test_the_first_load_of_a_table_may_be_one(tmp_path: Path) -> None:
@@ -345,10 +345,10 @@ def test_staged_files_that_are_deleted_after_it_was_decided_stop_it(on_disk: Loa
 
 
 def refused(flow: Flow, text: str, **settings: Any) -> None:
-    found = Rehearsal(flow)
-    found.settings = settings_of(overwrite="table", allow_weak_durability=True, **settings)
+    rehearsal = Rehearsal(flow)
+    rehearsal.settings = settings_of(overwrite="table", allow_weak_durability=True, **settings)
     with pytest.raises((ConfigurationError, ServiceStopped), match=text):
-        found.start()
+        rehearsal.start()
 
 
 def test_no_files_or_none_with_rows_leave_the_table_as_it_is(loaded: LoadedTable) -> None:

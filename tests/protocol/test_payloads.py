@@ -175,14 +175,16 @@ def test_a_dead_letter_record_of_raw_json_is_sent_back_with_the_name_of_its_type
     for number in range(8):
         rehearsal.feed("raw", json.dumps(fastening(number)).encode())
     rehearsal.run_until_caught_up()
-    assert [parse_dead_letter(one) is not None for one in rehearsal.log.records("checked.dead-letters")] == [
+    assert [
+        parse_dead_letter(record) is not None for record in rehearsal.log.records("checked.dead-letters")
+    ] == [
         True,
         True,
     ]
     broken.clear()
     DeadLetterReplay(flow.compile(), rehearsal.log, to="again").run()
     rehearsal.run_until_caught_up()
-    assert [read(one.value()).type for one in rehearsal.log.records("again")] == ["json:Fastening"] * 2
+    assert [read(record.value()).type for record in rehearsal.log.records("again")] == ["json:Fastening"] * 2
     assert {key: total.events for key, total in rehearsal.states("per-robot").items()} == {
         f"r{number}".encode(): 2 if number < 3 else 1 for number in range(5)
     }
@@ -272,7 +274,7 @@ def test_a_window_keeps_what_comes_back_and_nothing_else() -> None:
     assert [result.state for result in rehearsal.windows("hours")] == [Measured(2.5)]
     rehearsal.feed("raw", json.dumps({"value": 9.5}).encode(), timestamp_ms=10)
     rehearsal.run_until_caught_up()
-    assert [one.payload_as(Measured) for one in rehearsal.published("out")] == [Measured(2.5)]
+    assert [envelope.payload_as(Measured) for envelope in rehearsal.published("out")] == [Measured(2.5)]
 
 
 class Wider(msgspec.Struct):
@@ -337,7 +339,7 @@ def test_a_codec_that_is_not_deterministic_may_read_and_nothing_else() -> None:
     rehearsal = Rehearsal(flow)
     rehearsal.feed("raw", b"123")
     rehearsal.run_until_caught_up()
-    assert [one.payload_as(Total) for one in rehearsal.published("out")] == [Total(3)]
+    assert [envelope.payload_as(Total) for envelope in rehearsal.published("out")] == [Total(3)]
 
 
 def test_a_topic_may_hold_envelopes_of_several_codecs_and_a_source_takes_its_own() -> None:
@@ -348,5 +350,5 @@ def test_a_topic_may_hold_envelopes_of_several_codecs_and_a_source_takes_its_own
     for payload in (found, msgspec.to_builtins(found), Int64Value(value=3), b"bytes", Total(1, 2)):
         rehearsal.feed("in", wrap(payload, key=None, timestamp_ms=0))
     rehearsal.run_until_caught_up()
-    assert [one.payload_as(Fastening) for one in rehearsal.published("out")] == [found, found]
+    assert [envelope.payload_as(Fastening) for envelope in rehearsal.published("out")] == [found, found]
     assert len(rehearsal.log.records("mixed.dead-letters")) == 3

@@ -16,16 +16,16 @@ from sqe_chain.protocol import owned_flow, recovery
 from tests.support.memory_pipeline import TotalsPipeline, totals_pipeline
 
 
-def schedule(found: TotalsPipeline) -> None:
+def schedule(pipeline: TotalsPipeline) -> None:
     """A batch whose run dies when one of the two stages is persisted."""
-    found.feed(12)
-    found.republish()
-    found.totals.run_until_caught_up()
-    found.feed(12)
-    found.republish()
-    found.totals.crash(step=6, when="after")
-    found.totals.run_until_caught_up()
-    assert found.totals.crashes == 1
+    pipeline.feed(12)
+    pipeline.republish()
+    pipeline.totals.run_until_caught_up()
+    pipeline.feed(12)
+    pipeline.republish()
+    pipeline.totals.crash(step=6, when="after")
+    pipeline.totals.run_until_caught_up()
+    assert pipeline.totals.crashes == 1
 
 
 def turn_round(patch: pytest.MonkeyPatch) -> None:
@@ -39,20 +39,20 @@ def turn_round(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("in_place", [True, False])
 def test_the_last_stage_first_survives(in_place: bool) -> None:
-    found = totals_pipeline(2, in_place)
-    schedule(found)
-    found.check()
+    pipeline = totals_pipeline(2, in_place)
+    schedule(pipeline)
+    pipeline.check()
 
 
 @pytest.mark.parametrize("in_place", [True, False])
 def test_the_first_stage_first_loses(in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stage 1 emitted in that batch is never emitted again: stage 2 has lost it permanently."""
-    found = totals_pipeline(2, in_place)
+    pipeline = totals_pipeline(2, in_place)
     turn_round(monkeypatch)
     monkeypatch.setattr(recovery, "_check_order", lambda *_: None)
-    schedule(found)
-    robots, lines = (found.totals.states(stage) for stage in ("per-robot", "per-line"))
-    fed = sum(events["events"] for events in found.expected.lines.values())
+    schedule(pipeline)
+    robots, lines = (pipeline.totals.states(stage) for stage in ("per-robot", "per-line"))
+    fed = sum(events["events"] for events in pipeline.expected.lines.values())
     assert sum(state.events for state in robots.values()) == fed
     counted = Counter({key: state.events for key, state in lines.items()})
     assert 0 < counted.total() < fed, "lost, and nothing reports it"
@@ -60,7 +60,7 @@ def test_the_first_stage_first_loses(in_place: bool, monkeypatch: pytest.MonkeyP
 
 def test_such_a_store_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service that comes next sees an upstream stage beyond a downstream one, and stops."""
-    found = totals_pipeline(2, in_place=True)
+    pipeline = totals_pipeline(2, in_place=True)
     turn_round(monkeypatch)
     with pytest.raises(StoreInconsistent, match="the second has lost it"):
-        schedule(found)
+        schedule(pipeline)

@@ -19,20 +19,20 @@ def test_a_plan_that_does_not_fit_is_not_sealed() -> None:
     flow = Flow("noting", poison="skip", state_partitions=1)
     words_by_first_letter(flow)
     store = MemoryStore(uuid.uuid4().hex, limits=SizeLimits(1_000, 1_000, 8_000))
-    found = Rehearsal(flow, store=store)
-    found.feed("words", word("ant"))
-    found.run_until_caught_up()
+    rehearsal = Rehearsal(flow, store=store)
+    rehearsal.feed("words", word("ant"))
+    rehearsal.run_until_caught_up()
     for _ in range(100):
-        found.feed("words", b"rubbish")
+        rehearsal.feed("words", b"rubbish")
     with pytest.raises(
         ConfigurationError,
         match=r"plan 2 has \d+ bytes, the metadata store takes 8000; nothing was sealed.*1 lanes.*and 100 skipped inputs.*--max-records",
     ):
-        found.batch()
+        rehearsal.batch()
     home, _ = store.home("noting")
     assert home is not None
     assert home.number == 1
-    smaller = found.start(replace(found.settings, max_records=10).asking(takeover=True))
+    smaller = rehearsal.start(replace(rehearsal.settings, max_records=10).asking(takeover=True))
     while smaller.batch().worked:
         pass
     assert store.home("noting")[0].number == 11  # type: ignore[union-attr]

@@ -67,10 +67,10 @@ def what(plan: Plan, name: str) -> Any:
 
 def changed(plan: Plan, **changes: Any) -> Plan:
     """The same plan with other fields, its own or those of its sections."""
-    own = {name: one for name, one in changes.items() if name not in NAMES and name != "closes"}
+    own = {name: change for name, change in changes.items() if name not in NAMES and name != "closes"}
     plan = replace(plan, **own)
     for kind in SECTIONS:
-        others = {name: one for name, one in changes.items() if NAMES.get(name) is kind}
+        others = {name: change for name, change in changes.items() if NAMES.get(name) is kind}
         plan = plan.with_sections(replace(kind.of(plan), **others))
     return (plan.with_sections(changes["closes"]) if "closes" in changes else plan).with_id()
 
@@ -134,14 +134,21 @@ def features(spec: Refold | None = None) -> list[Feature]:
 
 
 def batch_ranges(stops: Mapping[TopicPartition, int], last: Plan = LAST) -> tuple[PlannedRange, ...]:
-    return tuple(replace(one, start=one.stop, stop=stops[one.tp]) for one in last.ranges)
+    return tuple(
+        replace(input_range, start=input_range.stop, stop=stops[input_range.tp])
+        for input_range in last.ranges
+    )
 
 
 def batch_after(
     last: Plan, stops: Mapping[TopicPartition, int], spec: Refold | None = None, **part: Any
 ) -> Plan:
     ranges = batch_ranges(stops, last)
-    ends = [PartitionEnd(*one.tp, last.marks[one.tp]) for one in ranges if one.start < one.stop]
+    ends = [
+        PartitionEnd(*input_range.tp, last.marks[input_range.tp])
+        for input_range in ranges
+        if input_range.start < input_range.stop
+    ]
     taken = Taken(part.pop("frontier", EventTime.of(last).frontier))
     sealed = Part(ranges, **part).noting(taken)
     plan = batch_plan(last, CLAIM, sealed, Report(ends), (), features(spec))
@@ -168,7 +175,9 @@ def test_a_plan_by_which_partitions_enter_keeps_all_that_is_still_to_do() -> Non
         assert what(plan, name) == what(LAST, name), name
     assert (plan.number, plan.previous_id, plan.claim) == (8, LAST.plan_id, CLAIM)
     assert plan.next_offsets() == {ONE: 4, TWO: 2, ("t", 2): 0}
-    assert [one.last_offset for one in plan.ranges] == [3, 1, -1], "the last records that were read"
+    assert [input_range.last_offset for input_range in plan.ranges] == [3, 1, -1], (
+        "the last records that were read"
+    )
     assert plan.empty
     assert Rebuilding.of(plan).attempt == -1, "the flow itself seals it"
     again = layout_plan(LAST, LAST.ranges, CLAIM, 2_000, LAST.layout, infos, starts, features(SPEC))
@@ -180,7 +189,7 @@ def test_what_was_read_of_a_topic_that_was_created_again_leaves_the_plan_and_wha
 ):
     new_id = bytes(15) + b"1"
     infos = {"t": TopicInfo("t", new_id, 1)}
-    marked = {name: one.copy() for name, one in LAST.marks.items()}
+    marked = {name: mark.copy() for name, mark in LAST.marks.items()}
     marked[ONE].accept_raw(3)
     last = last_plan(marks=marked)
     plan = layout_plan(last, (), CLAIM, 2_000, last.layout, infos, {ONE: (0, False)})
@@ -435,14 +444,14 @@ def test_the_silence_ends_when_all_partitions_have_passed_what_was_published(
 def test_a_plan_keeps_what_its_redo_needs_to_know() -> None:
     """Up to where it took inputs, what it read again for that, and what was skipped, wherever it failed."""
     last = last_plan(silent=False, silent_until={})
-    ranges = tuple(replace(one, start=one.stop, again=2) for one in last.ranges)
+    ranges = tuple(replace(input_range, start=input_range.stop, again=2) for input_range in last.ranges)
     skipped = (Exclusion("t", 0, 3, "skip", "E", "in a stage"), Exclusion("t", 1, 1, "skip", "E", "before"))
     part = Part(ranges, 77).noting(Taken(REACHED))
     report = Report(excluded=[skipped[1]])
     plan = batch_plan(last, CLAIM, part, report, skipped, features())
     assert Plan.from_bytes(plan.to_bytes()) == plan
     assert (EventTime.of(plan).frontier, plan.clock_ms) == (REACHED, 77)
-    assert [one.begin for one in plan.ranges] == [2, 2]
+    assert [input_range.begin for input_range in plan.ranges] == [2, 2]
     assert plan.exclusions == skipped
     again = part_again(plan, last, features())
     assert (again.ranges, again.clock_ms, again.sealed) == (plan.ranges, 77, skipped)

@@ -97,24 +97,24 @@ def test_a_flow_of_plugged_in_parts_is_exact_through_a_crash_at_every_call(
     number = 0
     while True:
         url = f"folder://{tmp_path}/{when}-{number}?max_rows=1"
-        found = Rehearsal(flow_of(), partitions={"reports": 2}, store=open_store(url))
+        rehearsal = Rehearsal(flow_of(), partitions={"reports": 2}, store=open_store(url))
         for screws, robot in enumerate("aabbbacc"):
-            found.feed("reports", f"{robot}|{1 << screws}".encode(), partition=screws % 2)
+            rehearsal.feed("reports", f"{robot}|{1 << screws}".encode(), partition=screws % 2)
             if screws == 3:
-                found.run_until_caught_up()
-        found.crash_at_call(number, when)
-        found.run_until_caught_up()
-        assert {key: total.value for key, total in found.states("screws").items()} == {
+                rehearsal.run_until_caught_up()
+        rehearsal.crash_at_call(number, when)
+        rehearsal.run_until_caught_up()
+        assert {key: total.value for key, total in rehearsal.states("screws").items()} == {
             b"a": 0b11,
             b"b": 0b1100,
             b"c": 0b11000000,
         }
-        assert {key: total.value for key, total in found.states("left").items()} == {b"duplicate": 2}
-        if not found.crashes:
+        assert {key: total.value for key, total in rehearsal.states("left").items()} == {b"duplicate": 2}
+        if not rehearsal.crashes:
             break
         number += 1
     assert number > 15
-    with states(found.flow, "screws", url) as stored:
+    with states(rehearsal.flow, "screws", url) as stored:
         assert stored["b"].value == 0b1100
 
 
@@ -187,9 +187,9 @@ def test_kinds_of_this_package_come_through_the_same_door() -> None:
         assert isinstance(kind, type)
         assert issubclass(kind, StageKind)
         assert kind.name == name
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for value in (1, 1, 2):
-        found.feed("t", Int64Value(value=value), timestamp_ms=5)
-    found.run_until_caught_up()
-    assert sorted(one.payload_as(Int64Value).value for one in found.published("u")) == [1, 2]
+        rehearsal.feed("t", Int64Value(value=value), timestamp_ms=5)
+    rehearsal.run_until_caught_up()
+    assert sorted(envelope.payload_as(Int64Value).value for envelope in rehearsal.published("u")) == [1, 2]
     assert issubclass(RootsKind, RecordKind)

@@ -73,71 +73,75 @@ UNDECODABLE = {
 }
 
 
-def plans(found: Rehearsal) -> list[Plan]:
-    name = found.flow.name
-    home, _ = found.stores[""].home(name)
+def plans(rehearsal: Rehearsal) -> list[Plan]:
+    name = rehearsal.flow.name
+    home, _ = rehearsal.stores[""].home(name)
     assert home is not None
-    stored = [found.stores[""].plan(name, number) for number in range(home.number + 1)]
+    stored = [rehearsal.stores[""].plan(name, number) for number in range(home.number + 1)]
     return [Plan.from_bytes(data) for data in stored if data is not None]
 
 
-def skipped_inputs(found: Rehearsal) -> list[tuple[int, str, str]]:
-    return [(one.offset, one.policy, one.error) for plan in plans(found) for one in plan.exclusions]
+def skipped_inputs(rehearsal: Rehearsal) -> list[tuple[int, str, str]]:
+    return [
+        (exclusion.offset, exclusion.policy, exclusion.error)
+        for plan in plans(rehearsal)
+        for exclusion in plan.exclusions
+    ]
 
 
-def values_sent_away(found: Rehearsal) -> list[bytes | None]:
-    return [message.value() for message in found.log.records("poisoned.dead-letters")]
+def values_sent_away(rehearsal: Rehearsal) -> list[bytes | None]:
+    return [message.value() for message in rehearsal.log.records("poisoned.dead-letters")]
 
 
 @pytest.mark.parametrize("where", PLACES)
 def test_stop_names_the_input_and_nothing_has_happened(where: str) -> None:
-    found = Rehearsal(poisoned())
-    found.feed("words", word("ant bee"))
-    found.feed("words", word(f"asp boa-fails-{where}"))
+    rehearsal = Rehearsal(poisoned())
+    rehearsal.feed("words", word("ant bee"))
+    rehearsal.feed("words", word(f"asp boa-fails-{where}"))
     with pytest.raises(PoisonError, match=r"words\[0\]@1"):
-        found.batch()
-    assert stored_words(found) == {}
-    assert len(plans(found)) == 1
-    assert not found.log.records("noted")
+        rehearsal.batch()
+    assert stored_words(rehearsal) == {}
+    assert len(plans(rehearsal)) == 1
+    assert not rehearsal.log.records("noted")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("where", PLACES)
 def test_an_input_that_fails_anywhere_is_skipped_everywhere(where: str, policy: PoisonPolicy) -> None:
     """Also what it gave to other keys, stages and outputs."""
-    found = Rehearsal(poisoned(policy))
-    found.feed("words", word("ant bee"))
-    bad = found.feed("words", word(f"asp cat-fails-{where} boa axe"), key="k")
-    found.feed("words", word("ape"))
-    found.run_until_caught_up()
-    assert stored_words(found) == {"a": "ant ape", "b": "bee"}
-    assert stored_words(found, "all") == {"all": "ant bee ape"}
+    rehearsal = Rehearsal(poisoned(policy))
+    rehearsal.feed("words", word("ant bee"))
+    bad = rehearsal.feed("words", word(f"asp cat-fails-{where} boa axe"), key="k")
+    rehearsal.feed("words", word("ape"))
+    rehearsal.run_until_caught_up()
+    assert stored_words(rehearsal) == {"a": "ant ape", "b": "bee"}
+    assert stored_words(rehearsal, "all") == {"all": "ant bee ape"}
     for topic in ("noted", "copied"):
-        assert [text for message in found.log.records(topic) for text in words_in(message)] == [
+        assert [text for message in rehearsal.log.records(topic) for text in words_in(message)] == [
             "ant",
             "bee",
             "ape",
         ]
-    assert skipped_inputs(found) == [(bad, policy, "Refused")]
+    assert skipped_inputs(rehearsal) == [(bad, policy, "Refused")]
     if policy == "dead_letter":
-        (letter,) = found.log.records("poisoned.dead-letters")
-        (original,) = [m for m in found.log.records("words") if m.offset() == bad]
+        (letter,) = rehearsal.log.records("poisoned.dead-letters")
+        (original,) = [m for m in rehearsal.log.records("words") if m.offset() == bad]
         assert (letter.value(), letter.key()) == (original.value(), original.key())
 
 
 @pytest.mark.parametrize("kind", UNDECODABLE)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_record_that_cannot_be_decoded_is_skipped(kind: str, policy: PoisonPolicy) -> None:
-    found = Rehearsal(poisoned(policy))
-    found.feed("words", word("ant"))
+    rehearsal = Rehearsal(poisoned(policy))
+    rehearsal.feed("words", word("ant"))
     value = UNDECODABLE[kind]
-    found.log.append("words", 0, value, key=b"k", headers=[("own", b"1")])
-    found.feed("words", word("ape"))
-    found.run_until_caught_up()
-    assert stored_words(found) == {"a": "ant ape"}
-    assert [(offset, of) for offset, of, _ in skipped_inputs(found)] == [(1, policy)]
+    rehearsal.log.append("words", 0, value, key=b"k", headers=[("own", b"1")])
+    rehearsal.feed("words", word("ape"))
+    rehearsal.run_until_caught_up()
+    assert stored_words(rehearsal) == {"a": "ant ape"}
+    assert [(offset, of) for offset, of, _ in skipped_inputs(rehearsal)] == [(1, policy)]
     if policy == "dead_letter":
-        (record,) = found.log.records("poisoned.dead-letters")
+        (record,) = rehearsal.log.records("poisoned.dead-letters")
         headers = dict(record.headers() or [])
         assert (record.value(), record.key()) == (value, b"k")
         assert headers["own"] == b"1"
@@ -151,10 +155,10 @@ def test_a_record_that_cannot_be_decoded_is_skipped(kind: str, policy: PoisonPol
 
 @pytest.mark.parametrize("kind", UNDECODABLE)
 def test_what_cannot_be_decoded_stops_by_default(kind: str) -> None:
-    found = Rehearsal(poisoned())
-    found.log.append("words", 0, UNDECODABLE[kind])
+    rehearsal = Rehearsal(poisoned())
+    rehearsal.log.append("words", 0, UNDECODABLE[kind])
     with pytest.raises(PoisonError, match=r"words\[0\]@0"):
-        found.batch()
+        rehearsal.batch()
 
 
 def test_a_decoder_that_raises_is_poison_of_its_message_only() -> None:
@@ -167,23 +171,23 @@ def test_a_decoder_that_raises_is_poison_of_its_message_only() -> None:
     flow.source("words", decode, raw=True).aggregate(
         "letters", key=first_letter, state=StringValue, fold=append_word
     )
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for value in (b"ant", b"bad", b"ape"):
-        found.log.append("words", 0, value)
-    found.run_until_caught_up()
-    assert stored_words(found) == {"a": "ant ape"}
-    assert values_sent_away(found) == [b"bad"]
+        rehearsal.log.append("words", 0, value)
+    rehearsal.run_until_caught_up()
+    assert stored_words(rehearsal) == {"a": "ant ape"}
+    assert values_sent_away(rehearsal) == [b"bad"]
 
 
 def test_a_null_key_at_a_stage_is_poison() -> None:
     flow = Flow("poisoned", poison="skip")
     flow.source("words", StringValue).aggregate("letters", state=StringValue, fold=append_word)
-    found = Rehearsal(flow)
-    found.feed("words", word("ant"))
-    found.feed("words", word("ape"), key="k")
-    found.run_until_caught_up()
-    assert stored_words(found) == {"k": "ape"}
-    assert skipped_inputs(found) == [(0, "skip", "PoisonError")]
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", word("ant"))
+    rehearsal.feed("words", word("ape"), key="k")
+    rehearsal.run_until_caught_up()
+    assert stored_words(rehearsal) == {"k": "ape"}
+    assert skipped_inputs(rehearsal) == [(0, "skip", "PoisonError")]
 
 
 def test_one_input_that_fails_in_two_places_is_listed_once() -> None:
@@ -192,13 +196,13 @@ def test_one_input_that_fails_in_two_places_is_listed_once() -> None:
     source = flow.source("words", StringValue).flat_map(words)
     for name in ("one", "two"):
         source.aggregate(name, key=first_letter, state=StringValue, fold=folding("in-first"))
-    found = Rehearsal(flow)
-    found.feed("words", word("a-fails-in-first b-fails-in-first c-fails-in-first d-fails-in-first ok"))
-    found.feed("words", word("fine"))
-    found.run_until_caught_up()
-    assert skipped_inputs(found) == [(0, "dead_letter", "Refused")]
-    assert stored_words(found, "one") == stored_words(found, "two") == {"f": "fine"}
-    assert len(values_sent_away(found)) == 1
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", word("a-fails-in-first b-fails-in-first c-fails-in-first d-fails-in-first ok"))
+    rehearsal.feed("words", word("fine"))
+    rehearsal.run_until_caught_up()
+    assert skipped_inputs(rehearsal) == [(0, "dead_letter", "Refused")]
+    assert stored_words(rehearsal, "one") == stored_words(rehearsal, "two") == {"f": "fine"}
+    assert len(values_sent_away(rehearsal)) == 1
 
 
 def large_outputs(policy: PoisonPolicy, *, changes: bool = False, stages: bool = True) -> Rehearsal:
@@ -208,40 +212,43 @@ def large_outputs(policy: PoisonPolicy, *, changes: bool = False, stages: bool =
         stage = stream.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
         stream = stage.changes() if changes else stage
     stream.to("noted", key=first_letter, partitions=1)
-    found = Rehearsal(flow)
-    found.log.configure("noted", max_message_bytes=2_000)
-    return found
+    rehearsal = Rehearsal(flow)
+    rehearsal.log.configure("noted", max_message_bytes=2_000)
+    return rehearsal
 
 
 @pytest.mark.parametrize("stages", [True, False])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_output_that_is_too_large_is_poison_of_its_input(policy: PoisonPolicy, stages: bool) -> None:
-    found = large_outputs(policy, stages=stages)
+    rehearsal = large_outputs(policy, stages=stages)
     for text in ("ant", LARGE, "ape"):
-        found.feed("words", word(text))
-    found.run_until_caught_up()
-    assert [text for message in found.log.records("noted") for text in words_in(message)] == ["ant", "ape"]
+        rehearsal.feed("words", word(text))
+    rehearsal.run_until_caught_up()
+    assert [text for message in rehearsal.log.records("noted") for text in words_in(message)] == [
+        "ant",
+        "ape",
+    ]
 
 
 @pytest.mark.parametrize("stages", [True, False])
 def test_an_output_that_is_too_large_stops_before_anything_has_happened(stages: bool) -> None:
-    found = large_outputs("stop", stages=stages)
-    found.feed("words", word("ant"))
-    found.feed("words", word(LARGE))
+    rehearsal = large_outputs("stop", stages=stages)
+    rehearsal.feed("words", word("ant"))
+    rehearsal.feed("words", word(LARGE))
     with pytest.raises(PoisonError, match=r"words\[0\]@1.*max.message.bytes"):
-        found.batch()
-    assert not found.log.records("noted")
+        rehearsal.batch()
+    assert not rehearsal.log.records("noted")
 
 
 @pytest.mark.parametrize("policy", ["stop", *POLICIES])
 def test_an_output_of_changes_that_is_too_large_stops(policy: PoisonPolicy) -> None:
     """No single input is to blame: none is skipped."""
-    found = large_outputs(policy, changes=True)
+    rehearsal = large_outputs(policy, changes=True)
     for _ in range(30):
-        found.feed("words", word("a" * 100))
+        rehearsal.feed("words", word("a" * 100))
     with pytest.raises(PoisonError, match="changes"):
-        found.batch()
-    assert skipped_inputs(found) == []
+        rehearsal.batch()
+    assert skipped_inputs(rehearsal) == []
 
 
 @pytest.mark.parametrize("policy", ["stop", *POLICIES])
@@ -251,51 +258,54 @@ def test_a_step_behind_changes_that_fails_stops(policy: PoisonPolicy) -> None:
         "letters", key=first_letter, state=StringValue, fold=append_word
     )
     stage.changes().map(refuse("here")).to("noted", partitions=1)
-    found = Rehearsal(flow)
-    found.feed("words", word("a-fails-here"))
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", word("a-fails-here"))
     with pytest.raises(PoisonError, match="after changes"):
-        found.batch()
-    assert skipped_inputs(found) == []
+        rehearsal.batch()
+    assert skipped_inputs(rehearsal) == []
 
 
 def test_headers_count_when_an_output_is_too_large() -> None:
     """They are passed on, and the broker counts them: found before anything is sealed or sent."""
-    found = large_outputs("skip", stages=False)
-    found.log.append("words", 0, wrap(word("ant"), key=None, timestamp_ms=0), headers=[("h", b"!" * 3_000)])
-    found.feed("words", word("ape"))
-    found.run_until_caught_up()
-    assert [text for message in found.log.records("noted") for text in words_in(message)] == ["ape"]
+    rehearsal = large_outputs("skip", stages=False)
+    rehearsal.log.append(
+        "words", 0, wrap(word("ant"), key=None, timestamp_ms=0), headers=[("h", b"!" * 3_000)]
+    )
+    rehearsal.feed("words", word("ape"))
+    rehearsal.run_until_caught_up()
+    assert [text for message in rehearsal.log.records("noted") for text in words_in(message)] == ["ape"]
 
 
 def test_a_dead_letter_record_that_is_too_large_stops_before_the_seal() -> None:
-    found = Rehearsal(poisoned("dead_letter"))
-    found.log.configure("poisoned.dead-letters", max_message_bytes=2_000)
-    found.feed("words", word("ant"))
-    found.log.append("words", 0, b"rubbish" * 300)
+    rehearsal = Rehearsal(poisoned("dead_letter"))
+    rehearsal.log.configure("poisoned.dead-letters", max_message_bytes=2_000)
+    rehearsal.feed("words", word("ant"))
+    rehearsal.log.append("words", 0, b"rubbish" * 300)
     with pytest.raises(OutputTooLarge, match=r"words\[0\]@1.*poisoned.dead-letters"):
-        found.batch()
-    assert len(plans(found)) == 1
+        rehearsal.batch()
+    assert len(plans(rehearsal)) == 1
 
 
 @pytest.mark.parametrize("step", [4, 5, 6, 7])
 def test_dead_letter_records_come_once_for_each_input_through_crashes(step: int) -> None:
     """Sent again after a crash between publish and persist, with the same coordinates."""
-    found = Rehearsal(poisoned("dead_letter"))
-    found.feed("words", word("ant bee"))
-    found.log.append("words", 0, b"rubbish")
-    found.feed("words", word("asp-fails-in-second"))
-    found.crash(step=step, when="after")
-    found.run_until_caught_up()
+    rehearsal = Rehearsal(poisoned("dead_letter"))
+    rehearsal.feed("words", word("ant bee"))
+    rehearsal.log.append("words", 0, b"rubbish")
+    rehearsal.feed("words", word("asp-fails-in-second"))
+    rehearsal.crash(step=step, when="after")
+    rehearsal.run_until_caught_up()
     offsets = [
-        dict(message.headers() or [])["sqe-offset"] for message in found.log.records("poisoned.dead-letters")
+        dict(message.headers() or [])["sqe-offset"]
+        for message in rehearsal.log.records("poisoned.dead-letters")
     ]
     assert set(offsets) == {b"1", b"2"}
     assert len(offsets) == (4 if step == 5 else 2)
-    assert sorted(skipped_inputs(found)) == [
+    assert sorted(skipped_inputs(rehearsal)) == [
         (1, "dead_letter", "NotAnEnvelope"),
         (2, "dead_letter", "Refused"),
     ]
-    assert stored_words(found, "all") == {"all": "ant bee"}
+    assert stored_words(rehearsal, "all") == {"all": "ant bee"}
 
 
 def test_attempts_come_to_an_end_also_with_code_that_fails_as_it_likes() -> None:
@@ -309,12 +319,12 @@ def test_attempts_come_to_an_end_also_with_code_that_fails_as_it_likes() -> None
 
     flow = Flow("poisoned", poison="skip")
     flow.source("words", StringValue).aggregate("letters", key=first_letter, state=StringValue, fold=fold)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for text in ("a1", "b2", "c3", "d4"):
-        found.feed("words", word(text))
-    found.run_until_caught_up()
-    assert skipped_inputs(found) == [], "each failed once, and not when it was tried alone"
-    assert set(stored_words(found).values()) == {"a1", "b2", "c3", "d4"}
+        rehearsal.feed("words", word(text))
+    rehearsal.run_until_caught_up()
+    assert skipped_inputs(rehearsal) == [], "each failed once, and not when it was tried alone"
+    assert set(stored_words(rehearsal).values()) == {"a1", "b2", "c3", "d4"}
 
 
 def test_code_that_fails_only_when_a_plan_is_redone_stops() -> None:
@@ -326,42 +336,42 @@ def test_code_that_fails_only_when_a_plan_is_redone_stops() -> None:
 
     flow = Flow("poisoned", poison="skip")
     flow.source("words", StringValue).aggregate("letters", key=first_letter, state=StringValue, fold=fold)
-    found = Rehearsal(flow)
-    found.feed("words", word("ant"))
-    found.crash(step=5, when="before")
-    found.run_until_crash()
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", word("ant"))
+    rehearsal.crash(step=5, when="before")
+    rehearsal.run_until_crash()
     fails.append(True)
     with pytest.raises(PlanMismatch, match="did not fail when the plan was sealed"):
-        found.start()
+        rehearsal.start()
 
 
 def test_a_skipped_input_moves_its_mark_so_its_replay_is_ignored() -> None:
     """The republisher publishes it again: it is not skipped twice, and there is no second dead-letter record."""
     upstream = Flow("upstream")
     upstream.source("raw", StringValue).to("words", key=first_letter, partitions=1)
-    found = Rehearsal(poisoned("dead_letter"))
-    republisher = Rehearsal(upstream, log=found.log)
+    rehearsal = Rehearsal(poisoned("dead_letter"))
+    republisher = Rehearsal(upstream, log=rehearsal.log)
     for text in ("ant", "asp-fails-in-first", "ape"):
         republisher.feed("raw", word(text))
     republisher.crash(step=7, when="before")
     republisher.run_until_crash()
-    found.run_until_caught_up()
+    rehearsal.run_until_caught_up()
     republisher.run_until_caught_up()
-    found.run_until_caught_up()
-    assert stored_words(found) == {"a": "ant ape"}
-    assert len(skipped_inputs(found)) == len(values_sent_away(found)) == 1
+    rehearsal.run_until_caught_up()
+    assert stored_words(rehearsal) == {"a": "ant ape"}
+    assert len(skipped_inputs(rehearsal)) == len(values_sent_away(rehearsal)) == 1
 
 
 def test_a_republisher_skips_at_once() -> None:
     flow = Flow("poisoned", poison="dead_letter")
     flow.source("words", StringValue).map(refuse("here")).to("noted", partitions=1)
-    found = Rehearsal(flow)
-    found.feed("words", word("ant"))
-    found.feed("words", word("fails-here"))
-    found.log.append("words", 0, b"rubbish")
-    found.run_until_caught_up()
-    assert [text for message in found.log.records("noted") for text in words_in(message)] == ["ant"]
-    assert len(values_sent_away(found)) == 2
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", word("ant"))
+    rehearsal.feed("words", word("fails-here"))
+    rehearsal.log.append("words", 0, b"rubbish")
+    rehearsal.run_until_caught_up()
+    assert [text for message in rehearsal.log.records("noted") for text in words_in(message)] == ["ant"]
+    assert len(values_sent_away(rehearsal)) == 2
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -383,7 +393,7 @@ def test_an_input_that_fails_after_it_has_entered_a_stage_counts_nowhere(parts: 
     rehearsal.run_until_caught_up()
     (state,) = rehearsal.states("all").values()
     assert state.value.split() == ["ant", "bee", "cat", "dog"]
-    assert [one.payload_as(StringValue).value for one in rehearsal.published("copied")] == [
+    assert [envelope.payload_as(StringValue).value for envelope in rehearsal.published("copied")] == [
         "ant",
         "bee",
         "cat",
@@ -400,16 +410,16 @@ def test_an_envelope_on_a_lane_that_is_not_its_own_takes_none_with_it_that_came_
     head = parse_head(republish(None, source, word("astray"), output="up/words", key="k", timestamp_ms=5))
     head.lane ^= 1
     head.ClearField("crc32")
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     texts = [f"w{number}" for number in range(30)]
     for number, text in enumerate(texts):
-        found.feed(
+        rehearsal.feed(
             "words",
             sealed(head.SerializeToString(deterministic=True)) if number == at else word(text),
             key="k",
         )
-    found.run_until_caught_up()
-    assert stored_words(found, "all") == {"all": " ".join([*texts[:at], *texts[at + 1 :]])}
+    rehearsal.run_until_caught_up()
+    assert stored_words(rehearsal, "all") == {"all": " ".join([*texts[:at], *texts[at + 1 :]])}
 
 
 @pytest.mark.parametrize("block", [1, 1_000])
@@ -417,10 +427,10 @@ def test_an_empty_key_in_an_envelope_is_the_key(block: int) -> None:
     """The record may have another one, which counts only where the envelope has none."""
     flow = Flow("keys", state_partitions=1)
     flow.source("words", StringValue).aggregate("all", state=StringValue, fold=append_word)
-    found = Rehearsal(flow)
-    found.log.set_block(block)
+    rehearsal = Rehearsal(flow)
+    rehearsal.log.set_block(block)
     for key in [b"", None] * 3:
-        found.feed("words", wrap(word("a"), key=key, timestamp_ms=5), key="other", partition=0)
-    found.run_until_caught_up()
-    counts = {key: len(text.split()) for key, text in stored_words(found, "all").items()}
+        rehearsal.feed("words", wrap(word("a"), key=key, timestamp_ms=5), key="other", partition=0)
+    rehearsal.run_until_caught_up()
+    counts = {key: len(text.split()) for key, text in stored_words(rehearsal, "all").items()}
     assert counts == {"": 3, "other": 3}

@@ -140,24 +140,24 @@ def test_how_far_event_time_had_come_once_is_known_after_a_second_rebuild() -> N
     flow.source("numbers", Int64Value).windowed(
         "sums", Tumbling(3_600_000), key=lambda _: "all", state=Int64Value, fold=add, retention_ms=10**12
     ).changes().to("totals", partitions=1)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for hour in range(3):
-        found.feed("numbers", Int64Value(value=1), timestamp_ms=hour * 3_600_000)
-    found.run_until_caught_up()
+        rehearsal.feed("numbers", Int64Value(value=1), timestamp_ms=hour * 3_600_000)
+    rehearsal.run_until_caught_up()
     tp = "numbers", 0
 
     def reached() -> object:
-        env = found._environment(None)
-        home, _ = found.stores[""].home("hours")
+        env = rehearsal._environment(None)
+        home, _ = rehearsal.stores[""].home("hours")
         assert home is not None
         infos = inputs.describe(env.flow, env.log)
         return find_progress(env, home, infos, inputs.group_commits(env.flow, env.log, infos)).reached
 
     before = reached()
     assert before is not None
-    found.rebuild({tp: 1})
+    rehearsal.rebuild({tp: 1})
     assert reached() == before
-    found.rebuild({tp: 0})
+    rehearsal.rebuild({tp: 0})
     assert reached() == before
 
 
@@ -296,5 +296,5 @@ def test_states_are_lost_and_plans_went_back_and_the_rebuild_is_exact_neverthele
     sealed.feed("fly")
     sealed.found.run_until_caught_up()
     assert stored_words(sealed.found, "all") == {"all": "ant bee cat dog eel fly"}
-    texts = [one.payload_as(StringValue).value for one in sealed.found.published("firsts")]
+    texts = [envelope.payload_as(StringValue).value for envelope in sealed.found.published("firsts")]
     assert sorted(texts) == ["ant", "bee", "cat", "dog", "eel", "fly"]

@@ -61,9 +61,9 @@ def both(event: Event, other: Event | None) -> Event:
 
 def proven(flow: Flow, inputs: Any, *, schedules: int = 30, **settings: Any) -> Proof:
     """Enough time for all schedules on any machine; other processes have tests of their own."""
-    found = prove(flow, inputs, seconds=600, schedules=schedules, other_processes=False, **settings)
-    assert found.schedules == schedules
-    return found
+    proof = prove(flow, inputs, seconds=600, schedules=schedules, other_processes=False, **settings)
+    assert proof.schedules == schedules
+    return proof
 
 
 def reports(numbers: Sequence[int]) -> Iterator[RawReport]:
@@ -103,8 +103,8 @@ def test_windows_of_each_kind() -> None:
     stream.windowed(
         "visits", Sessions(70_000), key=robot_of, state=dict, fold=count_event, merge=merge_counts
     ).to("visits", partitions=1)
-    found = proven(flow, {"in": events(12)}, partitions={"in": 2})
-    assert any("replays of topic 'in': it is read raw" in one for one in found.not_reached)
+    proof = proven(flow, {"in": events(12)}, partitions={"in": 2})
+    assert any("replays of topic 'in': it is read raw" in text for text in proof.not_reached)
 
 
 def test_joins() -> None:
@@ -115,8 +115,8 @@ def test_joins() -> None:
     orders.join_stream("paired", others, both, before_ms=30_000, after_ms=30_000, how="left").to(
         "paired", partitions=1
     )
-    found = proven(flow, {"orders": events(8), "others": events(6)})
-    assert found.replays >= 3
+    proof = proven(flow, {"orders": events(8), "others": events(6)})
+    assert proof.replays >= 3
 
 
 def test_several_outputs_of_one_input() -> None:
@@ -188,8 +188,8 @@ def test_functions_over_batches_and_declared_aggregates() -> None:
     stream = flow.source("in", Reading, codec="json", raw=True).map_batches(doubled, Reading)
     totals = stream.aggregate("per-robot", key="robot", events=count(), total=sum_("at_ms"), top=max_("bar"))
     totals.changes().to("totals", partitions=1)
-    found = proven(flow, {"in": [Reading(f"r{n % 2}", n, n / 2) for n in range(9)]})
-    assert found.functions == 1, "what this package makes of names is not the user's"
+    proof = proven(flow, {"in": [Reading(f"r{n % 2}", n, n / 2) for n in range(9)]})
+    assert proof.functions == 1, "what this package makes of names is not the user's"
 
 
 def test_filters_and_what_they_drop() -> None:
@@ -199,16 +199,16 @@ def test_filters_and_what_they_drop() -> None:
     )
     once.map(lambda event: {**event, "inverse": 1 / (event["n"] - 3)}).to("out", key=robot_of, partitions=2)
     once.dropped().to("dropped", partitions=1)
-    found = proven(flow, {"in": [*events(6), *events(2)]}, partitions={"in": 1})
-    assert found.checked["redo"] > 0
+    proof = proven(flow, {"in": [*events(6), *events(2)]}, partitions={"in": 1})
+    assert proof.checked["redo"] > 0
 
 
 def test_a_table_is_written_elsewhere(tmp_path: Path) -> None:
     flow = Flow("table", state_partitions=2)
     flow.source("in", Reading).ingest("readings", partition_key="robot", row_key="at_ms", at=str(tmp_path))
-    found = proven(flow, {"in": [Reading(f"r{n % 2}", n, n / 2) for n in range(6)]}, schedules=40)
+    proof = proven(flow, {"in": [Reading(f"r{n % 2}", n, n / 2) for n in range(6)]}, schedules=40)
     assert list(tmp_path.iterdir()) == []
-    assert found.points["persist"][1] > 8
+    assert proof.points["persist"][1] > 8
 
 
 def test_a_flow_with_a_table_in_memory_is_compared_with_other_processes() -> None:
@@ -216,8 +216,8 @@ def test_a_flow_with_a_table_in_memory_is_compared_with_other_processes() -> Non
     readings = flow.source("in", Reading).filter(lambda one: one.bar >= 0)
     readings.ingest("readings", partition_key="robot", row_key="at_ms", at="memory://other-processes")
     events = {"in": [Reading(f"r{n % 2}", n, n / 2) for n in range(6)]}
-    found = prove(flow, events, schedules=3, seconds=60, progress=False)
-    assert found.processes == len(HASH_SEEDS)
+    proof = prove(flow, events, schedules=3, seconds=60, progress=False)
+    assert proof.processes == len(HASH_SEEDS)
 
 
 def test_files_are_read_where_they_are(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ class Twins:
             outsider.begin()
             self.pending = number
             assert outsider.reader.flushing == {
-                name_of(partition): found for partition, found in ranges.items()
+                name_of(partition): input_range for partition, input_range in ranges.items()
             }
         if outsider.reader.flushing is not None and self.flushed() >= self.pending:
             self.finish()
@@ -187,9 +187,9 @@ class Twins:
         data = self.service.stores[""].plan(self.service.flow.name, number)
         assert data is not None
         return {
-            one.partition: (one.start, one.stop)
-            for one in Plan.from_bytes(data).ranges
-            if one.start < one.stop
+            input_range.partition: (input_range.start, input_range.stop)
+            for input_range in Plan.from_bytes(data).ranges
+            if input_range.start < input_range.stop
         }
 
     @staticmethod
@@ -202,7 +202,7 @@ class Twins:
             chunks = open_table(f"{self.address}/readings").chunks()
         except Exception:  # noqa: BLE001 - it is not there yet
             return -1
-        return max((int(one.name.chunk_id.partition("-")[0]) for one in chunks), default=-1)
+        return max((int(chunk.name.chunk_id.partition("-")[0]) for chunk in chunks), default=-1)
 
     def reported(self) -> dict[str, int]:
         """How far all rows are in the table, as the service has reported last."""
@@ -217,9 +217,9 @@ class Twins:
 
 def by_flush(chunks: list[ChunkInfo]) -> list[list[Seen]]:
     found: dict[str, list[Seen]] = {}
-    for one in chunks:
-        seen = (one.name.partition_key, one.start_key, one.end_key, one.rows, one.content_hash)
-        found.setdefault(one.name.chunk_id, []).append(seen)
+    for chunk in chunks:
+        seen = (chunk.name.partition_key, chunk.start_key, chunk.end_key, chunk.rows, chunk.content_hash)
+        found.setdefault(chunk.name.chunk_id, []).append(seen)
     return [sorted(found[own]) for own in sorted(found)]
 
 
@@ -234,7 +234,7 @@ def test_plain_objects_and_the_readers_of_a_flow_go_by_one_rule(tmp_path: Path, 
         while not twins.step():
             pass
         outsider = twins.outsider
-        expected = {name_of(partition): len(found) for partition, found in twins.records.items() if found}
+        expected = {name_of(partition): len(record) for partition, record in twins.records.items() if record}
         assert outsider.reader.flushed == twins.reported() == expected
         assert by_flush(outsider.chunks) == twins.chunks()
         crashes, repeated = crashes + outsider.crashes, repeated + twins.repeated

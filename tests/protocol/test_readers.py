@@ -32,29 +32,29 @@ def _no_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begun(at: Path, *texts: str, **settings: Any) -> ReaderPipeline:
-    found = ReaderPipeline(at, *texts, **settings)
-    found.feed()
-    found.run_until_caught_up()
-    found.feed()
-    return found
+    pipeline = ReaderPipeline(at, *texts, **settings)
+    pipeline.feed()
+    pipeline.run_until_caught_up()
+    pipeline.feed()
+    return pipeline
 
 
 def test_a_crash_of_one_after_every_write_while_the_other_goes_on(tmp_path: Path) -> None:
     for number in points("a reader that crashes"):
-        found = begun(tmp_path / str(number), "0-1", "2-3")
-        crashing, other = found.readers
+        pipeline = begun(tmp_path / str(number), "0-1", "2-3")
+        crashing, other = pipeline.readers
         crashing.service = None
         crashing.crash_at_call(number, "after", writes=True)
         crashing.run_until_crash()
-        found.feed(6)
+        pipeline.feed(6)
         other.run_until_caught_up()
         assert other.crashes == 0
         assert other.ended == 0
         crashing.run_until_caught_up()
         beyond = bool(crashing.script.injected)
         crashing.cancel()
-        found.run_until_caught_up()
-        found.check()
+        pipeline.run_until_caught_up()
+        pipeline.check()
         if beyond:
             break
     assert number >= 8
@@ -62,43 +62,43 @@ def test_a_crash_of_one_after_every_write_while_the_other_goes_on(tmp_path: Path
 
 def test_a_crash_after_every_write_of_the_first_start(tmp_path: Path) -> None:
     for number in points("a first start that crashes"):
-        found = ReaderPipeline(tmp_path / str(number), "0-1", "2-")
-        found.feed()
-        crashing, other = found.readers
+        pipeline = ReaderPipeline(tmp_path / str(number), "0-1", "2-")
+        pipeline.feed()
+        crashing, other = pipeline.readers
         crashing.crash_at_call(number, "after", writes=True)
         crashing.run_until_crash()
         other.run_until_caught_up()
         crashing.run_until_caught_up()
         beyond = bool(crashing.script.injected)
         crashing.cancel()
-        found.run_until_caught_up()
-        found.check()
+        pipeline.run_until_caught_up()
+        pipeline.check()
         if beyond:
             break
     assert number >= 12
 
 
 def test_each_flushes_and_commits_at_its_own_rate(tmp_path: Path) -> None:
-    found = begun(tmp_path, "0-1", "2-3")
-    first, second = found.readers
+    pipeline = begun(tmp_path, "0-1", "2-3")
+    first, second = pipeline.readers
     for _ in range(3):
         first.run_until_caught_up()
-        found.feed(4)
-    plans = [one.events("sealed")[-1]["plan"] for one in found.readers]
+        pipeline.feed(4)
+    plans = [reader.events("sealed")[-1]["plan"] for reader in pipeline.readers]
     assert plans[0] != plans[1]
     assert {tp[1] for tp in first.commits()} == {0, 1}
     assert {tp[1] for tp in second.commits()} == {2, 3}
-    found.run_until_caught_up()
-    found.check()
+    pipeline.run_until_caught_up()
+    pipeline.check()
 
 
 def test_a_zombie_of_one_at_every_call_does_not_disturb_the_other(tmp_path: Path) -> None:
     number = 0
     while True:
-        found = begun(tmp_path / str(number), "0-1", "2-3")
-        first, second = found.readers
+        pipeline = begun(tmp_path / str(number), "0-1", "2-3")
+        first, second = pipeline.readers
 
-        def others(found: ReaderPipeline = found) -> None:
+        def others(found: ReaderPipeline = pipeline) -> None:
             first, second = found.readers
             run = first.service
             first.service = None
@@ -119,8 +119,8 @@ def test_a_zombie_of_one_at_every_call_does_not_disturb_the_other(tmp_path: Path
             first.service = None
         beyond = bool(first.script.injected)
         first.cancel()
-        found.run_until_caught_up()
-        found.check()
+        pipeline.run_until_caught_up()
+        pipeline.check()
         assert second.ended == 0
         if beyond:
             break
@@ -131,23 +131,23 @@ def test_a_zombie_of_one_at_every_call_does_not_disturb_the_other(tmp_path: Path
 
 @pytest.mark.parametrize(("wanted", "shared"), [("0", 0), ("1-2", 1), ("3-", 3), ("0-3", 0), ("2", 2)])
 def test_a_partition_has_one_reader(tmp_path: Path, wanted: str, shared: int) -> None:
-    found = begun(tmp_path, "0-1", "2-3")
-    record = read_record(found.store, "readings-to-table")
+    pipeline = begun(tmp_path, "0-1", "2-3")
+    record = read_record(pipeline.store, "readings-to-table")
     with pytest.raises(
         ReadersOverlap, match=f"partition {shared} belongs to the reader of .* readers change"
     ):
-        found.reader(wanted).start()
-    assert read_record(found.store, "readings-to-table") == record
-    found.run_until_caught_up()
-    found.check()
+        pipeline.reader(wanted).start()
+    assert read_record(pipeline.store, "readings-to-table") == record
+    pipeline.run_until_caught_up()
+    pipeline.check()
 
 
 def test_a_flow_with_readers_does_not_run_as_one_nor_the_other_way_round(tmp_path: Path) -> None:
-    found = begun(tmp_path / "readers", "0-1", "2-3")
+    pipeline = begun(tmp_path / "readers", "0-1", "2-3")
     with pytest.raises(ReadersOverlap, match="all of its partitions"):
-        found.as_one().start()
-    found.run_until_caught_up()
-    found.check()
+        pipeline.as_one().start()
+    pipeline.run_until_caught_up()
+    pipeline.check()
 
     other = ReaderPipeline(tmp_path / "one")
     other.feed()
@@ -164,14 +164,16 @@ def test_a_flow_with_readers_does_not_run_as_one_nor_the_other_way_round(tmp_pat
 def test_a_reader_and_the_whole_flow_that_start_at_the_same_moment(tmp_path: Path) -> None:
     """At each call of one the other starts, reads, and dies: never do both read."""
     for number in some("a reader and the whole flow", range(200)):
-        found = ReaderPipeline(tmp_path / str(number))
-        found.feed()
-        one, reader = found.as_one(), found.reader("0-1")
+        pipeline = ReaderPipeline(tmp_path / str(number))
+        pipeline.feed()
+        one, reader = pipeline.as_one(), pipeline.reader("0-1")
         refused: list[str] = []
 
-        def start(found: ReaderPipeline = found, one: Rehearsal = one, refused: list[str] = refused) -> None:
+        def start(
+            found: ReaderPipeline = pipeline, rehearsal: Rehearsal = one, refused: list[str] = refused
+        ) -> None:
             try:
-                one.run_until_caught_up()
+                rehearsal.run_until_caught_up()
             except ReadersOverlap:
                 refused.append("one")
 
@@ -188,15 +190,15 @@ def test_a_reader_and_the_whole_flow_that_start_at_the_same_moment(tmp_path: Pat
         if refused == ["reader"]:
             one.restart()
             one.run_until_caught_up()
-            found.check()
+            pipeline.check()
     raise AssertionError("more calls than that")
 
 
 def test_two_readers_that_overlap_and_start_at_the_same_moment(tmp_path: Path) -> None:
     for number in range(200):
-        found = ReaderPipeline(tmp_path / str(number))
-        found.feed()
-        first, second = found.reader("0-2"), found.reader("2-3")
+        pipeline = ReaderPipeline(tmp_path / str(number))
+        pipeline.feed()
+        first, second = pipeline.reader("0-2"), pipeline.reader("2-3")
         refused: list[str] = []
 
         def start(second: Rehearsal = second, refused: list[str] = refused) -> None:
@@ -231,83 +233,83 @@ def test_sets_change_with_a_crash_after_every_write(
     tmp_path: Path, before: list[str], after: list[str]
 ) -> None:
     for number in points(f"a change of sets, {before} {after}"):
-        found = begun(tmp_path / str(number), *before)
-        found.crash_in_the_middle()
-        changing = found.changer()
+        pipeline = begun(tmp_path / str(number), *before)
+        pipeline.crash_in_the_middle()
+        changing = pipeline.changer()
         changing.crash_at_call(number, "after", writes=True)
         crashed = False
         try:
-            found.change(changing, after)
+            pipeline.change(changing, after)
         except Crash:
             crashed = True
             changing.cancel()
-            found.feed(4)
-            found.change(changing, after)
-        found.become(after)
-        found.feed(6)
-        found.run_until_caught_up()
-        found.check()
+            pipeline.feed(4)
+            pipeline.change(changing, after)
+        pipeline.become(after)
+        pipeline.feed(6)
+        pipeline.run_until_caught_up()
+        pipeline.check()
         if not crashed:
             break
     assert number >= 2
 
 
 def test_while_sets_are_changed_their_readers_do_not_start_and_others_go_on(tmp_path: Path) -> None:
-    found = begun(tmp_path, "0-1", "2-3")
-    changing = found.changer()
+    pipeline = begun(tmp_path, "0-1", "2-3")
+    changing = pipeline.changer()
     changing.crash(step=1, when="before")
     with pytest.raises(Crash):
-        found.change(changing, ["0", "1", "2-3"])
-    first, second = found.readers
+        pipeline.change(changing, ["0", "1", "2-3"])
+    first, second = pipeline.readers
     with pytest.raises(ReadersOverlap, match="are being given to other readers: finish that"):
         first.restart()
     second.restart()
     second.run_until_caught_up()
     with pytest.raises(ReadersOverlap):
-        found.reader("0").start()
-    found.change(changing, ["0", "1", "2-3"])
-    found.become(["0", "1", "2-3"])
-    found.run_until_caught_up()
-    found.check()
+        pipeline.reader("0").start()
+    pipeline.change(changing, ["0", "1", "2-3"])
+    pipeline.become(["0", "1", "2-3"])
+    pipeline.run_until_caught_up()
+    pipeline.check()
 
 
 def test_a_change_that_was_begun_may_be_replaced_by_another(tmp_path: Path) -> None:
     for number in some("a change that was begun", range(200)):
-        found = begun(tmp_path / str(number), "0-3")
-        found.crash_in_the_middle()
-        changing = found.changer()
+        pipeline = begun(tmp_path / str(number), "0-3")
+        pipeline.crash_in_the_middle()
+        changing = pipeline.changer()
         changing.crash_at_call(number, "after", writes=True)
         try:
-            found.change(changing, ["0", "1-3"])
+            pipeline.change(changing, ["0", "1-3"])
         except Crash:
             changing.cancel()
         else:
             assert number >= 5
             return
-        found.change(changing, ["0", "1", "2-3"])
-        found.become(["0", "1", "2-3"])
-        found.feed(5)
-        found.run_until_caught_up()
-        found.change(changing, ["0-3"])
-        found.change(changing, ["0", "1-3"])
-        found.become(["0", "1-3"])
-        found.feed(5)
-        found.run_until_caught_up()
-        found.check()
+        pipeline.change(changing, ["0", "1", "2-3"])
+        pipeline.become(["0", "1", "2-3"])
+        pipeline.feed(5)
+        pipeline.run_until_caught_up()
+        pipeline.change(changing, ["0-3"])
+        pipeline.change(changing, ["0", "1-3"])
+        pipeline.become(["0", "1-3"])
+        pipeline.feed(5)
+        pipeline.run_until_caught_up()
+        pipeline.check()
     raise AssertionError("more calls than that")
 
 
 @pytest.mark.parametrize("starting", [False, True])
 def test_a_reader_that_sleeps_through_a_change_adds_nothing(tmp_path: Path, starting: bool) -> None:
     for number in points(f"a reader that sleeps, {starting}"):
-        found = begun(tmp_path / str(number), "0-3")
-        (reader,) = found.readers
+        pipeline = begun(tmp_path / str(number), "0-3")
+        (reader,) = pipeline.readers
         if starting:
             reader.service = None
         else:
             reader.restart()
 
-        def change(found: ReaderPipeline = found) -> None:
+        def change(found: ReaderPipeline = pipeline) -> None:
             found.change(found.changer(), ["0-1", "2-3"])
             found.become(["0-1", "2-3"])
             found.run_until_caught_up()
@@ -321,20 +323,20 @@ def test_a_reader_that_sleeps_through_a_change_adds_nothing(tmp_path: Path, star
             superseded = True
         if reader.script.injected:
             break
-        assert superseded or found.readers[0] is not reader
-        found.feed(5)
-        found.run_until_caught_up()
-        found.check()
+        assert superseded or pipeline.readers[0] is not reader
+        pipeline.feed(5)
+        pipeline.run_until_caught_up()
+        pipeline.check()
     assert number > 5
 
 
 def test_an_old_set_is_refused_after_a_change(tmp_path: Path) -> None:
-    found = begun(tmp_path, "0-3")
-    found.change(found.changer(), ["0-1", "2-3"])
+    pipeline = begun(tmp_path, "0-3")
+    pipeline.change(pipeline.changer(), ["0-1", "2-3"])
     with pytest.raises(ReadersOverlap, match="partition 0 belongs to the reader of 0-1"):
-        found.reader("0-3").start()
+        pipeline.reader("0-3").start()
     with pytest.raises(ReadersOverlap, match="all of its partitions"):
-        found.as_one().start()
+        pipeline.as_one().start()
 
 
 @pytest.mark.parametrize(
@@ -349,69 +351,69 @@ def test_an_old_set_is_refused_after_a_change(tmp_path: Path) -> None:
 def test_a_change_that_would_lose_or_share_partitions_is_refused(
     tmp_path: Path, to: Sequence[str], text: str
 ) -> None:
-    found = begun(tmp_path, "0-3")
+    pipeline = begun(tmp_path, "0-3")
     with pytest.raises(ConfigurationError, match=text):
-        found.change(found.changer(), to)
-    found.run_until_caught_up()
-    found.check()
+        pipeline.change(pipeline.changer(), to)
+    pipeline.run_until_caught_up()
+    pipeline.check()
 
 
 def test_replays_are_known_after_a_change(tmp_path: Path) -> None:
     """Marks go over with the partitions: a republisher upstream that republishes everything adds nothing."""
-    found = ReaderPipeline(tmp_path, "0-3", republished=True)
-    found.feed(20)
-    found.run_until_caught_up()
-    found.change(found.changer(), ["0-1", "2-3"])
-    found.become(["0-1", "2-3"])
-    found.republish_again()
-    found.run_until_caught_up()
-    found.feed(5)
-    found.run_until_caught_up()
-    found.check()
-    assert sum(one["replays"] for reader in found.readers for one in reader.events("committed")) == 20  # type: ignore[misc]
+    pipeline = ReaderPipeline(tmp_path, "0-3", republished=True)
+    pipeline.feed(20)
+    pipeline.run_until_caught_up()
+    pipeline.change(pipeline.changer(), ["0-1", "2-3"])
+    pipeline.become(["0-1", "2-3"])
+    pipeline.republish_again()
+    pipeline.run_until_caught_up()
+    pipeline.feed(5)
+    pipeline.run_until_caught_up()
+    pipeline.check()
+    assert sum(event["replays"] for reader in pipeline.readers for event in reader.events("committed")) == 20  # type: ignore[misc]
 
 
 def test_later_rows_hold_after_a_change(tmp_path: Path) -> None:
     """The old reader had made many plans: rows of the new ones must count as later."""
-    found = ReaderPipeline(tmp_path, "0-3")
+    pipeline = ReaderPipeline(tmp_path, "0-3")
     for _ in range(5):
-        found.feed(4, robots=1, times=1)
-        found.run_until_caught_up()
-    found.change(found.changer(), ["0-1", "2-3"])
-    found.become(["0-1", "2-3"])
-    found.feed(1, robots=1, times=1)
-    found.run_until_caught_up()
-    found.check()
+        pipeline.feed(4, robots=1, times=1)
+        pipeline.run_until_caught_up()
+    pipeline.change(pipeline.changer(), ["0-1", "2-3"])
+    pipeline.become(["0-1", "2-3"])
+    pipeline.feed(1, robots=1, times=1)
+    pipeline.run_until_caught_up()
+    pipeline.check()
 
 
 def test_partitions_without_a_reader_are_reported(tmp_path: Path) -> None:
-    found = ReaderPipeline(tmp_path, "0-1")
-    found.run_until_caught_up()
-    texts = [str(one["text"]) for one in found.readers[0].events("notice")]
+    pipeline = ReaderPipeline(tmp_path, "0-1")
+    pipeline.run_until_caught_up()
+    texts = [str(event["text"]) for event in pipeline.readers[0].events("notice")]
     assert any("readings.raw[2], readings.raw[3]" in text for text in texts)
 
 
 def test_a_topic_that_grows_belongs_to_the_open_set(tmp_path: Path) -> None:
-    found = begun(tmp_path, "0-1", "2-")
-    found.log.grow("readings.raw", 6)
-    found.feed(30)
-    found.run_until_caught_up()
-    found.check()
-    assert {tp[1] for tp in found.readers[1].commits()} == {2, 3, 4, 5}
+    pipeline = begun(tmp_path, "0-1", "2-")
+    pipeline.log.grow("readings.raw", 6)
+    pipeline.feed(30)
+    pipeline.run_until_caught_up()
+    pipeline.check()
+    assert {tp[1] for tp in pipeline.readers[1].commits()} == {2, 3, 4, 5}
 
 
 def test_sets_that_do_not_exist_are_refused(tmp_path: Path) -> None:
-    found = ReaderPipeline(tmp_path)
+    pipeline = ReaderPipeline(tmp_path)
     with pytest.raises(ConfigurationError, match="there is no partition 4"):
-        found.reader("2-4").start()
-    assert read_record(found.store, "readings-to-table").readers is None
+        pipeline.reader("2-4").start()
+    assert read_record(pipeline.store, "readings-to-table").readers is None
 
 
 def test_all_readers_have_the_same_state_partitions(tmp_path: Path) -> None:
-    found = begun(tmp_path, "0-1")
-    other = table_flow(found.at, state_partitions=7).compile().reader(Partitions.parse("2-3"))
+    pipeline = begun(tmp_path, "0-1")
+    other = table_flow(pipeline.at, state_partitions=7).compile().reader(Partitions.parse("2-3"))
     with pytest.raises(PartitionsMismatch, match="the same for all readers"):
-        Rehearsal(other, log=found.log, store=found.store).start()
+        Rehearsal(other, log=pipeline.log, store=pipeline.store).start()
 
 
 def test_flows_that_keep_states_cannot_be_read_apart() -> None:
@@ -445,39 +447,39 @@ def _republisher(partitions: str | None) -> Callable[[], Flow | CompiledFlow]:
 
 
 def test_republishers_side_by_side_and_with_other_sets_publish_on_the_same_lanes() -> None:
-    one = Rehearsal(_republisher("0-1")(), partitions={"in": 4})
-    two = Rehearsal(_republisher("2-3")(), partitions={"in": 4}, log=one.log)
+    rehearsal = Rehearsal(_republisher("0-1")(), partitions={"in": 4})
+    two = Rehearsal(_republisher("2-3")(), partitions={"in": 4}, log=rehearsal.log)
     for number in range(20):
-        one.feed("in", {"key": str(number % 7)}, partition=number % 4)
-    one.run_until_caught_up()
-    assert len(one.published("out")) == 10
+        rehearsal.feed("in", {"key": str(number % 7)}, partition=number % 4)
+    rehearsal.run_until_caught_up()
+    assert len(rehearsal.published("out")) == 10
     two.run_until_caught_up()
-    assert sets(one.commits()) == {0, 1}
+    assert sets(rehearsal.commits()) == {0, 1}
     assert sets(two.commits()) == {2, 3}
     for number in range(8):
-        one.feed("in", {"key": "x"}, partition=number % 4)
-    whole = Rehearsal(_republisher(None)(), log=one.log)
+        rehearsal.feed("in", {"key": "x"}, partition=number % 4)
+    whole = Rehearsal(_republisher(None)(), log=rehearsal.log)
     whole.run_until_caught_up()
     assert len(whole.published("out")) == 28
     assert len({envelope.chain.lane() for envelope in whole.published("out")}) <= 8
 
 
 def test_what_readers_publish_promises_no_event_time() -> None:
-    one = Rehearsal(_republisher("0-1")(), partitions={"in": 4})
-    one.feed("in", {"key": "x"}, partition=0, timestamp_ms=5_000)
-    one.run_until_caught_up()
-    one.feed("in", {"key": "x"}, partition=0, timestamp_ms=6_000)
-    one.run_until_caught_up()
-    assert [envelope.watermark_ms for envelope in one.published("out")] == [1, 1]
+    rehearsal = Rehearsal(_republisher("0-1")(), partitions={"in": 4})
+    rehearsal.feed("in", {"key": "x"}, partition=0, timestamp_ms=5_000)
+    rehearsal.run_until_caught_up()
+    rehearsal.feed("in", {"key": "x"}, partition=0, timestamp_ms=6_000)
+    rehearsal.run_until_caught_up()
+    assert [envelope.watermark_ms for envelope in rehearsal.published("out")] == [1, 1]
 
 
 def test_a_restart_takes_over_and_the_settings_of_a_start_hold_for_new_partitions(tmp_path: Path) -> None:
-    found = ReaderPipeline(tmp_path, "0-1")
-    found.feed()
-    found.run_until_caught_up()
-    late = found.reader("2-3")
+    pipeline = ReaderPipeline(tmp_path, "0-1")
+    pipeline.feed()
+    pipeline.run_until_caught_up()
+    late = pipeline.reader("2-3")
     late.start(settings_of(start="latest", allow_weak_durability=True, takeover=True))
-    assert late.commits() == {} or all(one.offset > 0 for one in late.commits().values())
+    assert late.commits() == {} or all(commit.offset > 0 for commit in late.commits().values())
 
 
 @pytest.mark.parametrize("before", [["0-1", "2-3"], []])
@@ -485,41 +487,41 @@ def test_a_flow_is_forgotten_with_all_of_its_readers(tmp_path: Path, before: lis
     """Whatever there was: readers, those before a change, and the flow run as one. With a crash after each write."""
     number = 0
     while True:
-        found = begun(tmp_path / str(number), *before)
-        found.change(found.changer(), ["0", "1-"])
-        found.become(["0", "1-"])
-        found.run_until_caught_up()
+        pipeline = begun(tmp_path / str(number), *before)
+        pipeline.change(pipeline.changer(), ["0", "1-"])
+        pipeline.become(["0", "1-"])
+        pipeline.run_until_caught_up()
         with pytest.raises(ConfigurationError, match="is one of several readers"):
-            found.forget("readings-to-table.reader-0.1")
+            pipeline.forget("readings-to-table.reader-0.1")
         try:
-            found.forget("readings-to-table", crash_after=number)
+            pipeline.forget("readings-to-table", crash_after=number)
         except Crash:
-            if found.store.flows():  # else it had only its answer still to get
+            if pipeline.store.flows():  # else it had only its answer still to get
                 with pytest.raises(ReadersOverlap):
-                    found.reader("0").start()
-                found.forget("readings-to-table")
+                    pipeline.reader("0").start()
+                pipeline.forget("readings-to-table")
         else:
             assert number >= 10
-            assert found.store.flows() == []
+            assert pipeline.store.flows() == []
             return
-        assert found.store.flows() == []
+        assert pipeline.store.flows() == []
         number += 5
 
 
 def test_a_set_that_was_entered_beside_the_whole_flow_and_never_read_is_cleared(tmp_path: Path) -> None:
     """The reader has noticed that the flow runs as one, and has died before it could leave the record."""
     for to in (["0-"], ["0-1", "2-"]):
-        found = begun(tmp_path / str(len(to)))
+        pipeline = begun(tmp_path / str(len(to)))
         record = ReadersClaim()
         entered = Readers(2, {Partitions.parse("0-1"): "readings-to-table.reader-0-1"})
-        assert write_record(found.store, "readings-to-table", record, entered, "dies") is not None
+        assert write_record(pipeline.store, "readings-to-table", record, entered, "dies") is not None
         with pytest.raises(ReadersOverlap):
-            found.readers[0].restart()
-        found.change(found.changer(), to)
+            pipeline.readers[0].restart()
+        pipeline.change(pipeline.changer(), to)
         if to == ["0-"]:
-            found.readers[0].restart()
+            pipeline.readers[0].restart()
         else:
-            found.become(to)
-        found.feed(5)
-        found.run_until_caught_up()
-        found.check()
+            pipeline.become(to)
+        pipeline.feed(5)
+        pipeline.run_until_caught_up()
+        pipeline.check()

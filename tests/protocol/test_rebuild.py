@@ -83,8 +83,8 @@ class Pipeline:
         """What was published per word."""
         return Counter(
             payload.value
-            for one in self.found.published("firsts")
-            for payload in payloads_of(StringValue, one)
+            for envelope in self.found.published("firsts")
+            for payload in payloads_of(StringValue, envelope)
         )
 
     def check(self) -> None:
@@ -318,7 +318,7 @@ def test_a_rewound_flow_republishes_if_asked() -> None:
     pipeline.feed(AFTER)
     twice = {text for text, count in pipeline.published().items() if count == 2}
     assert len(twice) == len(BEFORE) - 2
-    unique = {(one.lane, one.position) for one in pipeline.found.published("firsts")}
+    unique = {(envelope.lane, envelope.position) for envelope in pipeline.found.published("firsts")}
     assert len(unique) == len(pipeline.words)
 
 
@@ -387,11 +387,13 @@ def test_what_came_before_the_beginning_of_a_flow_is_not_missed_when_it_is_folde
     writer.log.truncate_before("copied", 0, 1)
     flow = Flow("sums", state_partitions=1)
     flow.source("copied", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add_value)
-    found = Rehearsal(flow, log=writer.log, settings=Settings(allow_weak_durability=True, start="earliest"))
-    found.run_until_caught_up()
-    found.rebuild()
-    found.run_until_caught_up()
-    assert found.states("sum")[b"all"].value == 2 + 3
+    rehearsal = Rehearsal(
+        flow, log=writer.log, settings=Settings(allow_weak_durability=True, start="earliest")
+    )
+    rehearsal.run_until_caught_up()
+    rehearsal.rebuild()
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("sum")[b"all"].value == 2 + 3
 
 
 def test_a_flow_whose_input_was_deleted_meanwhile_stops() -> None:
@@ -724,26 +726,26 @@ def test_a_name_under_which_a_store_holds_states_is_not_used_again() -> None:
         "letters", key=first_letter, state=StringValue, fold=append_word, store="states"
     )
     home = MemoryStore(f"home-{id(object())}")
-    found = Rehearsal(
+    rehearsal = Rehearsal(
         flow,
         partitions={"words": 2},
         store={"": home, "states": states},
         settings=Settings(allow_weak_durability=True),
     )
     for text in BEFORE:
-        found.feed("words", word(text), key=text[0])
-    found.run_until_caught_up()
-    early = found.commits()
-    found.rebuild()
-    live = found._store_flow("letters")
+        rehearsal.feed("words", word(text), key=text[0])
+    rehearsal.run_until_caught_up()
+    early = rehearsal.commits()
+    rehearsal.rebuild()
+    live = rehearsal._store_flow("letters")
     home.restore_all()
-    found.log.forget("notes")
-    found.log.commit("notes", early)
+    rehearsal.log.forget("notes")
+    rehearsal.log.commit("notes", early)
     states.restore_part("notes", "letters", 0)
     states.restore_part("notes", "letters", 1)
-    found.rebuild()
-    assert found._store_flow("letters") != live
-    assert stored_words(found)["a"] == "ant ape auk"
+    rehearsal.rebuild()
+    assert rehearsal._store_flow("letters") != live
+    assert stored_words(rehearsal)["a"] == "ant ape auk"
 
 
 def test_a_run_of_a_flow_rebuilt_twice_raises_superseded() -> None:
@@ -781,20 +783,20 @@ def test_an_attempt_that_is_resumed_to_an_earlier_point_knows_what_receivers_hav
     )
     stage.changes().to("totals", partitions=1)
     settings = Settings(allow_weak_durability=True, max_records=1)
-    found = Rehearsal(flow, partitions={"numbers": 1}, settings=settings)
+    rehearsal = Rehearsal(flow, partitions={"numbers": 1}, settings=settings)
     for number in range(1, 7):
-        found.feed("numbers", Int64Value(value=number))
-    found.run_until_caught_up()
-    found.crash_at_write(3, "after")
+        rehearsal.feed("numbers", Int64Value(value=number))
+    rehearsal.run_until_caught_up()
+    rehearsal.crash_at_write(3, "after")
     with pytest.raises(Crash):
-        found.rebuild({("numbers", 0): 6}, republish=True)
-    found.script.writes.clear()
+        rehearsal.rebuild({("numbers", 0): 6}, republish=True)
+    rehearsal.script.writes.clear()
     try:
-        found.rebuild({("numbers", 0): 3}, republish=True, resume=True)
+        rehearsal.rebuild({("numbers", 0): 3}, republish=True, resume=True)
     except ConfigurationError:
         return  # refused: it was begun with other options
-    home, _ = found.stores[""].home("sums")
+    home, _ = rehearsal.stores[""].home("sums")
     assert home is not None
-    data = found.stores[""].plan("sums", home.number)
+    data = rehearsal.stores[""].plan("sums", home.number)
     assert data is not None
     assert Rebuilding.of(Plan.from_bytes(data)).published_until == {("numbers", 0): 6}

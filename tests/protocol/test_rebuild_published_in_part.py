@@ -260,14 +260,14 @@ def test_a_raw_input_created_again_is_no_other_root_while_the_batch_is_due() -> 
     flow = Flow("raw", state_partitions=1)
     source = flow.source("bytes", lambda value: Int64Value(value=int(value)), raw=True)
     source.aggregate("sums", key=side, state=Int64Value, fold=add).changes().to("totals", partitions=1)
-    found = Rehearsal(flow)
-    found.feed("bytes", b"1")
-    found.crash(step=5, when="after")
-    found.run_until_crash()
-    found.rebuild({("bytes", 0): 0})
-    found.log.recreate("bytes")
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("bytes", b"1")
+    rehearsal.crash(step=5, when="after")
+    rehearsal.run_until_crash()
+    rehearsal.rebuild({("bytes", 0): 0})
+    rehearsal.log.recreate("bytes")
     with pytest.raises(RecreatedTopic):
-        found.start()
+        rehearsal.start()
 
 
 def windowed() -> Flow:
@@ -279,10 +279,10 @@ def windowed() -> Flow:
     return flow
 
 
-def heard_of(found: Rehearsal) -> list[MemoryMessage]:
+def heard_of(rehearsal: Rehearsal) -> list[MemoryMessage]:
     """What a receiver counts of what was published."""
-    topic_id = found.log.describe(["totals"])["totals"].topic_id
-    return [*received("totals", topic_id, found.log.records("totals"))]
+    topic_id = rehearsal.log.describe(["totals"])["totals"].topic_id
+    return [*received("totals", topic_id, rehearsal.log.records("totals"))]
 
 
 def test_what_it_took_of_what_waits_for_event_time_it_takes_again() -> None:
@@ -309,9 +309,9 @@ def test_what_it_took_of_what_waits_for_event_time_it_takes_again() -> None:
 
     undisturbed = len(heard_of(fed(None)))
     for at in range(3):
-        found = fed(at)
-        assert found.crashes == 1
-        assert len(heard_of(found)) == undisturbed, at
+        rehearsal = fed(at)
+        assert rehearsal.crashes == 1
+        assert len(heard_of(rehearsal)) == undisturbed, at
 
 
 def test_who_was_not_waited_for_then_is_not_waited_for_when_it_is_repeated() -> None:
@@ -344,6 +344,6 @@ def test_who_was_not_waited_for_then_is_not_waited_for_when_it_is_repeated() -> 
 
     undisturbed = len(heard_of(fed(None)))
     for at in range(3):
-        found = fed(at)
-        assert found.crashes == 1
-        assert len(heard_of(found)) == undisturbed, at
+        rehearsal = fed(at)
+        assert rehearsal.crashes == 1
+        assert len(heard_of(rehearsal)) == undisturbed, at

@@ -129,12 +129,12 @@ def flow_of() -> Flow:
 def noted() -> tuple[Rehearsal, PartCopy]:
     """One word noted and three more to come; and the second stage as it is before these."""
     store = MemoryStore(f"recover-{object()!r}", max_rows=1)
-    found = Rehearsal(flow_of(), partitions={"words": 1}, store=store)
-    found.feed("words", word("first"))
-    found.run_until_caught_up()
+    rehearsal = Rehearsal(flow_of(), partitions={"words": 1}, store=store)
+    rehearsal.feed("words", word("first"))
+    rehearsal.run_until_caught_up()
     for text in ("ant", "bee", "cow"):
-        found.feed("words", word(text))
-    return found, store.copy_part("notes", "all", 0)
+        rehearsal.feed("words", word(text))
+    return rehearsal, store.copy_part("notes", "all", 0)
 
 
 def test_a_second_stage_that_lost_a_plan_which_the_first_has_begun_to_write_stops() -> None:

@@ -63,7 +63,9 @@ def republishing() -> Flow:
 
 
 def notices(rehearsal: Rehearsal) -> list[str]:
-    return [str(one["text"]) for one in rehearsal.events("notice") if "created again" in str(one["text"])]
+    return [
+        str(event["text"]) for event in rehearsal.events("notice") if "created again" in str(event["text"])
+    ]
 
 
 @pytest.mark.parametrize("running", [True, False])
@@ -87,7 +89,7 @@ def test_it_may_have_other_partitions_and_every_service_reports_it(
     if rehearsal.flow.stages:
         assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 10
     else:
-        assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [3, 3, 4]
+        assert [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")] == [3, 3, 4]
     assert not rehearsal.events("waiting") or running
     (text,) = notices(rehearsal)
     now = rehearsal.log.describe(["raw"])["raw"].topic_id.hex()
@@ -119,7 +121,7 @@ def test_a_topic_made_smaller_before_the_commit_is_not_waited_for(flow: Callable
     if rehearsal.flow.stages:
         assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 10
     else:
-        assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [3, 3, 4]
+        assert [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")] == [3, 3, 4]
 
 
 def test_offsets_of_a_topic_are_not_committed_for_the_one_that_was_created_in_its_place() -> None:
@@ -203,7 +205,9 @@ def test_what_is_read_of_the_new_topic_is_not_published_as_if_it_were_of_the_old
     recreate_before_it_is_read(rehearsal, "in", [b"7" if raw else Int64Value(value=7)] * records)
     if raw:
         rehearsal.run_until_caught_up()
-        assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [7] * records
+        assert [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")] == [
+            7
+        ] * records
         assert {one.links[-1].topic_id for one in rehearsal.chains("out")} == set(
             rehearsal.log.topic_ids(["in"]).values()
         )
@@ -330,10 +334,10 @@ def test_after_a_rebuild_a_topic_created_again_is_counted_and_published() -> Non
     rehearsal.restart()
     rehearsal.run_until_caught_up()
     assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 33
-    assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")][-1] == 33
+    assert [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")][-1] == 33
     rehearsal.feed("raw", b"40", partition=1)
     rehearsal.run_until_caught_up()
-    assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")][-1] == 73
+    assert [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")][-1] == 73
 
 
 def test_what_was_known_of_the_partitions_of_the_old_topic_holds_for_none_of_the_new_one() -> None:

@@ -95,14 +95,14 @@ def test_a_record_of_another_lane_that_is_gone_since_stops_the_redo() -> None:
     upstream = Rehearsal(passing, log=log, partitions={"words": 2})
     adding = Flow("adding", state_partitions=1)
     adding.source("passed", StringValue).aggregate("text", key=lambda _: "all", state=StringValue, fold=add)
-    found = Rehearsal(adding, log=log, partitions={"passed": 1})
+    rehearsal = Rehearsal(adding, log=log, partitions={"passed": 1})
     for partition in (0, 1):
         log.append("words", partition, wrap(StringValue(value="word"), key="a", timestamp_ms=1), b"a")
         upstream.run_until_caught_up()
-    found.crash(step=4, when="after")
-    found.run_until_crash()
+    rehearsal.crash(step=4, when="after")
+    rehearsal.run_until_crash()
     log.compact("passed", 0)
     assert len(log.records("passed")) == 1
     with pytest.raises(PlanMismatch, match=r"its redo ends at other marks in passed/0"):
-        found.restart()
-    assert found.states("text") == {}
+        rehearsal.restart()
+    assert rehearsal.states("text") == {}

@@ -34,16 +34,16 @@ def test_a_key_that_lies_elsewhere_is_not_forgotten_when_its_neighbour_is_done(
 ) -> None:
     flow = Flow("notes", state_partitions=2)
     words_by_first_letter(flow)
-    found = Rehearsal(flow, partitions={"words": 2}, block_records=1)
-    found.run_until_caught_up()
+    rehearsal = Rehearsal(flow, partitions={"words": 2}, block_records=1)
+    rehearsal.run_until_caught_up()
     own = {letter: partition_of(letter.encode(), 2) for letter in LETTERS}
     for letter, partition in own.items():
-        found.feed("words", word(f"{letter}0"), partition=partition)
+        rehearsal.feed("words", word(f"{letter}0"), partition=partition)
     for letter in LETTERS:
-        found.feed("words", word(f"{letter}1"), partition=strange)
-    found.crash_at_write(write)
-    found.run_until_caught_up()
-    words = {letter: sorted(text.split()) for letter, text in stored_words(found).items()}
+        rehearsal.feed("words", word(f"{letter}1"), partition=strange)
+    rehearsal.crash_at_write(write)
+    rehearsal.run_until_caught_up()
+    words = {letter: sorted(text.split()) for letter, text in stored_words(rehearsal).items()}
     assert words == {letter: [f"{letter}0", f"{letter}1"] for letter in LETTERS}
 
 
@@ -61,32 +61,32 @@ def windows_of_minutes(settings: Settings) -> Rehearsal:
     return Rehearsal(flow, partitions={"in": 2}, settings=settings)
 
 
-def feed_minute(found: Rehearsal, partition: int, minute: int) -> None:
+def feed_minute(rehearsal: Rehearsal, partition: int, minute: int) -> None:
     """One record, with a key that lies in its partition."""
     key = next(letter for letter in LETTERS if partition_of(letter.encode(), 2) == partition)
-    found.feed("in", {"key": key}, partition=partition, timestamp_ms=minute * MINUTE_MS)
+    rehearsal.feed("in", {"key": key}, partition=partition, timestamp_ms=minute * MINUTE_MS)
 
 
-def minutes_of(found: Rehearsal) -> list[int]:
+def minutes_of(rehearsal: Rehearsal) -> list[int]:
     """Which windows there are."""
-    return sorted(one.span.start_ms // MINUTE_MS for one in found.windows("windows"))
+    return sorted(window.span.start_ms // MINUTE_MS for window in rehearsal.windows("windows"))
 
 
 def test_a_redo_waits_for_all_input_partitions_where_the_batch_has_waited_for_all() -> None:
     """Shuffled when it was sealed, it is shuffled again, though by now it could do without."""
-    found = windows_of_minutes(SHUFFLING)
+    rehearsal = windows_of_minutes(SHUFFLING)
     for partition, minute in ((0, 1), (1, 10), (1, 20)):
-        feed_minute(found, partition, minute)
-    found.crash(step=4, when="after")
-    found.run_until_crash()
-    found.settings = Settings(allow_weak_durability=True)
-    found.start()
-    assert minutes_of(found) == [1]
-    feed_minute(found, 0, 30)
-    found.run_until_caught_up()
-    feed_minute(found, 1, 31)
-    found.run_until_caught_up()
-    assert minutes_of(found) == [1, 10, 20, 30, 31]
+        feed_minute(rehearsal, partition, minute)
+    rehearsal.crash(step=4, when="after")
+    rehearsal.run_until_crash()
+    rehearsal.settings = Settings(allow_weak_durability=True)
+    rehearsal.start()
+    assert minutes_of(rehearsal) == [1]
+    feed_minute(rehearsal, 0, 30)
+    rehearsal.run_until_caught_up()
+    feed_minute(rehearsal, 1, 31)
+    rehearsal.run_until_caught_up()
+    assert minutes_of(rehearsal) == [1, 10, 20, 30, 31]
 
 
 @pytest.mark.parametrize("since", ["the input has grown", "it must shuffle"])
@@ -95,15 +95,15 @@ def test_what_a_batch_took_without_a_shuffle_its_redo_takes_whatever_has_changed
     write: int, since: str
 ) -> None:
     """What its redo would leave waiting for other partitions is in no plan, and nobody would ever take it."""
-    found = windows_of_minutes(Settings(allow_weak_durability=True))
-    found.start()
+    rehearsal = windows_of_minutes(Settings(allow_weak_durability=True))
+    rehearsal.start()
     for partition, minute in ((0, 1), (1, 10), (1, 20), (1, 30)):
-        feed_minute(found, partition, minute)
-    found.crash_at_write(write, "after")
-    found.run_until_crash()
+        feed_minute(rehearsal, partition, minute)
+    rehearsal.crash_at_write(write, "after")
+    rehearsal.run_until_crash()
     if since == "the input has grown":
-        found.log.grow("in", 4)
+        rehearsal.log.grow("in", 4)
     else:
-        found.settings = SHUFFLING
-    found.run_until_caught_up()
-    assert minutes_of(found) == [1, 10, 20, 30]
+        rehearsal.settings = SHUFFLING
+    rehearsal.run_until_caught_up()
+    assert minutes_of(rehearsal) == [1, 10, 20, 30]

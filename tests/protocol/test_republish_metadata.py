@@ -55,7 +55,7 @@ def feed(rehearsal: Rehearsal, root: int, previous: int | None = None, output: s
 
 
 def values_published(rehearsal: Rehearsal) -> list[int]:
-    return [one.payload_as(Int64Value).value for one in rehearsal.published("out")]
+    return [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")]
 
 
 def test_a_hole_is_noticed_by_the_run_after_the_one_that_saw_what_is_before_it() -> None:

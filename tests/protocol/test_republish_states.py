@@ -262,11 +262,11 @@ def test_a_deleted_state_is_not_republished() -> None:
     flow.source("words", StringValue).aggregate(
         "letters", key=first_letter, state=StringValue, fold=fold
     ).changes().to("latest", partitions=1)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for text in ("ant", "fig", "fox"):
-        found.feed("words", word(text))
-    found.run_until_caught_up()
-    assert found.announce().outputs == {"letters": 1}
+        rehearsal.feed("words", word(text))
+    rehearsal.run_until_caught_up()
+    assert rehearsal.announce().outputs == {"letters": 1}
 
 
 def test_what_is_on_its_way_to_the_broker_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -598,13 +598,13 @@ def with_context(flow: Flow, where: str) -> None:
 def test_what_does_not_follow_from_states_alone_is_refused(where: str, text: str) -> None:
     flow = Flow("up", state_partitions=1)
     with_context(flow, where)
-    found = Rehearsal(flow)
-    found.feed("words", word("ant"))
-    found.run_until_caught_up()
-    home = found.stores[""].home("up")
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", word("ant"))
+    rehearsal.run_until_caught_up()
+    home = rehearsal.stores[""].home("up")
     with pytest.raises(ConfigurationError, match=text):
-        found.announce()
-    assert found.stores[""].home("up") == home, "refused before it claims"
+        rehearsal.announce()
+    assert rehearsal.stores[""].home("up") == home, "refused before it claims"
 
 
 def test_a_stage_that_cannot_be_republished_does_not_block_another() -> None:
@@ -613,20 +613,20 @@ def test_a_stage_that_cannot_be_republished_does_not_block_another() -> None:
     flow.source("more", StringValue).aggregate(
         "more", key=first_letter, state=StringValue, fold=append_word
     ).changes().to("latest-more", partitions=1)
-    found = Rehearsal(flow)
-    found.feed("more", word("ant"))
-    found.run_until_caught_up()
-    assert found.announce("more").outputs == {"more": 1}
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("more", word("ant"))
+    rehearsal.run_until_caught_up()
+    assert rehearsal.announce("more").outputs == {"more": 1}
     with pytest.raises(ConfigurationError, match=r"stage 'mroe' has no changes.*: letters, more"):
-        found.announce("mroe")
+        rehearsal.announce("mroe")
 
 
 def test_a_flow_that_has_read_nothing_has_no_states_to_republish() -> None:
-    found = Rehearsal(upstream(second=False))
-    found.start()
-    home = found.stores[""].home("up")[0]
-    assert found.announce().outputs == {}
-    after = found.stores[""].home("up")[0]
+    rehearsal = Rehearsal(upstream(second=False))
+    rehearsal.start()
+    home = rehearsal.stores[""].home("up")[0]
+    assert rehearsal.announce().outputs == {}
+    after = rehearsal.stores[""].home("up")[0]
     assert home is not None
     assert after is not None
     assert home.number == after.number

@@ -110,4 +110,4 @@ def test_whatever_its_batches_are_receivers_keep_the_newest_state(
     if kind == "one stage":
         assert len(world.up.log.records("emitted")) >= 2 * 5 + 1, "what folds give is published again"
         world.up.announce()
-        assert sorted(str(one) for one in world.up.states("sum").values()) == ["{'n': 3}", "{'n': 3}"]
+        assert sorted(str(state) for state in world.up.states("sum").values()) == ["{'n': 3}", "{'n': 3}"]

@@ -43,34 +43,34 @@ def flow_of(policy: PoisonPolicy, where: str) -> Flow:
     return flow
 
 
-def feed(found: Rehearsal, bad: int, good: int) -> None:
+def feed(rehearsal: Rehearsal, bad: int, good: int) -> None:
     for number in range(bad + good):
-        found.feed("numbers", Int64Value(value=-1 if number < bad else 1))
+        rehearsal.feed("numbers", Int64Value(value=-1 if number < bad else 1))
 
 
 @pytest.mark.parametrize("where", ["republish", "map", "fold"])
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
 def test_a_typo_stops_the_service_and_nothing_is_skipped(policy: PoisonPolicy, where: str) -> None:
-    found = Rehearsal(flow_of(policy, where))
-    feed(found, 403, 0)
+    rehearsal = Rehearsal(flow_of(policy, where))
+    feed(rehearsal, 403, 0)
     for _ in range(2):
         with pytest.raises(
             TooManyExcluded, match=r"403 of the last 403.*AttributeError.*numbers\[0\]@0: distanc"
         ):
-            found.run_until_caught_up()
-        assert found.events("sealed") == []
-        assert found.log.records(found.flow.dead_letter_topic) == []
-        assert all(commit.offset == 0 for commit in found.commits().values())
-        found.service = None
+            rehearsal.run_until_caught_up()
+        assert rehearsal.events("sealed") == []
+        assert rehearsal.log.records(rehearsal.flow.dead_letter_topic) == []
+        assert all(commit.offset == 0 for commit in rehearsal.commits().values())
+        rehearsal.service = None
 
 
 @pytest.mark.parametrize("where", ["republish", "map", "fold"])
 def test_small_batches_are_no_way_around_it(where: str) -> None:
-    found = Rehearsal(flow_of("dead_letter", where), settings=Settings(max_records=10))
-    feed(found, 403, 0)
+    rehearsal = Rehearsal(flow_of("dead_letter", where), settings=Settings(max_records=10))
+    feed(rehearsal, 403, 0)
     with pytest.raises(TooManyExcluded):
-        found.run_until_caught_up()
-    assert len(found.log.records("flights.dead-letters")) == 100
+        rehearsal.run_until_caught_up()
+    assert len(rehearsal.log.records("flights.dead-letters")) == 100
 
 
 @pytest.mark.parametrize("where", ["republish", "map", "fold"])
@@ -86,12 +86,12 @@ def test_small_batches_are_no_way_around_it(where: str) -> None:
     ids=["few", "many among very many", "more allowed", "no limit", "a share of few"],
 )
 def test_what_the_policy_is_for_goes_on(where: str, bad: int, good: int, settings: Settings) -> None:
-    found = Rehearsal(flow_of("dead_letter", where), settings=settings)
-    feed(found, bad, good)
-    found.run_until_caught_up()
-    assert len(found.log.records("flights.dead-letters")) == bad
+    rehearsal = Rehearsal(flow_of("dead_letter", where), settings=settings)
+    feed(rehearsal, bad, good)
+    rehearsal.run_until_caught_up()
+    assert len(rehearsal.log.records("flights.dead-letters")) == bad
     if where != "republish":
-        states: Any = found.states("sum")
+        states: Any = rehearsal.states("sum")
         assert {key: state.value for key, state in states.items()} == ({b"all": good} if good else {})
 
 
@@ -105,16 +105,16 @@ def test_replays_do_not_hide_how_much_of_what_is_new_fails() -> None:
         "sum", key=lambda _: "all", state=Int64Value, fold=add
     )
     settings = Settings(max_excluded=2, max_excluded_share=0.5)
-    found = Rehearsal(flow, log=first.log, settings=settings)
+    rehearsal = Rehearsal(flow, log=first.log, settings=settings)
     feed(first, 0, 10)
     first.run_until_caught_up()
-    found.run_until_caught_up()
+    rehearsal.run_until_caught_up()
     first.rewind({("numbers", 0): 0})
     first.run_until_caught_up()
     feed(first, 12, 0)
     first.run_until_caught_up()
     with pytest.raises(TooManyExcluded, match="12 of the last 22"):
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
 
 
 def exclusions(count: int) -> list[Exclusion]:

@@ -32,15 +32,15 @@ def hours_of(flow: Flow, source: Any) -> None:
     )
 
 
-def reasons(found: Rehearsal) -> list[str]:
+def reasons(rehearsal: Rehearsal) -> list[str]:
     """The texts of the dead-letter records."""
-    records = found.log.records("orders.dead-letters")
-    return [(dict(one.headers() or [])["sqe-text"] or b"").decode() for one in records]
+    records = rehearsal.log.records("orders.dead-letters")
+    return [(dict(record.headers() or [])["sqe-text"] or b"").decode() for record in records]
 
 
-def counted(found: Rehearsal) -> list[tuple[int, int]]:
-    results = [one.payload_as(WindowResult) for one in found.published("hours")]
-    return [(one.start_ms // HOUR_MS, Int64Value.FromString(one.state).value) for one in results]
+def counted(rehearsal: Rehearsal) -> list[tuple[int, int]]:
+    results = [envelope.payload_as(WindowResult) for envelope in rehearsal.published("hours")]
+    return [(result.start_ms // HOUR_MS, Int64Value.FromString(result.state).value) for result in results]
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
@@ -48,14 +48,14 @@ def counted(found: Rehearsal) -> list[tuple[int, int]]:
 def test_windows_and_outputs_go_by_the_time_of_the_value(raw: bool, partitions: int) -> None:
     flow = Flow("orders", state_partitions=partitions)
     hours_of(flow, flow.source("in", dict, raw=raw, timestamp=lambda order: order["at"]))
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for number, at in enumerate(
         ("1970-01-01T00:10:00Z", HOUR_MS - 1, "1970-01-01T02:00:00+01:00", 2 * HOUR_MS)
     ):
-        found.feed("in", {"id": f"a{number}", "at": at}, key="k", timestamp_ms=LATER_MS)
-        found.run_until_caught_up()
-    assert counted(found) == [(0, 2), (1, 1)]
-    times = [one.timestamp_ms for one in found.published("changes")]
+        rehearsal.feed("in", {"id": f"a{number}", "at": at}, key="k", timestamp_ms=LATER_MS)
+        rehearsal.run_until_caught_up()
+    assert counted(rehearsal) == [(0, 2), (1, 1)]
+    times = [envelope.timestamp_ms for envelope in rehearsal.published("changes")]
     assert times == [600_000, HOUR_MS - 1, HOUR_MS, 2 * HOUR_MS], "outputs keep it"
 
 
@@ -63,15 +63,15 @@ def test_a_crash_at_any_step_changes_nothing() -> None:
     for step in range(1, 8):
         flow = Flow("orders", state_partitions=2)
         hours_of(flow, flow.source("in", dict, raw=True, timestamp=lambda order: order["at"]))
-        found = Rehearsal(flow)
+        rehearsal = Rehearsal(flow)
         for number, at in enumerate((5, HOUR_MS, 2 * HOUR_MS + 1, HOUR_MS + 7)):
-            found.feed("in", {"id": f"a{number}", "at": at}, timestamp_ms=LATER_MS)
-        found.crash(step=step, when="before")
-        found.run_until_caught_up()
-        found.restart()
-        found.feed("in", {"id": "a9", "at": 9 * HOUR_MS}, timestamp_ms=LATER_MS)
-        found.run_until_caught_up()
-        once = sorted(set(counted(found)))  # published twice, the second is a replay
+            rehearsal.feed("in", {"id": f"a{number}", "at": at}, timestamp_ms=LATER_MS)
+        rehearsal.crash(step=step, when="before")
+        rehearsal.run_until_caught_up()
+        rehearsal.restart()
+        rehearsal.feed("in", {"id": "a9", "at": 9 * HOUR_MS}, timestamp_ms=LATER_MS)
+        rehearsal.run_until_caught_up()
+        once = sorted(set(counted(rehearsal)))  # published twice, the second is a replay
         assert once == [(0, 1), (1, 1), (2, 1)], step
 
 
@@ -91,15 +91,15 @@ def test_a_value_without_a_time_is_poison_or_keeps_its_records(time: object, pol
         no_timestamp=policy,
     )
     hours_of(flow, source)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for name in times:
-        found.feed("in", {"id": name}, timestamp_ms=LATER_MS)
-    found.run_until_caught_up()
-    texts = reasons(found)
-    published = [one.timestamp_ms for one in found.published("changes")]
+        rehearsal.feed("in", {"id": name}, timestamp_ms=LATER_MS)
+    rehearsal.run_until_caught_up()
+    texts = reasons(rehearsal)
+    published = [envelope.timestamp_ms for envelope in rehearsal.published("changes")]
     if policy == "record":
         assert (texts, published) == ([], [7])  # one batch: the newest state, of the second
-        assert found.states("orders")[b"a"].value == 2
+        assert rehearsal.states("orders")[b"a"].value == 2
     else:
         assert published == [7]
         (text,) = texts
@@ -121,13 +121,13 @@ def test_long_runs_of_ordinary_messages_have_it_too(stage: bool, carrier: Any) -
     else:
         numbers.to("out", partitions=1)
     wrapped = Rehearsal(upstream)
-    found = Rehearsal(flow, log=wrapped.log)
+    rehearsal = Rehearsal(flow, log=wrapped.log)
     for number in range(200):
         wrapped.feed("raw", number, timestamp_ms=LATER_MS)
         if number in (99, 199):  # lanes are known from the second batch on
             wrapped.run_until_caught_up()
-            found.run_until_caught_up()
-    times = [one.timestamp_ms // 7 for one in found.published("out")]
+            rehearsal.run_until_caught_up()
+    times = [envelope.timestamp_ms // 7 for envelope in rehearsal.published("out")]
     assert sorted(times) == ([97, 98, 99, 197, 198, 199] if stage else list(range(200)))
 
 
@@ -136,10 +136,10 @@ def test_what_the_function_raises_is_poison_and_names_it() -> None:
     hours_of(
         flow, flow.source("in", dict, raw=True, timestamp=lambda order: order["when"], no_timestamp="record")
     )
-    found = Rehearsal(flow)
-    found.feed("in", {"id": "a"})
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("in", {"id": "a"})
     with pytest.raises(PoisonError, match=r"in\[0\]@0 cannot be processed: KeyError: 'when'.*source 'in'"):
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
 
 
 def test_the_context_is_at_hand_and_shows_the_new_time_afterwards() -> None:
@@ -157,13 +157,13 @@ def test_the_context_is_at_hand_and_shows_the_new_time_afterwards() -> None:
 
     flow = Flow("orders")
     flow.source("in", dict, raw=True, timestamp=time_of).filter(keep).to("out", partitions=1)
-    found = Rehearsal(flow)
-    found.feed("in", {"at": 12}, timestamp_ms=LATER_MS)
-    found.run_until_caught_up()
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("in", {"at": 12}, timestamp_ms=LATER_MS)
+    rehearsal.run_until_caught_up()
     assert seen == [(LATER_MS, 0), (12_000, 12)]
-    (output,) = found.published("out")
+    (output,) = rehearsal.published("out")
     assert output.timestamp_ms == 12_000
-    topic_id = found.log.describe(["in"])["in"].topic_id
+    topic_id = rehearsal.log.describe(["in"])["in"].topic_id
     assert ids == [event_id(read_lane(0, "in", topic_id, 0), root_position(1, 0))], "the same as without"
 
 
@@ -173,13 +173,13 @@ def test_a_collection_has_one_time() -> None:
     flow = Flow("orders", poison="dead_letter")
     flow.source("in", int, timestamp=lambda number: number).to("out", partitions=1)
     split = Rehearsal(upstream)
-    found = Rehearsal(flow, log=split.log)
+    rehearsal = Rehearsal(flow, log=split.log)
     for numbers in ([5, 5], [5, 6]):
         split.feed("lists", numbers, timestamp_ms=LATER_MS)
     split.run_until_caught_up()
-    found.run_until_caught_up()
-    assert [one.timestamp_ms for one in found.published("out")] == [5]
-    (text,) = reasons(found)
+    rehearsal.run_until_caught_up()
+    assert [envelope.timestamp_ms for envelope in rehearsal.published("out")] == [5]
+    (text,) = reasons(rehearsal)
     assert "several event times, 5 to 6 ms" in text
 
 

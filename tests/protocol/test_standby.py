@@ -41,17 +41,17 @@ class Acting(SteppingClock):
 def running() -> tuple[Rehearsal, StagedService]:
     flow = Flow("notes", state_partitions=2)
     words_by_first_letter(flow)
-    found = Rehearsal(flow)
-    found.feed("words", word("ant"))
-    service = found.start()
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", word("ant"))
+    service = rehearsal.start()
     service.batch()
     assert isinstance(service, StagedService)
-    return found, service
+    return rehearsal, service
 
 
-def start_standby(found: Rehearsal, acts: dict[int, Callable[[], object]]) -> StagedService:
-    found.clock = Acting(acts)
-    service = found.start(WAITS)
+def start_standby(rehearsal: Rehearsal, acts: dict[int, Callable[[], object]]) -> StagedService:
+    rehearsal.clock = Acting(acts)
+    service = rehearsal.start(WAITS)
     assert isinstance(service, StagedService)
     return service
 
@@ -121,15 +121,15 @@ def test_a_store_emptied_while_a_standby_waits_is_no_birth() -> None:
     """Kafka has a commit since, so the flow is not new."""
     flow = Flow("notes", state_partitions=2)
     words_by_first_letter(flow)
-    found = Rehearsal(flow)
-    found.feed("words", word("ant"))
-    active = found.start()
-    acts = {1: active.batch, 2: found.stores[""].restore_all}  # type: ignore[attr-defined]
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", word("ant"))
+    active = rehearsal.start()
+    acts = {1: active.batch, 2: rehearsal.stores[""].restore_all}  # type: ignore[attr-defined]
     for _ in range(2):
         with pytest.raises(StoreEmpty):
-            start_standby(found, acts)
+            start_standby(rehearsal, acts)
         acts = {}
-    assert stored_words(found) == {}
+    assert stored_words(rehearsal) == {}
 
 
 def test_a_takeover_does_not_wait() -> None:

@@ -44,7 +44,7 @@ def test_another_run_reads_and_commits_what_is_new_while_this_one_starts() -> No
         rehearsal.cancel()
         rehearsal.feed("in", Int64Value(value=2))
         rehearsal.run_until_caught_up()
-        published = {one.payload_as(Int64Value).value for one in rehearsal.published("out")}
+        published = {envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")}
         assert published >= {2}, at
         assert len(rehearsal.log.records("in")) == len(published), at
 

@@ -89,7 +89,7 @@ def test_the_last_version_holds_at_all_times(table: str, parts: int) -> None:
         service.run_until_caught_up()
         wanted += expected(10 * number, name or None)
     assert sorted(map(list, {tuple(one) for one in named(service)})) == wanted
-    assert not any("none of" in str(one["text"]) for one in service.events("notice"))
+    assert not any("none of" in str(event["text"]) for event in service.events("notice"))
     service.rebuild()
     service.run_until_caught_up()
     feed(service, "orders", *orders(100), at_ms=OLD_MS)
@@ -119,10 +119,12 @@ def test_a_join_that_finds_nothing_reports_it_once(how: str) -> None:
         service.run_until_caught_up()
     feed(service, "customers", *customers("Ann"), at_ms=OLD_MS + 5)
     service.run_until_caught_up()
-    (text,) = (one["text"] for one in service.events("notice") if "has found anything" in str(one["text"]))
+    (text,) = (
+        event["text"] for event in service.events("notice") if "has found anything" in str(event["text"])
+    )
     assert "stage 'with-names': none of" in str(text)
     assert "static=True" in str(text)
-    counted: list[Any] = [one["counts"] for one in service.events("filtered")]
+    counted: list[Any] = [event["counts"] for event in service.events("filtered")]
     assert sum(one["with-names/unmatched"] for one in counted) == 3 * len(KEYS)
     feed(service, "orders", *orders(100), at_ms=OLD_MS + 6)
     feed(service, "customers", *customers("Ann"), at_ms=OLD_MS + 7)

@@ -56,59 +56,59 @@ def rehearsed(kind: str, poison: Any, view: Any = None) -> Rehearsal:
 
 @pytest.mark.parametrize("kind", ["aggregate", "filter", "filter of a partition"])
 def test_an_input_whose_key_is_too_long_is_poison(kind: str) -> None:
-    found = rehearsed(kind, "dead_letter")
-    found.log.set_block(1)
+    rehearsal = rehearsed(kind, "dead_letter")
+    rehearsal.log.set_block(1)
     for key in ("a", LONG, "b", "k" * 65_000):
-        found.feed("in", word("x"), key=key, partition=0)
-    found.run_until_caught_up()
-    (letter,) = found.log.records("limits.dead-letters")
+        rehearsal.feed("in", word("x"), key=key, partition=0)
+    rehearsal.run_until_caught_up()
+    (letter,) = rehearsal.log.records("limits.dead-letters")
     assert letter.key() == LONG.encode()
     if kind == "aggregate":
-        assert sorted(found.states("s")) == [b"a", b"b", b"k" * 65_000]
+        assert sorted(rehearsal.states("s")) == [b"a", b"b", b"k" * 65_000]
 
 
 @pytest.mark.parametrize("kind", ["aggregate", "filter", "filter of a partition"])
 def test_each_input_whose_key_is_too_long_is_poison(kind: str) -> None:
     """Also one that comes in a later block, when the key has been met."""
-    found = rehearsed(kind, "dead_letter")
-    found.log.set_block(1)
+    rehearsal = rehearsed(kind, "dead_letter")
+    rehearsal.log.set_block(1)
     for key in (LONG, "a", LONG):
-        found.feed("in", word("x"), key=key, partition=0)
-    found.run_until_caught_up()
-    assert [letter.key() for letter in found.log.records("limits.dead-letters")] == [LONG.encode()] * 2
+        rehearsal.feed("in", word("x"), key=key, partition=0)
+    rehearsal.run_until_caught_up()
+    assert [letter.key() for letter in rehearsal.log.records("limits.dead-letters")] == [LONG.encode()] * 2
 
 
 @pytest.mark.parametrize("kind", ["aggregate", "filter"])
 def test_a_key_has_room_for_what_a_filter_adds_to_it_in_the_name_of_its_row(kind: str) -> None:
     """An aggregate adds nothing, so it takes the longest key of its store."""
-    found = rehearsed(kind, "dead_letter")
-    found.feed("in", word("x"), key="k" * 65_535)
-    found.run_until_caught_up()
-    assert len(found.log.records("limits.dead-letters")) == (kind == "filter")
+    rehearsal = rehearsed(kind, "dead_letter")
+    rehearsal.feed("in", word("x"), key="k" * 65_535)
+    rehearsal.run_until_caught_up()
+    assert len(rehearsal.log.records("limits.dead-letters")) == (kind == "filter")
 
 
 @pytest.mark.parametrize("kind", ["aggregate", "filter"])
 def test_under_stop_it_is_named_before_the_seal(kind: str) -> None:
-    found = rehearsed(kind, "stop")
-    found.feed("in", word("x"), key=LONG)
+    rehearsal = rehearsed(kind, "stop")
+    rehearsal.feed("in", word("x"), key=LONG)
     with pytest.raises(PoisonError, match=r"in\[0\]@0.*key of 70000 bytes.*takes 65535"):
-        found.run_until_caught_up()
-    assert found.events("sealed") == []
+        rehearsal.run_until_caught_up()
+    assert rehearsal.events("sealed") == []
 
 
 @pytest.mark.parametrize("poison", ["stop", "dead_letter"])
 @pytest.mark.parametrize(("view", "words"), [(None, 3), ("json", 2)])
 def test_a_state_or_view_that_is_too_large_stops_before_the_seal(poison: Any, view: Any, words: int) -> None:
     """No single input is to blame, so no policy takes it; what was written before stays."""
-    found = rehearsed("aggregate", poison, view)
+    rehearsal = rehearsed("aggregate", poison, view)
     for _ in range(words - 1):
-        found.feed("in", word("x+"), key="a")
-        found.run_until_caught_up()
-    found.feed("in", word("x+"), key="a")
+        rehearsal.feed("in", word("x+"), key="a")
+        rehearsal.run_until_caught_up()
+    rehearsal.feed("in", word("x+"), key="a")
     for _ in range(2):
         with pytest.raises(
             PoisonError, match=r"key b'a', its state.* take \d+ bytes together.* takes 300000"
         ):
-            found.run_until_caught_up()
-        found.service = None
-    assert len(found.events("sealed")) == words - 1
+            rehearsal.run_until_caught_up()
+        rehearsal.service = None
+    assert len(rehearsal.events("sealed")) == words - 1

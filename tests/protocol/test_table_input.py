@@ -16,31 +16,31 @@ from tests.support.table_flows import Reading, TablePipeline, table_flow
 
 
 def test_under_stop_a_row_without_key_stops_by_its_name(tmp_path: Path) -> None:
-    found = TablePipeline(tmp_path)
-    found.service.feed("readings.raw", Reading(None, 1), key="r1")
+    pipeline = TablePipeline(tmp_path)
+    pipeline.service.feed("readings.raw", Reading(None, 1), key="r1")
     with pytest.raises(RowWithoutKey, match="column 'robot' is null"):
-        found.service.run_until_caught_up()
+        pipeline.service.run_until_caught_up()
 
 
 def test_a_row_too_large_stops_by_its_name(tmp_path: Path) -> None:
-    found = TablePipeline(tmp_path, max_row_bytes=100)
-    found.service.feed("readings.raw", Reading("r" * 200, 1), key="r1")
+    pipeline = TablePipeline(tmp_path, max_row_bytes=100)
+    pipeline.service.feed("readings.raw", Reading("r" * 200, 1), key="r1")
     with pytest.raises(RowTooLarge, match=r"column 'robot'"):
-        found.service.run_until_caught_up()
-    assert found.table.files() == []
+        pipeline.service.run_until_caught_up()
+    assert pipeline.table.files() == []
 
 
 @pytest.mark.parametrize("partitions", [2, 3])
 def test_dead_letter_records_name_what_was_wrong(tmp_path: Path, partitions: int) -> None:
-    found = TablePipeline(tmp_path, partitions=partitions, poison="dead_letter", max_row_bytes=100)
-    found.feed()
+    pipeline = TablePipeline(tmp_path, partitions=partitions, poison="dead_letter", max_row_bytes=100)
+    pipeline.feed()
     for wrong in (Reading(None, 1), Reading("r" * 200, 1)):
-        found.service.feed("readings.raw", wrong, key="r1")
-    found.service.feed("readings.raw", b'{"robot": "r1", "at_ms": "late"}', key="r1")
-    found.feed()
-    found.service.run_until_caught_up()
-    found.check()
-    records = found.service.log.records("readings-to-table.dead-letters")
+        pipeline.service.feed("readings.raw", wrong, key="r1")
+    pipeline.service.feed("readings.raw", b'{"robot": "r1", "at_ms": "late"}', key="r1")
+    pipeline.feed()
+    pipeline.service.run_until_caught_up()
+    pipeline.check()
+    records = pipeline.service.log.records("readings-to-table.dead-letters")
     errors = [dict(record.headers() or [])["sqe-error"] or b"" for record in records]
     assert sorted(errors) == [b"RowTooLarge", b"RowWithoutKey", b"ValidationError"]
 
@@ -132,13 +132,13 @@ def test_a_table_after_an_aggregate(tmp_path: Path) -> None:
 def test_a_table_that_is_altered_while_the_service_runs_stops_it(tmp_path: Path) -> None:
     from deltalake import DeltaTable  # noqa: PLC0415 - another program
 
-    found = TablePipeline(tmp_path)
-    found.feed()
-    found.service.run_until_caught_up()
+    pipeline = TablePipeline(tmp_path)
+    pipeline.feed()
+    pipeline.service.run_until_caught_up()
     DeltaTable(str(tmp_path / "readings")).delete("at_ms = 1")
-    found.feed()
+    pipeline.feed()
     with pytest.raises(TableAltered, match="DELETE by delta-rs"):
-        found.service.run_until_caught_up()
+        pipeline.service.run_until_caught_up()
 
 
 def test_a_declaration_that_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from tests.support.table_flows import TablePipeline
 
 
 def begun(at: Path, state_partitions: int = 2) -> TablePipeline:
-    found = TablePipeline(at, state_partitions=state_partitions)
-    found.feed()
-    found.service.run_until_caught_up()
-    found.feed()
-    return found
+    pipeline = TablePipeline(at, state_partitions=state_partitions)
+    pipeline.feed()
+    pipeline.service.run_until_caught_up()
+    pipeline.feed()
+    return pipeline
 
 
 def test_a_redo_writes_no_file_again_and_names_it_the_same(tmp_path: Path) -> None:

@@ -40,26 +40,26 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 def begun(at: Path, state_partitions: int) -> TablePipeline:
-    found = TablePipeline(at, state_partitions=state_partitions)
-    found.feed()
-    found.service.run_until_caught_up()
-    found.feed()
-    return found
+    pipeline = TablePipeline(at, state_partitions=state_partitions)
+    pipeline.feed()
+    pipeline.service.run_until_caught_up()
+    pipeline.feed()
+    return pipeline
 
 
 def at_every_point(
     at: Path, state_partitions: int, act: Act, *, restart: bool, numbers: Iterable[int] | None = None
 ) -> int:
     for number in numbers or itertools.count():
-        found = begun(at / str(number), state_partitions)
+        pipeline = begun(at / str(number), state_partitions)
         if restart:
-            found.service.service = None
-        act(found, number)
-        found.service.run_until_caught_up()
-        beyond = bool(found.service.script.injected)
-        found.service.cancel()
-        found.service.run_until_caught_up()
-        found.check()
+            pipeline.service.service = None
+        act(pipeline, number)
+        pipeline.service.run_until_caught_up()
+        beyond = bool(pipeline.service.script.injected)
+        pipeline.service.cancel()
+        pipeline.service.run_until_caught_up()
+        pipeline.check()
         if beyond:
             return number
     raise AssertionError("numbers end before the calls do")
@@ -123,84 +123,84 @@ def test_a_zombie_at_every_call_of_the_table_adds_nothing(tmp_path: Path, when: 
 def test_two_crashes_in_a_row(tmp_path: Path) -> None:
     for first in some("two crashes in a row", range(12), 3):
         for second in range(6):
-            found = begun(tmp_path / f"{first}-{second}", 2)
-            found.service.crash_at_call(first, "after", of="table")
-            found.service.run_until_crash()
-            found.service.crash_at_call(second, "after", of="table")
-            found.service.run_until_caught_up()
-            found.service.cancel()
-            found.service.run_until_caught_up()
-            found.check()
+            pipeline = begun(tmp_path / f"{first}-{second}", 2)
+            pipeline.service.crash_at_call(first, "after", of="table")
+            pipeline.service.run_until_crash()
+            pipeline.service.crash_at_call(second, "after", of="table")
+            pipeline.service.run_until_caught_up()
+            pipeline.service.cancel()
+            pipeline.service.run_until_caught_up()
+            pipeline.check()
 
 
 def test_a_compaction_between_the_crash_and_the_redo(tmp_path: Path) -> None:
     """The files of the plan that is redone are gone, so they prove nothing: the table's markers decide."""
     for call in range(8):
-        found = begun(tmp_path / str(call), 2)
-        found.service.crash_at_call(call, "after", of="table")
-        found.service.run_until_crash()
-        found.table.compact()
-        found.service.run_until_caught_up()
-        found.check()
+        pipeline = begun(tmp_path / str(call), 2)
+        pipeline.service.crash_at_call(call, "after", of="table")
+        pipeline.service.run_until_crash()
+        pipeline.table.compact()
+        pipeline.service.run_until_caught_up()
+        pipeline.check()
 
 
 def test_nothing_is_flushed_before_the_seal(tmp_path: Path) -> None:
-    found = begun(tmp_path, 2)
-    before, writes = found.files(), found.table_writes()
-    found.service.crash(step=4, when="before")
+    pipeline = begun(tmp_path, 2)
+    before, writes = pipeline.files(), pipeline.table_writes()
+    pipeline.service.crash(step=4, when="before")
     with pytest.raises(Crash):
-        found.service.batch()
-    assert (found.files(), found.table_writes()) == (before, writes)
+        pipeline.service.batch()
+    assert (pipeline.files(), pipeline.table_writes()) == (before, writes)
 
 
 def test_a_flow_with_a_table_is_not_folded_again(tmp_path: Path) -> None:
-    found = begun(tmp_path, 2)
+    pipeline = begun(tmp_path, 2)
     with pytest.raises(ConfigurationError, match="to rebuild it is not possible"):
-        found.service.rebuild()
+        pipeline.service.rebuild()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_at_every_call_of_the_table_while_it_is_created(tmp_path: Path, when: str) -> None:
     for number in range(40):
-        found = TablePipeline(tmp_path / str(number))
-        found.feed()
-        found.service.crash_at_call(number, "before" if when == "before" else "after", of="table")
-        found.service.run_until_caught_up()
-        found.check()
-        if not found.service.crashes:
+        pipeline = TablePipeline(tmp_path / str(number))
+        pipeline.feed()
+        pipeline.service.crash_at_call(number, "before" if when == "before" else "after", of="table")
+        pipeline.service.run_until_caught_up()
+        pipeline.check()
+        if not pipeline.service.crashes:
             assert number > 8
             return
     raise AssertionError("the first batch has more calls than that")
 
 
 def test_a_store_that_went_back_in_time_stops(tmp_path: Path) -> None:
-    found = begun(tmp_path, 2)
-    copies = found.service.copy_stores()
-    found.service.run_until_caught_up()
-    rows = found.rows()
-    found.service.service = None
-    found.service.roll_back(copies)
+    pipeline = begun(tmp_path, 2)
+    copies = pipeline.service.copy_stores()
+    pipeline.service.run_until_caught_up()
+    rows = pipeline.rows()
+    pipeline.service.service = None
+    pipeline.service.roll_back(copies)
     with pytest.raises(TableInconsistent, match="does not know"):
-        found.service.start()
+        pipeline.service.start()
     with pytest.raises(TableInconsistent, match="does not know"):
-        found.service.start(settings_of(accept_rollback=True, allow_weak_durability=True, takeover=True))
-    assert found.rows() == rows
+        pipeline.service.start(settings_of(accept_rollback=True, allow_weak_durability=True, takeover=True))
+    assert pipeline.rows() == rows
 
 
 def test_headers_that_a_store_lost_are_redone_and_add_nothing(tmp_path: Path) -> None:
-    found = begun(tmp_path, 2)
-    copies = found.service.copy_stores()
+    pipeline = begun(tmp_path, 2)
+    copies = pipeline.service.copy_stores()
     for _ in range(3):
-        found.service.run_until_caught_up()
-        found.feed(6)
-    found.service.run_until_caught_up()
-    found.service.service = None
-    found.service.roll_back(copies, stage="readings")
-    found.service.run_until_caught_up()
-    found.check()
-    found.feed(6)
-    found.service.run_until_caught_up()
-    found.check()
+        pipeline.service.run_until_caught_up()
+        pipeline.feed(6)
+    pipeline.service.run_until_caught_up()
+    pipeline.service.service = None
+    pipeline.service.roll_back(copies, stage="readings")
+    pipeline.service.run_until_caught_up()
+    pipeline.check()
+    pipeline.feed(6)
+    pipeline.service.run_until_caught_up()
+    pipeline.check()
 
 
 def test_written_the_other_way_round_a_crash_loses_rows(
@@ -220,10 +220,10 @@ def test_written_the_other_way_round_a_crash_loses_rows(
     monkeypatch.setattr("sqe_chain.engines.task.flush", header_first)
     lost = 0
     for number in range(6):
-        found = TablePipeline(tmp_path / str(number))
-        found.feed()
-        found.service.start()
-        found.service.crash_at_call(number, "after", of="table")
-        found.service.run_until_caught_up()
-        lost += found.rows() != found.expected
+        pipeline = TablePipeline(tmp_path / str(number))
+        pipeline.feed()
+        pipeline.service.start()
+        pipeline.service.crash_at_call(number, "after", of="table")
+        pipeline.service.run_until_caught_up()
+        lost += pipeline.rows() != pipeline.expected
     assert lost > 0

@@ -42,27 +42,27 @@ def silent_flow(**settings: Any) -> Flow:
     return flow
 
 
-def reports_of(found: Rehearsal) -> list[tuple[bytes | None, int]]:
-    known = {one.event_id: one for one in found.published("reports")}
+def reports_of(rehearsal: Rehearsal) -> list[tuple[bytes | None, int]]:
+    known = {envelope.event_id: envelope for envelope in rehearsal.published("reports")}
     return sorted((one.key, one.payload_as(Int64Value).value) for one in known.values())
 
 
 @pytest.mark.parametrize("crash", [None, 4, 5, 6])
 def test_a_heartbeat_fires_timers_of_keys_that_are_silent_in_every_state_partition(crash: int | None) -> None:
-    found = Rehearsal(silent_flow(), max_rows_per_write=2)
+    rehearsal = Rehearsal(silent_flow(), max_rows_per_write=2)
     keys = [b"", b"a", b"b", b"z", b"\xffz", b"\xffu", *(b"key %d" % number for number in range(10))]
     for number, key in enumerate(keys):
-        found.feed("numbers", Int64Value(value=1), key=key, timestamp_ms=number)
-    found.run_until_caught_up()
-    assert found.states("silent") == {key: {"total": 1} for key in keys}
+        rehearsal.feed("numbers", Int64Value(value=1), key=key, timestamp_ms=number)
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("silent") == {key: {"total": 1} for key in keys}
     if crash is not None:
-        found.crash(step=crash, when="after")
-    found.feed("numbers", Int64Value(value=7), key=b"anything", timestamp_ms=108)
-    found.run_until_caught_up()
-    assert reports_of(found) == sorted(
+        rehearsal.crash(step=crash, when="after")
+    rehearsal.feed("numbers", Int64Value(value=7), key=b"anything", timestamp_ms=108)
+    rehearsal.run_until_caught_up()
+    assert reports_of(rehearsal) == sorted(
         (key, 1_100 + number) for number, key in enumerate(keys) if number <= 8
     )
-    assert found.states("silent") == {key: {"total": 1} for key in keys[9:]}
+    assert rehearsal.states("silent") == {key: {"total": 1} for key in keys[9:]}
 
 
 def test_changes_publish_a_state_that_expires_and_one_that_a_timer_removes() -> None:
@@ -71,7 +71,7 @@ def test_changes_publish_a_state_that_expires_and_one_that_a_timer_removes() -> 
         "totals", state=Int64Value, fold=lambda state, value: state.MergeFrom(value), expire_after_ms=50
     )
     stage.changes().to("totals", partitions=1)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for key, number, at_ms in (
         ("a", 3, 0),
         ("b", 4, 10),
@@ -80,15 +80,15 @@ def test_changes_publish_a_state_that_expires_and_one_that_a_timer_removes() -> 
         ("c", 1, 99),
         ("a", 2, 120),
     ):
-        found.feed("numbers", Int64Value(value=number), key=key, timestamp_ms=at_ms)
-        found.run_until_caught_up()
+        rehearsal.feed("numbers", Int64Value(value=number), key=key, timestamp_ms=at_ms)
+        rehearsal.run_until_caught_up()
     changes = [
         (
-            one.key,
-            [payload and Int64Value.FromString(payload).value for payload in one.payloads],
-            one.timestamp_ms,
+            envelope.key,
+            [payload and Int64Value.FromString(payload).value for payload in envelope.payloads],
+            envelope.timestamp_ms,
         )
-        for one in found.published("totals")
+        for envelope in rehearsal.published("totals")
     ]
     assert sorted(changes, key=lambda one: (one[2], one[0])) == [
         *((b"a", [3], 0), (b"b", [4], 10), (b"a", [5], 49)),
@@ -96,21 +96,21 @@ def test_changes_publish_a_state_that_expires_and_one_that_a_timer_removes() -> 
         *((b"a", [None], 99), (b"c", [1], 99)),
         *((b"a", [2], 120), (b"b", [None], 120)),
     ]
-    assert found.states("totals") == {b"a": Int64Value(value=2), b"c": Int64Value(value=1)}
+    assert rehearsal.states("totals") == {b"a": Int64Value(value=2), b"c": Int64Value(value=1)}
 
 
 def test_states_can_be_read_by_key_and_all_at_once() -> None:
     flow = silent_flow()
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for number, key in enumerate("abc"):
-        found.feed("numbers", Int64Value(value=number), key=key, timestamp_ms=number)
-    found.run_until_caught_up()
-    states = States(flow.compile(), "silent", found.stores)
+        rehearsal.feed("numbers", Int64Value(value=number), key=key, timestamp_ms=number)
+    rehearsal.run_until_caught_up()
+    states = States(flow.compile(), "silent", rehearsal.stores)
     assert states.to_dict() == {"a": {"total": 0}, "b": {"total": 1}, "c": {"total": 2}}
     assert states["b"] == {"total": 1}
     assert "d" not in states
     with pytest.raises(ConfigurationError, match="has no states by key"):
-        found.announce("silent")
+        rehearsal.announce("silent")
 
 
 def fail(state: State, timer: Timer) -> None:
@@ -121,11 +121,11 @@ def fail(state: State, timer: Timer) -> None:
 def test_a_timer_that_fails_stops_the_service_and_no_input_is_blamed(poison: str) -> None:
     flow = Flow("failing", poison=poison)  # type: ignore[arg-type]
     flow.source("numbers", Int64Value).aggregate("silent", state=dict, fold=silence, on_timer=fail)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for at_ms in (0, 200):
-        found.feed("numbers", Int64Value(value=1), key="a", timestamp_ms=at_ms)
+        rehearsal.feed("numbers", Int64Value(value=1), key="a", timestamp_ms=at_ms)
     with pytest.raises(PoisonError) as caught:
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
     assert (
         "on_timer, for the timer of key b'a' at 100 ms, of stage 'silent' failed: ZeroDivisionError: oh, at "
         in str(caught.value)
@@ -134,7 +134,7 @@ def test_a_timer_that_fails_stops_the_service_and_no_input_is_blamed(poison: str
     assert "in fail (aggregate 'silent', declared at" in str(caught.value)
     assert "no single input is to blame" in str(caught.value)
     assert not isinstance(caught.value, TooManyExcluded)
-    assert found.events("sealed") == []
+    assert rehearsal.events("sealed") == []
 
 
 def test_a_timer_that_fails_only_because_of_an_input_that_fails_is_no_reason_to_stop() -> None:
@@ -154,12 +154,12 @@ def test_a_timer_that_fails_only_because_of_an_input_that_fails_is_no_reason_to_
     flow = Flow("failing", poison="skip")
     stage = flow.source("numbers", Int64Value).aggregate("silent", state=dict, fold=fold, on_timer=fail)
     stage.map(refuse).to("out", partitions=1)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for at_ms, number in ((0, 1), (10, 13), (20, 2)):
-        found.feed("numbers", Int64Value(value=number), key="a", timestamp_ms=at_ms)
-    found.run_until_caught_up()
-    assert found.states("silent") == {b"a": {"total": 3}}
-    assert [one.payload_as(Int64Value).value for one in found.published("out")] == [1, 2]
+        rehearsal.feed("numbers", Int64Value(value=number), key="a", timestamp_ms=at_ms)
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("silent") == {b"a": {"total": 3}}
+    assert [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")] == [1, 2]
 
 
 def anywhere(value: Int64Value, context: Context) -> Int64Value:
@@ -179,21 +179,21 @@ def test_timers_elsewhere_are_refused_with_the_place() -> None:
             source.map(anywhere).aggregate("totals", state=dict, fold=lambda state, value: None)
         else:
             source.aggregate("totals", state=dict, fold=untimed)
-        found = Rehearsal(flow)
-        found.feed("numbers", Int64Value(value=1), key="a")
+        rehearsal = Rehearsal(flow)
+        rehearsal.feed("numbers", Int64Value(value=1), key="a")
         with pytest.raises(
             PoisonError, match=r"_timer\(.*\) is for the fold and the on_timer of an aggregate"
         ) as caught:
-            found.run_until_caught_up()
+            rehearsal.run_until_caught_up()
         assert f"{__file__}:" in str(caught.value)
     flow = Flow("without-function")
     flow.source("numbers", Int64Value).aggregate("totals", state=dict, fold=silence, expire_after_ms=5)
-    found = Rehearsal(flow)
-    found.feed("numbers", Int64Value(value=1), key="a", timestamp_ms=1)
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("numbers", Int64Value(value=1), key="a", timestamp_ms=1)
     with pytest.raises(
         PoisonError, match=r"set_timer\(\) in an aggregate without on_timer=: declare what fires"
     ):
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
 
 
 def test_what_timers_give_can_be_folded_by_the_next_stage() -> None:
@@ -202,12 +202,12 @@ def test_what_timers_give_can_be_folded_by_the_next_stage() -> None:
         "silent", state=dict, fold=silence, on_timer=report_total
     )
     stage.aggregate("summed", state=Int64Value, fold=lambda state, value: state.MergeFrom(value))
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for number, key in enumerate("abcdefgh"):
-        found.feed("numbers", Int64Value(value=number), key=key, timestamp_ms=number)
+        rehearsal.feed("numbers", Int64Value(value=number), key=key, timestamp_ms=number)
     for key in "abcdefghijkl":
-        found.feed("numbers", Int64Value(value=1), key=key, timestamp_ms=1_000)
-    found.run_until_caught_up()
-    assert found.states("summed") == {
+        rehearsal.feed("numbers", Int64Value(value=1), key=key, timestamp_ms=1_000)
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("summed") == {
         key.encode(): Int64Value(value=number * 1_000 + 100 + number) for number, key in enumerate("abcdefgh")
     }

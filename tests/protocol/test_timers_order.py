@@ -172,7 +172,9 @@ class World:
         for message in self.log.records("reports"):
             envelope = read(message.value(), headers=message.headers())
             if envelope.event_id not in known:
-                found.update(json.dumps(json.loads(one or b""), sort_keys=True) for one in envelope.payloads)
+                found.update(
+                    json.dumps(json.loads(payload or b""), sort_keys=True) for payload in envelope.payloads
+                )
             known.add(envelope.event_id)
         return found
 

@@ -99,7 +99,7 @@ def test_a_row_of_a_join_that_its_type_refuses_stops_the_service_by_name(how: st
     Strict.refuses = False
     rehearsal.service = None
     rehearsal.run_until_caught_up()
-    assert [one.payload_as(list) for one in rehearsal.published("out")] == [[0, -7]]
+    assert [envelope.payload_as(list) for envelope in rehearsal.published("out")] == [[0, -7]]
 
 
 def negated(value: dict[str, Any]) -> Strict:
@@ -131,7 +131,7 @@ def test_a_value_that_waits_and_that_its_type_refuses_then_is_poison_of_its_inpu
         return
     rehearsal.run_until_caught_up()
     excluded: list[Any] = [
-        one["excluded_sample"] for one in rehearsal.events("committed") if one.get("excluded")
+        event["excluded_sample"] for event in rehearsal.events("committed") if event.get("excluded")
     ]
     assert [one[0]["input"] for one in excluded] == ["in[0]@1"]
-    assert [one.state for one in rehearsal.windows("w")] == [{"n": 0}]
+    assert [window.state for window in rehearsal.windows("w")] == [{"n": 0}]

@@ -86,7 +86,9 @@ def test_what_comes_by_another_topic_is_waited_for(
         one.run_until_caught_up()
     assert not log.records("late")
     hours = sorted(
-        one.span.start_ms // HOUR_MS for one in service.windows("windows") for _ in range(one.state.value)
+        window.span.start_ms // HOUR_MS
+        for window in service.windows("windows")
+        for _ in range(window.state.value)
     )
     assert hours == [0, 0, 5, 10, 12]
 

@@ -103,7 +103,9 @@ def test_it_is_reported_once_when_the_flow_begins(make: Callable[[], Rehearsal])
     rehearsal = make()
     for _ in range(3):
         rehearsal.start(Settings(allow_weak_durability=True))
-    texts = [str(one["text"]) for one in rehearsal.events("notice") if "weak durability" in str(one["text"])]
+    texts = [
+        str(event["text"]) for event in rehearsal.events("notice") if "weak durability" in str(event["text"])
+    ]
     assert len(texts) == len(set(texts)) > 0
 
 
@@ -122,5 +124,7 @@ def test_topics_that_keep_less_than_two_disks_are_reported(
     rehearsal = passing_on()
     rehearsal.log.configure("out", **setting)
     rehearsal.start(Settings())
-    found = [str(one["text"]) for one in rehearsal.events("notice") if "weak durability" in str(one["text"])]
+    found = [
+        str(event["text"]) for event in rehearsal.events("notice") if "weak durability" in str(event["text"])
+    ]
     assert [reported is not None and reported in text for text in found] == [True] * (reported is not None)

@@ -69,7 +69,9 @@ def feed(service: Rehearsal, begin: int, end: int) -> None:
 
 def rows(service: Rehearsal, topic: str) -> list[Any]:
     """What was published, without what a crash has published twice."""
-    found = {(one.lane, one.position): one.payload_as(dict) for one in service.published(topic)}
+    found = {
+        (envelope.lane, envelope.position): envelope.payload_as(dict) for envelope in service.published(topic)
+    }
     return sorted(found.values(), key=str)
 
 
@@ -130,7 +132,7 @@ def test_another_flow_reads_the_rows_with_their_type(state: Any, name: str) -> N
     upstream = Rehearsal(flow_of(state), partitions={"in": 2})
     feed(upstream, 0, 40)
     upstream.run_until_caught_up()
-    assert {one.type for one in upstream.published("hours")} == {name}
+    assert {envelope.type for envelope in upstream.published("hours")} == {name}
     flow = Flow("reader", state_partitions=2)
     flow.source("hours", Window[Total]).aggregate(
         "sums",
@@ -161,9 +163,9 @@ def test_a_session_and_a_key_that_is_not_text() -> None:
     for at_ms in (1, 5, 20):
         service.feed("in", {"screws": 2}, timestamp_ms=at_ms)
     service.run_until_caught_up()
-    (one,) = service.published("out")
-    assert one.key == b"\xff\x00"
-    assert one.payload_as(dict) == {"key": "0xff00", "start_ms": 1, "end_ms": 5, "state": {"screws": 4}}
+    (envelope,) = service.published("out")
+    assert envelope.key == b"\xff\x00"
+    assert envelope.payload_as(dict) == {"key": "0xff00", "start_ms": 1, "end_ms": 5, "state": {"screws": 4}}
 
 
 def test_states_in_protobuf_give_the_message_as_ever() -> None:
@@ -179,12 +181,12 @@ def test_states_in_protobuf_give_the_message_as_ever() -> None:
     for at_ms in (1, 20):
         service.feed("in", {}, timestamp_ms=at_ms)
     service.run_until_caught_up()
-    (one,) = service.published("out")
+    (envelope,) = service.published("out")
     state = Int64Value(value=1).SerializeToString()
-    assert one.payload_as(WindowResult) == WindowResult(
+    assert envelope.payload_as(WindowResult) == WindowResult(
         key=b"k", start_ms=0, end_ms=10, type="google.protobuf.Int64Value", state=state
     )
-    assert one.type == "sqe_chain.v1.WindowResult"
+    assert envelope.type == "sqe_chain.v1.WindowResult"
 
 
 def test_a_rebuild_that_dies_anywhere_and_is_resumed_gives_each_result_once() -> None:

@@ -91,10 +91,10 @@ def test_a_window_is_shown_from_its_first_record_until_it_is_no_longer_retained(
     feed(service, ("a", 1, 0), ("a", 2, 0.5))
     service.run_until_caught_up()
     row = {"key": "a", "start_ms": 0, "end_ms": HOUR_MS, "final": False, "state": {"screws": 3}}
-    assert {name: json.loads(found) for name, found in views(service).items()} == {b"va@0": row}
+    assert {name: json.loads(view) for name, view in views(service).items()} == {b"va@0": row}
     feed(service, ("a", 4, 1))
     service.run_until_caught_up()
-    found = {name: json.loads(found) for name, found in views(service).items()}
+    found = {name: json.loads(view) for name, view in views(service).items()}
     assert found.keys() == {b"va@0", b"va@3600000"}
     assert found[b"va@0"] == {**row, "final": True}
     assert found[b"va@3600000"]["state"] == {"screws": 4}
@@ -125,8 +125,8 @@ def test_a_state_that_is_no_object_is_shown_as_it_is() -> None:
     service = Rehearsal(flow_of(state=Int64Value))
     feed(service, ("ü", 3, 0))
     service.run_until_caught_up()
-    ((name, found),) = views(service).items()
-    assert (name, json.loads(found)["key"], json.loads(found)["state"]) == ("vü@0".encode(), "ü", "3")
+    ((name, item),) = views(service).items()
+    assert (name, json.loads(item)["key"], json.loads(item)["state"]) == ("vü@0".encode(), "ü", "3")
 
 
 def test_a_session_that_grows_forward_backward_and_together_is_shown_once() -> None:
@@ -146,7 +146,7 @@ def test_a_session_that_grows_forward_backward_and_together_is_shown_once() -> N
     for hour in (5.0, 3.5, 5.5, 4.5):
         feed(service, ("a", 1, hour))
         service.run_until_caught_up()
-        seen.append({name: json.loads(found)["state"]["screws"] for name, found in views(service).items()})
+        seen.append({name: json.loads(view)["state"]["screws"] for name, view in views(service).items()})
     first, early = b"va@18000000", b"va@12600000"
     assert seen == [{first: 1}, {first: 1, early: 1}, {first: 2, early: 1}, {early: 4}]
 

@@ -31,7 +31,7 @@ def current(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """
     found: dict[str, list[Run]] = {}
     for tool in ROWS:
-        own = [one for one in runs if one.tool == tool]
+        own = [run for run in runs if run.tool == tool]
         same = {(one.command, one.seed, one.more.get("part")): one for one in own if one.code == own[-1].code}
         if same:
             found[tool] = list(same.values())
@@ -50,7 +50,7 @@ def table(runs: Sequence[Run]) -> str:
             str(sum(one.violations for one in own)),
             f"{sum(one.seconds for one in own) / 60:.0f} min",
             max(one.date for one in own).partition(" ")[0],
-            ", ".join(f"`{one}`" for one in commits),
+            ", ".join(f"`{commit}`" for commit in commits),
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)

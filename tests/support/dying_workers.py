@@ -60,7 +60,7 @@ class DyingLog:
             self.kills.at("read")
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
-        return [[message for block in self.read(one) for message in block] for one in ranges]
+        return [[message for block in self.read(input_range) for message in block] for input_range in ranges]
 
     def writer(self) -> Writer:
         return DyingWriter(self.log.writer(), self.kills)

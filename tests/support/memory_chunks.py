@@ -90,7 +90,7 @@ class MemoryChunkRows:
                 own[one.column, one.block, one.piece] = one
 
     def write_index(self, part: int, rows: Sequence[IndexRow]) -> None:
-        self.indexed.setdefault(part, {}).update({(one.partition_key, one.chunk_set): one for one in rows})
+        self.indexed.setdefault(part, {}).update({(row.partition_key, row.chunk_set): row for row in rows})
 
     def pieces(self, asked: Sequence[WantedBlobs]) -> list[list[Piece]]:
         self.asked += asked

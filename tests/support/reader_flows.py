@@ -26,10 +26,10 @@ def flow_into(prefix: str, at: str | None) -> Flow:
         prefix: of all names.
         at: where the table lives; None: at SQE_CHAIN_TABLES.
     """
-    found = Flow(f"{prefix}-table", state_partitions=2)
-    source = found.source(f"{prefix}.measured", Measured, codec="json", raw=True)
+    flow = Flow(f"{prefix}-table", state_partitions=2)
+    source = flow.source(f"{prefix}.measured", Measured, codec="json", raw=True)
     source.ingest("measured", partition_key="robot", row_key="number", at=at)
-    return found
+    return flow
 
 
 readings = flow_into(PREFIX, None)

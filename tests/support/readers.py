@@ -88,8 +88,8 @@ class ReaderPipeline(TablePipeline):
         """All readers, one after the other."""
         if self.republisher is not None:
             self.republisher.run_until_caught_up()
-        for one in self.readers:
-            one.run_until_caught_up()
+        for reader in self.readers:
+            reader.run_until_caught_up()
 
     def check_once(self) -> None:
         """No row was added twice. Readers number their rows alike, so of one number there may be rows with other keys."""

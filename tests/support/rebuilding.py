@@ -6,11 +6,11 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.testing import Rehearsal
 
 
-def rebuild_after_a_crash(found: Rehearsal, *, resume: bool) -> None:
+def rebuild_after_a_crash(rehearsal: Rehearsal, *, resume: bool) -> None:
     """Rebuild again; or resume, and rebuild where the first one had not begun to fold, or was done already."""
     try:
-        found.rebuild(resume=resume)
+        rehearsal.rebuild(resume=resume)
     except ConfigurationError as error:
         if not resume or "no interrupted attempt" not in str(error):
             raise
-        found.rebuild()
+        rehearsal.rebuild()

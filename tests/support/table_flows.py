@@ -92,5 +92,5 @@ class TablePipeline:
         snapshot = storage.snapshot()
         for part in {file.part for file in snapshot.files()}:
             pieces = storage.read(snapshot, snapshot.files(part), Wanted(["robot"]))
-            numbers = [number for one in pieces.tables for number in one["_sqe_sequence"].to_pylist()]
+            numbers = [number for table in pieces.tables for number in table["_sqe_sequence"].to_pylist()]
             assert len(numbers) == len(set(numbers))

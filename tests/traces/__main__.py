@@ -58,7 +58,7 @@ def main() -> int:
             replay = replayed_broker if port == "kafka" else replayed_stores
             found[port] = replay(recordings, address)
         sys.stdout.write(f"{port}: {found[port].calls:,} calls, {len(found[port].differences)} differences\n")
-        sys.stdout.writelines(f"  {one}\n" for one in found[port].differences[:20])
+        sys.stdout.writelines(f"  {difference}\n" for difference in found[port].differences[:20])
         sys.stdout.flush()
     sys.stdout.writelines(f"cut where {reason}: {count} traces\n" for reason, count in cut.most_common())
     differences = sum(len(one.differences) for one in found.values())

@@ -343,7 +343,7 @@ def content_of(
         message.offset(),
         message.key(),
         message.value(),
-        [tuple(one) for one in headers] if headers else None,
+        [tuple(header) for header in headers] if headers else None,
         "time of sending" if given and time >= since_ms else time,
         message.leader_epoch(),
     )

@@ -106,7 +106,7 @@ def replay_store(trace: Trace, store: StateStore, prefix: str) -> Replay:
 def _elsewhere(locations: Locations, renamed: Callable[[str], str]) -> Locations:
     return replace(
         locations,
-        stages={name: replace(one, flow=renamed(one.flow)) for name, one in locations.stages.items()},
+        stages={name: replace(stage, flow=renamed(stage.flow)) for name, stage in locations.stages.items()},
     )
 
 
@@ -302,7 +302,7 @@ class Replayed:
     def add(self, seed: int, replay: Replay) -> None:
         """Add one."""
         self.calls += replay.calls
-        self.differences += [f"seed {seed}: {one}" for one in replay.differences]
+        self.differences += [f"seed {seed}: {difference}" for difference in replay.differences]
 
 
 def replayed_stores(recordings: Mapping[int, Recording], address: str) -> Replayed:

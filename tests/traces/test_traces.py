@@ -60,4 +60,4 @@ def test_a_store_that_compares_nothing_is_noticed(recordings: dict[int, Recordin
     traces = [trace for recording in recordings.values() for trace in recording.stores]
     for kind, differs in (MemoryStore, False), (Careless, True):
         stores = [replay_store(trace, kind(uuid.uuid4().hex), "again-") for trace in traces]
-        assert any(one.differences for one in stores) == differs
+        assert any(store.differences for store in stores) == differs

@@ -124,7 +124,7 @@ def _steps(
     if not backlog and has["live"]:
         for _ in range(facts):
             yield "f"
-            yield from (one for one in services if rng.random() < 0.8)
+            yield from (service for service in services if rng.random() < 0.8)
             if rng.random() < 0.2:
                 yield from _step(rng, ways, services, share, has)
         return

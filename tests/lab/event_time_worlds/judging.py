@@ -93,7 +93,7 @@ def _compare(world: World, service: Rehearsal, expected: Reference, who: str) ->
 
 def _states(world: World, service: Rehearsal) -> dict[tuple[Any, ...], Any]:
     if world.kind in WINDOWED:
-        return {(one.key.decode(), *one.span): one.state["ns"] for one in service.windows(STAGE)}
+        return {(window.key.decode(), *window.span): window.state["ns"] for window in service.windows(STAGE)}
     listed = sorted if world.kind in FILTERS else list
     return {(key.decode(),): listed(state["ns"]) for key, state in service.states(STAGE).items()}
 

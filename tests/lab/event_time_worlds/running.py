@@ -48,8 +48,8 @@ class BusyLog(MemoryLog):
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         found: dict[TopicPartition, Bounds] = {}
-        for one in partitions:
-            found |= super().bounds([one])
+        for partition in partitions:
+            found |= super().bounds([partition])
             self.between()
         return found
 
@@ -112,15 +112,15 @@ class Run:
             for way, one in enumerate(world.ways)
             for at, hop in enumerate(one.hops)
         }
-        found = Rehearsal(
+        rehearsal = Rehearsal(
             flow,
             log=self.log,
             store=MemoryStore(f"{self.log.name}-{flow.name}"),
             partitions=partitions,
             settings=Settings(max_records=max_records, idle_ms=world.delay_ms, **settings),
         )
-        found.clock = self.clock
-        return found
+        rehearsal.clock = self.clock
+        return rehearsal
 
     # ------------------------------------------------------------------ steps
 
@@ -248,7 +248,7 @@ class Run:
     def _rewind(self, number: int, back: int) -> None:
         service = self.republishers[number]
         try:
-            service.rewind({tp: max(0, one.offset - back) for tp, one in service.commits().items()})
+            service.rewind({tp: max(0, commit.offset - back) for tp, commit in service.commits().items()})
         except Crash:
             service.service = None
 

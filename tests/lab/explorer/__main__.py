@@ -48,7 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     names = options.names or ["small"]
     if names == ["list"]:
-        sys.stdout.writelines(f"{one.name:20}{one.text}\n" for one in CONFIGURATIONS.values())
+        sys.stdout.writelines(
+            f"{configuration.name:20}{configuration.text}\n" for configuration in CONFIGURATIONS.values()
+        )
         return 0
     unknown = [name for name in names if name not in CONFIGURATIONS]
     if unknown:
@@ -61,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     results = list(_explore_all(names, options))
     if options.json:
         options.json.write_text(json.dumps(_summary(results, time.perf_counter() - began)) + "\n")
-    return 1 if any(one.violation for one in results) else 0
+    return 1 if any(result.violation for result in results) else 0
 
 
 def _follow(name: str, path: str) -> int:
@@ -75,14 +77,14 @@ def _cover(names: list[str], faults: int, file: Path | None) -> int:
     began, counts, wrong = time.perf_counter(), Counter[str](), list[str]()
     violation = ""
     for name in names:
-        found = Coverage(CONFIGURATIONS[name], faults)
+        coverage = Coverage(CONFIGURATIONS[name], faults)
         try:
-            found.run()
+            coverage.run()
         except Violation as error:
             violation = str(error)
-        sys.stdout.write(f"{found.table()}\n{found.states:,} states; {found.counts()}\n")
-        counts.update(states=found.states, **found.counts())
-        wrong += [f"{name}: {text}" for text in unexpected(found)]
+        sys.stdout.write(f"{coverage.table()}\n{coverage.states:,} states; {coverage.counts()}\n")
+        counts.update(states=coverage.states, **coverage.counts())
+        wrong += [f"{name}: {text}" for text in unexpected(coverage)]
     sys.stdout.writelines(f"{text}\n" for text in [*wrong, violation] if text)
     if file:
         summary = {"tool": "explorer --faults", "counts": dict(counts), "configurations": " ".join(names)}
@@ -108,9 +110,9 @@ def _explore_all(names: list[str], options: argparse.Namespace) -> list[Result]:
 
 def _summary(results: list[Result], seconds: float) -> dict[str, object]:
     counts: dict[str, int] = {}
-    for one in results:
-        counts[f"states_{one.name}"] = one.counts["states"]
-        for name, count in one.counts.items():
+    for result in results:
+        counts[f"states_{result.name}"] = result.counts["states"]
+        for name, count in result.counts.items():
             counts[name] = counts.get(name, 0) + count
     return {
         "tool": "explorer",

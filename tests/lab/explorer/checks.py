@@ -202,5 +202,5 @@ class Checks(Invariants):
         counted = Counter(self._expected[plan.plan_id].words)
         self.require("sum", counted == self._books.whole(), f"counted {counted}")
         published = published_in(durable.content(state, ("topic", OUTPUT))).values()
-        heard = Counter(word for one in published for word in one[1])  # type: ignore[index]
+        heard = Counter(word for content in published for word in content[1])  # type: ignore[index]
         self.require("sum", heard == self._books.whole(), f"receivers count {heard}")

@@ -178,21 +178,21 @@ class Coverage:
                 for name in FAULTS
             ]
             lines.append(
-                f"{point[0]:14} {point[1]:8} {point[2]:28} {' '.join(f'{one:>16}' for one in counts)}"
+                f"{point[0]:14} {point[1]:8} {point[2]:28} {' '.join(f'{count:>16}' for count in counts)}"
             )
         return "\n".join(lines)
 
 
-def unexpected(found: Coverage) -> list[str]:
+def unexpected(coverage: Coverage) -> list[str]:
     """Faults that were reached and are not in `REACHED`, or the other way round, but for those with a reason in `NEVER`."""
     wanted = {
         (kind, step, call, fault)
-        for kind, steps in REACHED[found.configuration.name].items()
+        for kind, steps in REACHED[coverage.configuration.name].items()
         for step, calls in steps.items()
         for call in calls.split(", ")
         for fault in FAULTS
     }
-    here = {(kind, step, call.partition(": ")[2], fault) for kind, step, call, fault in found.reached}
+    here = {(kind, step, call.partition(": ")[2], fault) for kind, step, call, fault in coverage.reached}
     never = {fault for fault in wanted if (*fault[2:],) in NEVER.get((fault[0], fault[1]), {})}
     texts = [f"{fault} is reached, and `REACHED` does not know it" for fault in sorted(here - wanted)]
     texts += [

@@ -56,26 +56,26 @@ def explore(name: str, options: argparse.Namespace) -> Result:
 
 
 def _explore_in(directory: Path, name: str, options: argparse.Namespace) -> Result:
-    found = Exploration(CONFIGURATIONS[name], directory)
+    exploration = Exploration(CONFIGURATIONS[name], directory)
     shown = time.perf_counter()
-    for _ in found.run(most=options.states, seconds=options.seconds):
+    for _ in exploration.run(most=options.states, seconds=options.seconds):
         if time.perf_counter() - shown > _SHOW_S:
             shown = time.perf_counter()
-            counts = found.counts()
+            counts = exploration.counts()
             sys.stderr.write(
-                f"{name}: layer {len(found.layers):,}, {found.layers[-1]:,} states in it, {found.found:,} in all, "
+                f"{name}: layer {len(exploration.layers):,}, {exploration.layers[-1]:,} states in it, {exploration.found:,} in all, "
                 f"{counts['durable_states']:,} durable, {counts['histories']:,} histories, {_memory_mib():,} MiB, "
-                f"{found.seconds:,.0f} s\n"
+                f"{exploration.seconds:,.0f} s\n"
             )
     return Result(
         name,
-        found.counts(),
-        dict(found.states.checks.checked),
+        exploration.counts(),
+        dict(exploration.states.checks.checked),
         _memory_mib(),
-        found.seconds,
-        found.whole,
-        str(found.violation or ""),
-        tuple(found.path),
+        exploration.seconds,
+        exploration.whole,
+        str(exploration.violation or ""),
+        tuple(exploration.path),
     )
 
 

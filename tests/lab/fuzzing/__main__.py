@@ -160,9 +160,9 @@ def _counts(directory: Path) -> dict[str, int]:
     for name in TARGETS:
         jobs = [_counts_in(file) for file in sorted((directory / name).glob("job-*.json"))]
         for each, shown in SUMMED.items():
-            counts[shown] += sum(one[each] for one in jobs)
+            counts[shown] += sum(job[each] for job in jobs)
         if jobs:
-            counts[f"of {name}"] = sum(one["executions"] for one in jobs)
+            counts[f"of {name}"] = sum(job["executions"] for job in jobs)
     return counts
 
 
@@ -171,10 +171,10 @@ def _states(directory: Path) -> dict[str, int]:
     jobs = [_counts_in(file) for name in TARGETS for file in sorted((directory / name).glob("job-*.json"))]
     envelopes = [_counts_in(file) for file in sorted((directory / "envelopes").glob("job-*.json"))]
     return {
-        "pairs of lines": max((one["arcs"] for one in envelopes), default=0),
-        "outcomes of envelopes": max((one["outcomes"] for one in envelopes), default=0),
-        "MiB of memory at most": max((one["peak_mb"] for one in jobs), default=0),
-        "part": sum(one["runs"] for one in jobs),
+        "pairs of lines": max((job["arcs"] for job in envelopes), default=0),
+        "outcomes of envelopes": max((job["outcomes"] for job in envelopes), default=0),
+        "MiB of memory at most": max((job["peak_mb"] for job in jobs), default=0),
+        "part": sum(job["runs"] for job in jobs),
     }
 
 

@@ -70,6 +70,8 @@ def _parts(target: Target, data: bytes) -> list[bytes]:
     if target.name != "envelopes":
         return [data]
     script = from_bytes(data)
-    alone = [to_bytes(Script(script.setting, [Record(one.data, one.chains)])) for one in script.records]
+    alone = [
+        to_bytes(Script(script.setting, [Record(record.data, record.chains)])) for record in script.records
+    ]
     halves = [script.records[begin : begin + 4] for begin in range(0, len(script.records), 4)]
     return [*alone, *(to_bytes(Script(script.setting, some)) for some in halves), data]

@@ -54,17 +54,17 @@ def mutated(data: bytes, most: int, random: Random) -> bytes:  # noqa: C901 - on
     # Long blocks cost little more than short ones, for columns are looked at all at once.
     records += [random.choice(records) for _ in range(random.choice((0, 24, 48)) - len(records))]
     records[:] = [Record(one.data, one.chains) for one in records]
-    for number, one in enumerate(records):
+    for number, record in enumerate(records):
         if random.random() < 0.7:
             other = records[random.randrange(len(records))]
             try:
-                records[number] = changed(random, one, other)
+                records[number] = changed(random, record, other)
             except Malformed:
-                records[number] = Record(_bytes(random, one.data or b"x"))
+                records[number] = Record(_bytes(random, record.data or b"x"))
     if random.random() < 0.2:
         _reordered(random, records)
-    for number, one in enumerate(records):
-        one.at = number
+    for number, record in enumerate(records):
+        record.at = number
     while len(found := to_bytes(Script(script.setting, records))) > most:
         del records[len(records) // 2 :]
         if not records:
@@ -91,7 +91,7 @@ def written(random: Random) -> list[Record]:
         previous[who] = position
         at[who] += random.choice((0, 1, 1, 1, 2))
     if random.random() < 0.3:
-        records = [carried(one) for one in records]
+        records = [carried(record) for record in records]
     return records
 
 
@@ -111,7 +111,7 @@ def _fields(
 ) -> list[Field]:
     parts: list[tuple[int, int, int | bytes]] = [(1, FIXED32, 0xFF455153)]
     if links:
-        parts.append((2, BYTES, b"".join(field_of(1, BYTES, _link(one)) for one in links)))
+        parts.append((2, BYTES, b"".join(field_of(1, BYTES, _link(link)) for link in links)))
     parts += [(3, BYTES, event_id)] if event_id else []
     parts.append((4, VARINT, random.choice((5, 1_700_000_000_000))))
     if random.random() < 0.7:
@@ -179,7 +179,7 @@ def swallowing(fields: list[Field]) -> bytes:
     """The bytes of an envelope whose last field before the checksum has a size that includes it."""
     *others, last = fields
     assert isinstance(last.content, bytes)
-    body = b"".join(field_of(one.number, one.kind, one.content) for one in others)
+    body = b"".join(field_of(other.number, other.kind, other.content) for other in others)
     body += varint(last.number << 3 | BYTES) + varint(len(last.content) + 5) + last.content + b"\x7d"
     return body + crc32(body).to_bytes(4, "little")
 
@@ -187,7 +187,7 @@ def swallowing(fields: list[Field]) -> bytes:
 def carried(record: Record) -> Record:
     """The record with its chain in headers, if that can be."""
     value = record.data or b""
-    fields = [one for one in reference.fields_of(value) if one.number != 15]
+    fields = [field for field in reference.fields_of(value) if field.number != 15]
     payload = [one.content for one in fields if one.number == 7 and isinstance(one.content, bytes)]
     kept = [one for one in fields if one.number != 7]
     data = payload[0] if payload else None if any(one.number == DELETED for one in fields) else b""
@@ -202,7 +202,7 @@ def changed(random: Random, record: Record, other: Record) -> Record:
     if random.random() < 0.06:
         found = _bytes(random, value)
     else:
-        fields = [one for one in reference.fields_of(value) if one.number != 15]
+        fields = [field for field in reference.fields_of(value) if field.number != 15]
         theirs = (other.chains[0] if other.chains else other.data) or b""
         longer = (-1, 0, 0)
         for _ in range(random.choice((1, 1, 1, 2, 3))):
@@ -321,7 +321,7 @@ def _another_chain(random: Random, fields: list[Field]) -> list[Field]:
     chain = fields[at].content
     if not isinstance(chain, bytes):
         return fields
-    parts = [one.content for one in reference.fields_of(chain) if isinstance(one.content, bytes)]
+    parts = [field.content for field in reference.fields_of(chain) if isinstance(field.content, bytes)]
     if not parts:
         return fields
     which = random.randrange(len(parts))
@@ -343,10 +343,10 @@ def _another_chain(random: Random, fields: list[Field]) -> list[Field]:
         )
         parts[which] = b"".join(field_of(*one[:3]) for one in link)
     found = list(fields)
-    found[at] = fields[at]._replace(content=b"".join(field_of(1, BYTES, one) for one in parts))
+    found[at] = fields[at]._replace(content=b"".join(field_of(1, BYTES, part) for part in parts))
     if random.random() < 0.8:
         try:
-            links = reference.links_in(b"".join(field_of(1, BYTES, one) for one in parts))
+            links = reference.links_in(b"".join(field_of(1, BYTES, part) for part in parts))
             lane, position = reference.lane_of(links), reference.position_of(links)
         except (Malformed, OverflowError):
             return found

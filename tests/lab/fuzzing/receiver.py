@@ -70,7 +70,7 @@ class Receiver:
         written = lane_of(verdict.links, ids=False).to_bytes(8, "little")
         read_id = b"" if verdict.links else topic_id
         path = int.from_bytes(digest(8, written, topic, read_id, partition.to_bytes(4)), "little")
-        counted = [one.position for one in self.marks.values() if one.path == path]
+        counted = [mark.position for mark in self.marks.values() if mark.path == path]
         if counted and position[:12] <= max(counted)[:12]:
             return frozenset({"RecreatedTopic"})
         if content.previous and not self._excused(-1):

@@ -74,10 +74,10 @@ class Script:
 def to_bytes(script: Script) -> bytes:
     """The bytes of an input; `from_bytes` reads them."""
     parts = [bytes([script.setting & 0xFF])]
-    for one in script.records:
-        chains = one.chains[:3]
-        flags = (one.data is None) * _NULL | len(chains) << 1 | (None in chains) * _NULL_HEADER
-        parts += [bytes([flags]), _sized(one.data)]
+    for record in script.records:
+        chains = record.chains[:3]
+        flags = (record.data is None) * _NULL | len(chains) << 1 | (None in chains) * _NULL_HEADER
+        parts += [bytes([flags]), _sized(record.data)]
         parts += [_sized(content) for content in chains]
     return b"".join(parts)
 
@@ -99,7 +99,7 @@ def from_bytes(data: bytes) -> Script:
 
 def contents(records: Sequence[Record]) -> list[bytes]:
     """The bytes in records that may be envelopes."""
-    return [one.chains[0] or b"" if one.chains else one.data or b"" for one in records]
+    return [record.chains[0] or b"" if record.chains else record.data or b"" for record in records]
 
 
 def _sized(content: bytes | None) -> bytes:

@@ -64,16 +64,16 @@ def _filter(data: bytes) -> str:
 
 def _metadata(data: bytes) -> str:
     text = data.decode("utf-8", "replace")
-    found = parse_metadata(Commit(0, text))
+    metadata = parse_metadata(Commit(0, text))
     marks = (
-        decode_marks(found.get("marks")),
+        decode_marks(metadata.get("marks")),
         decode_marks(text),
         decode_marks(b85encode(zlib.compress(data)).decode()),
     )
-    for one in marks:
-        if one is not None and one.topic == "words" and decode_marks(encode_marks(one)) != one:
+    for mark in marks:
+        if mark is not None and mark.topic == "words" and decode_marks(encode_marks(mark)) != mark:
             raise Difference(f"marks of {data!r} are read back as others")
-    return f"{bool(found)} {[one is not None for one in marks]}"
+    return f"{bool(metadata)} {[one is not None for one in marks]}"
 
 
 def _payload(data: bytes) -> str:

@@ -328,18 +328,18 @@ def _decided(
     return answers, marks.to_json()
 
 
-def _answers(found: Records, count: int) -> list[Any]:
+def _answers(records: Records, count: int) -> list[Any]:
     """For each record of a block: the name of an error, REPLAY, or what is taken of it."""
     taken: dict[int, list[tuple[Any, Any]]] = {}
-    for number, key, payload in zip(found.inputs, found.keys, found.payloads, strict=True):
+    for number, key, payload in zip(records.inputs, records.keys, records.payloads, strict=True):
         taken.setdefault(number, []).append((key, payload))
     answers: list[Any] = []
     for number in range(count):
-        failure = found.failures.get(number)
+        failure = records.failures.get(number)
         if failure is not None:
             answers.append(type(failure).__name__)
         elif number in taken:
-            origin = found.origin(number)
+            origin = records.origin(number)
             answers.append((taken[number], origin.lane, origin.position, origin.timestamp_ms))
         else:
             answers.append(REPLAY)

@@ -100,12 +100,12 @@ def write(known: Known) -> None:
     PAGE.write_text(page_with(PAGE.read_text(), {"mutants": table(CATALOGUE, known)}))
 
 
-def is_known(one: Mutant, by: str, known: Known) -> bool:
+def is_known(mutant: Mutant, by: str, known: Known) -> bool:
     """Whether it was found out what kills a mutant in this way, and nothing has changed since that this depends on."""
-    found = known.get((one.name, by))
-    if found is None or found.killed_by is None or found.digest != one.digest:
+    found = known.get((mutant.name, by))
+    if found is None or found.killed_by is None or found.digest != mutant.digest:
         return False
-    return found.code == code_of(one, by_tests=by == BY_TESTS)
+    return found.code == code_of(mutant, by_tests=by == BY_TESTS)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -155,12 +155,12 @@ def _is_green(copies: SimpleQueue[Copy], chosen: Sequence[Mutant]) -> bool:
     return finding.green
 
 
-def _ways(one: Mutant, options: argparse.Namespace, known: Known) -> list[str]:
+def _ways(mutant: Mutant, options: argparse.Namespace, known: Known) -> list[str]:
     """In which ways a mutant is still to be judged; `make test` asks its tests alone."""
     if options.tests:
         return [BY_TESTS]
-    wanted = [by for by in ways_of(one) if by == BY_TESTS or not (options.no_simulator or options.quick)]
-    return [by for by in wanted if options.again or options.quick or not is_known(one, by, known)]
+    wanted = [by for by in ways_of(mutant) if by == BY_TESTS or not (options.no_simulator or options.quick)]
+    return [by for by in wanted if options.again or options.quick or not is_known(mutant, by, known)]
 
 
 def _judge(
@@ -171,18 +171,18 @@ def _judge(
 ) -> Iterator[Known]:
     """Judge mutants, as many at once as there are copies; gives what was found out about each."""
 
-    def judged(one: Mutant, ways: Sequence[str]) -> Known:
+    def judged(mutant: Mutant, ways: Sequence[str]) -> Known:
         copy, found = copies.get(), Known()
         try:
-            with copy.injected(one.edits):
+            with copy.injected(mutant.edits):
                 for by in ways:
-                    before = known.get((one.name, by))
+                    before = known.get((mutant.name, by))
                     finding = (
-                        copy.tested(options.tests or [path_of(test) for test in one.tests])
+                        copy.tested(options.tests or [path_of(test) for test in mutant.tests])
                         if by == BY_TESTS
-                        else _simulated(copy, one, before.seed if before is not None else None)
+                        else _simulated(copy, mutant, before.seed if before is not None else None)
                     )
-                    found[one.name, by] = _judgement(one, by, finding)
+                    found[mutant.name, by] = _judgement(mutant, by, finding)
         finally:
             copies.put(copy)
         return found
@@ -192,22 +192,22 @@ def _judge(
             yield done.result()
 
 
-def _simulated(copy: Copy, one: Mutant, hint: int | None) -> Finding:
+def _simulated(copy: Copy, mutant: Mutant, hint: int | None) -> Finding:
     """Run the simulator: first the schedule that has found the mutant before, if one has, then from seed 0 on."""
     if hint is not None:
         finding = copy.simulated(schedules=1, seed=hint)
         if finding.killed_by is not None:
             return finding
-    return copy.simulated(schedules=one.schedules)
+    return copy.simulated(schedules=mutant.schedules)
 
 
-def _judgement(one: Mutant, by: str, finding: Finding) -> Judgement:
+def _judgement(mutant: Mutant, by: str, finding: Finding) -> Judgement:
     """What was found out, which is printed, too."""
     if finding.killed_by is None and not finding.green:
         _show(finding.output[-4_000:])
-    _show(f"{finding.seconds:6.1f} s  {one.name}: {finding.killed_by or 'SURVIVED'}")
-    code, seconds = code_of(one, by_tests=by == BY_TESTS), round(finding.seconds, 1)
-    return Judgement(one.name, one.digest, by, finding.killed_by, seconds, commit()[:12], code)
+    _show(f"{finding.seconds:6.1f} s  {mutant.name}: {finding.killed_by or 'SURVIVED'}")
+    code, seconds = code_of(mutant, by_tests=by == BY_TESTS), round(finding.seconds, 1)
+    return Judgement(mutant.name, mutant.digest, by, finding.killed_by, seconds, commit()[:12], code)
 
 
 def _summary(chosen: Sequence[Mutant], left: Sequence[object], fresh: Known, seconds: float) -> int:

@@ -247,14 +247,14 @@ class Package:
 
 def digest_of(*trees: ast.AST | str) -> str:
     """Digest of trees, without their formatting."""
-    texts = [one if isinstance(one, str) else ast.dump(one) for one in trees]
+    texts = [tree if isinstance(tree, str) else ast.dump(tree) for tree in trees]
     return blake2b("\0".join(texts).encode(), digest_size=6).hexdigest()
 
 
 def _begin(node: ast.stmt) -> int:
     """Index of its first line, with decorators."""
     decorators = node.decorator_list if isinstance(node, _DEFINITIONS) else []
-    return min([node.lineno, *(one.lineno for one in decorators)]) - 1
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
 
 
 def _named(tree: ast.Module, names: Sequence[str]) -> Iterator[ast.stmt]:
@@ -271,7 +271,7 @@ def _names_of(node: ast.stmt) -> list[str]:
     if isinstance(node, _DEFINITIONS):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    return [one.id for one in targets if isinstance(one, ast.Name)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 @lru_cache(maxsize=4096)

@@ -170,26 +170,26 @@ def path_of(test: str) -> str:
     return f"{found(test)[0].relative_to(TREE)}::{test.partition('::')[2]}"
 
 
-def why_not_judged(one: Mutant) -> str | None:
+def why_not_judged(mutant: Mutant) -> str | None:
     """Why a mutant cannot be judged, and what to do; None if it can."""
     try:
-        package().mutated(one.edits)
-        for test in one.tests:
+        package().mutated(mutant.edits)
+        for test in mutant.tests:
             found(test)
     except (MisplacedError, SyntaxError) as error:
         return (
-            f"mutant {one.name!r}: {error}. Expected a function and an operation that breaks this rule, and a test that "
+            f"mutant {mutant.name!r}: {error}. Expected a function and an operation that breaks this rule, and a test that "
             "notices. Name where the rule is now, or delete the mutant if there is no such rule any more; then judge it: "
-            f"python -m {__package__} --only {one.name!r}"
+            f"python -m {__package__} --only {mutant.name!r}"
         )
     return None
 
 
-def code_of(one: Mutant, *, by_tests: bool) -> str:
+def code_of(mutant: Mutant, *, by_tests: bool) -> str:
     """Digest of what a judgement depends on most: the functions that the mutant changes, and its tests, or the simulator."""
-    trees = [package().find(place)[1] for place, _ in one.edits]
+    trees = [package().find(place)[1] for place, _ in mutant.edits]
     if by_tests:
-        return digest_of(*trees, *(found(test)[1] for test in one.tests))
+        return digest_of(*trees, *(found(test)[1] for test in mutant.tests))
     return digest_of(
         *trees, *(file.read_text() for name in (SIMULATOR, REFERENCE) for file in _files_of(name))
     )

@@ -42,8 +42,8 @@ class Judgement:
     @property
     def seed(self) -> int | None:
         """By which schedule the simulator has found it."""
-        found = re.search(r", seed (\d+)$", self.killed_by or "")
-        return int(found[1]) if found else None
+        match = re.search(r", seed (\d+)$", self.killed_by or "")
+        return int(match[1]) if match else None
 
 
 Known = dict[tuple[str, str], Judgement]
@@ -58,25 +58,27 @@ def read_ledger(file: Path = LEDGER) -> Known:
 
 def write_ledger(known: Mapping[tuple[str, str], Judgement], mutants: Iterable[Mutant]) -> None:
     """Write the judgements of these mutants, in their order; others are forgotten."""
-    found = [known[one.name, by] for one in mutants for by in ways_of(one) if (one.name, by) in known]
+    found = [
+        known[mutant.name, by] for mutant in mutants for by in ways_of(mutant) if (mutant.name, by) in known
+    ]
     LEDGER.write_text("".join(f"{json.dumps(asdict(one), ensure_ascii=False)}\n" for one in found))
 
 
-def ways_of(one: Mutant) -> list[str]:
+def ways_of(mutant: Mutant) -> list[str]:
     """In which ways a mutant is judged."""
-    return [by for by, asked in ((BY_TESTS, one.tests), (BY_SIMULATOR, one.schedules)) if asked]
+    return [by for by, asked in ((BY_TESTS, mutant.tests), (BY_SIMULATOR, mutant.schedules)) if asked]
 
 
 def gaps(known: Mapping[tuple[str, str], Judgement], mutants: Iterable[Mutant]) -> list[str]:
     """What the ledger does not show: mutants that were never judged as they are now, or have survived."""
     found = []
-    for one in mutants:
-        for by in ways_of(one):
-            judged = known.get((one.name, by))
-            if judged is None or judged.digest != one.digest:
-                found.append(f"{one.name}: not judged by {by} as it is now")
+    for mutant in mutants:
+        for by in ways_of(mutant):
+            judged = known.get((mutant.name, by))
+            if judged is None or judged.digest != mutant.digest:
+                found.append(f"{mutant.name}: not judged by {by} as it is now")
             elif judged.killed_by is None:
-                found.append(f"{one.name}: survived {by}")
+                found.append(f"{mutant.name}: survived {by}")
     return found
 
 

@@ -67,10 +67,10 @@ def made(only: Sequence[str] = (), count: int = 0) -> list[Mutant]:
     return found
 
 
-def judged(copy: Copy, one: Mutant) -> Finding:
+def judged(copy: Copy, mutant: Mutant) -> Finding:
     """Look for a fast test that notices a mutant: in files of its module's name, in those that import it, and then everywhere."""
-    (place, _), *_ = one.edits
-    with copy.injected(one.edits):
+    (place, _), *_ = mutant.edits
+    with copy.injected(mutant.edits):
         for files in _tests_of(package().find(place)[0]):
             finding = copy.tested([*files, *_FAST]) if files else None
             if finding is not None and not finding.green:

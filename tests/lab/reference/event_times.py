@@ -42,7 +42,7 @@ class Delivery(NamedTuple):
 class Part(Protocol):
     """One state partition of a stage."""
 
-    def accept(self, one: Delivery) -> Iterable[Given]:
+    def accept(self, delivery: Delivery) -> Iterable[Given]:
         """Take a fact: what results."""
 
     def reach(self, at_ms: float) -> Iterable[Given]:
@@ -63,8 +63,8 @@ class Windows:
         self.found: dict[tuple[str, int, int], list[Any]] = {}
         self.closed: set[tuple[str, int, int]] = set()
 
-    def accept(self, one: Delivery) -> Iterator[Given]:
-        yield from self.add(one.at_ms, one.key, one.number)
+    def accept(self, delivery: Delivery) -> Iterator[Given]:
+        yield from self.add(delivery.at_ms, delivery.key, delivery.number)
 
     def add(self, at_ms: int, key: str, item: object) -> Iterator[Given]:
         yield from self.reach(at_ms)
@@ -111,10 +111,10 @@ class Sessions:
         self.open: dict[str, tuple[int, int, list[int]]] = {}
         self.over: dict[tuple[Any, ...], list[int]] = {}
 
-    def accept(self, one: Delivery) -> Iterator[Given]:
-        yield from self.reach(one.at_ms)
-        start_ms, _, numbers = self.open.get(one.key, (one.at_ms, 0, []))
-        self.open[one.key] = start_ms, one.at_ms, [*numbers, one.number]
+    def accept(self, delivery: Delivery) -> Iterator[Given]:
+        yield from self.reach(delivery.at_ms)
+        start_ms, _, numbers = self.open.get(delivery.key, (delivery.at_ms, 0, []))
+        self.open[delivery.key] = start_ms, delivery.at_ms, [*numbers, delivery.number]
 
     def reach(self, at_ms: float) -> Iterator[Given]:
         due = sorted((end_ms, key) for key, (_, end_ms, _) in self.open.items() if end_ms + GAP_MS < at_ms)
@@ -150,11 +150,14 @@ class Table(Stateless):
 
     current: dict[str, int | None] = field(default_factory=dict)
 
-    def accept(self, one: Delivery) -> Iterator[Given]:
-        if one.second:
-            self.current[one.key] = None if one.number % DELETED == 0 else one.number
+    def accept(self, delivery: Delivery) -> Iterator[Given]:
+        if delivery.second:
+            self.current[delivery.key] = None if delivery.number % DELETED == 0 else delivery.number
         else:
-            yield one.key, {"k": one.key, "n": one.number, "other": self.current.get(one.key)}
+            yield (
+                delivery.key,
+                {"k": delivery.key, "n": delivery.number, "other": self.current.get(delivery.key)},
+            )
 
 
 @dataclass
@@ -165,18 +168,18 @@ class Streams(Stateless):
     seconds: list[Delivery] = field(default_factory=list)
     alone: dict[int, Delivery] = field(default_factory=dict)
 
-    def accept(self, one: Delivery) -> Iterator[Given]:
-        due = [first for first in self.alone.values() if first.at_ms + AFTER_MS < one.at_ms]
+    def accept(self, delivery: Delivery) -> Iterator[Given]:
+        due = [first for first in self.alone.values() if first.at_ms + AFTER_MS < delivery.at_ms]
         for first in sorted(due, key=lambda first: (first.at_ms, first.key)):
             del self.alone[first.number]
             yield first.key, {"k": first.key, "n": first.number, "other": None}
-        if one.second:
-            pairs = [(first, one) for first in self.firsts]
-            self.seconds.append(one)
+        if delivery.second:
+            pairs = [(first, delivery) for first in self.firsts]
+            self.seconds.append(delivery)
         else:
-            pairs = [(one, second) for second in self.seconds]
-            self.firsts.append(one)
-            self.alone[one.number] = one
+            pairs = [(delivery, second) for second in self.seconds]
+            self.firsts.append(delivery)
+            self.alone[delivery.number] = delivery
         for first, second in pairs:
             if first.key == second.key and -BEFORE_MS <= second.at_ms - first.at_ms <= AFTER_MS:
                 self.alone.pop(first.number, None)
@@ -191,11 +194,11 @@ class Timers:
         self.timers: dict[tuple[str, str], int] = {}
         self.expiry: dict[str, int] = {}
 
-    def accept(self, one: Delivery) -> Iterator[Given]:
-        yield from self.reach(one.at_ms)
-        self.numbers.setdefault(one.key, []).append(one.number)
-        self.expiry[one.key] = one.at_ms + EXPIRY_MS
-        self.timers[one.key, "" if one.number % 2 else "even"] = one.at_ms + SIZE_MS
+    def accept(self, delivery: Delivery) -> Iterator[Given]:
+        yield from self.reach(delivery.at_ms)
+        self.numbers.setdefault(delivery.key, []).append(delivery.number)
+        self.expiry[delivery.key] = delivery.at_ms + EXPIRY_MS
+        self.timers[delivery.key, "" if delivery.number % 2 else "even"] = delivery.at_ms + SIZE_MS
 
     def reach(self, at_ms: float) -> Iterator[Given]:
         while True:
@@ -228,15 +231,17 @@ class First(Stateless):
     last: dict[str, int] = field(default_factory=dict)
     listed: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
-    def accept(self, one: Delivery) -> Iterator[Given]:
-        before = self.last.get(one.key)
+    def accept(self, delivery: Delivery) -> Iterator[Given]:
+        before = self.last.get(delivery.key)
         if before is not None and (
-            one.at_ms - before <= SIZE_MS if self.interval else before // SIZE_MS == one.at_ms // SIZE_MS
+            delivery.at_ms - before <= SIZE_MS
+            if self.interval
+            else before // SIZE_MS == delivery.at_ms // SIZE_MS
         ):
             return
-        self.last[one.key] = one.at_ms
-        self.listed.setdefault((one.key,), []).append(one.number)
-        yield one.key, {"k": one.key, "n": one.number}
+        self.last[delivery.key] = delivery.at_ms
+        self.listed.setdefault((delivery.key,), []).append(delivery.number)
+        yield delivery.key, {"k": delivery.key, "n": delivery.number}
 
     def states(self) -> dict[tuple[Any, ...], Any]:
         return {key: sorted(numbers) for key, numbers in self.listed.items()}
@@ -269,13 +274,15 @@ class Reference:
         self.second = [Windows(wide) for _ in range(state_partitions)] if kind == "chained" else []
         self.results: list[list[Given]] = [[] for _ in range(state_partitions)]
         self.last_ms = 0
-        for one in sorted(deliveries):
-            self.last_ms = one.at_ms
-            if beats and one.key == BEAT:
+        for delivery in sorted(deliveries):
+            self.last_ms = delivery.at_ms
+            if beats and delivery.key == BEAT:
                 for part in self.parts:
-                    self._publish(self._passed_on(part.reach(one.at_ms)))
+                    self._publish(self._passed_on(part.reach(delivery.at_ms)))
                 continue
-            self._publish(self._passed_on(self.parts[spread(one.key, state_partitions)].accept(one)))
+            self._publish(
+                self._passed_on(self.parts[spread(delivery.key, state_partitions)].accept(delivery))
+            )
 
     def _passed_on(self, given: Iterable[Given]) -> Iterator[Given]:
         """What the last stage makes of what the first has given."""

@@ -60,20 +60,20 @@ class Books:
     def after(self, plan: StoredPlan, before: Expected | None) -> Expected:
         """What states must be after a plan, from what they were after the one before."""
         known = before or Expected()
-        found = Expected(
+        expected = Expected(
             {stage: dict(states) for stage, states in known.states.items()}, dict(known.marks), known.words
         )
         for planned in plan.ranges:
-            found.ends[planned.tp] = planned.stop
+            expected.ends[planned.tp] = planned.stop
             for offset in range(planned.start, planned.stop):
                 way, words = self._records[planned.partition, offset]
-                if not is_new(found.marks, (planned.tp, way.lane), way.position):
+                if not is_new(expected.marks, (planned.tp, way.lane), way.position):
                     continue
                 for word in words:
-                    _add(found.states[LETTERS], word[0], word)
-                    _add(found.states[ALL], ALL, word)
-                found.words += words
-        return found
+                    _add(expected.states[LETTERS], word[0], word)
+                    _add(expected.states[ALL], ALL, word)
+                expected.words += words
+        return expected
 
     def whole(self) -> dict[str, int]:
         """Word -> how often it must be counted at rest: once."""

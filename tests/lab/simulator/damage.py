@@ -134,7 +134,7 @@ def come_back(simulation: Simulation, back: int) -> None:
 @contextmanager
 def _unwatched(simulation: Simulation) -> Iterator[None]:
     """In this context nobody looks at what republishers write: it is about to be taken back."""
-    scripts = [found.script for name, found in simulation.services.items() if name.startswith("hop")]
+    scripts = [service.script for name, service in simulation.services.items() if name.startswith("hop")]
     watches = [script.watch for script in scripts]
     for script in scripts:
         script.watch = None
@@ -179,7 +179,7 @@ class _Named:
 def _named_by_the_next(simulation: Simulation, partition: int) -> Iterator[_Named]:
     """The messages of a partition that may be missed."""
     unreadable, accepted = -1, dict[int, tuple[bytes, int]]()
-    kept = [one for one in simulation.log.records("far") if one.partition() == partition]
+    kept = [record for record in simulation.log.records("far") if record.partition() == partition]
     sound = [one for one in kept if is_enveloped(one.value()) and one.value() not in simulation.malformed]
     envelopes = {one.offset(): read(one.value(), headers=one.headers()) for one in sound}
     published = Counter((one.lane, one.position) for one in envelopes.values())

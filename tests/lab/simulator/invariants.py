@@ -151,11 +151,14 @@ class WriteChecks(Invariants):
             StoredPlan.read(data or b""), self._expected.get(plan.previous_id)
         )
         self._plans[plan.plan_id], self._expected[plan.plan_id] = plan, expected
-        out = [(one.topic, one.partition, one.offset) for one in plan.exclusions]
+        out = [(exclusion.topic, exclusion.partition, exclusion.offset) for exclusion in plan.exclusions]
         agrees = set(out) - expected.may_exclude == expected.excluded - expected.may_exclude and len(
             set(out)
         ) == len(out)
-        texts = [(one.topic, one.partition, one.offset, one.error, one.text[:80]) for one in plan.exclusions]
+        texts = [
+            (exclusion.topic, exclusion.partition, exclusion.offset, exclusion.error, exclusion.text[:80])
+            for exclusion in plan.exclusions
+        ]
         self.require(
             "once", agrees, f"plan {plan.number} leaves out {texts}, must be {sorted(expected.excluded)}"
         )
@@ -269,9 +272,9 @@ class WriteChecks(Invariants):
 
     def _on_commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
         for tp, commit in commits.items():
-            found = parse_metadata(commit)
-            plan = self._plans.get(str(found.get("id")))
-            self.require("commit", plan is not None, f"{tp}: commit of {found}, which nobody sealed")
+            metadata = parse_metadata(commit)
+            plan = self._plans.get(str(metadata.get("id")))
+            self.require("commit", plan is not None, f"{tp}: commit of {metadata}, which nobody sealed")
             if plan is None or not self.ordered:
                 continue
             after = self._expected[plan.plan_id]

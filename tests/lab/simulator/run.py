@@ -176,7 +176,7 @@ class Simulation(SimulatedSystem):
 
     def _injected_fault(self, name: str, fault: Sequence[Any]) -> InjectedFault:
         what, at, when, writes, *rest = fault
-        prefix, of = next((one for one in OF_PORTS.items() if what.startswith(one[0])), ("", None))
+        prefix, of = next((item for item in OF_PORTS.items() if what.startswith(item[0])), ("", None))
         where = f" of the {of}" if of else ""
 
         def crash() -> None:
@@ -244,9 +244,9 @@ class Simulation(SimulatedSystem):
         self._expected_errors.clear()
         self.invariants.check_at_rest(self.store)
 
-    def _run_batch(self, found: Rehearsal) -> None:
+    def _run_batch(self, rehearsal: Rehearsal) -> None:
         self._caught_up = False
-        self._caught_up = not found.batch() and not found.batch(at_end=True)
+        self._caught_up = not rehearsal.batch() and not rehearsal.batch(at_end=True)
 
     # ------------------------------------------------------------------ brokers and stores
 
@@ -462,9 +462,9 @@ def simulate(schedule: Schedule) -> Simulation:
     Raises:
         Violation: an invariant does not hold.
     """
-    found = Simulation(schedule)
-    found.run()
-    return found
+    simulation = Simulation(schedule)
+    simulation.run()
+    return simulation
 
 
 def replay(world: World, steps: Sequence[Step]) -> Simulation:

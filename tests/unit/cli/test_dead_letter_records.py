@@ -132,7 +132,7 @@ def test_records_are_sent_back_and_discarded_by_selection(skipped: MemoryLog, co
 
     assert sent("--key", "b", "--until", "1970-01-01T00:00:00Z") == 0
     assert sent("--key", "b", "--error", "Value*") == 1
-    assert [one.key() for one in skipped.records("words")[before:]] == [b"b"]
+    assert [record.key() for record in skipped.records("words")[before:]] == [b"b"]
     discarded = command("dead-letters", "discard", "cli_flows:letters", *KAFKA, "--key", "a", "--yes")
     assert discarded.stdout.startswith("1 records")
     assert sent() == 0

@@ -16,10 +16,10 @@ Command = Callable[..., Result]
 
 @pytest.fixture
 def address(tmp_path: Path) -> str:
-    found = TablePipeline(tmp_path)
+    pipeline = TablePipeline(tmp_path)
     for _ in range(3):
-        found.feed()
-        found.service.run_until_caught_up()
+        pipeline.feed()
+        pipeline.service.run_until_caught_up()
     return str(tmp_path / "readings")
 
 

@@ -362,7 +362,7 @@ def test_far_times_of_old_programs_are_read_unchanged(tmp_path: Path) -> None:
         use_deprecated_int96_timestamps=True,
     )
     assert [one.decode()["x"] for one in FileRows(tmp_path / "a.parquet").read()] == [
-        one.isoformat() for one in times
+        moment.isoformat() for moment in times
     ]
 
 

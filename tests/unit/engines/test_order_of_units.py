@@ -135,12 +135,12 @@ TOGETHER = {"all": "a0 d0 e0 a1 d1 e1 a2 d2 e2"}
 
 @pytest.mark.usefixtures("by_workers")
 def test_workers_fold_by_partition_and_offset_whichever_worker_has_read() -> None:
-    found = fed()
-    assert stored_words(found, "letters") == BY_LETTER
-    assert stored_words(found, "all") == TOGETHER
+    rehearsal = fed()
+    assert stored_words(rehearsal, "letters") == BY_LETTER
+    assert stored_words(rehearsal, "all") == TOGETHER
 
 
 def test_one_process_does_the_same() -> None:
-    found = fed()
-    assert stored_words(found, "letters") == BY_LETTER
-    assert stored_words(found, "all") == TOGETHER
+    rehearsal = fed()
+    assert stored_words(rehearsal, "letters") == BY_LETTER
+    assert stored_words(rehearsal, "all") == TOGETHER

@@ -25,8 +25,8 @@ from tests.support.docs_examples import ROOT
 
 VECTORS: dict[str, Any] = json.loads((ROOT / "proto" / "vectors.json").read_text(encoding="utf-8"))
 ENVELOPES = [
-    *(bytes.fromhex(one["bytes"]) for one in VECTORS["envelopes"].values()),
-    *(bytes.fromhex(one["envelope"]) for one in VECTORS["carried"].values()),
+    *(bytes.fromhex(vector["bytes"]) for vector in VECTORS["envelopes"].values()),
+    *(bytes.fromhex(vector["envelope"]) for vector in VECTORS["carried"].values()),
 ]
 SINGLE = [value for value in ENVELOPES if len(read(value).payloads) == 1]
 

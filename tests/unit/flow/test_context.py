@@ -85,11 +85,11 @@ class Listener:
 @pytest.mark.parametrize("kind", ["republished", "origin", "raw"])
 def test_every_field_is_right_in_every_step(state_partitions: int, kind: str) -> None:
     listener = Listener(state_partitions=state_partitions, raw=kind == "raw")
-    found = Rehearsal(listener.flow)
+    rehearsal = Rehearsal(listener.flow)
     if kind == "republished":
         flow = Flow("upstream")
         flow.source("raw", StringValue).to("words", partitions=1)
-        upstream = Rehearsal(flow, log=found.log)
+        upstream = Rehearsal(flow, log=rehearsal.log)
         upstream.log.append("raw", 0, b"x")
         upstream.log.truncate_before("raw", 0, 1)
         upstream.settings = Settings(allow_weak_durability=True, start="earliest")
@@ -98,11 +98,11 @@ def test_every_field_is_right_in_every_step(state_partitions: int, kind: str) ->
         upstream.run_until_caught_up()
     else:
         value = b"ant" if kind == "raw" else wrap(word("ant"), key=b"k", timestamp_ms=5)
-        found.log.append("words", 0, value, key=b"k", headers=HEADERS, timestamp_ms=5, leader_epoch=3)
-    found.run_until_caught_up()
+        rehearsal.log.append("words", 0, value, key=b"k", headers=HEADERS, timestamp_ms=5, leader_epoch=3)
+    rehearsal.run_until_caught_up()
 
-    (message,) = found.log.records("words")
-    topic_id = found.log.describe(["words"])["words"].topic_id
+    (message,) = rehearsal.log.records("words")
+    topic_id = rehearsal.log.describe(["words"])["words"].topic_id
     steps = [
         "filter",
         "map",
@@ -142,10 +142,10 @@ def test_every_field_is_right_in_every_step(state_partitions: int, kind: str) ->
 def test_the_clock_and_the_event_id_are_the_same_in_a_redo() -> None:
     for step in (4, 5, 6):
         listener = Listener(state_partitions=2)
-        found = Rehearsal(listener.flow)
-        found.feed("words", word("ant"))
-        found.crash(step=step, when="after")
-        found.run_until_caught_up()
+        rehearsal = Rehearsal(listener.flow)
+        rehearsal.feed("words", word("ant"))
+        rehearsal.crash(step=step, when="after")
+        rehearsal.run_until_caught_up()
         folds = [(clock, heard) for where, _, heard, clock in listener.heard if where == "fold first"]
         assert len(folds) == 2
         assert folds[0] == folds[1]
@@ -170,16 +170,16 @@ def test_a_deleted_state_is_gone_and_begins_again(step: int | None, batches: int
         "letters", key=first_letter, state=StringValue, fold=forgetful
     )
     stage.changes().to("newest", partitions=1)
-    found = Rehearsal(flow, settings=Settings(max_records=1) if batches > 1 else None)
+    rehearsal = Rehearsal(flow, settings=Settings(max_records=1) if batches > 1 else None)
     for text in ("ant", "bee", "ape!", "bat!", "asp"):
-        found.feed("words", word(text))
+        rehearsal.feed("words", word(text))
     if step:
-        found.crash(step=step, when="before")
-    found.run_until_caught_up()
-    assert stored_words(found) == {"a": "asp"}
-    newest = {m.key(): read(m.value() or b"").payloads for m in found.log.records("newest")}
+        rehearsal.crash(step=step, when="before")
+    rehearsal.run_until_caught_up()
+    assert stored_words(rehearsal) == {"a": "asp"}
+    newest = {m.key(): read(m.value() or b"").payloads for m in rehearsal.log.records("newest")}
     assert newest[b"b"] == (None,)
-    assert read(found.log.records("newest")[-1].value() or b"").type == "google.protobuf.StringValue"
+    assert read(rehearsal.log.records("newest")[-1].value() or b"").type == "google.protobuf.StringValue"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_tombstones_go_where_the_source_declares(nulls: Any, noted: dict[str, st
         payload = decode if nulls == "decode" or raw else StringValue
         source = flow.source("words", payload, raw=raw, nulls=nulls)
         source.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
-        found = Rehearsal(flow)
+        rehearsal = Rehearsal(flow)
         for text in ("ant", None, "asp"):
             value = (
                 None
@@ -205,18 +205,18 @@ def test_tombstones_go_where_the_source_declares(nulls: Any, noted: dict[str, st
                 if raw
                 else wrap(word(text), key=None, timestamp_ms=0)
             )
-            found.log.append("words", 0, value, key=b"k")
-        found.run_until_caught_up()
-        assert stored_words(found) == noted
+            rehearsal.log.append("words", 0, value, key=b"k")
+        rehearsal.run_until_caught_up()
+        assert stored_words(rehearsal) == noted
 
 
 def test_a_tombstone_is_poison_unless_the_source_declares_otherwise() -> None:
     flow = Flow("tombs")
     words_by_first_letter(flow)
-    found = Rehearsal(flow)
-    found.log.append("words", 0, None, key=b"k")
+    rehearsal = Rehearsal(flow)
+    rehearsal.log.append("words", 0, None, key=b"k")
     with pytest.raises(PoisonError, match="EmptyValue"):
-        found.batch()
+        rehearsal.batch()
 
 
 # ---------------------------------------------------------------------------- headers and keys of outputs
@@ -227,11 +227,11 @@ def test_headers_pass_through_a_republisher_unless_the_flow_declares_otherwise()
     stream = flow.source("words", StringValue)
     stream.to("with", partitions=1)
     stream.to("without", partitions=1, headers=False)
-    found = Rehearsal(flow)
-    found.log.append("words", 0, wrap(word("ant"), key=None, timestamp_ms=0), headers=HEADERS)
-    found.run_until_caught_up()
-    assert [message.headers() for message in found.log.records("with")] == [HEADERS]
-    assert [message.headers() for message in found.log.records("without")] == [None]
+    rehearsal = Rehearsal(flow)
+    rehearsal.log.append("words", 0, wrap(word("ant"), key=None, timestamp_ms=0), headers=HEADERS)
+    rehearsal.run_until_caught_up()
+    assert [message.headers() for message in rehearsal.log.records("with")] == [HEADERS]
+    assert [message.headers() for message in rehearsal.log.records("without")] == [None]
 
 
 def test_an_output_without_a_key_keeps_the_stages_else_the_messages() -> None:
@@ -244,12 +244,12 @@ def test_an_output_without_a_key_keeps_the_stages_else_the_messages() -> None:
     stage = stream.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
     stage.to("stages", partitions=4)
     stage.changes().to("changed", partitions=4)
-    found = Rehearsal(flow, partitions={"words": 3})
-    found.feed("words", word("ant"), key="k", partition=2)
-    found.feed("words", word("bee"), partition=1)
-    found.run_until_caught_up()
+    rehearsal = Rehearsal(flow, partitions={"words": 3})
+    rehearsal.feed("words", word("ant"), key="k", partition=2)
+    rehearsal.feed("words", word("bee"), partition=1)
+    rehearsal.run_until_caught_up()
     keys = {
-        topic: {words_in(message)[0].strip(): message.key() for message in found.log.records(topic)}
+        topic: {words_in(message)[0].strip(): message.key() for message in rehearsal.log.records(topic)}
         for topic in ("messages", "own", "none", "by", "stages", "changed")
     }
     assert keys == {
@@ -260,5 +260,5 @@ def test_an_output_without_a_key_keeps_the_stages_else_the_messages() -> None:
         "stages": {"ant": b"a", "bee": b"b"},
         "changed": {"ant": b"a", "bee": b"b"},
     }
-    places = {words_in(message)[0]: message.partition() for message in found.log.records("none")}
+    places = {words_in(message)[0]: message.partition() for message in rehearsal.log.records("none")}
     assert places == {"ant": 2, "bee": 1}, "without a key: input partition modulo N"

@@ -233,8 +233,8 @@ def test_what_a_codec_raises_costs_the_values_own_input(
         rehearsal = fed(place, "skip", partitions, block, source)
         rehearsal.run_until_caught_up()
         batches: list[Any] = rehearsal.events("committed")
-        left_out |= {int(bool(text)), sum(one.get("excluded", 0) for one in batches)}
-        assert sum(one["inputs"] for one in batches) == RECORDS
+        left_out |= {int(bool(text)), sum(batch.get("excluded", 0) for batch in batches)}
+        assert sum(batch["inputs"] for batch in batches) == RECORDS
     assert len(left_out) == 1, "every layout says the same"
     assert left_out == {1} or (way == "decode" and source == "made")
 
@@ -257,8 +257,8 @@ def test_a_value_that_no_codec_takes_costs_its_own_input(place: str, value: str)
         rehearsal = fed(place, "skip", partitions, 1000, value)
         rehearsal.run_until_caught_up()
         batches: list[Any] = rehearsal.events("committed")
-        assert sum(one.get("excluded", 0) for one in batches) == 1
-        assert sum(one["inputs"] for one in batches) == RECORDS
+        assert sum(batch.get("excluded", 0) for batch in batches) == 1
+        assert sum(batch["inputs"] for batch in batches) == RECORDS
 
 
 @pytest.mark.parametrize("expiry", [{}, {"expire_after_ms": 1_000}], ids=["plain", "with expiry"])

@@ -63,8 +63,8 @@ def test_what_a_function_raises_costs_its_own_input_alone(place: Place, error: E
         rehearsal = fed(place, failing(place, error), "skip", block)
         rehearsal.run_until_caught_up()
         batches: list[Any] = rehearsal.events("committed")
-        assert sum(one.get("excluded", 0) for one in batches) == 1
-        assert sum(one["inputs"] for one in batches) == RECORDS
+        assert sum(batch.get("excluded", 0) for batch in batches) == 1
+        assert sum(batch["inputs"] for batch in batches) == RECORDS
 
 
 async def waits(*_: Any) -> bool:
@@ -159,7 +159,7 @@ def test_a_generator_gives_each_value_as_it_was_then(place: Place) -> None:
         function = like(place, twice)
     rehearsal = fed(place, function, "stop")
     rehearsal.run_until_caught_up()
-    if "out" in {one.topic for one in rehearsal.flow.outputs} and not place.name.startswith(
+    if "out" in {output.topic for output in rehearsal.flow.outputs} and not place.name.startswith(
         ("on_timer", "fold of aggregate with timers")
     ):
         found = [

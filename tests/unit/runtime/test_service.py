@@ -29,24 +29,24 @@ def sums() -> Rehearsal:
     flow = Flow("sums", state_partitions=1)
     flow.source("numbers", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add)
     settings = settings_of(max_records=1, interval_ms=3_600_000, takeover=True)
-    found = Rehearsal(flow, settings=settings)
-    found.feed("numbers", Int64Value(value=1))
-    return found
+    rehearsal = Rehearsal(flow, settings=settings)
+    rehearsal.feed("numbers", Int64Value(value=1))
+    return rehearsal
 
 
-def service(found: Rehearsal, stop: Stop, *, once: bool) -> Service:
+def service(rehearsal: Rehearsal, stop: Stop, *, once: bool) -> Service:
     clock = ServiceClock(stop)
-    env = replace(found._environment(None), clock=clock)
+    env = replace(rehearsal._environment(None), clock=clock)
     return Service(env, clock, once=once)
 
 
 def test_batches_run_back_to_back_until_nothing_is_left() -> None:
-    found = sums()
+    rehearsal = sums()
     for _ in range(2):
-        found.feed("numbers", Int64Value(value=1))
-    service(found, Stop(), once=True).run()
-    assert found.states("sum")[b"all"].value == 3
-    assert [event["lag"] for event in found.events("committed")] == [2, 1, 0]
+        rehearsal.feed("numbers", Int64Value(value=1))
+    service(rehearsal, Stop(), once=True).run()
+    assert rehearsal.states("sum")[b"all"].value == 3
+    assert [event["lag"] for event in rehearsal.events("committed")] == [2, 1, 0]
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -136,13 +136,15 @@ def test_a_store_without_the_locations_of_states_has_no_such_flow(found: Deploym
         plain.to_dict()
 
 
-def rebuilt(found: Deployment) -> tuple[StoredStage, Callable[[], None]]:
+def rebuilt(deployment: Deployment) -> tuple[StoredStage, Callable[[], None]]:
     """A stage, and what lets the flow be rebuilt right before a state is read: after its location was looked up."""
     script = FaultScript()
-    store = faulty_store(found.stores[""], script)
+    store = faulty_store(deployment.stores[""], script)
 
     def rebuild() -> None:
-        script.injected += [InjectedFault(found.rehearsal.rebuild, method=name) for name in ("read", "scan")]
+        script.injected += [
+            InjectedFault(deployment.rehearsal.rebuild, method=name) for name in ("read", "scan")
+        ]
 
     return StoredStage("counts", "per-letter", store, store), rebuild
 

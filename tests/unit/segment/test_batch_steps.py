@@ -52,7 +52,7 @@ def applied(
         inputs or list(range(count)),
     )
     made = step.apply(given, failed)
-    return [getattr(one, "n", one) for one in made.values], made.keys, made.paths, made.inputs, failures
+    return [getattr(value, "n", value) for value in made.values], made.keys, made.paths, made.inputs, failures
 
 
 def doubled(batch: Any) -> Any:

@@ -394,24 +394,24 @@ def test_ordinary_records_are_decided_about_in_runs(worthwhile: int, how: Carrie
 )
 def test_columns_hold_what_protobuf_finds(envelopes: list[dict[str, Any]]) -> None:
     values = []
-    for number, one in enumerate(envelopes):
+    for number, envelope in enumerate(envelopes):
         template = OutputTemplate(
             lane=9,
             topic="raw",
             topic_id=bytes(16),
             partition=300,
             output="up/words",
-            watermark_ms=max(0, one["watermark"]),
+            watermark_ms=max(0, envelope["watermark"]),
         )
         position = root_position(1, number)
         value, _ = template.encode(
-            b"", number, 1, 0, 1, position, one["time"], one["key"], one["type"], one["payloads"],
-            b"p" * 16 if one["previous"] else b"",
+            b"", number, 1, 0, 1, position, envelope["time"], envelope["key"], envelope["type"], envelope["payloads"],
+            b"p" * 16 if envelope["previous"] else b"",
         )  # fmt: skip
-        if one["source"]:
-            value = wrap(StringValue(value="x"), key=one["key"], timestamp_ms=1, event_id=b"e" * 16)
-        if one["damage"] is not None:
-            at = one["damage"] % len(value)
+        if envelope["source"]:
+            value = wrap(StringValue(value="x"), key=envelope["key"], timestamp_ms=1, event_id=b"e" * 16)
+        if envelope["damage"] is not None:
+            at = envelope["damage"] % len(value)
             value = value[:at] + bytes([value[at] ^ 0x41]) + value[at + 1 :]
         values.append(value)
     found = Columns(values, TYPE.encode())

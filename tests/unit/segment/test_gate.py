@@ -83,8 +83,8 @@ def test_what_comes_after_one_that_waits_waits_with_it() -> None:
 
 def test_one_from_a_clock_that_ran_ahead_takes_the_place_of_the_next_on_its_lane() -> None:
     guard, times = JumpGuard(max_jump_ms=100), EventTimes(0)
-    found = TimeFacts([0, 1, 2, 3], [5, 900, 7, 950], [1, 1, 1, 2], [0] * 4)
-    assert gate(None, 10, guard).take(found, times) == {0: 5, 1: 7, 2: 7}
+    facts = TimeFacts([0, 1, 2, 3], [5, 900, 7, 950], [1, 1, 1, 2], [0] * 4)
+    assert gate(None, 10, guard).take(facts, times) == {0: 5, 1: 7, 2: 7}
     assert times.waiting is not None
     assert times.waiting.offset == 3
 
@@ -93,8 +93,8 @@ def test_one_that_is_ahead_of_all_others_goes_when_much_has_come_after_it() -> N
     guard = JumpGuard(max_jump_ms=100)
     for count, waits in ((9_999, True), (10_001, False)):
         times = EventTimes(0)
-        found = TimeFacts(range(count + 1), [900, *[5] * count], [1, *[2] * count], [0] * (count + 1))
-        taken = gate(4, 10, guard).take(found, times)
+        facts = TimeFacts(range(count + 1), [900, *[5] * count], [1, *[2] * count], [0] * (count + 1))
+        taken = gate(4, 10, guard).take(facts, times)
         assert (0 not in taken) == waits
     confirmed = TimeFacts(range(10_003), [900, *[5] * 10_001, 900], [1, *[2] * 10_001, 3], [0] * 10_003)
     assert 0 not in gate(4, 10, guard).take(confirmed, EventTimes(0)), "others are as far"
@@ -102,5 +102,5 @@ def test_one_that_is_ahead_of_all_others_goes_when_much_has_come_after_it() -> N
 
 def test_a_message_without_a_time_stays_where_it_is_on_its_lane_and_one_without_a_lane_goes_at_once() -> None:
     times = EventTimes(0)
-    found = TimeFacts([0, 1, 2, 3], [5, None, 50, None], [1, 1, 1, None], [0] * 4)
-    assert gate(4, 10).take(found, times) == {3: 3, 0: 5, 1: 5}
+    facts = TimeFacts([0, 1, 2, 3], [5, None, 50, None], [1, 1, 1, None], [0] * 4)
+    assert gate(4, 10).take(facts, times) == {3: 3, 0: 5, 1: 5}

@@ -348,12 +348,12 @@ def test_the_text_names_what_it_calls() -> None:
         flow.source("in", StringValue).key_by(first_letter).aggregate("sums", state=StringValue, fold=note)
     )
     stage.changes().filter(short).to("out", partitions=1)
-    titles = [one.title for one in texts(flow.compile())]
+    titles = [text.title for text in texts(flow.compile())]
     assert titles == [
         "operators after source 'in'",
         "operators after changes() of aggregate 'sums'",
     ]
-    first, second = (one.source for one in texts(flow.compile()))
+    first, second = (text.source for text in texts(flow.compile()))
     for name in ("# key_by, ", "# into aggregate 'sums', "):
         assert name in first
     assert "test_operator_text.py" in first
@@ -420,6 +420,6 @@ def test_a_folder_s_name_is_no_code_of_the_generated_text(end: str) -> None:
     service = Rehearsal(flow)
     service.feed("t", {"a": 1})
     service.run_until_caught_up()
-    assert [one.payload_as(dict) for one in service.published("o")] == [{"a": 1}]
-    assert [one.payload_as(dict) for one in service.published("p")] == [{"a": 1}]
+    assert [envelope.payload_as(dict) for envelope in service.published("o")] == [{"a": 1}]
+    assert [envelope.payload_as(dict) for envelope in service.published("p")] == [{"a": 1}]
     assert not ran

@@ -104,5 +104,5 @@ def test_what_a_codec_has_read_is_not_read_again() -> None:
     summed = source.aggregate("a", key=lambda _: "k", state=dict, fold=lambda state, value: None)
     summed.changes().to("states", partitions=1)
     outputs = [node.index for node in flow.nodes if isinstance(node, OutputNode)]
-    written = "\n".join(one.source for one in texts(flow.compile()))
+    written = "\n".join(text.source for text in texts(flow.compile()))
     assert all(f"b{index} = " not in written for index in outputs)

@@ -68,7 +68,9 @@ def by_every_way(declare: Callable[[Any], object], event: Callable[[int], object
                 left_out = sum(int(str(one["excluded"])) for one in service.events("committed"))
                 said = {
                     output.name: [
-                        one for envelope in service.published(output.topic) for one in envelope.payloads
+                        payload
+                        for envelope in service.published(output.topic)
+                        for payload in envelope.payloads
                     ]
                     for output in flow.compile().outputs
                 }
@@ -264,7 +266,7 @@ def test_a_value_that_would_have_to_wait_is_refused_when_it_is_made(policy: Any,
         service.feed("values", {"k": str(n), "n": n}, timestamp_ms=1_000 + n, partition=0)
     service.run_until_caught_up()
     assert len(service.published("out")) == 2
-    assert sum(int(str(one["excluded"])) for one in service.events("committed")) == 1
+    assert sum(int(str(event["excluded"])) for event in service.events("committed")) == 1
 
 
 def with_first(value: dict[str, Any], partner: dict[str, Any] | None) -> dict[str, Any]:
@@ -294,7 +296,7 @@ def joined(declare: Callable[[Any, Any], Any], batch: int, values: int = 3, part
     for name in ("values", "partners"):
         service.feed(name, {"items": [8, 9]}, timestamp_ms=10**6)
     service.run_until_caught_up()
-    return [one or b"" for envelope in service.published("out") for one in envelope.payloads]
+    return [payload or b"" for envelope in service.published("out") for payload in envelope.payloads]
 
 
 @pytest.mark.parametrize("batch", [1, 1_000])
@@ -398,7 +400,7 @@ def test_a_state_that_a_store_would_give_back_otherwise_is_poison(fold: Any, bat
             service.run_until_caught_up()
     else:
         service.run_until_caught_up()
-        assert sum(int(str(one["excluded"])) for one in service.events("committed")) == 3
+        assert sum(int(str(event["excluded"])) for event in service.events("committed")) == 3
     assert service.states("all") == {}
 
 
@@ -431,7 +433,9 @@ def test_states_never_share_an_object(kind: str, policy: Any) -> None:
         return
     service.run_until_caught_up()
     found = (
-        [one.state for one in service.windows("all")] if kind == "windows" else service.states("all").values()
+        [window.state for window in service.windows("all")]
+        if kind == "windows"
+        else service.states("all").values()
     )
     # The list of the module is the function's own: the second key begins with what the first one has put there.
     assert sorted(map(str, found)) == ["{'items': [0, 1, 3]}", "{'items': [0, 2]}"]
@@ -467,7 +471,7 @@ def test_windows_that_overlap_fold_values_of_their_own() -> None:
     for at_ms in (12, 25, 1_000):
         service.feed("in", {"items": [at_ms]}, timestamp_ms=at_ms)
     service.run_until_caught_up()
-    found = [one for envelope in service.published("out") for one in envelope.payloads]
+    found = [payload for envelope in service.published("out") for payload in envelope.payloads]
     assert found == [b"[0,12]", b"[10,37]", b"[20,25]"]
 
 

@@ -96,18 +96,18 @@ UNITS = {
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("poison", ["stop", "dead_letter"])
 def test_the_place_of_an_error_is_named(where: str, poison: Any) -> None:
-    found = Rehearsal(declared(where, poison))
+    rehearsal = Rehearsal(declared(where, poison))
     payload: Any = b"x" if where == "source" else StringValue(value="x")
-    found.feed("in", payload, key="of-record")
+    rehearsal.feed("in", payload, key="of-record")
     unit = UNITS.get(where, "key b'of-record'")
     if poison == "stop":
         with pytest.raises(PoisonError) as raised:
-            found.run_until_caught_up()
+            rehearsal.run_until_caught_up()
         text = str(raised.value)
         assert "in[0]@0 cannot be processed: ValueError: distanc, at " in text
     else:
-        found.run_until_caught_up()
-        (letter,) = found.log.records("typo.dead-letters")
+        rehearsal.run_until_caught_up()
+        (letter,) = rehearsal.log.records("typo.dead-letters")
         text = (dict(letter.headers() or [])["sqe-text"] or b"").decode()
         assert text == f"distanc, at {Path(__file__).name}:{LINE} in fails, {unit}"
         return
@@ -116,17 +116,17 @@ def test_the_place_of_an_error_is_named(where: str, poison: Any) -> None:
 
 
 def test_of_a_library_that_user_code_calls_the_line_of_the_user_is_named() -> None:
-    found = Rehearsal(declared("library", "stop"))
-    found.feed("in", b"{")
+    rehearsal = Rehearsal(declared("library", "stop"))
+    rehearsal.feed("in", b"{")
     with pytest.raises(PoisonError, match=rf"JSONDecodeError.*, at {__file__}:\d+ in decoded \(decoder of"):
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
 
 
 def test_where_no_user_code_ran_no_place_is_named() -> None:
-    found = Rehearsal(declared("map", "stop"))
-    found.feed("in", b"rubbish")
+    rehearsal = Rehearsal(declared("map", "stop"))
+    rehearsal.feed("in", b"rubbish")
     with pytest.raises(PoisonError) as raised:
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
     assert ", at " not in str(raised.value)
 
 
@@ -151,16 +151,16 @@ def test_texts_that_cannot_be_had_or_written_stop_nothing(function: Any, where: 
     stage = source.aggregate("sum", key=lambda _: "k", state=Int64Value, fold=fold)
     if where == "changes":
         stage.changes().map(function).to("out", partitions=1)
-    found = Rehearsal(flow)
-    found.feed("in", Int64Value(value=1))
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("in", Int64Value(value=1))
     if poison == "stop" or where == "changes":
         with pytest.raises(PoisonError) as raised:
-            found.run_until_caught_up()
+            rehearsal.run_until_caught_up()
         str(raised.value).encode()
         assert where == "map" or "key b'k'" in str(raised.value)
     else:
-        found.run_until_caught_up()
-        assert [event["excluded"] for event in found.events("committed")] == [1]
+        rehearsal.run_until_caught_up()
+        assert [event["excluded"] for event in rehearsal.events("committed")] == [1]
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,9 @@ def outcome(flow: Flow, records: Sequence[Record], sizes: Sequence[int], marks: 
     )
     store: Any = Store()
     reading = Reading(flow.compile(), job, lambda _: store)
-    out = tuple(Exclusion("words", 0, one.at, "skip", "ValueError", "no") for one in records if one.out)
+    out = tuple(
+        Exclusion("words", 0, record.at, "skip", "ValueError", "no") for record in records if record.out
+    )
     portion = Portion(Range("words", bytes(16), 0, 0, 100), marks.copy(), out, times=EventTimes(0))
     blocks, begin = [], 0
     for size in (*sizes, len(records)):

@@ -184,7 +184,7 @@ def one_by_one(
     gatherer: Gatherer, made: list[Made], inputs: list[int], block: Block
 ) -> tuple[list[Output], dict[int, str]]:
     """The records of the naive way, and what is wrong with the inputs that have none."""
-    found: list[Output] = []
+    outputs: list[Output] = []
     refused: dict[int, str] = {}
     for index in dict.fromkeys(inputs):
         message = block.messages[index]
@@ -197,10 +197,10 @@ def one_by_one(
         origin = new_origin((TP, message.offset(), epoch, lane, position, head, message, None, -1))
         own = [one for one, input_ in zip(made, inputs, strict=True) if input_ == index]
         try:
-            gatherer.gather(own, [0] * len(own), Inputs([origin]), found)
+            gatherer.gather(own, [0] * len(own), Inputs([origin]), outputs)
         except PoisonError as error:
             refused[index] = repr(error)
-    return found, refused
+    return outputs, refused
 
 
 def remembered(gatherer: Gatherer) -> Any:
@@ -278,9 +278,9 @@ def test_one_run_holds_chains_of_one_size_and_positions_of_several() -> None:
     run, naive = (Gatherer(flow.compile(), None, {}, NOW_MS) for _ in range(2))
     (index,) = run._targets
     made: list[Made] = [(index, b"k", TYPE, b"x")] * 60
-    found: list[Output] = []
-    run.gather(made, range(60), BlockInputs(TP, block, lane_of), found)
-    assert (found, {}) == one_by_one(naive, made, list(range(60)), block)
+    outputs: list[Output] = []
+    run.gather(made, range(60), BlockInputs(TP, block, lane_of), outputs)
+    assert (outputs, {}) == one_by_one(naive, made, list(range(60)), block)
 
 
 def test_a_run_of_several_types_for_one_key_is_refused_like_its_input() -> None:
@@ -367,13 +367,13 @@ def test_what_an_input_gives_is_gathered_once(before: str, again: str, kind: str
     block = block_of(Random(1), "raw", 3, 0)
 
     def gather(way: str, index: int, number: int, key: bytes) -> list[Output]:
-        found: list[Output] = []
+        outputs: list[Output] = []
         made: list[Made] = [(index, key, "a.B", b"x")]
         if way == "together":
-            gatherer.gather(made, [number], BlockInputs(TP, block, lane_of), found)
+            gatherer.gather(made, [number], BlockInputs(TP, block, lane_of), outputs)
         else:
             one_by_one(gatherer, made, [number], block)
-        return found
+        return outputs
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outputs_module, "WORTHWHILE", 1)

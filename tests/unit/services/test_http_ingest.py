@@ -33,7 +33,7 @@ class Log:
         return SimpleNamespace(partition=0, epoch=1, sequence=len(self.taken) - 1)
 
     async def append_many_async(self, records: Sequence[Record]) -> list[Any]:
-        return [await self.append_async(one.value or b"", one.key or b"") for one in records]
+        return [await self.append_async(record.value or b"", record.key or b"") for record in records]
 
     @property
     def status(self) -> Any:
@@ -90,15 +90,15 @@ async def _chunks(*chunks: bytes) -> AsyncIterator[bytes]:
 
 
 def test_events_and_batches_are_taken_with_their_key() -> None:
-    one = Endpoint()
-    assert one.asked(b"/events/robot%207", b'{"a"', b": 1}")[0] == 202
-    assert one.asked(b"/batches/k", b'[1, {"a": [",", "]"]}, "x"]')[1] == {"taken": 3}
-    assert one.asked(b"/batches/k", b"[]")[1] == {"taken": 0}
-    assert one.log.taken == [
+    endpoint = Endpoint()
+    assert endpoint.asked(b"/events/robot%207", b'{"a"', b": 1}")[0] == 202
+    assert endpoint.asked(b"/batches/k", b'[1, {"a": [",", "]"]}, "x"]')[1] == {"taken": 3}
+    assert endpoint.asked(b"/batches/k", b"[]")[1] == {"taken": 0}
+    assert endpoint.log.taken == [
         (b"robot 7", b'{"a": 1}'),
         *((b"k", event) for event in (b"1", b'{"a": [",", "]"]}', b'"x"')),
     ]
-    assert one.app.state.held_bytes == 0
+    assert endpoint.app.state.held_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -122,29 +122,29 @@ def test_events_and_batches_are_taken_with_their_key() -> None:
     ],
 )
 def test_what_is_no_event_is_refused_and_leaves_nothing(path: bytes, body: bytes, status: int) -> None:
-    one = Endpoint()
-    assert one.asked(path, body)[0] == status
-    assert not one.log.taken
-    assert one.app.state.held_bytes == 0
+    endpoint = Endpoint()
+    assert endpoint.asked(path, body)[0] == status
+    assert not endpoint.log.taken
+    assert endpoint.app.state.held_bytes == 0
 
 
 def test_a_batch_of_as_many_events_as_allowed_is_taken() -> None:
-    one = Endpoint()
+    endpoint = Endpoint()
     events = [{"a": [1, 2, {"b": "],[", "c": '"'}]}] * http_ingest.MAX_BATCH_EVENTS
-    assert one.asked(b"/batches/k", json.dumps(events).encode())[1] == {"taken": len(events)}
+    assert endpoint.asked(b"/batches/k", json.dumps(events).encode())[1] == {"taken": len(events)}
 
 
 @pytest.mark.parametrize("body", [b"[" + b"[]," * 1_300_000 + b"[]]", b"[[" + b"[]," * 1_300_000 + b"[]]]"])
 def test_a_batch_that_is_refused_takes_little_memory(body: bytes) -> None:
-    one = Endpoint()
+    endpoint = Endpoint()
     tracemalloc.start()
-    assert one.asked(b"/batches/k", body)[0] == 413
+    assert endpoint.asked(b"/batches/k", body)[0] == 413
     assert tracemalloc.get_traced_memory()[1] < 5 * len(body)
     tracemalloc.stop()
 
 
 def test_bodies_have_a_limit_of_all_together_and_leave_it_when_they_end() -> None:
-    one = Endpoint()
+    endpoint = Endpoint()
     chunk = b"[" + b" " * (1 << 20)
 
     async def held() -> tuple[list[int], Answer]:
@@ -155,10 +155,10 @@ def test_bodies_have_a_limit_of_all_together_and_leave_it_when_they_end() -> Non
             await over.wait()
             yield b"]"
 
-        tasks = [asyncio.create_task(one.ask(b"/batches/k", waiting(), (), "POST")) for _ in range(100)]
-        while one.app.state.held_bytes + len(chunk) <= http_ingest.MAX_BODIES_BYTES:  # noqa: ASYNC110
+        tasks = [asyncio.create_task(endpoint.ask(b"/batches/k", waiting(), (), "POST")) for _ in range(100)]
+        while endpoint.app.state.held_bytes + len(chunk) <= http_ingest.MAX_BODIES_BYTES:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        refused = await one.ask(b"/batches/k", _chunks(chunk), (), "POST")
+        refused = await endpoint.ask(b"/batches/k", _chunks(chunk), (), "POST")
         over.set()
         return [answer[0] for answer in await asyncio.gather(*tasks)], refused
 
@@ -166,47 +166,47 @@ def test_bodies_have_a_limit_of_all_together_and_leave_it_when_they_end() -> Non
     assert (refused[0], refused[2]["retry-after"], refused[2]["connection"]) == (503, "5", "close")
     assert set(statuses) == {202, 503}
     assert statuses.count(202) == http_ingest.MAX_BODIES_BYTES // len(chunk)
-    assert one.app.state.held_bytes == 0
-    assert one.asked(b"/batches/k", b"[1]")[0] == 202
+    assert endpoint.app.state.held_bytes == 0
+    assert endpoint.asked(b"/batches/k", b"[1]")[0] == 202
 
 
 def test_a_body_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_ingest, "BODY_TIMEOUT_S", 0.01)
-    one = Endpoint()
+    endpoint = Endpoint()
 
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield b" "
             await asyncio.sleep(0.001)
 
-    status, _, headers = asyncio.run(one.ask(b"/events/k", endless(), (), "POST"))
+    status, _, headers = asyncio.run(endpoint.ask(b"/events/k", endless(), (), "POST"))
     assert (status, headers["connection"]) == (408, "close")
-    assert one.app.state.held_bytes == 0
+    assert endpoint.app.state.held_bytes == 0
 
 
 def test_web_pages_may_send_events_if_they_are_named() -> None:
-    one = Endpoint(["https://ours.example"])
+    endpoint = Endpoint(["https://ours.example"])
     for path in (b"/events/k", b"/batches/k"):
         for origin, status in (
             (b"https://other.example", 403),
             (b"null", 403),
             (b"https://ours.example", 202),
         ):
-            assert one.asked(path, b"[1]", headers=[(b"origin", origin)])[0] == status
-    assert len(one.log.taken) == 2
+            assert endpoint.asked(path, b"[1]", headers=[(b"origin", origin)])[0] == status
+    assert len(endpoint.log.taken) == 2
 
 
 @pytest.mark.parametrize(
     ("error", "status"), [(LogFull, 503), (LogUnwritable, 503), (RecordTooLarge, 413), (Unavailable, None)]
 )
 def test_answers_reveal_nothing_of_this_machine(error: type[Exception], status: int | None) -> None:
-    one = Endpoint()
-    one.log.fails = error("/var/lib/secret/0.wal: it is full")
+    endpoint = Endpoint()
+    endpoint.log.fails = error("/var/lib/secret/0.wal: it is full")
     if status is not None:
-        found = one.asked(b"/events/k", b"1")
+        found = endpoint.asked(b"/events/k", b"1")
         assert found[0] == status
         assert "secret" not in str(found)
-        assert one.app.state.held_bytes == 0
-    found = one.asked(b"/health", method="GET")
+        assert endpoint.app.state.held_bytes == 0
+    found = endpoint.asked(b"/health", method="GET")
     assert found[:2] == (503, {"waiting": 1, "used_bytes": 2, "max_bytes": 3, "error": error.__name__})
     assert "secret" not in str(found)

@@ -36,8 +36,8 @@ def test_changes_come_from_the_last_inputs(recent: int, block: int, words: list[
         rehearsal.run_until_caught_up()
     last = {word: offset for offset, word in enumerate(words)}
     published = [
-        (one.key, one.payload_as(StringValue).value, one.chain.links[-1].offset)
-        for one in rehearsal.published("out")
+        (envelope.key, envelope.payload_as(StringValue).value, envelope.chain.links[-1].offset)
+        for envelope in rehearsal.published("out")
     ]
     assert published == [
         (word.encode(), word * words.count(word), offset)

@@ -58,7 +58,9 @@ def in_runs(stage: WindowedAggregate[StringValue], batch: Batch) -> tuple[list[b
     beat_ms, records = batch
     stage.advance(beat_ms)
     told, verdicts = taken(stage, 0), list[bool]()
-    keys, values, times = zip(*((one.key, one.value, one.timestamp_ms) for one in records), strict=True)
+    keys, values, times = zip(
+        *((record.key, record.value, record.timestamp_ms) for record in records), strict=True
+    )
     while (index := len(verdicts)) < len(records):
         end = stage.fold_run(keys, values, times, index)
         assert taken(stage, end) == []
@@ -71,7 +73,7 @@ def in_runs(stage: WindowedAggregate[StringValue], batch: Batch) -> tuple[list[b
 
 
 def taken(stage: WindowedAggregate[Any], index: int) -> Told:
-    return [(index, one.key, one.span.start_ms, one.state.value) for one in stage.take_results()]
+    return [(index, result.key, result.span.start_ms, result.state.value) for result in stage.take_results()]
 
 
 @st.composite

@@ -288,9 +288,9 @@ def shown_in(rows: Rows) -> dict[bytes, tuple[Span, str, bool]]:
     found = {}
     for name, content in rows.items():
         if name.startswith(SHOWN):
-            (one,) = WindowsRow.FromString(content).windows
-            state = StringValue.FromString(one.state).value
-            found[name] = Span(one.start_ms, one.start_ms + one.length_ms), state, one.final
+            (window,) = WindowsRow.FromString(content).windows
+            state = StringValue.FromString(window.state).value
+            found[name] = Span(window.start_ms, window.start_ms + window.length_ms), state, window.final
     return found
 
 

@@ -72,7 +72,7 @@ def test_only_chunks_of_the_partition_key_and_the_row_keys_are_read() -> None:
     assert {one.columns for one in rows.asked} == {("robot", "at", "bar", "_sqe_sequence")}
     assert scan.rows.num_rows == scan.rows_read == 10
     chunks = sum(
-        json.loads(one.statistics)["chunks"] for one in written.storage.snapshot().files() if "r4" and one
+        json.loads(file.statistics)["chunks"] for file in written.storage.snapshot().files() if "r4" and file
     )
     assert scan.row_groups == 2
     assert chunks > 2 * 6 - 2

@@ -51,17 +51,19 @@ def raise_it(index: int, error: PoisonError) -> None:
 
 
 def test_the_last_row_of_each_key_is_kept_in_the_order_of_keys() -> None:
-    found = Memtable(SCHEMA)
+    memtable = Memtable(SCHEMA)
     expected: dict[Any, Any] = {}
     for offset, row in enumerate(rows(1)):
-        found.ingest(row, offset=offset + 100)
+        memtable.ingest(row, offset=offset + 100)
         expected[row.robot, row.at] = (row.bar, row.note, row.good, offset)
-    flushed = found.flush(first_sequence=0)
+    flushed = memtable.flush(first_sequence=0)
     got = [tuple(one.values()) for one in flushed.data.to_pylist()]
     assert got == [(*key, *expected[key]) for key in sorted(expected)]
-    assert (found.min_offset, found.max_offset) == (100, 3_099)
+    assert (memtable.min_offset, memtable.max_offset) == (100, 3_099)
     assert flushed.replaced == 3_000 - len(expected)
-    starts = [(one.name.partition_key, one.start_key, one.end_key, one.rows) for one in flushed.chunks]
+    starts = [
+        (chunk.name.partition_key, chunk.start_key, chunk.end_key, chunk.rows) for chunk in flushed.chunks
+    ]
     for key, start, end, count in starts:
         own = sorted(at for robot, at in expected if robot == key.decode())
         assert (start, end, count) == ((own[0],), (own[-1],), len(own))
@@ -111,14 +113,14 @@ def test_rows_are_sorted_by_keys_of_every_type_and_the_later_one_of_two_comes_la
     ]
     columns = dict(zip(names, kinds, strict=True)) | {"n": "int64"}
     schema = TableSchema.of(None, partition_key=names[0], row_key=names[1:], columns=columns)
-    found = Memtable(schema)
-    found.ingest_all(values, raise_it)
-    expected = {tuple(one[name] for name in names): one["n"] for one in values}
+    memtable = Memtable(schema)
+    memtable.ingest_all(values, raise_it)
+    expected = {tuple(value[name] for name in names): value["n"] for value in values}
 
     def in_order(key: tuple[Any, ...]) -> list[Any]:
         return [cell.encode() if isinstance(cell, str) else cell for cell in key]
 
-    flushed = found.flush(first_sequence=1 << 40)
+    flushed = memtable.flush(first_sequence=1 << 40)
     assert flushed.data["n"].to_pylist() == [expected[key] for key in sorted(expected, key=in_order)]
     assert [number - (1 << 40) for number in flushed.data["_sqe_sequence"].to_pylist()] == flushed.data[
         "n"
@@ -180,13 +182,13 @@ def test_what_is_known_of_a_chunk_is_of_its_own_rows_alone(*, nulls: bool) -> No
 
     schema = TableSchema.of(None, partition_key="robot", row_key=("at", "axis"), columns=EVERY_TYPE)
     for seed in range(20):
-        found = Memtable(schema)
+        memtable = Memtable(schema)
         values = every_type(seed, nulls=nulls)
-        found.ingest_all(values, raise_it)
-        flushed = found.flush()
+        memtable.ingest_all(values, raise_it)
+        flushed = memtable.flush()
         for chunk in flushed.chunks:
             own = sorted(
-                (one for one in values if one["robot"].encode() == chunk.name.partition_key),
+                (value for value in values if value["robot"].encode() == chunk.name.partition_key),
                 key=lambda one: (one["at"], one["axis"]),
             )
             alone = pa.RecordBatch.from_pylist(own, flushed.data.select(schema.names).schema)
@@ -208,10 +210,10 @@ def test_dictionaries_are_written_where_values_repeat_and_every_cell_comes_back(
     import pyarrow.parquet as pq  # noqa: PLC0415 - only here
 
     schema = TableSchema.of(None, partition_key="robot", row_key=("at", "axis"), columns=EVERY_TYPE)
-    found = Memtable(schema)
+    memtable = Memtable(schema)
     values = every_type(1, nulls=True)
-    found.ingest_all(values, raise_it)
-    flushed = found.flush()
+    memtable.ingest_all(values, raise_it)
+    flushed = memtable.flush()
     (file,) = files_of(flushed)
     parquet = pq.ParquetFile(pa.py_buffer(file.data))
     assert parquet.read().equals(flushed.data.replace_schema_metadata(None))
@@ -245,10 +247,10 @@ def test_a_state_of_another_schema_and_other_bytes_are_refused() -> None:
 
 
 def test_clear_forgets_everything() -> None:
-    found = Memtable(SCHEMA)
-    found.ingest(Row("r1", 1), offset=3)
-    found.clear()
-    assert (found.rows, found.min_offset, found.flush().chunks) == (0, None, [])
+    memtable = Memtable(SCHEMA)
+    memtable.ingest(Row("r1", 1), offset=3)
+    memtable.clear()
+    assert (memtable.rows, memtable.min_offset, memtable.flush().chunks) == (0, None, [])
 
 
 @dataclasses.dataclass
@@ -288,10 +290,10 @@ def everything(**other: Any) -> Everything:
 
 
 def test_all_types_of_columns_come_back_as_they_were() -> None:
-    found = Memtable(EVERYTHING)
+    memtable = Memtable(EVERYTHING)
     values = [everything(), everything(key=b"l", texts=["a", "b"], many=[])]
-    found.ingest_all(values, raise_it)
-    flushed = found.flush()
+    memtable.ingest_all(values, raise_it)
+    flushed = memtable.flush()
     got = [{k: v for k, v in one.items() if k != "_sqe_sequence"} for one in flushed.data.to_pylist()]
     assert [Everything(**one) for one in got] == values
     assert flushed.chunks[0].start_key == ("2026-01-02", 1_767_355_200_000_000)
@@ -337,8 +339,8 @@ def test_what_is_no_row_is_refused_by_its_name_and_leaves_nothing_behind(
 
 def test_values_of_another_type_are_refused() -> None:
     failed: list[int] = []
-    found = Memtable(SCHEMA)
-    found.ingest_all([Row("r", 1), everything()], lambda index, _error: failed.append(index))
+    memtable = Memtable(SCHEMA)
+    memtable.ingest_all([Row("r", 1), everything()], lambda index, _error: failed.append(index))
     assert failed == [1]
 
 
@@ -382,9 +384,9 @@ def test_files_describe_their_content() -> None:
 
     import pyarrow.parquet as pq  # noqa: PLC0415 - only here
 
-    found = Memtable(SCHEMA)
-    found.ingest_all(rows(5), raise_it)
-    flushed = found.flush()
+    memtable = Memtable(SCHEMA)
+    memtable.ingest_all(rows(5), raise_it)
+    flushed = memtable.flush()
     (file,) = files_of(flushed)
     assert TableFile.unpacked(file.packed()) == file
     assert chunks_in(pq.read_metadata(io.BytesIO(file.data))) == flushed.chunks

@@ -240,12 +240,12 @@ def one_by_one(vector: Vector, *, dumping: bool) -> Memtable:
 
 def in_blocks(vector: Vector) -> Memtable:
     """All rows up to the next `Clear` at once."""
-    found = Memtable(schema_of(vector), table="t", **vector.bounds)
+    memtable = Memtable(schema_of(vector), table="t", **vector.bounds)
     steps: list[Row] = []
 
     def take() -> None:
         failed: dict[int, str] = {}
-        found.ingest_all(
+        memtable.ingest_all(
             [value_of(vector, one) for one in steps],
             lambda index, error: failed.update({index: type(error).__name__}),
         )
@@ -257,24 +257,24 @@ def in_blocks(vector: Vector) -> Memtable:
             steps.append(step)
         else:
             take()
-            found.clear()
+            memtable.clear()
     take()
-    return found
+    return memtable
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
 def test_vectors(vector: Vector) -> None:
-    found = one_by_one(vector, dumping=False)
-    assert (found.min_offset, found.max_offset) == vector.offsets
-    assert found.rows == len(vector.rows) + vector.replaced
-    flushed = found.flush(vector.first)
+    memtable = one_by_one(vector, dumping=False)
+    assert (memtable.min_offset, memtable.max_offset) == vector.offsets
+    assert memtable.rows == len(vector.rows) + vector.replaced
+    flushed = memtable.flush(vector.first)
     assert [tuple(row.values()) for row in flushed.data.to_pylist()] == vector.rows
     assert flushed.replaced == vector.replaced
     told = [
         (chunk.name.partition_key, chunk.start_key, chunk.end_key, chunk.rows) for chunk in flushed.chunks
     ]
     assert told == vector.chunks
-    assert found.flush(vector.first).chunks == flushed.chunks, "a flush changes nothing"
+    assert memtable.flush(vector.first).chunks == flushed.chunks, "a flush changes nothing"
 
     dumped = one_by_one(vector, dumping=True)
     assert (dumped.min_offset, dumped.max_offset) == vector.offsets

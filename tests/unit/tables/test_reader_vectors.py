@@ -259,7 +259,7 @@ def test_a_crash_after_each_step_writes_the_same_chunks_each_once() -> None:
     while crashed:
         found, crashed = through_a_crash(steps)
         assert {key: said for key, (_, said) in found.table.items()} == EXPECTED, steps
-        assert len(found.chunks) == len({one.name for one in found.chunks}), steps
+        assert len(found.chunks) == len({chunk.name for chunk in found.chunks}), steps
         steps += 1
     assert steps > 20
 

@@ -84,7 +84,7 @@ def written(kind: str, values: list[Any], at: str) -> str:
         Column(
             "several",
             f"list<{kind}>",
-            of=lambda number: [one for one in [values[int(number)]] if one is not None],
+            of=lambda number: [value for value in [values[int(number)]] if value is not None],
         ),
     ]
     flow.source("in", bytes, raw=True).ingest("t", partition_key="p", row_key="n", columns=columns, at=at)
@@ -233,7 +233,7 @@ def test_chunks_that_are_kept_one_by_one_are_described_in_json_too(kind: str, va
     assert strict(file.statistics)["chunks"] == 1
     head = bytes(file.data[8 : 8 + int.from_bytes(file.data[:8], "big")])
     assert strict(head)
-    assert strict(json.dumps([one.to_plain() for one in file.chunks]))
+    assert strict(json.dumps([chunk.to_plain() for chunk in file.chunks]))
 
 
 @pytest.mark.parametrize(("kind", "values"), CASES)

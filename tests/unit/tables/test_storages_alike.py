@@ -75,7 +75,7 @@ def content(storage: MarkedTable) -> Any:
     snapshot = storage.snapshot()
     assert snapshot is not None
     markers = {name: snapshot.marker(name) for name in MARKERS}
-    files = [(one.path, one.size, one.part, one.rows) for one in snapshot.files()]
+    files = [(file.path, file.size, file.part, file.rows) for file in snapshot.files()]
     names = snapshot.schema.names
     return snapshot.version, snapshot.description, markers, files, names, snapshot.foreign_file()
 
@@ -95,7 +95,7 @@ def test_random_commits_give_the_same(tmp_path: Path, seed: int) -> None:
         told = []
         for table, known in zip(tables, ages, strict=True):
             old = known[age]
-            gone = [one for one in old.files() if removed < 0.3][:2]
+            gone = [file for file in old.files() if removed < 0.3][:2]
             if kind < 0.1:
                 call = _adding_columns(table, old, number)
             else:

@@ -83,7 +83,7 @@ def test_inputs_are_read_as_they_were_written() -> None:
     for _ in range(200):
         data = mutated(data, 12_000, random)
         script = from_bytes(data)
-        if any(one.chains and b"" in one.chains and None in one.chains for one in script.records):
+        if any(record.chains and b"" in record.chains and None in record.chains for record in script.records):
             continue  # one bit marks an empty header as null
         assert from_bytes(to_bytes(script)).records == script.records
         assert len(data) <= 12_000
@@ -93,18 +93,18 @@ def test_a_difference_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Columns, "_texts", lambda self, at, size: size >= 0)
     target, random = TARGETS["envelopes"], Random(0)
     engine = Engine(target, random, [*vectors()])
-    found: list[bytes] = []
+    values: list[bytes] = []
     with pytest.raises(ways.Difference, match=r"columns: ordinary"):
-        _steps(engine, found)
-    small = smaller(target, found[-1])
+        _steps(engine, values)
+    small = smaller(target, values[-1])
     assert len(from_bytes(small).records) == 1
     with pytest.raises(ways.Difference):
         target.check(small, set())
 
 
-def _steps(engine: Engine, found: list[bytes]) -> None:
+def _steps(engine: Engine, values: list[bytes]) -> None:
     for _ in range(300):
-        engine.step(found.append)
+        engine.step(values.append)
 
 
 def test_an_error_without_a_name_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,10 +151,12 @@ def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
 
 
 def test_planted_bugs_are_where_they_were_planted_and_were_all_found() -> None:
-    assert [text for one in planted.ALL.values() if (text := why_not_judged(one))] == []
+    assert [text for mutant in planted.ALL.values() if (text := why_not_judged(mutant))] == []
     found = {one.bug: one for one in planted.read()}
     assert [
-        name for name, one in planted.ALL.items() if name not in found or found[name].digest != one.digest
+        name
+        for name, mutant in planted.ALL.items()
+        if name not in found or found[name].digest != mutant.digest
     ] == []
     assert [name for name, one in found.items() if one.seconds is None] == []
 

@@ -67,10 +67,10 @@ def found_in(flow: Flow, inputs: Any = None, *, schedules: int = 40, **settings:
 
 
 def only(error: NotDeterministic) -> Finding:
-    (found,) = error.findings
-    assert isinstance(found, Finding)
-    assert found.text in str(error)
-    return found
+    (finding,) = error.findings
+    assert isinstance(finding, Finding)
+    assert finding.text in str(error)
+    return finding
 
 
 def line_of(function: Callable[..., Any], text: str) -> int:
@@ -203,7 +203,9 @@ def test_folds_keys_decoders_and_times_are_watched() -> None:
     stream = flow.source("in", decoded, raw=True, timestamp=lambda _: int(time.time() * 1_000))
     stream.aggregate("sum", key=lambda event: f"{random.random()}", state=dict, fold=fold)
     error = found_in(flow, {"in": [b"1", b"22"]})
-    assert [one.declared.partition(",")[0] for one in error.findings if isinstance(one, Finding)] == [
+    assert [
+        finding.declared.partition(",")[0] for finding in error.findings if isinstance(finding, Finding)
+    ] == [
         "decoder of source 'in'",
         "timestamp of source 'in'",
         "key of aggregate 'sum'",
@@ -276,7 +278,9 @@ def test_the_order_of_a_set_and_hashes_show_in_other_processes() -> None:
     flow = flow_with(tagged)
     flow.source("other", dict).map(hashed).to("hashed", key=robot_of, partitions=1)
     error = found_in(flow, {"in": EVENTS, "other": EVENTS}, other_processes=True)
-    assert [(one.function, one.reason) for one in error.findings if isinstance(one, Finding)] in (
+    assert [
+        (finding.function, finding.reason) for finding in error.findings if isinstance(finding, Finding)
+    ] in (
         [("tagged", "order")],
         [("hashed", "identity")],
     ), "the shortest schedule has one record, which reaches one of them"
@@ -288,9 +292,11 @@ def test_the_order_of_a_set_and_hashes_show_in_other_processes() -> None:
 def test_a_flow_that_cannot_be_sent_is_reported() -> None:
     lock = threading.Lock()
     flow = flow_with(lambda event: {**event, "locked": lock.locked()})
-    found = prove(flow, {"in": EVENTS}, seconds=600, schedules=3)
-    assert found.processes == 0
-    assert any(one.startswith("other processes: flow 'planted' cannot be sent") for one in found.not_reached)
+    proof = prove(flow, {"in": EVENTS}, seconds=600, schedules=3)
+    assert proof.processes == 0
+    assert any(
+        text.startswith("other processes: flow 'planted' cannot be sent") for text in proof.not_reached
+    )
 
 
 def test_rows_of_a_batch_must_not_depend_on_each_other() -> None:
@@ -442,8 +448,8 @@ def test_the_same_seed_draws_the_same_schedules() -> None:
 
 def test_the_same_seed_proves_the_same() -> None:
     def report() -> str:
-        found = prove(flow_with(dict), {"in": EVENTS[:1]}, seconds=600, schedules=20, other_processes=False)
-        return str(found).partition("s).")[2]
+        proof = prove(flow_with(dict), {"in": EVENTS[:1]}, seconds=600, schedules=20, other_processes=False)
+        return str(proof).partition("s).")[2]
 
     assert report() == report()
 
@@ -454,8 +460,8 @@ def test_a_proof_lists_what_it_has_not_reached() -> None:
     stream.filter(lambda event: event["n"] > 100).map(day).aggregate(
         "sum", key=robot_of, state=dict, fold=add
     )
-    found = prove(flow, {"in": EVENTS}, seconds=600, schedules=2, other_processes=False)
-    text = str(found)
+    proof = prove(flow, {"in": EVENTS}, seconds=600, schedules=2, other_processes=False)
+    text = str(proof)
     assert f"day, declared at {__file__}" in text
     assert "no record has reached it" in text
     assert "replays of topic 'in': it is read raw" in text
@@ -465,9 +471,9 @@ def test_a_proof_lists_what_it_has_not_reached() -> None:
 
 
 def test_time_bounds_it() -> None:
-    found = prove(flow_with(dict), {"in": EVENTS}, seconds=1e-9, other_processes=False)
-    assert found.schedules == 0
-    assert any("points: no time" in one for one in found.not_reached)
+    proof = prove(flow_with(dict), {"in": EVENTS}, seconds=1e-9, other_processes=False)
+    assert proof.schedules == 0
+    assert any("points: no time" in text for text in proof.not_reached)
 
 
 def test_feeds_are_those_of_a_rehearsal() -> None:

@@ -35,11 +35,11 @@ Declare = Callable[[Stream[Int64Value]], Filter[Int64Value]]
 def rehearsed(declare: Declare) -> Rehearsal:
     flow = Flow("f", state_partitions=1)
     declare(flow.source("numbers", Int64Value)).to("out", partitions=1)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for value in (3, 4):
-        found.feed("numbers", Int64Value(value=value), key="robot", timestamp_ms=BEGIN + value)
-    found.run_until_caught_up()
-    return found
+        rehearsal.feed("numbers", Int64Value(value=value), key="robot", timestamp_ms=BEGIN + value)
+    rehearsal.run_until_caught_up()
+    return rehearsal
 
 
 def test_sightings() -> None:
@@ -85,11 +85,11 @@ def test_roots() -> None:
 def test_producers() -> None:
     flow = Flow("f", state_partitions=1)
     flow.source("numbers", Int64Value).drop_replays("once").to("out", partitions=1)
-    found = Rehearsal(flow)
+    rehearsal = Rehearsal(flow)
     for offset in (5, 6):
-        found.feed("numbers", Int64Value(value=offset), key=SqeKey(-7, 2, offset).to_bytes(), partition=0)
-    found.run_until_caught_up()
-    (mark,) = found.remembered("once")
+        rehearsal.feed("numbers", Int64Value(value=offset), key=SqeKey(-7, 2, offset).to_bytes(), partition=0)
+    rehearsal.run_until_caught_up()
+    (mark,) = rehearsal.remembered("once")
     assert isinstance(mark, ProducerMark)
     assert mark[1:] == (-7, 2, 6)
 

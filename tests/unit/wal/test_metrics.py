@@ -30,38 +30,42 @@ class Watched:
 
 def test_counts_go_on_after_a_restart_and_what_waits_has_an_age(tmp_path: Path) -> None:
     broker = new_broker("wal-metrics")
-    with DurableProducer(tmp_path, TOPIC, partitions=2, kafka=broker) as one:
-        found = Watched(one)
-        one.append_many([])
+    with DurableProducer(tmp_path, TOPIC, partitions=2, kafka=broker) as producer:
+        watched = Watched(producer)
+        producer.append_many([])
         for number in range(5):
-            one.append(b"%d" % number)
-        one.flush(timeout_s=PATIENCE_S)
-        assert (found["appended_total"], found["published_total"], found["waiting"]) == (5, 5, 0)
-        assert (found["oldest_waiting_seconds"], found["failing"]) == (0, 0)
+            producer.append(b"%d" % number)
+        producer.flush(timeout_s=PATIENCE_S)
+        assert (watched["appended_total"], watched["published_total"], watched["waiting"]) == (5, 5, 0)
+        assert (watched["oldest_waiting_seconds"], watched["failing"]) == (0, 0)
         broker.set_down(down=True)
-        one.append(b"waits")
-        eventually(lambda: found["failing"] == 1, "publishing fails")
-        assert (found["appended_total"], found["published_total"], found["waiting"]) == (6, 5, 1)
-        assert found["oldest_waiting_seconds"] > 0
-        assert 0 < found["used_bytes"] <= found["max_bytes"]
-        one.close(timeout_s=0)
+        producer.append(b"waits")
+        eventually(lambda: watched["failing"] == 1, "publishing fails")
+        assert (watched["appended_total"], watched["published_total"], watched["waiting"]) == (6, 5, 1)
+        assert watched["oldest_waiting_seconds"] > 0
+        assert 0 < watched["used_bytes"] <= watched["max_bytes"]
+        producer.close(timeout_s=0)
     with DurableProducer(tmp_path, TOPIC, partitions=2, kafka=broker) as again:
-        found = Watched(again)
-        assert (found["appended_total"], found["waiting"]) == (6, 1)
-        assert found["oldest_waiting_seconds"] > 0
+        watched = Watched(again)
+        assert (watched["appended_total"], watched["waiting"]) == (6, 1)
+        assert watched["oldest_waiting_seconds"] > 0
         broker.set_down(down=False)
         again.flush(timeout_s=PATIENCE_S)
-        assert (found["published_total"], found["waiting"], found["oldest_waiting_seconds"]) == (6, 0, 0)
-        assert b"sqe_chain_wal_appended_total" in generate_latest(found.registry)
+        assert (watched["published_total"], watched["waiting"], watched["oldest_waiting_seconds"]) == (
+            6,
+            0,
+            0,
+        )
+        assert b"sqe_chain_wal_appended_total" in generate_latest(watched.registry)
 
 
 def test_one_producer_is_registered_once(tmp_path: Path) -> None:
-    with DurableProducer(tmp_path, TOPIC, partitions=2, kafka=new_broker("wal-metrics-twice")) as one:
-        found = Watched(one)
+    with DurableProducer(tmp_path, TOPIC, partitions=2, kafka=new_broker("wal-metrics-twice")) as producer:
+        watched = Watched(producer)
         with DurableProducer(tmp_path / "b", TOPIC, partitions=2, kafka=new_broker("wal-metrics-b")) as other:
-            ProducerMetrics(other, found.registry)  # two logs of one process, distinguished by their labels
+            ProducerMetrics(other, watched.registry)  # two logs of one process, distinguished by their labels
             assert (
-                found.registry.get_sample_value(
+                watched.registry.get_sample_value(
                     "sqe_chain_wal_waiting", {"log": other.status.log_id, "topic": TOPIC}
                 )
                 == 0
