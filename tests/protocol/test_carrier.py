@@ -167,7 +167,7 @@ def test_a_raw_source_refuses_a_chain_in_headers() -> None:
     upstream.run_until_caught_up()
     flow = Flow("careless")
     flow.source("screws", Fastening, raw=True).to("out", partitions=1)
-    with pytest.raises(ServiceStopped, match="its chain would be lost"):
+    with pytest.raises(ServiceStopped, match="Its chain would be lost"):
         Rehearsal(flow, log=upstream.log).run_until_caught_up()
 
 

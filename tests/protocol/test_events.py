@@ -54,7 +54,7 @@ LINES: dict[str, list[tuple[str, ...]]] = {
     "filtered": [("plan", "counts")],
     "files": [("files", "files_left", "rows", "rows_left")],
     "windows_closed": [("plan", "outputs", "event_ms")],
-    "traces": [("report",)],
+    "traces": [("links", "outputs")],
     "caught_up": [(), ("plan",)],
     "waiting": [("what", "reason", "wait_ms")],
     "notice": [("text",), ("text", "logger")],
