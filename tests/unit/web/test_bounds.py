@@ -21,6 +21,7 @@ from sqe_chain.ext.web import server
 
 pytestmark = pytest.mark.timeout(240)
 
+ROOT = Path(__file__).parents[3]
 STREAMS = 1_000
 MIB = 1 << 20
 PATIENCE_S = 60
@@ -35,7 +36,7 @@ class Page:
 
     def __init__(self, slow_s: float) -> None:
         command = [sys.executable, "-m", "tests.support.web_process", str(slow_s)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
 
