@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import add
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -88,11 +87,12 @@ def frames(rows: Iterable[tuple[WrittenLane, Source, int, int, int]]) -> Frames:
             counts, last = _COUNTS[of][ordinal], _ORDINALS[ordinal]
         else:
             counts, last = link_counts(ordinal, of), _ORDINAL.pack(ordinal)
-        before, own = lane.previous.get(partition, b""), mark + last
+        previous = lane.previous
+        before, own = previous.get(partition, b""), mark + last
         starts.append(place + counts + time)
         ends.append(end + last + before)
         if own > before:  # not for a replay that is passed on: its position lies further back
-            lane.previous[partition] = own
+            previous[partition] = own
     return starts, ends
 
 
@@ -111,6 +111,7 @@ class _Heads(dict[int, bytes]):
 
 
 _heads: Final = lru_cache(64)(_Heads)
+_checksum: Final = CHECKSUM.pack
 
 
 def seal(
@@ -132,15 +133,18 @@ def seal(
     Raises:
         ValueError: an empty list of payloads.
     """
-    (starts, ends), filled = framed, [payload or b"" for payload in payloads]
-    heads = list(map(_heads(types[0]).__getitem__, map(len, filled)))
-    tails = [template.tail] * len(filled)
-    if not all(payloads) or list in set(map(type, payloads)) or types.count(types[0]) < len(types):
-        for row, (name, payload) in enumerate(zip(types, payloads, strict=True)):
-            size, filled[row], deleted = _fields(payload if isinstance(payload, list) else [payload])
-            heads[row], tails[row] = _heads(name)[size], deleted + template.tail
-    bodies = list(map(_join, zip(starts, keys, heads, filled, ends, tails, strict=True)))
-    return list(map(add, bodies, map(CHECKSUM.pack, map(crc32, bodies))))
+    values: list[bytes] = []
+    tail, name, heads = template.tail, "", _heads("")
+    for start, end, key, own, payload in zip(*framed, keys, types, payloads, strict=True):
+        if own is not name:
+            name, heads = own, _heads(own)
+        if payload.__class__ is bytes:
+            body = _join((start, key, heads[len(payload)], payload, end, tail))
+        else:
+            size, fields, deleted = _fields(payload if isinstance(payload, list) else [payload])
+            body = _join((start, key, heads[size], fields, end, deleted, tail))
+        values.append(body + _checksum(crc32(body)))
+    return values
 
 
 def key_field(key: bytes | None) -> bytes:

@@ -35,6 +35,13 @@ class Inputs:
 
     def __init__(self, origins: Sequence[Origin]) -> None:
         self._origins = origins
+        self._tps, self._lanes, self._sources = list[TopicIdPartition](), list[Lane](), list[Source]()
+        for origin in origins:
+            tp, offset, epoch, lane, position, *_ = origin
+            stated, chain, time_ms = origin.stated
+            self._tps.append(tp)
+            self._lanes.append((lane, stated))
+            self._sources.append((chain, offset, epoch, position, time_ms))
 
     @classmethod
     def of(cls, origins: Iterable[Origin]) -> tuple[list[int], Inputs]:
@@ -59,23 +66,13 @@ class Inputs:
         distinct, at = _numbered([*numbers])
         return at, cls([origin_of(number) for number in distinct])
 
-    @cached_property
-    def _facts(self) -> list[tuple[TopicIdPartition, Lane, Source]]:
-        """Of each its place, its lane, and what envelopes state of it."""
-        facts = []
-        for origin in self._origins:
-            tp, offset, epoch, lane, position, *_ = origin
-            stated, chain, time_ms = origin.stated
-            facts.append((tp, (lane, stated), (chain, offset, epoch, position, time_ms)))
-        return facts
-
     def origin(self, number: int) -> Origin:
         """One of them."""
         return self._origins[number]
 
-    def source(self, number: int) -> Source:
-        """What envelopes state of one of them."""
-        return self._facts[number][2]
+    def sources(self, numbers: Sequence[int]) -> list[Source]:
+        """What envelopes state of some of them: the same object for those of one input."""
+        return [self._sources[number] for number in numbers]
 
     @property
     def rise(self) -> bool:
@@ -84,9 +81,8 @@ class Inputs:
 
     def offset(self, number: int) -> int:
         """The offset of one of them."""
-        return self._origins[number].offset
+        return self._sources[number][1]
 
-    @property
     def headers(self) -> Sequence[Headers | None] | None:
         """The headers of their records; None when none has any."""
         headers = [origin.headers for origin in self._origins]
@@ -94,8 +90,8 @@ class Inputs:
 
     def partitions(self, numbers: Sequence[int]) -> Sequence[TopicIdPartition]:
         """Where some of them were read; one place: all of them were read there."""
-        tps = [self._facts[number][0] for number in numbers]
-        return tps[:1] if tps.count(tps[0]) == len(tps) else tps
+        tps = self._tps
+        return tps[:1] if tps.count(tps[0]) == len(tps) else [tps[number] for number in numbers]
 
     def at(self, numbers: Sequence[int]) -> Sequence[int]:
         """Some of them, as the following methods take them."""
@@ -103,18 +99,18 @@ class Inputs:
 
     def lanes(self, at: Sequence[int]) -> tuple[list[Lane], list[int]]:
         """The lanes of some of them, and for each of them the index of its lane."""
-        return _numbered([self._facts[number][1] for number in at])
+        return _numbered([self._lanes[number] for number in at])
 
     def times_ms(self, at: Sequence[int]) -> list[int]:
         """The event times of some of them."""
-        return [self._facts[number][2][4] for number in at]
+        return [self._sources[number][4] for number in at]
 
     @cached_property
     def columns(self) -> Block | ListedSources:
         """All of them side by side; needs numpy."""
         from sqe_chain.envelope.run_template import ListedSources  # noqa: PLC0415 - needs numpy
 
-        return ListedSources([source for _, _, source in self._facts])
+        return ListedSources(self._sources)
 
 
 class BlockInputs(Inputs):
@@ -135,10 +131,13 @@ class BlockInputs(Inputs):
         epoch, position = stored_epoch(message.leader_epoch()), block.position(number)
         return new_origin((self._tp, message.offset(), epoch, lane, position, head, message, None, -1))
 
-    def source(self, number: int) -> Source:
-        origin = self.origin(number)
-        _, chain, time_ms = origin.stated
-        return chain, origin.offset, origin.epoch, origin.position, time_ms
+    def sources(self, numbers: Sequence[int]) -> list[Source]:
+        found: dict[int, Source] = {}
+        for number in dict.fromkeys(numbers):
+            origin = self.origin(number)
+            _, chain, time_ms = origin.stated
+            found[number] = chain, origin.offset, origin.epoch, origin.position, time_ms
+        return [found[number] for number in numbers]
 
     @property
     def rise(self) -> bool:
@@ -147,7 +146,6 @@ class BlockInputs(Inputs):
     def offset(self, number: int) -> int:
         return self._block.messages[number].offset()
 
-    @property
     def headers(self) -> Sequence[Headers | None] | None:
         return self._block.headers
 

@@ -146,11 +146,10 @@ class Gatherer:
         self, made: Sequence[Made], numbers: Sequence[int], inputs: Inputs, groups: Sequence[int] | None
     ) -> EnvelopeRows:
         """What goes out, by input, and then by output in the order of its first payload."""
-        outputs, keys, types, payloads = zip(*made, strict=True)
-        rows = EnvelopeRows(numbers, outputs, keys, types, payloads)
+        rows = EnvelopeRows(numbers, *zip(*made, strict=True))
         if len(set(numbers)) == len(numbers):  # one payload each
             return rows
-        if len(set(zip(numbers, outputs, keys, groups or repeat(0), strict=False))) < len(numbers):
+        if len(set(zip(numbers, rows.outputs, rows.keys, groups or repeat(0), strict=False))) < len(numbers):
             rows = self._collected(rows, groups, inputs)
         if rows.outputs.count(rows.outputs[0]) == len(rows.outputs):
             return rows
@@ -208,25 +207,30 @@ class Gatherer:
         self, target: Target, tp: TopicIdPartition, rows: EnvelopeRows, inputs: Inputs, saved: Saved
     ) -> list[Output]:
         """The records of one output, for inputs of one partition."""
-        at = inputs.at(rows.inputs)
+        numbers, _, keys, types, payloads = rows
+        at = inputs.at(numbers)
         places, lane_at = inputs.lanes(at)
         lanes = [target.lane(tp, *lane, saved) for lane in places]
-        _take(target, tp, rows.inputs, (lanes, lane_at), inputs)
+        _take(target, tp, dict(zip(numbers, lane_at, strict=True)), lanes, inputs)
         if target.process_id is not None:
             return self._bare(target, target.process_id, rows, inputs)
-        if target.needs_key and None in rows.keys:  # a time is no reason: the envelope has its own
-            target.check(inputs.origin(rows.inputs[rows.keys.index(None)]), None, None, self._clock_ms)
-        partitions, fields = zip(*target.places(rows.keys, tp.partition), strict=True)
+        if target.needs_key and None in keys:  # a time is no reason: the envelope has its own
+            target.check(inputs.origin(numbers[keys.index(None)]), None, None, self._clock_ms)
+        partitions, fields = zip(*target.places(keys, tp.partition), strict=True)
         framed = None
-        if len(partitions) >= WORTHWHILE and has_columns():
+        if len(keys) >= WORTHWHILE and has_columns():
             from sqe_chain.envelope.run_template import Run, run_frames  # noqa: PLC0415 - needs numpy
 
             framed = run_frames(Run(inputs.columns, at, lanes, lane_at, partitions))
-        written = list(map(lanes.__getitem__, lane_at))
-        framed = framed or frames(_rows_of(rows.inputs, written, partitions, inputs))
-        payloads = [payload and b"" for payload in rows.payloads] if target.plain else rows.payloads
-        values: Sequence[Any] = seal(lanes[0].template, framed, fields, rows.types, payloads)
-        times, headers = inputs.times_ms(at), _headers(target, rows.inputs, inputs)
+        written = [lanes[lane] for lane in lane_at]
+        if framed is None:
+            framed = frames(
+                zip(written, inputs.sources(numbers), *_numbered(numbers), partitions, strict=True)
+            )
+        if target.plain:
+            payloads = [payload and b"" for payload in payloads]
+        values: Sequence[Any] = seal(lanes[0].template, framed, fields, types, payloads)
+        times, headers = inputs.times_ms(at), _headers(target, numbers, inputs)
         if target.plain:
             described = zip(values, times, headers, written, strict=True)
             headers = _described(target, rows, described, inputs)
@@ -234,7 +238,7 @@ class Gatherer:
         if inputs.traces is not None:
             headers = _traced(target, rows, (partitions, headers, written), inputs, inputs.traces)
         _check_sizes(target, rows, (values, fields, headers), inputs)
-        return list(zip(repeat(target.topic), partitions, rows.keys, values, headers, times))
+        return list(zip(repeat(target.topic), partitions, keys, values, headers, times))
 
     def _bare(self, target: Target, process_id: int, rows: EnvelopeRows, inputs: Inputs) -> list[Output]:
         """The one bare payload that each input gave, under SQE's record key."""
@@ -258,68 +262,38 @@ class Gatherer:
         return found
 
 
-def _numbered(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _numbered(numbers: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
     """Of each envelope, which of those of its input it is, and how many they are.
 
     Args:
-        numbers: the numbers of their inputs.
+        numbers: the numbers of their inputs; those of one input follow each other.
     """
-    begin, count = 0, len(numbers)
-    while begin < count:
-        end = begin + 1
-        while end < count and numbers[end] == numbers[begin]:
-            end += 1
-        for ordinal in range(end - begin):
-            yield ordinal, end - begin
-        begin = end
-
-
-def _rows_of(
-    numbers: Sequence[int], lanes: Sequence[WrittenLane], partitions: Sequence[int], inputs: Inputs
-) -> Iterator[tuple[WrittenLane, Source, int, int, int]]:
-    """What `frames` takes.
-
-    Args:
-        numbers: of each envelope, the number of its input.
-        lanes: the lane that is written.
-        partitions: its output partition.
-        inputs: the inputs.
-    """
-    sources = {number: inputs.source(number) for number in dict.fromkeys(numbers)}
-    for number, lane, partition, (ordinal, of) in zip(
-        numbers, lanes, partitions, _numbered(numbers), strict=True
-    ):
-        yield lane, sources[number], ordinal, of, partition
+    count = len(numbers)
+    if numbers[0] == numbers[-1]:
+        return range(count), [count] * count
+    ordinals, ofs = list[int](), list[int]()
+    for of in Counter(numbers).values():
+        ordinals += range(of)
+        ofs += [of] * of
+    return ordinals, ofs
 
 
 def _take(
-    target: Target,
-    tp: TopicIdPartition,
-    numbers: Sequence[int],
-    lanes: tuple[Sequence[WrittenLane], Sequence[int]],
-    inputs: Inputs,
+    target: Target, tp: TopicIdPartition, steps: dict[int, int], lanes: Sequence[WrittenLane], inputs: Inputs
 ) -> None:
     """Note the inputs of each lane, unless outputs of a later one were made before.
 
     Args:
         target: the output.
         tp: where the inputs were read.
-        numbers: of each envelope, the number of its input.
-        lanes: those that are written, and of each envelope the index of its lane.
+        steps: number of each input -> the index of its lane.
+        lanes: those that are written.
         inputs: the inputs.
     """
-    written, lane_at = lanes
-    if inputs.rise:  # the first and the last input of a lane tell of all
-        back = lane_at[::-1]
-        ends = ((at, numbers[lane_at.index(at)], numbers[-1 - back.index(at)]) for at in range(len(written)))
-        steps = [(at, number) for at, first, last in ends for number in {first: None, last: None}]
-    else:
-        steps = [
-            (lane_at[row], number)
-            for number, row in {number: row for row, number in enumerate(numbers)}.items()
-        ]
-    for at, number in steps:
-        target.take(tp, written[at], inputs.offset(number))
+    if len(lanes) == 1 and inputs.rise:  # the first and the last input of a lane tell of all
+        steps = dict.fromkeys((next(iter(steps)), next(reversed(steps))), 0)
+    for number, lane in steps.items():
+        target.take(tp, lanes[lane], inputs.offset(number))
 
 
 def _restore(saved: Saved) -> None:
@@ -330,7 +304,7 @@ def _restore(saved: Saved) -> None:
 
 def _headers(target: Target, numbers: Sequence[int], inputs: Inputs) -> list[Headers | None]:
     """What each record repeats of its input's headers."""
-    found = inputs.headers if target.headers else None
+    found = inputs.headers() if target.headers else None
     if found is None:
         return [None] * len(numbers)
     passed = {number: passed_on(found[number], carrier=target.carrier) for number in dict.fromkeys(numbers)}
@@ -352,8 +326,8 @@ def _described(
         inputs: the inputs.
     """
     described: list[Headers | None] = []
-    ordinals = _numbered(rows.inputs)
-    for (envelope, time_ms, passed, lane), number, type_name, (ordinal, _) in zip(
+    ordinals, _ = _numbered(rows.inputs)
+    for (envelope, time_ms, passed, lane), number, type_name, ordinal in zip(
         columns, rows.inputs, rows.types, ordinals, strict=True
     ):
         identity = _identity(lane, number, ordinal, inputs)
