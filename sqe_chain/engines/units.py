@@ -6,12 +6,10 @@ blobs, with `marshal`, the fastest. That is safe: all processes of a service run
 
 from __future__ import annotations
 
-import marshal
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from sqe_chain.task.results import UnitRow
+from sqe_chain.task.shuffling import Place, ShuffledUnits
 
 ROWS = 1_000
 """Records packed together."""
@@ -25,25 +23,25 @@ RECORD_BYTES = 64
 _HELD_UNITS = 20_000
 
 Key = tuple[int, int, str, int, int, bytes]
-"""The first six columns of a unit, by which units are ordered: state partition, stage, topic, partition, offset, path."""
+"""By what units are ordered: state partition, stage, topic, partition, offset, path."""
 
 Packed = tuple[Key, bytes]
-"""Units of one (state partition, stage), in order: the key of the first one, and all of them."""
+"""Units of one place, in order: the key of the first one, and all of them."""
 
 
 class UnitPacker:
     """Packs units as they come; holds back a bounded number."""
 
     def __init__(self) -> None:
-        self._units: defaultdict[tuple[int, int], list[UnitRow]] = defaultdict(list)
+        self._units: defaultdict[Place, list[ShuffledUnits]] = defaultdict(list)
         self._count = 0
 
-    def add(self, rows: Iterable[UnitRow]) -> Iterator[Packed]:
+    def add(self, blocks: Iterable[ShuffledUnits]) -> Iterator[Packed]:
         """Take units; gives what is full."""
-        units, before = self._units, self._count
-        for row in rows:
-            units[row[0], row[1]].append(row)
-            self._count += 1
+        before = self._count
+        for block in blocks:
+            self._units[block.place].append(block)
+            self._count += len(block.keys)
         if self._count > before:
             yield from self._flush(1 if self._count >= _HELD_UNITS else ROWS)
 
@@ -52,36 +50,41 @@ class UnitPacker:
         yield from self._flush(1)
 
     def _flush(self, least: int) -> Iterator[Packed]:
-        for key, units in self._units.items():
-            if len(units) >= least:
-                self._count -= len(units)
-                units.sort()  # nearly free, they should be in order already; but merging depends on it
-                sizes = [len(unit[8]) + len(unit[9]) + RECORD_BYTES for unit in units]
-                for piece in cut(units, sizes):
-                    yield piece[0][:6], marshal.dumps(piece)
-                self._units[key] = []
+        for place, blocks in self._units.items():
+            if sum([len(block.keys) for block in blocks]) < least:
+                continue
+            units = ShuffledUnits.joined(blocks)  # merging depends on their order
+            self._count -= len(units.keys)
+            begin = 0
+            for piece in cut(units.keys, units.sizes):
+                own = units.only(slice(begin, begin + len(piece)))
+                begin += len(piece)
+                yield (*place, own.offsets[0], own.paths[0]), own.dumped()
+            self._units[place] = []
 
 
-def merged(packed: Iterable[Packed]) -> Iterator[UnitRow]:
+def merged(packed: Iterable[Packed]) -> Iterator[ShuffledUnits]:
     """All units, in order.
 
     The units in a blob are in order. So whatever sorts before the next blob's first unit is final. Only blobs that
-    overlap are unpacked at the same time: about one for each process that packed them.
+    overlap are joined: about one for each process that packed them.
 
     Args:
         packed: in the order of their first units.
     """
-    held: list[UnitRow] = []
-    for first, blob in packed:
-        if held:
-            final = bisect_left(held, first)  # `first` has the six columns that units begin with
-            yield from held[:final]
-            del held[:final]
-        overlap = bool(held)
-        held += marshal.loads(blob)  # noqa: S302 - made by `UnitPacker`, in this service
-        if overlap:
-            held.sort()  # merges sorted runs: Timsort does that in linear time
-    yield from held
+    held: ShuffledUnits | None = None
+    for (*_, offset, path), blob in packed:
+        units = ShuffledUnits.loaded(blob)
+        if held is not None and held.place == units.place:
+            final = held.before(offset, path)
+            if final < len(held.keys):
+                units = ShuffledUnits.joined([held.only(slice(final, None)), units])
+            held = held.only(slice(final)) if final < len(held.keys) else held
+        if held is not None and held.keys:
+            yield held
+        held = units
+    if held is not None:
+        yield held
 
 
 def cut(records: list, sizes: Sequence[int]) -> Iterator[list]:  # type: ignore[type-arg] # of anything

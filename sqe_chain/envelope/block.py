@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -81,6 +81,14 @@ class Block(ABC):
     def position_rows(self, indexes: Ints, size: int) -> Rows:
         """Positions of some records, all of this size."""
 
+    def positions(self, indexes: Ints) -> list[bytes]:
+        """Positions of some ordinary records."""
+        return _listed(self.position_sizes[indexes], indexes, self.position_rows)
+
+    def chains(self, indexes: Ints) -> list[bytes]:
+        """Chains of some ordinary records; b"" for none."""
+        return _listed(self.chain_sizes[indexes], indexes, self.chain_rows)
+
     @cached_property
     def headers(self) -> list[Headers | None] | None:
         """The records' headers; None when none has any."""
@@ -120,6 +128,18 @@ class Block(ABC):
         rows = np.empty(len(indexes), _ROOT)
         rows["epoch"], rows["offset"] = self.epochs[indexes], self.offsets[indexes]
         return rows.view(f"S{ROOT_LENGTH}")
+
+
+def _listed(sizes: Ints, indexes: Ints, rows: Callable[[Ints, int], Rows]) -> list[bytes]:
+    """What records have, from columns of what those of one size have."""
+    listed = [b""] * len(indexes)
+    for size in set(sizes.tolist()) - {0}:
+        chosen = (sizes == size).nonzero()[0]
+        for at, row in zip(
+            chosen.tolist(), rows(indexes[chosen], size).view(f"V{size}").tolist(), strict=True
+        ):
+            listed[at] = row
+    return listed
 
 
 class RawBlock(Block):

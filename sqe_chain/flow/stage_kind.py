@@ -28,7 +28,7 @@ from sqe_chain.ports import Sink
 
 if TYPE_CHECKING:
     from sqe_chain.flow.context import Origin
-    from sqe_chain.flow.units import Push, Unit
+    from sqe_chain.flow.units import Push, Unit, UnitRun
 
 Spread = Literal["key", "partition", "lane", "id"]
 """What decides the state partition of a unit: its key, the input partition or lane that it comes from, or an id."""
@@ -102,6 +102,8 @@ class StageTask:
         suspects: topic, partition and offset of candidates for failure: each is applied, then reverted. Empty for kinds that
             cannot revert.
         closing: the batch closes all windows: the origin of what they give. None: it does not.
+        applies: takes a run of units; after that, `emit` takes numbers of units in this run in place of origins, which costs less.
+            None: it takes origins alone. A kind that gives another kind an `emit` of its own sets it to None.
     """
 
     name: str
@@ -118,6 +120,7 @@ class StageTask:
     suspects: frozenset[tuple[str, int, int]] = frozenset()
     closing: Origin | None = None
     number: int = 0
+    applies: Callable[[UnitRun], None] | None = None
 
 
 class StageWork(ABC):

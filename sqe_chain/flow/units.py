@@ -10,6 +10,7 @@ from typing import Any, overload
 from sqe_chain.flow.context import Origin
 
 Push = Callable[[object, bytes | None, bytes, Origin], None]
+"""Takes value, key, path and the origin of the input, or its number; see `StageTask.applies`."""
 
 _UINT32 = Struct(">I")
 NUMBERS = tuple(_UINT32.pack(number) for number in range(256))
@@ -36,10 +37,10 @@ class UnitRun(Sequence[Unit]):
         paths: their paths.
         times_ms: event times of their inputs.
         orders_ms: places of their inputs in the order of times.
-        origins: what gives the origin of each, with the number that it is asked for: two lists.
+        sources: what gives the origin of each, with the number that it is asked for: two lists.
     """
 
-    __slots__ = ("keys", "numbers", "orders_ms", "origins", "paths", "times_ms", "values")
+    __slots__ = ("keys", "numbers", "orders_ms", "paths", "sources", "times_ms", "values")
 
     def __init__(
         self,
@@ -48,12 +49,12 @@ class UnitRun(Sequence[Unit]):
         paths: list[bytes],
         times_ms: list[int],
         orders_ms: list[int],
-        origins: list[Callable[[int], Origin]],
+        sources: list[Any],
         numbers: list[int],
     ) -> None:
         self.keys, self.values, self.paths = keys, values, paths
         self.times_ms, self.orders_ms = times_ms, orders_ms
-        self.origins, self.numbers = origins, numbers
+        self.sources, self.numbers = sources, numbers
 
     @classmethod
     def of(cls, units: Sequence[Unit], *, timed: bool = True) -> UnitRun:
@@ -73,13 +74,16 @@ class UnitRun(Sequence[Unit]):
             [unit[3] for unit in units],
             [origin.timestamp_ms for origin in origins] if timed else none,
             [origin.order_ms for origin in origins] if timed else none,
-            [origins.__getitem__] * len(origins),
+            [_Listed(origins)] * len(origins),
             list(range(len(origins))),
         )
 
     @classmethod
     def joined(cls, runs: Iterable[UnitRun]) -> UnitRun:
         """Several runs, one after the other."""
+        runs = list(runs)
+        if len(runs) == 1:
+            return runs[0]
         columns = list(zip(*(run.columns for run in runs), strict=True))
         return cls(*(list(chain.from_iterable(parts)) for parts in columns or [()] * 7))
 
@@ -90,7 +94,8 @@ class UnitRun(Sequence[Unit]):
 
     def origin(self, index: int) -> Origin:
         """The input that a unit comes from."""
-        return self.origins[index](self.numbers[index])
+        origin: Origin = self.sources[index].origin(self.numbers[index])
+        return origin
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -110,5 +115,12 @@ class UnitRun(Sequence[Unit]):
     def columns(self) -> tuple[list[Any], ...]:
         """Its lists."""
         return (
-            self.keys, self.values, self.paths, self.times_ms, self.orders_ms, self.origins, self.numbers,
+            self.keys, self.values, self.paths, self.times_ms, self.orders_ms, self.sources, self.numbers,
         )  # fmt: skip
+
+
+class _Listed:
+    """Origins by their indexes."""
+
+    def __init__(self, origins: Sequence[Origin]) -> None:
+        self.origin = origins.__getitem__

@@ -116,7 +116,10 @@ class Aggregate(StageWork):
 
     def _fold_run(self, run: UnitRun) -> None:
         """Fold units with a function that takes the value alone, and whose changes nobody reverts."""
-        entries = self.entries
+        entries, paths, task = self.entries, run.paths, self.task
+        if task.applies is not None:
+            task.applies(run)
+        numbered = task.applies is not None or task.emit is None
         fold: Any = self.kind.fold.function
         settle = self._settle
         each = enumerate(zip(run.keys, run.values, strict=True))
@@ -129,12 +132,13 @@ class Aggregate(StageWork):
                         continue
                     emissions = fold(entry.state, value)
                     if emissions is not None:
-                        self._emit(emissions, entry.state, run, index)
+                        origin = index if numbered else run.origin(index)
+                        self._push(emissions, entry.state, key, paths[index], origin)
                     if settle is not None:
                         settle(entry.state)
                 break
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
-                self.task.failed(run.origin(index), error, run.keys[index])
+                task.failed(run.origin(index), error, run.keys[index])
         self._recent.append((run, dict(zip(run.keys, range(len(run)), strict=True))))
         if len(self._recent) > _RECENT:
             self._give_origins()
@@ -151,11 +155,6 @@ class Aggregate(StageWork):
             entry = self.entries[key]
             if entry is not None:
                 entry.origin = changed_by or run.origin(last[key])
-
-    def _emit(self, emissions: Iterable[object], state: object, run: UnitRun, index: int) -> None:
-        """Pass on what a fold gave for a unit."""
-        origin = None if self.task.emit is None else run.origin(index)
-        self._push(emissions, state, run.keys[index], run.paths[index], origin)
 
     def _fold_with_care(self, run: UnitRun) -> None:
         """Fold units so that the changes of an input that fails can be reverted, or with a function that takes the context."""
@@ -243,16 +242,17 @@ class Aggregate(StageWork):
             self._settle(entry.state)
 
     def _push(
-        self, emissions: Iterable[object], state: object, key: bytes, path: bytes, origin: Origin | None
+        self, emissions: Iterable[object], state: object, key: bytes, path: bytes, origin: Origin | int
     ) -> None:
         """Pass on each value before the next is made: a generator may change the state between them."""
         if emissions is state or emissions.__class__ not in ITERABLES:
             check_values("fold", self.kind.fold.function, emissions, state)
-        emit, settle = self.task.emit, self._settle
+        emit: Any = self.task.emit
+        settle = self._settle
         for index, emission in enumerate(emissions):
             if settle is not None:
                 settle(state)
-            if emit is not None and origin is not None:
+            if emit is not None:
                 emit(emission, key, path + number(index), origin)
 
     def _revert(self) -> None:

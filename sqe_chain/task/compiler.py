@@ -37,6 +37,10 @@ IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
 """Nobody can change a text or a number: functions may share it."""
 
 
+def _same(value: Any) -> Any:  # noqa: ANN401 - any value
+    return value
+
+
 class Compiler:
     """Compiles the operators after a node.
 
@@ -55,17 +59,20 @@ class Compiler:
         self._now_ms = now_ms
         self._shuffled = shuffled
 
-    def after(self, node: StageNode, side: Side = "") -> Push | None:
+    def after(
+        self, node: StageNode, side: Side = "", origin_of: Callable[[Any], Origin] = _same
+    ) -> Push | None:
         """The function that takes what a stage gives; None when nobody wants it.
 
         Args:
             node: the stage.
             side: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
+            origin_of: what a stage names as the input of what it gives -> its origin.
         """
         bind = bound(self._flow, node, side, self._shuffled)
         if bind is None:
             return None
-        push: Push = bind(self._now_ms, self._collector)
+        push: Push = bind(self._now_ms, self._collector, origin_of)
         return push
 
     def after_source(self, node: SourceNode, origin_of: Callable[[int], Origin]) -> RunFunction:
@@ -222,10 +229,6 @@ def _passing(
                 codec = _found_by(tag, flow, node, value)
             known[place] = tag, codec.encode, codec.decode_own
     return known[place]
-
-
-def _same(value: object) -> object:
-    return value
 
 
 def _found_by(tag: str, flow: CompiledFlow, stage: StageNode, value: object) -> Codec[Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby, repeat
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqe_chain.chain import stored_epoch
 from sqe_chain.envelope.frames import Source
 from sqe_chain.flow.context import Origin, TopicIdPartition, new_origin
+from sqe_chain.flow.stage_kind import ENVELOPE
 from sqe_chain.ports import Headers
 
 if TYPE_CHECKING:
@@ -63,7 +66,7 @@ class Inputs:
     @classmethod
     def numbered(cls, numbers: Sequence[int], origin_of: Callable[[int], Origin]) -> tuple[list[int], Inputs]:
         """The same of payloads whose inputs have numbers already."""
-        distinct, at = _numbered([*numbers])
+        distinct, at = numbered(numbers)
         return at, cls([origin_of(number) for number in distinct])
 
     def origin(self, number: int) -> Origin:
@@ -83,6 +86,15 @@ class Inputs:
         """The offset of one of them."""
         return self._sources[number][1]
 
+    def carried(self, numbers: Sequence[int], need: int) -> list[tuple[Any, ...]]:
+        """What a shuffle carries of some of them, see `Origin.pack`: the same object for those of one input."""
+        known = {number: self.origin(number).pack(need) for number in dict.fromkeys(numbers)}
+        return [known[number] for number in numbers]
+
+    def offsets(self, numbers: Sequence[int]) -> list[int]:
+        """The offsets of some of them."""
+        return [self._sources[number][1] for number in numbers]
+
     def headers(self) -> Sequence[Headers | None] | None:
         """The headers of their records; None when none has any."""
         headers = [origin.headers for origin in self._origins]
@@ -99,7 +111,7 @@ class Inputs:
 
     def lanes(self, at: Sequence[int]) -> tuple[list[Lane], list[int]]:
         """The lanes of some of them, and for each of them the index of its lane."""
-        return _numbered([self._lanes[number] for number in at])
+        return numbered([self._lanes[number] for number in at])
 
     def times_ms(self, at: Sequence[int]) -> list[int]:
         """The event times of some of them."""
@@ -120,24 +132,55 @@ class BlockInputs(Inputs):
         tp: topic, topic id and partition.
         block: the records.
         lane_of: lane as envelopes state it -> the lane that marks use.
+        orders_ms: see `Records`.
     """
 
-    def __init__(self, tp: TopicIdPartition, block: Block, lane_of: Callable[[int], int]) -> None:
-        self._tp, self._block, self._lane_of = tp, block, lane_of
+    def __init__(
+        self,
+        tp: TopicIdPartition,
+        block: Block,
+        lane_of: Callable[[int], int],
+        orders_ms: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        self._tp, self._block, self._lane_of, self._orders_ms = tp, block, lane_of, orders_ms
 
     def origin(self, number: int) -> Origin:
         block, head = self._block, self._block.head(number)
         message, lane = block.messages[number], self._lane_of(head.lane if head is not None else 0)
         epoch, position = stored_epoch(message.leader_epoch()), block.position(number)
-        return new_origin((self._tp, message.offset(), epoch, lane, position, head, message, None, -1))
+        order_ms = self._orders_ms.get(number, -1)
+        return new_origin((self._tp, message.offset(), epoch, lane, position, head, message, None, order_ms))
 
     def sources(self, numbers: Sequence[int]) -> list[Source]:
-        found: dict[int, Source] = {}
+        by_number: dict[int, Source] = {}
         for number in dict.fromkeys(numbers):
             origin = self.origin(number)
             _, chain, time_ms = origin.stated
-            found[number] = chain, origin.offset, origin.epoch, origin.position, time_ms
-        return [found[number] for number in numbers]
+            by_number[number] = chain, origin.offset, origin.epoch, origin.position, time_ms
+        return [by_number[number] for number in numbers]
+
+    def carried(self, numbers: Sequence[int], need: int) -> list[tuple[Any, ...]]:
+        if need != ENVELOPE:
+            return super().carried(numbers, need)
+        distinct = list(dict.fromkeys(numbers))
+        block, at = self._block, self.at(distinct)
+        lanes, lane_at = self.lanes(at)
+        own, stated = zip(*map(lanes.__getitem__, lane_at), strict=True)
+        facts = zip(
+            repeat(self._tp.topic_id),
+            block.epochs[at].tolist(),
+            own,
+            block.positions(at),
+            map(self._orders_ms.get, distinct, repeat(-1)),
+            stated,
+            block.chains(at),
+            self.times_ms(at),
+            strict=False,
+        )
+        if len(distinct) == len(numbers):
+            return list(facts)
+        known = dict(zip(distinct, facts, strict=True))
+        return [known[number] for number in numbers]
 
     @property
     def rise(self) -> bool:
@@ -145,6 +188,10 @@ class BlockInputs(Inputs):
 
     def offset(self, number: int) -> int:
         return self._block.messages[number].offset()
+
+    def offsets(self, numbers: Sequence[int]) -> list[int]:
+        offsets: list[int] = self._block.offsets[self.at(numbers)].tolist()
+        return offsets
 
     def headers(self) -> Sequence[Headers | None] | None:
         return self._block.headers
@@ -157,7 +204,7 @@ class BlockInputs(Inputs):
         return self._block.indexes(numbers)
 
     def lanes(self, at: Any) -> tuple[list[Lane], list[int]]:  # noqa: ANN401 - of numpy
-        stated, lane_at = _numbered(self._block.lanes[at].tolist())
+        stated, lane_at = numbered(self._block.lanes[at].tolist())
         return [(self._lane_of(lane), lane) for lane in stated], lane_at
 
     def times_ms(self, at: Any) -> list[int]:  # noqa: ANN401 - of numpy
@@ -169,9 +216,21 @@ class BlockInputs(Inputs):
         return self._block
 
 
-def _numbered(each: list[T]) -> tuple[list[T], list[int]]:
+def stretches(numbers: Sequence[int], among: Collection[int]) -> Iterator[tuple[int, int, bool]]:
+    """Stretches of numbers that are all among others, or all not: where each begins and ends, and whether they are."""
+    if numbers and not among:
+        yield 0, len(numbers), False
+        return
+    begin = 0
+    for value, same in groupby([number in among for number in numbers]):
+        end = begin + len(list(same))
+        yield begin, end, value
+        begin = end
+
+
+def numbered(each: Sequence[T]) -> tuple[list[T], list[int]]:
     """The values, each once, and for each place the index of its value."""
     if each.count(each[0]) == len(each):
-        return each[:1], [0] * len(each)
+        return [each[0]], [0] * len(each)
     known = {value: index for index, value in enumerate(dict.fromkeys(each))}
     return list(known), [known[value] for value in each]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqe_chain.codecs.registry import codec_of_tag
 from sqe_chain.errors import PoisonError, RepeatedPosition, text_of
 from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, StageTask
-from sqe_chain.flow.units import Unit
+from sqe_chain.flow.stage_kind import Side, StageTask
+from sqe_chain.flow.units import UnitRun
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.stages.user_code import UserCodeError
 from sqe_chain.task.closing import Closing, closing_origin
@@ -23,11 +22,12 @@ from sqe_chain.task.compiler import Compiler, got
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.fitting import Fitting
 from sqe_chain.task.frontier import Taking
-from sqe_chain.task.inputs import Inputs
+from sqe_chain.task.inputs import Inputs, stretches
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import exclusion_of, place_of
-from sqe_chain.task.results import Behind, Block, ChangedStates, Job, Report, Stores, UnitRow, Units, taken
-from sqe_chain.task.stage_part import StagePart, addressing
+from sqe_chain.task.results import Behind, Block, ChangedStates, Job, Report, Stores, Units, taken
+from sqe_chain.task.shuffling import WAKES, Shuffle, ShuffledInputs, ShuffledUnits, wake
+from sqe_chain.task.stage_part import StagePart
 from sqe_chain.task.stage_table import PartitionTable
 from sqe_chain.task.states import PartitionStates
 from sqe_chain.task.ticks import TIMERS, Ticks, is_tick, tick_origin
@@ -35,59 +35,7 @@ from sqe_chain.task.trace_links import BlockTraces, CountedTraces
 
 BLOCK = 1_000
 """Units folded at a time after a shuffle."""
-_KNOWN_ADDRESSES: Final = 200_000
-_WAKES: Final = -1
-"""In rows, instead of a stage: the state partition has something to do, though it may get no units."""
-
-
-class Shuffle:
-    """Makes rows of the units that leave a level."""
-
-    def __init__(self, flow: CompiledFlow) -> None:
-        self._flow = flow
-        self._ways: dict[int, tuple[int, Callable[[Unit], Any], dict[Any, int], Callable[[Any], int]]] = {}
-
-    def _way(self, stage: int) -> tuple[int, Callable[[Unit], Any], dict[Any, int], Callable[[Any], int]]:
-        """What units of a stage carry, their addresses, and the state partitions of these: those known, and how to find others.
-
-        Found on demand: most tasks in place need none of it.
-        """
-        node = self._flow.stage_at(stage)
-        address, part_of = addressing(node.traits.spread, self._flow.state_partitions)
-        return self._ways.setdefault(stage, (carried_need(self._flow, node), address, {}, part_of))
-
-    def rows(self, stage: int, units: Sequence[Unit]) -> list[UnitRow]:
-        """Rows of serialized units, in the same order."""
-        need, address, parts, part_of = self._ways.get(stage) or self._way(stage)
-        if len(parts) >= _KNOWN_ADDRESSES:
-            parts.clear()
-        last: Origin | None = None
-        carried, topic, partition, offset = b"", "", 0, 0
-        rows: list[UnitRow] = []
-        for unit in units:
-            key, value, tag, path, origin = unit
-            if origin is not last:  # units of one input follow each other: pack it once
-                carried, last = marshal.dumps(origin.pack(need)), origin  # type: ignore[arg-type]
-                (topic, _, partition), offset = origin.tp, origin.offset
-            at = address(unit)
-            part = parts.get(at, -1)
-            if part < 0:
-                part = parts[at] = part_of(at)
-            rows.append((part, stage, topic, partition, offset, path, key, tag, value, carried))
-        return rows
-
-
-def carried_need(flow: CompiledFlow, stage: StageNode) -> int:
-    """What units of a stage must carry of their input through its shuffle; see `Node.needs`."""
-    need = CONTEXT if flow.traces else stage.traits.needs
-    if stage.traits.order == "times":
-        need = max(need, ENVELOPE)
-    pending = [*flow.children[stage.index]]
-    while pending:
-        node = pending.pop()
-        need = max(need, node.needs)
-        pending += flow.children[node.index]
-    return need
+_SIDES: Final[tuple[Side, ...]] = ("", "dropped")
 
 
 class Level:
@@ -114,6 +62,7 @@ class Level:
         self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms, job.suffix, job.watermarks)
         self._shuffle = Shuffle(flow)
         self._ready: list[Output] = []
+        self._leaving: list[ShuffledUnits] = []
         self._compiler = Compiler(
             flow, self._collector, job.clock_ms, frozenset(stage.index for stage in flow.stages)
         )
@@ -124,6 +73,8 @@ class Level:
         self._fitting: dict[int, Fitting] = {}
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
         self._folding = -1
+        self._current: Origin | None = None
+        self._run = UnitRun.of(())
         self._changing = False  # what comes now is of changes(): no single input is to blame
         for stage in (stage for stages in flow.levels[level - 1 : level] for stage in stages):
             self._stages[stage.index] = self._part_of(stage, job, stores(stage))
@@ -132,7 +83,7 @@ class Level:
         flow, partitions = self._flow, self._flow.state_partitions
         states = PartitionStates(store, job.transition, stage.name, self._part, (partitions, stage.buckets))
         table = PartitionTable(states)
-        emit, drop = self._compiler.after(stage), self._compiler.after(stage, "dropped")
+        emit, drop = (self._compiler.after(stage, side, self._origin) for side in _SIDES)
         if self._traces is not None:
             emit = emit and self._traces.noting(stage, emit)
             drop = drop and self._traces.noting(stage, drop)
@@ -141,6 +92,7 @@ class Level:
             declared_at=stage.declared_at,
             table=table,
             now_ms=job.clock_ms,
+            applies=self._apply if self._traces is None else None,
             emit=emit,
             drop=drop,
             failed=partial(self._fail, stage),
@@ -156,7 +108,7 @@ class Level:
         ordered = takes_times(stage)
         return StagePart(stage, states, table, (self._part, partitions), task, fitting, ordered=ordered)
 
-    def fold(self, stage: int, units: Sequence[Unit]) -> None:
+    def fold(self, stage: int, run: UnitRun) -> None:
         """Fold units of one stage, in the order of units.
 
         In place, a key may belong to another state partition: such misplaced keys are counted, and the attempt is
@@ -164,14 +116,15 @@ class Level:
         do: theirs may have.
         """
         work = self._stages[stage]
-        if stage != self._folding:
+        if stage != self._folding or not run.origin(0).same_input(self._current):
             self._gather()
-            self._folding = stage
+        self._folding, self._current = stage, run.origin(-1)
         if self._traces is not None:
-            self._traces.count(stage, units)
-        self._report.misplaced += work.take(units)
+            self._traces.count(stage, run)
+        self._report.misplaced += work.take(run)
         if self._collector.made:
-            self._gather(units[-1][4])
+            self._gather(self._current)
+        self._leave()
 
     def refuse(self, stage: int, tag: str, key: bytes, origin: Origin, error: Exception) -> None:
         """An input has a unit that its codec does not read: it has failed, as it does where that is read before it comes here."""
@@ -184,12 +137,17 @@ class Level:
         """What is ready so far."""
         if self._ready:
             yield taken(self._ready, self._report)
-        if self._wanted:
-            for stage in self._deeper:
-                units = self._collector.units[stage]
-                if units:
-                    yield Units(self._level + 1, self._shuffle.rows(stage, units))
-                    units.clear()
+        if self._leaving:
+            yield Units(self._level + 1, self._leaving)
+            self._leaving = []
+
+    def _leave(self) -> None:
+        """Make blocks of the units that go on to the next level."""
+        for stage in self._deeper if self._wanted else ():
+            units = self._collector.units[stage]
+            for begin, end, numbers, inputs in self._inputs_of([unit[4] for unit in units]):
+                self._leaving += self._shuffle.blocks(stage, units[begin:end], numbers, inputs)
+            units.clear()
 
     def finish(self) -> Iterator[Block]:
         """After the last unit: changed states, and the outputs of `changes()`."""
@@ -212,9 +170,10 @@ class Level:
         self._report.failed += self._failures.values()
         if self._traces is not None:
             self._report.traces.append(self._traces.report)
+        self._leave()
         yield from self.blocks()
         if self._job.wakes and self._wanted and self._deeper:
-            yield Units(self._level + 1, wake_rows((self._part,)))
+            yield Units(self._level + 1, wake((self._part,)))
 
     def _tick(self, stage: StageNode) -> tuple[Origin, int] | None:
         if self._ticks is None or not stage.traits.ticks:
@@ -228,7 +187,7 @@ class Level:
         A failure is reported, not raised: the attempt may have failed inputs, and then runs again without them,
         where these operators may succeed.
         """
-        push = self._compiler.after(stage, "changes")
+        push = self._compiler.after(stage, "changes", self._origin)
         if push is None or Behind in self._job.sections:
             return
         if self._traces is not None:
@@ -256,36 +215,60 @@ class Level:
             "the code, start again"
         )
 
+    def _apply(self, run: UnitRun) -> None:
+        """From now on a stage names, by their numbers, units of this run as inputs."""
+        self._leave()
+        given = self._collector.made_of
+        given[:] = map(self._origin, given)
+        self._run = run
+
+    def _origin(self, given: Origin | int) -> Origin:
+        """What a stage has named as the input of what it gives."""
+        return given if isinstance(given, Origin) else self._run.origin(given)
+
+    def _inputs_of(self, given: Sequence[Origin | int]) -> Iterator[tuple[int, int, Sequence[int], Inputs]]:
+        """The inputs of what stages have given, side by side if all of it comes from one block; see `Records.inputs_of`."""
+        at = [index for index in given if isinstance(index, int)]
+        if at and len(at) == len(given):
+            run = self._run
+            source = run.sources[at[0]]
+            if run.sources.count(source) == len(run):
+                yield from source.inputs_of(list(map(run.numbers.__getitem__, at)))
+                return
+        if given:
+            yield 0, len(given), *Inputs.of(map(self._origin, given))
+
     def _gather(self, current: Origin | None = None) -> None:
         """Gather outputs, but those of the current input, which may give more; those of suspects are dropped."""
-        made, origins = self._collector.made, self._collector.made_of
+        made, given = self._collector.made, self._collector.made_of
         end = len(made)
-        while end and origins[end - 1].same_input(current):
+        while end and self._origin(given[end - 1]).same_input(current):
             end -= 1
-        tried = [
-            bool(self._suspects) and not self._changing and one.order in self._suspects
-            for one in origins[:end]
-        ]
-        begin, traced = 0, []
-        for drop, same in groupby(tried):
-            own = slice(begin, begin + len(list(same)))
-            numbers, inputs = Inputs.of(origins[own])
-            if self._traces is not None and not drop:
-                inputs.traces = self._traces.rows(own, numbers)
-                traced.append(inputs.traces)
-            self._gatherer.gather(
-                made[own], numbers, inputs, self._ready, partial(self._refused, begin), keep=not drop
-            )
-            begin = own.stop
+        given[end:] = map(self._origin, given[end:])
+        traced = []
+        for begin, _, numbers, inputs in self._inputs_of(given[:end]):
+            tried = frozenset[int]()
+            if self._suspects and not self._changing:
+                tried = frozenset(
+                    number for number in numbers if inputs.origin(number).order in self._suspects
+                )
+            for first, stop, drop in stretches(numbers, tried):
+                own, failed = slice(begin + first, begin + stop), partial(self._refused, begin + first)
+                if self._traces is not None and not drop:
+                    inputs.traces = self._traces.rows(own, numbers[first:stop])
+                    traced.append(inputs.traces)
+                self._gatherer.gather(
+                    made[own], numbers[first:stop], inputs, self._ready, failed, keep=not drop
+                )
         if self._traces is not None:
             self._traces.gathered(end, traced)
-        del made[:end], origins[:end]
+        del made[:end], given[:end]
 
     def _refused(self, begin: int, row: int, error: Exception) -> bool:
         """What an input gave cannot be published."""
         if self._changing:
             raise error
-        self._fail(None, self._collector.made_of[begin + row], error, None)
+        self._fail(None, self._origin(self._collector.made_of[begin + row]), error, None)
         return False
 
     def _fail(self, stage: StageNode | None, origin: Origin, error: Exception, key: bytes | None) -> None:
@@ -311,13 +294,8 @@ class Level:
         self._failures.setdefault(origin.order, exclusion)
 
 
-def wake_rows(parts: Iterable[int]) -> list[UnitRow]:
-    """Rows that make state partitions run; they come before all units."""
-    return [(part, _WAKES, "", -1, -1, b"", b"", "", b"", b"") for part in parts]
-
-
 def run_level(
-    flow: CompiledFlow, job: Job, level: int, rows: Iterable[UnitRow], stores: Stores
+    flow: CompiledFlow, job: Job, level: int, units: Iterable[ShuffledUnits], stores: Stores
 ) -> Iterator[Block]:
     """One task after a shuffle: fold the units of one or more state partitions.
 
@@ -325,70 +303,72 @@ def run_level(
         flow: the flow.
         job: what all tasks of the attempt have in common.
         level: 1 or more.
-        rows: units of whole state partitions, sorted as tuples: by state partition, stage, topic,
-            partition, offset, path.
+        units: those of whole state partitions, sorted by state partition, stage, topic, partition, offset, path.
         stores: the store of a stage.
 
     Returns:
         Blocks; the report is the last one.
     """
-    report = Report()
-    current: Level | None = None
-    part = -1
-    pending: list[Unit] = []
-    stage = -1
-    decode = _Decoder()
-    for row in rows:
-        # Rows are sorted: a state partition is finished when the next one begins.
-        if row[0] != part or row[1] != stage or len(pending) >= BLOCK:
-            if current is not None and pending:
-                current.fold(stage, pending)
-                yield from current.blocks()
-                pending = []
-            if row[0] != part:
-                if current is not None:
-                    yield from current.finish()
-                part, current = row[0], Level(flow, job, level, row[0], stores, report)
-            stage = row[1]
-        if stage != _WAKES:
-            decode.add(row, pending, current)
-    if current is not None:
-        if pending:
-            current.fold(stage, pending)
+    report, decoders = Report(), dict[str, Callable[[bytes], Any]]()
+    for part, of_part in groupby(units, key=lambda block: block.place[0]):
+        current = Level(flow, job, level, part, stores, report)
+        for stage, own in groupby(of_part, key=lambda block: block.place[1]):
+            if stage != WAKES:
+                for run in _runs(flow.stage_at(stage), own, current, decoders):
+                    current.fold(stage, run)
+                    yield from current.blocks()
         yield from current.finish()
     yield report
 
 
-class _Decoder:
-    """Makes units of rows; units of one input share their origin, within a stage.
-
-    Not across stages: what is carried for one stage may be too little for another.
-    """
-
-    def __init__(self) -> None:
-        self._origin: Origin | None = None
-        self._input: tuple[int, str, int, int] | None = None
-        self._decoders: dict[str, Callable[[bytes], Any]] = {}
-
-    def add(self, row: UnitRow, pending: list[Unit], level: Level | None) -> None:
-        """Add the unit of a row to others of its stage; if its codec does not read it, its input has failed there."""
-        _, stage, topic, partition, offset, path, key, tag, value, carried = row
-        source = stage, topic, partition, offset
-        if self._origin is None or source != self._input:
-            self._origin = Origin.unpack(topic, partition, offset, marshal.loads(carried))  # noqa: S302 - our own rows
-            self._input = source
-        found = None
-        if tag:  # otherwise it is a heartbeat
-            decode = self._decoders.get(tag)
-            if decode is None:
-                decode = self._decoders[tag] = codec_of_tag(tag).decode_own
-            try:
-                found = decode(value)
-            except Exception as error:
-                if level is None:
-                    raise
-                level.fold(stage, pending[:])
+def _runs(
+    stage: StageNode,
+    blocks: Iterable[ShuffledUnits],
+    level: Level,
+    decoders: dict[str, Callable[[bytes], Any]],
+) -> Iterator[UnitRun]:
+    """The units of a stage, about `BLOCK` together; if a codec does not read one, its input has failed in the stage."""
+    pending: list[UnitRun] = []
+    for whole in blocks:
+        for start in range(0, len(whole.keys), BLOCK):
+            units = whole if len(whole.keys) <= BLOCK else whole.only(slice(start, start + BLOCK))
+            values, failures = _read(units, decoders)
+            run, begin = ShuffledInputs(units).run(stage, values), 0
+            for index, error in failures.items():
+                if begin < index or pending:
+                    yield UnitRun.joined([*pending, run[begin:index]])
                 pending.clear()
-                level.refuse(stage, tag, key, self._origin, error)
-                return
-        pending.append((key, found, "", path, self._origin))
+                level.refuse(stage.index, units.tags[index], units.keys[index], run.origin(index), error)
+                begin = index + 1
+            if begin < len(run):
+                pending.append(run[begin:] if begin else run)
+            if sum(map(len, pending)) >= BLOCK:
+                yield UnitRun.joined(pending)
+                pending.clear()
+    if pending:
+        yield UnitRun.joined(pending)
+
+
+def _read(
+    units: ShuffledUnits, decoders: dict[str, Callable[[bytes], Any]]
+) -> tuple[list[Any], dict[int, Exception]]:
+    """The values of units, None of a heartbeat; and index -> why a value cannot be read."""
+    values, failures = list[Any](), dict[int, Exception]()
+    last, decode = "", cast("Callable[[bytes], Any]", _nothing)
+    for index, (tag, data) in enumerate(zip(units.tags, units.values, strict=True)):
+        if tag is not last:
+            last = tag
+            decode = _nothing
+            if tag:
+                decode = decoders.get(tag) or decoders.setdefault(tag, codec_of_tag(tag).decode_own)
+        try:
+            values.append(decode(data))
+        except Exception as error:  # noqa: BLE001 - whatever a codec raises
+            values.append(None)
+            failures[index] = error
+    return values, failures
+
+
+def _nothing(data: bytes) -> None:
+    """The value of a heartbeat."""
+    del data

@@ -100,7 +100,7 @@ class OperatorWriter:
         self._shuffled = shuffled
         self._of_run = of_run
         self._ordered = of_run and order_matters(flow)
-        self._origin = "origin_of(i)" if of_run else "origin"
+        self._origin = "origin_of(i)" if of_run else "origin_of(origin)"
         self._input = "i" if of_run else "origin"
         self._shared = set[int]()
         self._copied = set[int]()
@@ -120,9 +120,8 @@ class OperatorWriter:
             if own.index not in written:
                 written.add(own.index)
                 body = [*self._own_function(own), *body]
-        name, origin_of = ("run", ", origin_of") if self._of_run else ("push", "")
-        lines = [*self._bindings(), *body, f"return {name}"]
-        head = f"def bind(now_ms, collector{origin_of}):"
+        lines = [*self._bindings(), *body, f"return {'run' if self._of_run else 'push'}"]
+        head = "def bind(now_ms, collector, origin_of):"
         source = "\n".join([head, *(f"{INDENT}{line}" if line else "" for line in lines), ""])
         what = f"{side}() of " if side else ""
         title = f"{TITLE}{what}{node.described(self._flow.nodes)}"

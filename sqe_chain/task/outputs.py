@@ -11,14 +11,14 @@ Source: KUKA's rule that flat-mapped events stay together as one collection unde
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqe_chain.chain import ORDINAL_LENGTH, event_id
 from sqe_chain.envelope.carrier import check_payload, headers_for, passed_on
-from sqe_chain.envelope.frames import Source, WrittenLane, frames, seal
+from sqe_chain.envelope.frames import WrittenLane, frames, seal
 from sqe_chain.envelope.sqe_key import SqeKey
 from sqe_chain.errors import PoisonError, RepeatedPosition
 from sqe_chain.flow.compiled import CompiledFlow
@@ -366,9 +366,8 @@ def _traced(
     """
     described: list[Headers | None] = []
     places = zip(rows.inputs, rows.outputs, rows.keys, strict=True)
-    for place, (ordinal, _), partition, headers, lane in zip(
-        places, _numbered(rows.inputs), *columns, strict=True
-    ):
+    ordinals, _ = _numbered(rows.inputs)
+    for place, ordinal, partition, headers, lane in zip(places, ordinals, *columns, strict=True):
         identity = _identity(lane, place[0], ordinal, inputs)
         own = traces.headers(place, target.topic, partition, identity)
         described.append([*(headers or ()), *own] if own else headers)

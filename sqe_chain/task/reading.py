@@ -8,9 +8,10 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Message
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
-from sqe_chain.task.level import Level, Shuffle, wake_rows
+from sqe_chain.task.level import Level
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.results import Block, Job, Portion, Report, Stores, Units, taken
+from sqe_chain.task.shuffling import Shuffle, wake
 from sqe_chain.task.source_partition import SourcePartition
 from sqe_chain.task.trace_links import BlockTraces
 
@@ -74,19 +75,18 @@ class Reading:
             self.report.traces.append(self._traces.report)
         first = 1 if self._level is None else 2
         if self._job.wakes and first <= min(len(self._flow.levels), self._job.top_level):
-            yield Units(first, wake_rows(range(self._flow.state_partitions)))
+            yield Units(first, wake(range(self._flow.state_partitions)))
         yield self.report
 
     def _drain(self, inputs: SourcePartition) -> Iterator[Block]:
         if inputs.outputs:
             yield taken(inputs.outputs, self.report)
         for stage in self._first:
-            units = inputs.units_of(stage)
-            if not units:
-                continue
             if self._level is not None:
-                self._level.fold(stage, units)
-            elif self._job.top_level >= 1:
-                yield Units(1, self._shuffle.rows(stage, units))
+                run = inputs.run_of(stage)
+                if run is not None:
+                    self._level.fold(stage, run)
+            elif self._job.top_level >= 1 and (blocks := inputs.blocks_of(stage, self._shuffle)):
+                yield Units(1, blocks)
         if self._level is not None:
             yield from self._level.blocks()

@@ -16,14 +16,12 @@ from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion, record_crc
 from sqe_chain.task.frontier import Taking
 from sqe_chain.task.parking import ParkedRecord, Releasing
+from sqe_chain.task.shuffling import ShuffledUnits
 from sqe_chain.task.states import Transition
 from sqe_chain.task.ticks import Ticks
 from sqe_chain.task.trace_report import TraceReport
 
 Found = TypeVar("Found")
-UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, bytes]
-"""A unit on its way through a shuffle: state partition, stage index, topic, partition, offset, path (so
-far the order of units), key, type name, value, what is carried of its input."""
 
 
 class Sections(dict[type, object]):
@@ -228,7 +226,7 @@ class Units:
     """Units for the stages of a level."""
 
     level: int
-    rows: list[UnitRow]
+    blocks: list[ShuffledUnits]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Message, Range
 from sqe_chain.task.level import run_level
 from sqe_chain.task.reading import Reading
-from sqe_chain.task.results import Block, Job, Portion, Stores, UnitRow, Units, spread
+from sqe_chain.task.results import Block, Job, Portion, Stores, Units, spread
+from sqe_chain.task.shuffling import ShuffledUnits, in_order
 
 
 def run_serially(
@@ -31,11 +32,11 @@ def run_serially(
         Blocks of all tasks, with several reports. Units are kept here until their level begins; they are
         given only so that they can be counted.
     """
-    units: dict[int, list[UnitRow]] = {}
+    units: dict[int, list[ShuffledUnits]] = {}
     for blocks in _tasks(flow, job, portions, read, stores, units):
         for block in blocks:
             if isinstance(block, Units):
-                units.setdefault(block.level, []).extend(block.rows)
+                units.setdefault(block.level, []).extend(block.blocks)
             yield block
 
 
@@ -45,7 +46,7 @@ def _tasks(
     portions: Sequence[Portion],
     read: Callable[[Range], Iterable[Sequence[Message]]],
     stores: Stores,
-    units: dict[int, list[UnitRow]],
+    units: dict[int, list[ShuffledUnits]],
 ) -> Iterator[Iterable[Block]]:
     """The blocks of each task; those of a level are asked for when all units of it are there."""
     for task in spread(job, portions):
@@ -54,7 +55,6 @@ def _tasks(
             yield reading.read(portion, read(portion.read))
         yield reading.finish()
     for level in range(1, min(len(flow.levels), job.top_level) + 1):
-        # By state partition, stage, topic, partition, offset and path: the order of units, as Spark sorts them.
-        rows = sorted(units.pop(level, ()))
-        if rows:
-            yield run_level(flow, job, level, rows, stores)
+        given = units.pop(level, [])
+        if given:
+            yield run_level(flow, job, level, in_order(given), stores)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any, Final
 
 from sqe_chain.chain import read_lane
@@ -23,7 +22,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context, Origin, TopicIdPartition
 from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
-from sqe_chain.flow.units import Unit, UnitRun
+from sqe_chain.flow.units import UnitRun
 from sqe_chain.ports import Message, Output
 from sqe_chain.task.by_time import taken_by_time
 from sqe_chain.task.collector import Collector
@@ -32,19 +31,19 @@ from sqe_chain.task.deciding import Deciding
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Taking
 from sqe_chain.task.gate import Gate, TimeFacts
-from sqe_chain.task.inputs import BlockInputs, Inputs
+from sqe_chain.task.inputs import stretches
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.parking import DISCARDED, Following, ParkedKeys, ParkedRecord
 from sqe_chain.task.poison import dead_letter, exclusion_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
+from sqe_chain.task.shuffling import Shuffle, ShuffledUnits
 from sqe_chain.task.skip_limit import SkipLimit
 from sqe_chain.task.source_times import SourceTimes, without_replays
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 from sqe_chain.task.wrong_clocks import guard_of
 
 _LETTERS_HELD: Final = 10_000
-_DROPPED, _APART, _TOGETHER = range(3)
 """How the outputs of a record are gathered."""
 
 
@@ -194,27 +193,37 @@ class SourcePartition:
         self._end.records += len(records.messages)
         self._end.replays += replays
 
-    def units_of(self, stage: int) -> Sequence[Unit]:
-        """What the last block gives to a stage; taken once.
+    def run_of(self, stage: int) -> UnitRun | None:
+        """What the last block gives to a stage without a shuffle; taken once.
 
         Args:
             stage: index of its node.
         """
         records, columns = self._records, self._collector.runs[stage]
-        if columns.inputs:
-            inputs = columns.inputs.copy()
-            count = len(inputs)
-            times_ms, orders_ms = [0] * count, [-1] * count
-            if self._gate is not None:
-                times_ms = records.times_of(inputs)
-                orders_ms = [records.orders_ms[number] for number in inputs]
-            keys, values, paths = columns.keys.copy(), columns.values.copy(), columns.paths.copy()
-            columns.clear()
-            return UnitRun(keys, values, paths, times_ms, orders_ms, [records.origin] * count, inputs)
-        units, origin = self._collector.units[stage], records.origin
-        own = [(key, value, tag, path, origin(number)) for key, value, tag, path, number in units]
+        if not columns.inputs:
+            return None
+        given = columns.taken()
+        count = len(given.inputs)
+        times_ms, orders_ms = [0] * count, [-1] * count
+        if self._gate is not None:
+            times_ms = records.times_of(given.inputs)
+            orders_ms = [records.orders_ms[number] for number in given.inputs]
+        return UnitRun(
+            given.keys, given.values, given.paths, times_ms, orders_ms, [records] * count, given.inputs
+        )
+
+    def blocks_of(self, stage: int, shuffle: Shuffle) -> list[ShuffledUnits]:
+        """What the last block gives to a stage that comes after a shuffle; taken once.
+
+        Args:
+            stage: index of its node.
+            shuffle: makes blocks of units.
+        """
+        units, blocks = self._collector.units[stage], list[ShuffledUnits]()
+        for begin, end, own, inputs in self._records.inputs_of([unit[4] for unit in units]):
+            blocks += shuffle.blocks(stage, units[begin:end], own, inputs)
         units.clear()
-        return own
+        return blocks
 
     def finish(self) -> PartitionEnd:
         """The end of the partition, after its last record; the dead-letter records are among the outputs now.
@@ -350,27 +359,22 @@ class SourcePartition:
         """Gather the outputs of each record that has not failed; what is retried alone is not published."""
         made, numbers = self._collector.made, self._collector.made_of
         dropped = records.failures.keys() | records.trial.keys()
-        apart = records.closely | records.given_ms.keys()
-        ways = [
-            _DROPPED if number in dropped else _APART if number in apart else _TOGETHER for number in numbers
-        ]
-        begin = 0
-        for way, same in groupby(ways):
-            end = begin + len(list(same))
-            own, failed = numbers[begin:end], partial(self._note_row, records, begin)
-            inputs: Inputs
-            if way == _TOGETHER and records.block is not None:
-                inputs = BlockInputs(self.tp, records.block, self.read_lane)
-            else:
-                own, inputs = Inputs.numbered(own, records.origin)
-            if way != _DROPPED and self._gatherer.gather(
-                made[begin:end], own, inputs, self.outputs, failed, keep=keep
-            ):
+        for begin, end, drop in stretches(numbers, dropped) if made else ():
+            if not drop and self._gather_some(records, begin, end, keep=keep):
                 break
-            begin = end
         if keep:
             made.clear()
             numbers.clear()
+
+    def _gather_some(self, records: Records, begin: int, end: int, *, keep: bool) -> bool:
+        """Gather some of the outputs. Returns whether none after them is tried."""
+        made, numbers = self._collector.made, self._collector.made_of
+        for first, last, own, inputs in records.inputs_of(numbers[begin:end]):
+            at = begin + first
+            failed = partial(self._note_row, records, at)
+            if self._gatherer.gather(made[at : begin + last], own, inputs, self.outputs, failed, keep=keep):
+                return True
+        return False
 
     def _note_row(self, records: Records, begin: int, row: int, error: Exception) -> bool:
         return self._note(records, self._collector.made_of[begin + row], error)

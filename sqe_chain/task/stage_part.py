@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -73,29 +73,30 @@ class StagePart:
         """Whether the batch is known to be applied already in the whole state partition."""
         return self._states.done
 
-    def take(self, units: Sequence[Unit]) -> int:
+    def take(self, run: UnitRun) -> int:
         """Apply units, or keep them for the end of the batch. Returns how many keys belong to another state partition."""
         # Few addresses are new in a block, so only those are looked at more closely.
-        fresh = self._addresses(units).difference(self._own)
+        addresses = run.keys if self._traits.spread == "key" else list(map(self._address, run))
+        fresh = set(addresses).difference(self._own)
         misplaced: set[Any] = set()
         if fresh:
             misplaced = {one for one in fresh if self._part_of(one) != self._part}
             if misplaced:
-                units = [unit for unit in units if self._address(unit) not in misplaced]
+                run = run.chosen([at for at, address in enumerate(addresses) if address not in misplaced])
             if self._traits.spread != "id":  # ids are too many to keep
                 self._own |= fresh - misplaced
         if fresh or self._traits.spread != "key":
-            units = self._without_too_long(units)
+            run = self._without_too_long(run)
         if self._refuses:
-            units = [unit for unit in units if unit[4].order not in self._refuses]
+            run = run.chosen([at for at in range(len(run)) if run.origin(at).order not in self._refuses])
         work = self._work or self._start()
         if self.done:
             return len(misplaced)
         if self._ordered is not None:
-            self._ordered.append(UnitRun.of(units))
+            self._ordered.append(run)
         else:
             with self._named():
-                work.apply(units)
+                work.apply(run)
         return len(misplaced)
 
     def resume(self) -> None:
@@ -140,11 +141,6 @@ class StagePart:
         if self._work is not None:
             self._work.push_changes(push)
 
-    def _addresses(self, units: Sequence[Unit]) -> set[Any]:
-        if isinstance(units, UnitRun) and self._traits.spread == "key":
-            return set(units.keys)
-        return set(map(self._address, units))
-
     def _start(self) -> StageWork:
         """Create the work. Where rows are not named by keys, the header is read before the first decision."""
         task = self._task
@@ -157,18 +153,17 @@ class StagePart:
         self._work = work = self._kind.start(task)
         return work
 
-    def _without_too_long(self, units: Sequence[Unit]) -> Sequence[Unit]:
+    def _without_too_long(self, run: UnitRun) -> UnitRun:
         """The units whose key the store takes; the inputs of all others fail."""
-        keys = units.keys if isinstance(units, UnitRun) else [unit[0] for unit in units]
-        long = {key for key in keys if key is not None and len(key) > ANY_KEY}
+        long = {key for key in run.keys if key is not None and len(key) > ANY_KEY}
         refused = {key for key in long if not self._fitting.fits(self._key_in(key))}
         if not refused:
-            return units
+            return run
         self._own -= refused
-        for unit in units:
-            if unit[0] in refused:
-                self._task.failed(unit[4], self._fitting.too_long(self._key_in(unit[0])), unit[0])
-        return [unit for unit in units if unit[0] not in refused]
+        for at, key in enumerate(run.keys):
+            if key in refused:
+                self._task.failed(run.origin(at), self._fitting.too_long(self._key_in(key)), key)
+        return run.chosen([at for at, key in enumerate(run.keys) if key not in refused])
 
     def _key_in(self, key: bytes) -> bytes:
         """The key alone, where an id came with it."""

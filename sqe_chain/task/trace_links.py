@@ -22,7 +22,7 @@ from sqe_chain.envelope.trace_context import (
 from sqe_chain.flow.compiled import takes_times
 from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.units import Push, Unit, UnitRun
+from sqe_chain.flow.units import Push, UnitRun
 from sqe_chain.ports import Headers
 from sqe_chain.task.collector import Made
 from sqe_chain.task.records import Records
@@ -167,12 +167,12 @@ class CountedTraces:
     def __init__(self, made: Sequence[Made], block: BlockTraces | None, suspects: frozenset[Order]) -> None:
         self.report = TraceReport()
         self._made = made
-        self._block = {} if block is None else block.contexts
+        self._block = None if block is None else block.contexts
         self._suspects = suspects
         self._keys: dict[tuple[int, Any], KeyTraces] = {}
         self._notes: list[Note] = []
 
-    def count(self, stage: int, units: Sequence[Unit]) -> None:
+    def count(self, stage: int, units: UnitRun) -> None:
         """Note the traces of units that a stage takes next.
 
         Args:
@@ -180,9 +180,7 @@ class CountedTraces:
             units: in their order.
         """
         block = self._block
-        if isinstance(units, UnitRun):
-            if not block:
-                return
+        if block is not None:
             for key, number in zip(units.keys, units.numbers, strict=True):
                 if number in block:
                     self._count(stage, key, *block[number])

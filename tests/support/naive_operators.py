@@ -51,12 +51,15 @@ class NaiveCompiler:
         self._now_ms = now_ms
         self._shuffled = shuffled
 
-    def after(self, node: Node, side: Side = "") -> Push | None:
+    def after(
+        self, node: Node, side: Side = "", origin_of: Callable[[Any], Origin] | None = None
+    ) -> Push | None:
         """The function that takes what a node gives; None when nobody wants it.
 
         Args:
             node: source, operator or stage.
             side: of a stage: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
+            origin_of: of a stage: what it names as an input -> the origin.
         """
         pushes = [
             self._compile(child, node)
@@ -66,7 +69,9 @@ class NaiveCompiler:
         if not pushes:
             return None
         push = pushes[0] if len(pushes) == 1 else _fan_out(pushes)
-        return _reading_back(push) if isinstance(node, StageNode) and self._reaches_a_function(node) else push
+        if isinstance(node, StageNode) and self._reaches_a_function(node):
+            push = _reading_back(push)
+        return push if origin_of is None else _with_origin(push, origin_of)
 
     def after_source(self, node: SourceNode, origin_of: Callable[[int], Origin]) -> RunFunction:
         """The function that takes what a source gives, record by record."""
@@ -272,6 +277,13 @@ def _reading_back(push: Push) -> Push:
         push(value, key, path, origin)
 
     return push_own
+
+
+def _with_origin(push: Push, origin_of: Callable[[Any], Origin]) -> Push:
+    def push_with_origin(value: object, key: bytes | None, path: bytes, given: object) -> None:
+        push(value, key, path, origin_of(given))
+
+    return push_with_origin
 
 
 def _fan_out(pushes: list[Push]) -> Push:

@@ -16,7 +16,8 @@ import pyarrow as pa
 from sqe_chain.engines.units import BYTES, RECORD_BYTES, ROWS, Key, Packed, UnitPacker, cut, merged
 from sqe_chain.errors import ErrorRecord, from_record
 from sqe_chain.ports import Output
-from sqe_chain.task.results import Block, ChangedStates, Outputs, Report, UnitRow, Units
+from sqe_chain.task.results import Block, ChangedStates, Outputs, Report, Units
+from sqe_chain.task.shuffling import ShuffledUnits
 
 UNITS, OUTPUTS, STATES, RESULT, FAILURE = range(5)
 """Values of the column `tag`: what a row holds. A failure is sent to all tasks that expect blocks of the failed one."""
@@ -108,7 +109,7 @@ class Packer:
             if len(self._outputs) >= ROWS or self._output_size >= BYTES:
                 yield from self._flush_outputs()
         elif isinstance(block, Units):
-            yield from _unit_rows(self._units.add(block.rows))
+            yield from _unit_rows(self._units.add(block.blocks))
         elif isinstance(block, ChangedStates):
             self._states.append(block)
             self._states_size += size_of(block)
@@ -159,7 +160,7 @@ def results_on(blobs: Sequence[bytes]) -> pa.RecordBatch:
     return _batch([(RESULT, 0, -2, "", -1, -1, b"", blob) for blob in blobs])
 
 
-def units_of(batches: Iterable[pa.RecordBatch], results: list[bytes]) -> Iterator[UnitRow]:
+def units_of(batches: Iterable[pa.RecordBatch], results: list[bytes]) -> Iterator[ShuffledUnits]:
     """All units of a task after a shuffle, in order.
 
     Args:
@@ -210,7 +211,7 @@ def size_of(block: Block) -> int:
     if isinstance(block, ChangedStates):
         return sum(len(key) + len(state or b"") + RECORD_BYTES for key, state in block.rows)
     if isinstance(block, Units):
-        return sum(len(row[8]) + len(row[9]) + RECORD_BYTES for row in block.rows)
+        return sum(sum(units.sizes) for units in block.blocks)
     return 0
 
 

@@ -180,7 +180,7 @@ class Tasks:
                 self._outputs.append(block.records)
             elif isinstance(block, Units):
                 packer = packers.setdefault(block.level, UnitPacker())
-                put(block.level, packer.add(block.rows))
+                put(block.level, packer.add(block.blocks))
             elif isinstance(block, ChangedStates):
                 self._states.append(block)
             else:

@@ -243,28 +243,31 @@ MUTANTS: Final = (
     ),
     mutant(
         "units that are packed apart are not brought into order",
-        ("UnitPacker._flush", drop("units.sort()")),
+        ("ShuffledUnits.joined", replace("any(map(gt, order, order[1:]))", "False")),
         killed_by="test_order_of_units::test_a_packer_brings_units_into_order_that_come_in_another_one",
     ),
     mutant(
         "what is held of blobs that overlap is given twice",
-        ("merged", drop("del held[:final]")),
+        ("merged", replace("held.only(slice(final))", "held")),
         killed_by="test_spark_rows::test_units_of_many_tasks_come_in_the_order_of_tuples",
     ),
     mutant(
         "in one process units come in the order in which they were made",
-        ("serial:_tasks", replace("sorted(units.pop(level, ()))", "units.pop(level, [])")),
+        ("serial:_tasks", replace("in_order(given)", "given")),
         killed_by="test_lanes::test_one_root_through_two_partitions_of_the_topic_in_between",
     ),
     mutant(
         "units go by the path before the offset",
-        ("Shuffle.rows", replace("origin.offset", "origin.offset >> 1")),
+        (
+            "Shuffle.blocks",
+            replace("inputs.offsets(numbers)", "[one >> 1 for one in inputs.offsets(numbers)]"),
+        ),
         killed_by="test_lanes::test_emissions_beside_changes_into_one_topic",
         schedules=100,
     ),
     mutant(
         "units of the next stage are folded with those of the one before",
-        ("run_level", replace("row[1] != stage", "False")),
+        ("run_level", replace("block.place[1]", "flow.levels[level - 1][0].index")),
         killed_by="test_carried::test_a_stage_that_needs_little_does_not_decide_what_the_next_one_is_given",
         schedules=100,
     ),

@@ -10,7 +10,7 @@ from tests.lab.mutants.mutant import mutant
 MUTANTS: Final = (
     mutant(
         "a redo without a shuffle forgets keys that belong to another state partition",
-        ("Level.fold", before("if stage != self._folding:", "if work.done:\n    return")),
+        ("Level.fold", before("self._report.misplaced += work.take(run)", "if work.done:\n    return")),
         killed_by="test_redo_without_shuffle::test_a_key_that_lies_elsewhere_is_not_forgotten_when_its_neighbour_is_done",
         schedules=1000,
     ),
@@ -210,7 +210,13 @@ MUTANTS: Final = (
     ),
     mutant(
         "stages after one shuffle share what was carried for another one of them",
-        ("_Decoder.add", replace("(stage, topic, partition, offset)", "(0, topic, partition, offset)")),
+        (
+            "Shuffle._way",
+            replace(
+                "self._ways.setdefault(stage, (carried_need(self._flow, node), own, {}, part_of))",
+                "self._ways.setdefault(-1, (carried_need(self._flow, node), own, {}, part_of))",
+            ),
+        ),
         killed_by="test_carried::test_a_stage_that_needs_little_does_not_decide_what_the_next_one_is_given",
         schedules=500,
     ),

@@ -24,13 +24,14 @@ from sqe_chain.engines.workers.tasks import Outboxes, Tasks
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, StateStore
-from sqe_chain.task.results import UnitRow, Units
+from sqe_chain.task.results import Units
 from sqe_chain.testing import Rehearsal
+from tests.support.unit_rows import UnitRow, blocks_of, rows_of
 from tests.support.word_flows import append_word, same_key, stored_words, word, words_by_first_letter
 
 
 def unit(offset: int, path: int = 0, part: int = 0) -> UnitRow:
-    return part, 1, "t", 0, offset, path.to_bytes(4), b"key", "tag", b"value", b"carried"
+    return part, 1, "t", 0, offset, path.to_bytes(4), b"key", "tag", b"value", ()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
@@ -42,9 +43,9 @@ def test_a_packer_brings_units_into_order_that_come_in_another_one(
     given = rows.copy()
     random.Random(size).shuffle(given)
     packer = UnitPacker()
-    packed = [*packer.add(given), *packer.finish()]
+    packed = [*packer.add(blocks_of(given)), *packer.finish()]
     packed.sort(key=lambda one: one[0])
-    assert list(merged(packed)) == rows
+    assert rows_of(merged(packed)) == rows
 
 
 def test_pieces_of_one_input_are_brought_into_the_order_of_their_paths(
@@ -54,13 +55,13 @@ def test_pieces_of_one_input_are_brought_into_the_order_of_their_paths(
     monkeypatch.setattr(module, "ROWS", 2)
     rows = [unit(5, path) for path in range(12)]
     packer = Packer(1, 0, 0)
-    batches = [*packer.add(Units(1, rows)), *packer.finish()]
+    batches = [*packer.add(Units(1, blocks_of(rows))), *packer.finish()]
     table = pa.Table.from_batches(batches).combine_chunks()
     for seed in range(10):
         order = list(range(table.num_rows))
         random.Random(seed).shuffle(order)
         ordered = table.take(pa.array(order)).sort_by([(name, "ascending") for name in ORDER])
-        assert list(units_of(ordered.to_batches(max_chunksize=1), [])) == rows
+        assert rows_of(units_of(ordered.to_batches(max_chunksize=1), [])) == rows
 
 
 # --- workers ---------------------------------------------------------------------------------------------

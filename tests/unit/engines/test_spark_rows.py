@@ -25,11 +25,12 @@ from sqe_chain.engines.spark.rows import (
 from sqe_chain.engines.units import cut
 from sqe_chain.errors import GapError
 from sqe_chain.ports import Output
-from sqe_chain.task.results import ChangedStates, Outputs, Report, UnitRow, Units
+from sqe_chain.task.results import ChangedStates, Outputs, Report, Units
+from tests.support.unit_rows import UnitRow, blocks_of, rows_of
 
 
 def unit(part: int, stage: int, topic: str, partition: int, offset: int, path: bytes) -> UnitRow:
-    return part, stage, topic, partition, offset, path, b"key", "type", b"value" * 3, b"carried"
+    return part, stage, topic, partition, offset, path, b"key", "type", b"value" * 3, ()
 
 
 def shuffled(tasks: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
@@ -56,11 +57,11 @@ def result_of(batches: list[pa.RecordBatch]) -> TaskResult:
 
 
 places = st.tuples(
-    st.integers(0, 3),
+    st.integers(0, 1),
     st.integers(1, 2),
-    st.sampled_from(["a", "a.b", "b"]),
-    st.integers(0, 12),
-    st.integers(0, 1 << 40),
+    st.sampled_from(["a", "a.b"]),
+    st.sampled_from([0, 12]),
+    st.integers(0, 9) | st.integers(0, 1 << 40),
     st.binary(min_size=4, max_size=12),
 )
 
@@ -79,13 +80,13 @@ def test_units_of_many_tasks_come_in_the_order_of_tuples(
     rows = []
     for run in runs:
         blocks: list[Outputs | Units | ChangedStates | Report] = [
-            Units(1, run[start : start + size]) for start in range(0, len(run), size)
+            Units(1, blocks_of(run[start : start + size])) for start in range(0, len(run), size)
         ]
         with mock.patch.object(module, "ROWS", size):  # many small blobs
             rows.append(packed(Packer(4, 0, 0), blocks))
     results: list[bytes] = []
     expected = sorted(row for run in runs for row in run)
-    assert list(units_of(shuffled(rows), results) if rows else []) == expected
+    assert rows_of(units_of(shuffled(rows), results) if rows else []) == expected
     assert len(results) == len(tasks), "one result of each task goes through"
 
 
@@ -93,15 +94,17 @@ def test_units_beyond_what_is_held_are_given_at_once() -> None:
     packer = Packer(1, 0, 0)
     rows = [unit(0, 1, "t", 0, offset, b"\0\0\0\0") for offset in range(25_000)]
     given_early = [
-        batch for start in range(0, 25_000, 500) for batch in packer.add(Units(1, rows[start : start + 500]))
+        batch
+        for start in range(0, 25_000, 500)
+        for batch in packer.add(Units(1, blocks_of(rows[start : start + 500])))
     ]
     assert sum(batch.num_rows for batch in given_early) >= 20
-    assert list(units_of(shuffled([given_early + list(packer.finish())]), [])) == rows
+    assert rows_of(units_of(shuffled([given_early + list(packer.finish())]), [])) == rows
 
 
 def test_a_failure_reaches_every_task_behind_the_shuffle_before_any_unit() -> None:
     packer = Packer(3, 0, 0)
-    early = list(packer.add(Units(1, [unit(2, 1, "t", 0, n, b"\0\0\0\0") for n in range(1_000)])))
+    early = list(packer.add(Units(1, blocks_of(unit(2, 1, "t", 0, n, b"\0\0\0\0") for n in range(1_000)))))
     failed = list(packer.fail(("GapError", "a hole", None, None, None)))
     assert early
     for part in range(3):

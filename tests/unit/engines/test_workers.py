@@ -30,6 +30,7 @@ from sqe_chain.runtime.connecting import EngineChoice
 from sqe_chain.task.results import Job, Portion, Report
 from sqe_chain.task.states import Claim, Transition
 from tests.support import worker_commands as commands
+from tests.support.unit_rows import blocks_of, rows_of
 
 PATIENCE_S = 300.0
 
@@ -149,12 +150,12 @@ def test_units_in_outboxes_come_in_order(found: list[set[Any]]) -> None:
         seen: set[Any] = set()
         for outbox, own in zip(outboxes, found, strict=True):
             packer = UnitPacker()
-            rows = [(*one, b"key", "tag", b"value", b"carried") for one in sorted(own - seen)]
+            rows = [(*one, b"key", "tag", b"value", ()) for one in sorted(own - seen)]
             seen |= own
-            packed = [*packer.add(cast("Any", rows)), *packer.finish()]
+            packed = [*packer.add(blocks_of(cast("Any", rows))), *packer.finish()]
             parcels += [outbox.put(1, one) for one in packed]
         parcels.sort(key=lambda parcel: parcel.first)
-        assert [row[:6] for row in merged(map(outboxes[0].get, parcels))] == sorted(seen)
+        assert [row[:6] for row in rows_of(merged(map(outboxes[0].get, parcels)))] == sorted(seen)
         outboxes[0].clear()
         assert os.fstat(files[0]).st_size == 0
     finally:

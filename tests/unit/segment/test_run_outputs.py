@@ -25,6 +25,7 @@ from sqe_chain.errors import PoisonError, RepeatedPosition
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition, new_origin
 from sqe_chain.flow.nodes import Carrier
+from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, NOTHING
 from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.task import outputs as outputs_module
 from sqe_chain.task.collector import Made
@@ -388,3 +389,17 @@ def test_what_an_input_gives_is_gathered_once(before: str, again: str, kind: str
             assert (error.value.topic, error.value.partition, error.value.offset) == ("in", 3, number)
         assert remembered(gatherer) == known
         gather(again, first, 2, b"l")
+
+
+@pytest.mark.parametrize("kind", ["raw", "origin", "hop", "far", "mixed", "carried"])
+def test_a_shuffle_carries_of_a_block_what_it_carries_of_its_inputs(kind: str) -> None:
+    for seed in range(30):
+        random = Random(seed)
+        block = block_of(random, kind, random.choice([1, 20, 60]), random.choice([0, 1 << 40]))
+        orders_ms = {number: random.randrange(9) for number in range(len(block.messages)) if seed % 2}
+        numbers = sorted(random.choices(range(len(block.messages)), k=40))
+        inputs = BlockInputs(TP, block, lane_of, orders_ms)
+        for need in (NOTHING, ENVELOPE, CONTEXT):
+            carried = inputs.carried(numbers, need)
+            assert carried == [inputs.origin(number).pack(need) for number in numbers]
+            assert len(set(map(id, carried))) <= len(set(numbers)), "one object for what comes of one input"
