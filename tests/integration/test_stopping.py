@@ -81,6 +81,7 @@ class Service:
         )
         self._options = OPTIONS.get(engine, ())
         self._log = directory / "service.log"
+        self.started: list[subprocess.Popen[bytes]] = []
         self.process = self.start()
         found = wait_until(
             lambda: (directory / "in-the-middle").exists() or self.process.poll() is not None, PATIENCE_S
@@ -90,13 +91,15 @@ class Service:
 
     def start(self, *more: str) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as stderr:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [COMMAND, "run", "flows:counts", *self._where, *self._options, "--log-json", *more],
                 cwd=self.directory,
                 stderr=stderr,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        self.started.append(process)
+        return process
 
     @property
     def text(self) -> str:
@@ -153,7 +156,9 @@ def service(request: pytest.FixtureRequest, tmp_path: Path, kafka: str) -> Itera
     for one in tree:
         if one.alive():
             os.kill(one.pid, signal.SIGKILL)
-    found.process.wait(PATIENCE_S)
+    for process in found.started:
+        process.kill()
+        process.wait(PATIENCE_S)
 
 
 def finished(service: Service, tree: list[ProcessIdentity], reason: str = "SIGTERM") -> None:
@@ -188,6 +193,23 @@ def test_sigterm_to_the_parent_alone_lets_the_batch_finish(service: Service) -> 
     os.kill(service.process.pid, signal.SIGTERM)
     service.go_on()
     finished(service, tree)
+
+
+@pytest.mark.parametrize("service", ["workers"], indirect=True)
+def test_sigterm_ends_a_standby_and_leaves_the_service_at_work(service: Service) -> None:
+    tree = service.tree()
+    standby = service.start()
+    assert wait_until(lambda: bool(service.events("standby")) or standby.poll() is not None, PATIENCE_S)
+    os.killpg(standby.pid, signal.SIGTERM)
+    assert standby.wait(PATIENCE_S) == 0, service.text
+    assert [line["reason"] for line in service.events("stopped")] == ["SIGTERM"]
+    assert all(one.alive() for one in tree)
+    service.go_on()
+    assert wait_until(lambda: bool(service.events("committed")), PATIENCE_S), service.text
+    os.kill(service.process.pid, signal.SIGTERM)
+    assert service.process.wait(PATIENCE_S) == 0, service.text
+    assert service.counted() == {"word": WORDS - 1, "middle": 1}
+    assert wait_until(lambda: not any(one.alive() for one in tree), PATIENCE_S)
 
 
 def test_nobody_outlives_a_service_that_is_killed(service: Service) -> None:
