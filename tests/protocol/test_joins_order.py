@@ -18,9 +18,8 @@ import pytest
 from sqe_chain import read
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
-from sqe_chain.testing.faults import Crash
 from sqe_chain.testing.rehearsal import Rehearsal
+from tests.support.disturbed_services import DisturbedServices
 
 MINUTE_MS = 60_000
 BEFORE_MS, AFTER_MS = 10 * MINUTE_MS, 30 * MINUTE_MS
@@ -41,7 +40,7 @@ def is_deleted(event: Event) -> bool:
     return bool(event["gone"])
 
 
-class World:
+class World(DisturbedServices):
     """Two topics, services in between, and the service that joins."""
 
     def __init__(self, seed: int, how: str) -> None:
@@ -69,7 +68,7 @@ class World:
                 relay.source(topic, dict, raw=True).to(
                     topics[topic], key=key_of, partitions=draw.randrange(1, 4)
                 )
-                relays.append(Rehearsal(relay, log=self.log, settings=self._settings()))
+                relays.append(Rehearsal(relay, log=self.log, settings=self.drawn_settings()))
         flow = Flow("joins", state_partitions=draw.choice([1, 2, 3]))
         first, second = (
             flow.source(topics[topic], dict, raw=topics[topic] == topic).key_by(key_of)
@@ -84,12 +83,9 @@ class World:
         for number, joined in enumerate((table, near)):
             joined.dropped().to(f"late-{number}", partitions=1)
         self.service = Rehearsal(
-            flow, log=self.log, settings=self._settings(), max_rows_per_write=draw.choice([2, 5_000])
+            flow, log=self.log, settings=self.drawn_settings(), max_rows_per_write=draw.choice([2, 5_000])
         )
         self.everyone = [*relays, self.service]
-
-    def _settings(self) -> Settings:
-        return Settings(max_records=self.draw.choice([3, 7, 30, 400_000]))
 
     def _event(self, topic: str, partition: int, number: int, minute: int) -> Event:
         gone = topic == "second" and self.draw.randrange(5) == 0
@@ -109,39 +105,13 @@ class World:
     def append(self, topic: str, partition: int, event: Event) -> None:
         self.log.append(topic, partition, json.dumps(event).encode(), None, None, event["at"])
 
-    def batch(self, who: Rehearsal) -> None:
-        try:
-            who.batch()
-        except Crash:
-            who.service = None
-
-    def step(self) -> None:
-        what, who = self.draw.randrange(20), self.draw.choice(self.everyone)
-        if what < 12:
-            self.batch(who)
-        elif what < 14:
-            who.service = None
-        elif what < 16:
-            who.crash_at_write(self.draw.randrange(1, 12), self.draw.choice(["before", "after"]))
-            for _ in range(3):
-                self.batch(who)
-        elif what < 17 and who.events("sealed"):
-            try:
-                who.rebuild()
-            except Crash:
-                who.service = None
-        else:
-            self.feed()
-
     def finish(self) -> None:
         while self.feed():
             pass
-        for service in self.everyone:
-            service.run_until_caught_up()
+        self.catch_up()
         for key in ("k0", "k1", "k2"):  # so that event time passes everything
             self.append("first", 0, {"key": key, "at": END_MS, "id": "end", "gone": False})
-        for service in self.everyone:
-            service.run_until_caught_up()
+        self.catch_up()
 
     def joined(self, topic: str) -> Counter[tuple[str, str | None]]:
         found, known = Counter[tuple[str, str | None]](), set[bytes]()

@@ -19,9 +19,8 @@ import pytest
 from sqe_chain import read
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.flow import Context, Flow, Timer
-from sqe_chain.protocol.settings import Settings
-from sqe_chain.testing.faults import Crash
 from sqe_chain.testing.rehearsal import Rehearsal
+from tests.support.disturbed_services import DisturbedServices
 
 MINUTE_MS = 60_000
 SILENT_MS, REMIND_MS = 40 * MINUTE_MS, 25 * MINUTE_MS
@@ -79,7 +78,7 @@ def flow_of(source: str, *, raw: bool, partitions: int) -> Flow:
     return flow
 
 
-class World:
+class World(DisturbedServices):
     """A topic, services in between, and the service with timers."""
 
     def __init__(self, seed: int, hops: int) -> None:
@@ -100,14 +99,11 @@ class World:
             relay, source = Flow(f"relay-{hop}"), topic
             topic = f"hop-{hop}"
             relay.source(source, dict, raw=hop == 0).to(topic, key=key_of, partitions=draw.randrange(1, 4))
-            self.everyone.append(Rehearsal(relay, log=self.log, settings=self._settings()))
+            self.everyone.append(Rehearsal(relay, log=self.log, settings=self.drawn_settings()))
         flow = flow_of(topic, raw=not hops, partitions=draw.choice([1, 2, 3, partitions]))
         rows = draw.choice([2, 5_000])
-        self.service = Rehearsal(flow, log=self.log, settings=self._settings(), max_rows_per_write=rows)
+        self.service = Rehearsal(flow, log=self.log, settings=self.drawn_settings(), max_rows_per_write=rows)
         self.everyone.append(self.service)
-
-    def _settings(self) -> Settings:
-        return Settings(max_records=self.draw.choice([3, 7, 30, 400_000]))
 
     def _event(self, partition: int, number: int, minute: int) -> Event:
         return {
@@ -131,41 +127,15 @@ class World:
     def append(self, partition: int, event: Event) -> None:
         self.log.append("in", partition, json.dumps(event).encode(), None, None, event["at"])
 
-    def batch(self, who: Rehearsal) -> None:
-        try:
-            who.batch()
-        except Crash:
-            who.service = None
-
-    def step(self) -> None:
-        what, who = self.draw.randrange(20), self.draw.choice(self.everyone)
-        if what < 12:
-            self.batch(who)
-        elif what < 14:
-            who.service = None
-        elif what < 16:
-            who.crash_at_write(self.draw.randrange(1, 12), self.draw.choice(["before", "after"]))
-            for _ in range(3):
-                self.batch(who)
-        elif what < 17 and who.events("sealed"):
-            try:
-                who.rebuild()
-            except Crash:
-                who.service = None
-        else:
-            self.feed()
-
     def finish(self) -> None:
         while self.feed():
             pass
-        for service in self.everyone:
-            service.run_until_caught_up()
+        self.catch_up()
         for number in range(30):  # so that event time passes everything, in each state partition
             end = {"key": f"end{number}", "at": END_MS + number, "id": "end", "what": "stop", "after": 0}
             self.events.append(end)
             self.append(0, end)
-        for service in self.everyone:
-            service.run_until_caught_up()
+        self.catch_up()
 
     def reports(self) -> Counter[str]:
         found, known = Counter[str](), set[bytes]()
