@@ -27,7 +27,7 @@ class PortCall:
     """A call of a port that a scheduler has to answer.
 
     Attributes:
-        of: whose call it is.
+        of: whose call it is: a `Port`, or what the tests of this project add.
         name: the method: of a log, `read` is one block and `publish` one record.
         port: the port without faults.
         args: the arguments, by position.
@@ -35,7 +35,7 @@ class PortCall:
         make: makes the call, and returns its answer.
     """
 
-    of: Port
+    of: str
     name: str
     port: Any
     args: tuple[Any, ...]
@@ -108,7 +108,7 @@ class FaultScript(Observer):
     steps: dict[tuple[int, When], list[int]] = field(default_factory=dict)
     writes: set[tuple[int, When]] = field(default_factory=set)
     injected: list[InjectedFault] = field(default_factory=list)
-    made: Counter[tuple[Port, str]] = field(default_factory=Counter)
+    made: Counter[tuple[str, str]] = field(default_factory=Counter)
     written: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     watch: Watch | None = None

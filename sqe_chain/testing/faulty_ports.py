@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, cast
 
 from sqe_chain.ports import Log, Message, Output, Range, Sink, StateStore
-from sqe_chain.testing.faults import Port, PortCall, Scheduler
+from sqe_chain.testing.faults import PortCall, Scheduler
 
 
 class FaultyPort:
@@ -24,7 +24,7 @@ class FaultyPort:
         writes: calls that write -> what is written, with their arguments to be filled in.
     """
 
-    of: ClassVar[Port]
+    of: ClassVar[str]
     reads: ClassVar[frozenset[str]]
     writes: ClassVar[Mapping[str, str]]
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import LogUnwritable, Unavailable
 from sqe_chain.ext.wal import (
     Limits,
-    MemoryFiles,
     Publisher,
     Record,
     WriteAheadLog,
@@ -20,9 +19,10 @@ from sqe_chain.ext.wal import (
     log_of,
     sequence_of,
 )
-from sqe_chain.ports import Output
 from sqe_chain.stages import MemoryTable, StaleSequences
 from sqe_chain.stages import Record as Element
+from sqe_chain.testing.faults import Crash, PortCall, Scheduler
+from sqe_chain.testing.faulty_ports import FaultyPort
 
 TOPIC = "robot.raw"
 PARTITIONS = 2
@@ -33,12 +33,32 @@ Fault = Literal["before", "half", "after", "full", "full half", "refused", "refu
 _NEED_NO_SPACE = ("truncate", "overwrite", "remove", "sync position", "broker")
 
 
-class Crash(BaseException):
-    """The process dies; nobody may catch it."""
+class FaultyFiles(FaultyPort):
+    """A directory that asks a scheduler at each call that changes something."""
+
+    of = "file"
+    reads = frozenset()
+    writes: ClassVar = {
+        **{name: f"{name} {{0}}" for name in ("write", "overwrite", "create", "truncate", "sync", "rename")},
+        "remove": "remove {0}",
+        "sync_directory": "sync_directory",
+    }
+
+
+def make_half(call: PortCall) -> None:
+    """Write the first half of what a call writes; a record goes to the broker as a whole, or not at all."""
+    if call.of == "file" and call.name in {"write", "overwrite"}:
+        name, at, data, *_ = call.args
+        getattr(call.port, call.name)(name, at, data[: len(data) // 2])
+
+
+def changes_something(call: PortCall) -> bool:
+    """Whether a fault at this call can leave something behind: reads of the broker do not count."""
+    return call.write or call.name == "flush"
 
 
 @dataclass
-class Faults:
+class Faults(Scheduler):
     """Which call goes wrong, and how: calls are numbered, over the directory and the broker.
 
     Attributes:
@@ -51,88 +71,26 @@ class Faults:
     calls: list[str] = field(default_factory=list)
     dead: bool = False
 
-    def call(self, name: str, effect: Callable[[], Any], half: Callable[[], Any] = lambda: None) -> Any:
+    def answer(self, call: PortCall) -> Any:
+        if not changes_something(call):
+            return call.make()
+        name = f"broker {call.name}" if call.of == "broker" else call.text
         if self.dead:
             raise Crash(name)
         fault = self.at.get(len(self.calls))
         self.calls.append(name)
         if fault is None or (fault.startswith("full") and name.startswith(_NEED_NO_SPACE)):
-            return effect()
+            return call.make()
         if fault.endswith("half"):
-            half()
+            make_half(call)
         if fault == "after":
-            effect()
+            call.make()
         if fault.startswith(("full", "refused")):
-            if name.startswith("broker"):
+            if call.of == "broker":
                 raise Unavailable(name)
             raise OSError(errno.ENOSPC, "No space left on device", name)
         self.dead = True
         raise Crash(name)
-
-
-class FaultyFiles:
-    """A directory whose calls are counted."""
-
-    def __init__(self, inner: MemoryFiles, faults: Faults) -> None:
-        self._inner, self._faults = inner, faults
-        self.where = "memory"
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
-        half = lambda: self._inner.write(name, at, data[: len(data) // 2])  # noqa: E731
-        self._faults.call(f"write {name}", lambda: self._inner.write(name, at, data, zeros), half)
-
-    def overwrite(self, name: str, at: int, data: bytes) -> None:
-        half = lambda: self._inner.overwrite(name, at, data[: len(data) // 2])  # noqa: E731
-        self._faults.call(f"overwrite {name}", lambda: self._inner.overwrite(name, at, data), half)
-
-    def create(self, name: str) -> None:
-        self._faults.call(f"create {name}", lambda: self._inner.create(name))
-
-    def truncate(self, name: str, size: int) -> None:
-        self._faults.call(f"truncate {name}", lambda: self._inner.truncate(name, size))
-
-    def sync(self, name: str) -> None:
-        self._faults.call(f"sync {name}", lambda: self._inner.sync(name))
-
-    def rename(self, old: str, new: str) -> None:
-        self._faults.call(f"rename {old}", lambda: self._inner.rename(old, new))
-
-    def remove(self, name: str) -> None:
-        self._faults.call(f"remove {name}", lambda: self._inner.remove(name))
-
-    def sync_directory(self) -> None:
-        self._faults.call("sync_directory", self._inner.sync_directory)
-
-
-class FaultyBroker:
-    """A broker in memory, to which writing is counted."""
-
-    def __init__(self, inner: MemoryLog, faults: Faults) -> None:
-        self._inner, self._faults = inner, faults
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def writer(self) -> FaultyWriter:
-        return FaultyWriter(self._inner.writer(), self._faults)
-
-
-class FaultyWriter:
-    def __init__(self, inner: Any, faults: Faults) -> None:
-        self._inner, self._faults = inner, faults
-
-    def write(self, outputs: Sequence[Output]) -> None:
-        half = lambda: self._inner.write(outputs[: len(outputs) // 2])  # noqa: E731
-        self._faults.call("broker write", lambda: self._inner.write(outputs), half)
-
-    def flush(self) -> None:
-        self._faults.call("broker flush", self._inner.flush)
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 def new_broker(name: str) -> MemoryLog:

@@ -14,12 +14,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.ext.wal import DurableProducer, Limits, LocalFiles
-from sqe_chain.ports import Output
+from sqe_chain.testing.faults import PortCall, Scheduler
+from sqe_chain.testing.faulty_ports import faulty_log
+from tests.support.wal_faults import FaultyFiles, changes_something, make_half
 
 PARTITIONS = 3
 KEYS = 5
@@ -34,7 +35,7 @@ def key_of(number: int) -> bytes:
     return b"robot-%d" % (number % KEYS)
 
 
-class Calls:
+class Calls(Scheduler):
     """Counts calls of all threads, and kills at the chosen one.
 
     Args:
@@ -45,91 +46,26 @@ class Calls:
         self._last = last
         self._numbers = itertools.count(1)
 
-    def call(self, effect: Callable[[], Any], half: Callable[[], Any] = lambda: None) -> Any:
+    def answer(self, call: PortCall) -> Any:
+        if not changes_something(call):
+            return call.make()
         number = next(self._numbers)
         if number != self._last:
-            return effect()
+            return call.make()
         if number % 3 == 1:
-            half()
+            make_half(call)
         if number % 3 == 2:
-            effect()
+            call.make()
+            if call.name == "publish":
+                call.port.flush()
         os.kill(os.getpid(), signal.SIGKILL)
         return signal.pause()
 
 
-class DyingFiles(LocalFiles):
-    """A directory that is the last one."""
-
-    def __init__(self, directory: str, calls: Calls) -> None:
-        super().__init__(directory)
-        self._calls = calls
-
-    def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
-        whole, half = super().write, len(data) // 2
-        self._calls.call(lambda: whole(name, at, data, zeros), lambda: whole(name, at, data[:half]))
-
-    def overwrite(self, name: str, at: int, data: bytes) -> None:
-        whole = super().overwrite
-        self._calls.call(lambda: whole(name, at, data), lambda: whole(name, at, data[:9]))
-
-    def create(self, name: str) -> None:
-        whole = super().create
-        self._calls.call(lambda: whole(name))
-
-    def sync(self, name: str) -> None:
-        whole = super().sync
-        self._calls.call(lambda: whole(name))
-
-    def rename(self, old: str, new: str) -> None:
-        whole = super().rename
-        self._calls.call(lambda: whole(old, new))
-
-    def remove(self, name: str) -> None:
-        whole = super().remove
-        self._calls.call(lambda: whole(name))
-
-    def sync_directory(self) -> None:
-        whole = super().sync_directory
-        self._calls.call(whole)
-
-
-class DyingWriter:
-    """A writer whose calls are counted."""
-
-    def __init__(self, inner: Any, calls: Calls) -> None:
-        self._inner, self._calls = inner, calls
-
-    def write(self, outputs: Sequence[Output]) -> None:
-        def half() -> None:
-            self._inner.write(outputs[: len(outputs) // 2])
-            self._inner.flush()
-
-        self._calls.call(lambda: self._inner.write(outputs), half)
-
-    def flush(self) -> None:
-        self._calls.call(self._inner.flush)
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-class DyingLog:
-    """Kafka, with such writers."""
-
-    def __init__(self, inner: KafkaLog, calls: Calls) -> None:
-        self._inner, self._calls = inner, calls
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def writer(self) -> DyingWriter:
-        return DyingWriter(self._inner.writer(), self._calls)
-
-
 def main(directory: str, bootstrap: str, topic: str, first: int, at: str) -> None:
     kind, _, last = at.partition(":")
-    kafka: Any = DyingLog(KafkaLog(bootstrap), Calls(int(last) if kind == "broker" else 0))
-    files = DyingFiles(directory, Calls(int(last) if kind == "files" else 0))
+    kafka: Any = faulty_log(KafkaLog(bootstrap), Calls(int(last) if kind == "broker" else 0))
+    files = FaultyFiles(LocalFiles(directory), Calls(int(last) if kind == "files" else 0))
     with DurableProducer(
         files, topic, partitions=PARTITIONS, kafka=kafka, limits=LIMITS, timeout_s=600
     ) as producer:

@@ -18,7 +18,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.events import When
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.clock import SteppingClock
-from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port, PortCall
+from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, PortCall
 from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.proving.audit import Audit
 from sqe_chain.testing.proving.outcome import RunOutcome, collect_outcome
@@ -31,7 +31,7 @@ HALVES: Final = 2
 _DAY_MS: Final = 86_400_000
 _MOST_BATCHES: Final = 200
 _MOST_WAITS: Final = 1_000
-_READS: Final[Mapping[Port, str]] = {
+_READS: Final[Mapping[str, str]] = {
     "broker": "a read of the log",
     "store": "a read of a store",
     "table": "a read of a table",

@@ -12,11 +12,11 @@ import pytest
 
 from sqe_chain.errors import ChainError, LogUnwritable
 from sqe_chain.ext.wal import MemoryFiles, Publisher
+from sqe_chain.testing.faults import Crash
+from sqe_chain.testing.faulty_ports import faulty_log
 from tests.support.wal_faults import (
-    Crash,
     Fault,
     Faults,
-    FaultyBroker,
     FaultyFiles,
     Source,
     assert_exact,
@@ -71,7 +71,7 @@ def run(files: Any, broker: Any, source: Source, *, patient: bool = False) -> No
 def calls() -> list[str]:
     faults = Faults()
     broker = new_broker("wal-crashes")
-    run(FaultyFiles(MemoryFiles(), faults), FaultyBroker(broker, faults), Source())
+    run(FaultyFiles(MemoryFiles(), faults), faulty_log(broker, faults), Source())
     return faults.calls
 
 
@@ -81,7 +81,7 @@ CALLS = calls()
 def test_the_run_does_everything_that_a_log_does() -> None:
     kinds = {" ".join(call.split()[: 2 if call.startswith("broker") else 1]) for call in CALLS}
     assert kinds == {
-        "create", "write", "overwrite", "truncate", "sync", "rename", "remove", "sync_directory", "broker write", "broker flush",
+        "create", "write", "overwrite", "truncate", "sync", "rename", "remove", "sync_directory", "broker publish", "broker flush",
     }  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def test_a_crash_at_every_call(fault: Fault, ending: str) -> None:
         faults, disk, source = Faults({number: fault}), MemoryFiles(), Source()
         broker = new_broker("wal-crashes")
         with pytest.raises(Crash):
-            run(FaultyFiles(disk, faults), FaultyBroker(broker, faults), source)
+            run(FaultyFiles(disk, faults), faulty_log(broker, faults), source)
         try:
             after = ENDINGS[ending](disk)
             go_on(after, broker, source)
@@ -119,7 +119,7 @@ def test_a_second_crash_while_the_first_is_repaired(ending: str) -> None:
         for _ in range(3):
             faults = Faults({draw.randrange(len(CALLS)): draw.choice(["before", "half", "after"])})
             with suppress(Crash):
-                run(FaultyFiles(disk, faults), FaultyBroker(broker, faults), source)
+                run(FaultyFiles(disk, faults), faulty_log(broker, faults), source)
             disk = ENDINGS[draw.choice(["killed", ending])](disk)
         go_on(disk, broker, source)
 
@@ -130,7 +130,7 @@ def test_what_a_kill_left_in_memory_is_durable_before_anything_is_built_on_it() 
             disk, source, broker = MemoryFiles(), Source(), new_broker("wal-crashes")
             faults = Faults({number: "before"})
             with pytest.raises(Crash):
-                run(FaultyFiles(disk, faults), FaultyBroker(broker, faults), source)
+                run(FaultyFiles(disk, faults), faulty_log(broker, faults), source)
             disk = disk.killed()
             source.send(open_log(disk), 1)
             go_on(disk.power_lost(), broker, source)
@@ -142,7 +142,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(fault: Fault, length: int) ->
     for number, call in enumerate(CALLS):
         faults = Faults(dict.fromkeys(range(number, number + length), fault))
         disk, source, broker = MemoryFiles(), Source(), new_broker("wal-crashes")
-        run(FaultyFiles(disk, faults), FaultyBroker(broker, faults), source, patient=True)
+        run(FaultyFiles(disk, faults), faulty_log(broker, faults), source, patient=True)
         go_on(disk.killed(), broker, source)
         refused = set(source.refused) & set(counted(broker))
         assert not refused, f"{fault} call {number}, {call}: refused, and published: {refused}"
@@ -154,7 +154,7 @@ def test_a_disk_and_a_broker_that_refuse_everything_lose_nothing(fault: Fault, l
     for number in range(len(CALLS)):
         faults = Faults(dict.fromkeys(range(number, number + length), fault))
         disk, source, broker = MemoryFiles(), Source(), new_broker("wal-crashes")
-        run(FaultyFiles(disk, faults), FaultyBroker(broker, faults), source, patient=True)
+        run(FaultyFiles(disk, faults), faulty_log(broker, faults), source, patient=True)
         go_on(disk.killed(), broker, source)
 
 
@@ -165,5 +165,5 @@ def test_a_crash_soon_after_a_full_disk(ending: str) -> None:
             faults = Faults({number: "refused half", number + later: "half"})
             disk, source, broker = MemoryFiles(), Source(), new_broker("wal-crashes")
             with suppress(Crash):
-                run(FaultyFiles(disk, faults), FaultyBroker(broker, faults), source, patient=True)
+                run(FaultyFiles(disk, faults), faulty_log(broker, faults), source, patient=True)
             go_on(ENDINGS[ending](disk), broker, source)

@@ -29,8 +29,9 @@ from sqe_chain.errors import (
 )
 from sqe_chain.ext.wal import DurableProducer, Limits, LocalFiles, MemoryFiles, Pending, Record, WriteAheadLog
 from sqe_chain.ext.wal.publisher import Publisher
+from sqe_chain.testing.faulty_ports import faulty_log
 from tests.support.waiting import PATIENCE_S, eventually
-from tests.support.wal_faults import SMALL, TOPIC, Faults, FaultyBroker, counted, key_of, new_broker
+from tests.support.wal_faults import SMALL, TOPIC, Faults, counted, key_of, new_broker
 
 SMALL_LOG = Limits(8_192, 1_024, 1_024, 10, 1_024)
 
@@ -174,7 +175,7 @@ def test_nothing_is_read_while_kafka_is_away() -> None:
 def test_a_broker_that_fails_in_the_middle_doubles_nothing() -> None:
     broker = new_broker("wal-fails")
     faults = Faults(dict.fromkeys(range(1, 40, 3), "refused half"))
-    with producer(MemoryFiles(), FaultyBroker(broker, faults)) as one:
+    with producer(MemoryFiles(), faulty_log(broker, faults)) as one:
         for number in range(30):
             one.append(b"%d" % number, key=key_of(number))
         one.flush(timeout_s=PATIENCE_S)
