@@ -50,7 +50,7 @@ class ParkedNarrowing:
 
 @app.command("list")
 @command
-def list_records(
+def list_parked(
     target: FlowArgument,
     *,
     stores: Stores,
@@ -96,7 +96,7 @@ def list_records(
 
 @app.command("release")
 @command
-def release(
+def release_parked(
     target: FlowArgument,
     *,
     operation: OperationOptions,
@@ -119,7 +119,7 @@ def release(
 
 @app.command("discard")
 @command
-def discard(
+def discard_parked(
     target: FlowArgument,
     *,
     operation: OperationOptions,

@@ -28,13 +28,15 @@ class Checks(Invariants):
         durable: the durable states.
         flow: whose states they are.
         books: what they must be.
+        broken: the word that is parked; "": none.
     """
 
-    def __init__(self, durable: Durable, flow: CompiledFlow, books: Books) -> None:
+    def __init__(self, durable: Durable, flow: CompiledFlow, books: Books, broken: str = "") -> None:
         super().__init__()
         self._durable = durable
         self._flow = flow
         self._books = books
+        self._broken = broken
         self._plans: dict[str, Plan] = {}
         self._expected: dict[str, Expected] = {}
         self._published_words: dict[int, frozenset[str]] = {}
@@ -199,8 +201,11 @@ class Checks(Invariants):
         behind = slept and all(offset <= ends.get(tp, 0) for tp, offset in at.items())
         self.require("rest", behind or at == self._books.ends, f"committed {at}, there is {self._books.ends}")
         self.require("rest", self._check_cells(state, port, home) == plan.plan_id, "a header is behind")
-        counted = Counter(self._expected[plan.plan_id].words)
-        self.require("sum", counted == self._books.whole(), f"counted {counted}")
+        expected = self._expected[plan.plan_id]
+        counted, parked = Counter(expected.words), Counter(expected.parked)
+        self.require("sum", counted + parked == self._books.whole(), f"counted {counted}, parked {parked}")
+        if self._broken:
+            self.require("sum", parked in ({}, self._books.waiting(self._broken)), f"parked {parked}")
         published = published_in(durable.content(state, ("topic", OUTPUT))).values()
         heard = Counter(word for content in published for word in content[1])  # type: ignore[index]
-        self.require("sum", heard == self._books.whole(), f"receivers count {heard}")
+        self.require("sum", heard == counted, f"receivers count {heard}")

@@ -10,7 +10,7 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.features.settings import settings_of
 from tests.lab.explorer.durable import Machine
-from tests.lab.explorer.programs import Exporting, Importing, Rebuilding, Service
+from tests.lab.explorer.programs import Exporting, Importing, Rebuilding, Releasing, Service
 from tests.lab.explorer.runs import Kind
 from tests.lab.explorer.words import OUTPUT, feed, words_flow
 
@@ -39,6 +39,7 @@ class Configuration:
         before: what was run to its end before.
         whole_reads: see `Asking`.
         moved: the states move to another store.
+        broken: the word on which code fails that parks it: that of the old service, or of all if there is none; "": no flow parks.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Configuration:
     before: tuple[str, ...] = ()
     whole_reads: bool = False
     moved: bool = False
+    broken: str = ""
 
     def machine(self) -> Machine:
         """Broker and stores, with the input."""
@@ -71,7 +73,10 @@ class Configuration:
 
     def processes(self) -> tuple[Kind, ...]:
         """The kinds of processes, `service` first."""
-        flow = words_flow(self.stages, self.state_partitions)
+        parks = bool(self.broken)
+        old = words_flow(self.stages, self.state_partitions, parks=parks, broken=self.broken)
+        fixed = words_flow(self.stages, self.state_partitions, parks=parks)
+        flow = fixed if "old" in self.kinds else old
         settings = settings_of(takeover=True, max_records=self.records, allow_weak_durability=True)
         service = Kind("service", flow, Service(), settings=settings)
         new = {"": "new"}
@@ -86,6 +91,8 @@ class Configuration:
             "import": replace(
                 service, name="import", program=Importing(), stores=new, stops=refused | {"StoreInconsistent"}
             ),
+            "release": replace(service, name="release", program=Releasing()),
+            "old": replace(service, name="old", flow=old, stops=frozenset({"PlanMismatch"})),
             "moved service": replace(service, name="moved service", stores=new),
         }
         return tuple(known[name] for name in self.kinds)
@@ -147,6 +154,26 @@ CONFIGURATIONS: Final = {
             before=("service",),
             moved=True,
             silences=0,
+        ),
+        Configuration(
+            "parking",
+            "a word fails and is parked; a run takes over from another one; one crash, one call without an answer",
+            stages=1,
+            words="a1 b2 =a1 a3",
+            records=2,
+            broken="a1",
+        ),
+        Configuration(
+            "release",
+            "parked words are released while the service, another release or the old code runs; one crash",
+            stages=1,
+            words="a1 b2 a3",
+            records=4,
+            kinds=("service", "release", "old"),
+            commands=2,
+            before=("old",),
+            silences=0,
+            broken="a1",
         ),
         Configuration(
             "service-alone",

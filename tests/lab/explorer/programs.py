@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqe_chain.errors import ChainError
 from sqe_chain.features.every import service_of
 from sqe_chain.operations.moving import export_states, import_states
+from sqe_chain.operations.parked import ParkedWork
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.republish import Republisher
@@ -68,6 +69,14 @@ class Rebuilding:
 
     def step(self, outside: Outside, _state: Any) -> Any:
         Rebuild(outside.env, outside.engine, resume=self.resume).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Releasing:
+    """``sqe-chain parked release``."""
+
+    def step(self, outside: Outside, _state: Any) -> Any:
+        ParkedWork(outside.env).run()
 
 
 @dataclass(frozen=True, slots=True)

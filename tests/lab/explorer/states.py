@@ -94,7 +94,10 @@ class States:
             kinds, NAMES, machine, self.durable, whole_reads=configuration.whole_reads, merges=merges
         )
         self.checks = Checks(
-            self.durable, kinds[0].flow, Books(machine.log.records(INPUT), kinds[0].flow.state_partitions)
+            self.durable,
+            kinds[0].flow,
+            Books(machine.log.records(INPUT), kinds[0].flow.state_partitions),
+            configuration.broken,
         )
         self.durable.watch = self.checks
         one = configuration

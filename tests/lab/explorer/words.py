@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.wrappers_pb2 import StringValue
@@ -38,18 +39,34 @@ def _append(words: StringValue, word: StringValue) -> list[StringValue]:
     return [word]
 
 
-def words_flow(stages: int = 2, state_partitions: int = 1, *, store: str | None = None) -> CompiledFlow:
+def _check(broken: str, word: StringValue) -> StringValue:
+    if word.value == broken:
+        raise ValueError(broken)
+    return word
+
+
+def words_flow(
+    stages: int = 2,
+    state_partitions: int = 1,
+    *,
+    store: str | None = None,
+    parks: bool = False,
+    broken: str = "",
+) -> CompiledFlow:
     """The flow.
 
     Args:
         stages: 1 or 2.
         state_partitions: of it.
         store: of the second stage; None: the metadata store.
+        parks: it parks words that fail.
+        broken: the word on which its code fails.
     """
-    flow = Flow("totals", state_partitions=state_partitions)
-    first = flow.source(INPUT, StringValue).aggregate(
-        LETTERS, key=_first_character, state=StringValue, fold=_append
-    )
+    flow = Flow("totals", state_partitions=state_partitions, poison="park" if parks else "stop")
+    words = flow.source(INPUT, StringValue)
+    if parks:
+        words = words.map(partial(_check, broken))
+    first = words.aggregate(LETTERS, key=_first_character, state=StringValue, fold=_append)
     first.to(OUTPUT, key=_first_character, partitions=1)
     if stages > 1:
         first.aggregate(ALL, key=_all, state=StringValue, fold=_append, store=store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tests.lab.mutants import event_time, marks, past, rebuilding, redoing, steps, stores
+from tests.lab.mutants import event_time, marks, parking, past, rebuilding, redoing, steps, stores
 from tests.lab.mutants.mutant import Mutant
 
 CATALOGUE: Final[Mapping[str, Sequence[Mutant]]] = {
@@ -15,6 +15,7 @@ CATALOGUE: Final[Mapping[str, Sequence[Mutant]]] = {
     "event time, windows, filters": event_time.MUTANTS,
     "reading, rebuilding, moving": rebuilding.MUTANTS,
     "stores, tables, files, write-ahead log": stores.MUTANTS,
+    "parked records": parking.MUTANTS,
     "past defects": past.MUTANTS,
 }
 """Subject -> its mutants."""

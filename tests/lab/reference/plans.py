@@ -33,12 +33,16 @@ class StoredPlan(NamedTuple):
         ranges: what it reads, by topic and partition.
         skipped: inputs that it skips.
         frontier: time, topic and partition up to which it takes inputs, by their times; None: it takes none by time.
+        parked: inputs that wait after it.
+        released: inputs that it processes, and that had waited.
     """
 
     number: int
     ranges: tuple[StoredRange, ...]
     skipped: frozenset[Coordinates]
     frontier: tuple[int, str, int] | None
+    parked: frozenset[Coordinates] = frozenset()
+    released: frozenset[Coordinates] = frozenset()
 
     @classmethod
     def read(cls, data: bytes) -> StoredPlan:
@@ -47,9 +51,18 @@ class StoredPlan(NamedTuple):
         ranges = (tuple(planned[name] for name in StoredRange._fields) for planned in raw["ranges"])
         skipped = ((one["topic"], one["partition"], one["offset"]) for one in raw["exclusions"])
         frontier = raw["sections"].get("event-time", {}).get("frontier")
+        parked = raw["sections"].get("parked", {})
+        waits = ((record[0], record[2], record[3]) for record in parked.get("records", ()))
+        released = (
+            (topic, partition, offset)
+            for topic, _, partition, offsets in parked.get("released", ())
+            for offset in offsets
+        )
         return cls(
             raw["number"],
             tuple(StoredRange(*planned) for planned in sorted(ranges)),
             frozenset(skipped),
             None if frontier is None else (frontier[0], frontier[1], frontier[2]),
+            frozenset(waits),
+            frozenset(released),
         )

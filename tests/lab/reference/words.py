@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -33,12 +34,14 @@ class Expected:
         marks: (input partition, lane) -> position of the last word counted.
         words: all of them.
         ends: input partition -> offset after the last record read.
+        parked: words that wait.
     """
 
     states: dict[str, dict[str, str]] = field(default_factory=lambda: {LETTERS: {}, ALL: {}})
     marks: dict[object, tuple[int, ...]] = field(default_factory=dict)
     words: tuple[str, ...] = ()
     ends: dict[TopicPartition, int] = field(default_factory=dict)
+    parked: tuple[str, ...] = ()
 
 
 class Books:
@@ -63,17 +66,24 @@ class Books:
         expected = Expected(
             {stage: dict(states) for stage, states in known.states.items()}, dict(known.marks), known.words
         )
+        expected.parked = tuple(word for place in sorted(plan.parked) for word in self._records[place[1:]][1])
         for planned in plan.ranges:
             expected.ends[planned.tp] = planned.stop
             for offset in range(planned.start, planned.stop):
                 way, words = self._records[planned.partition, offset]
                 if not is_new(expected.marks, (planned.tp, way.lane), way.position):
                     continue
-                for word in words:
-                    _add(expected.states[LETTERS], word[0], word)
-                    _add(expected.states[ALL], ALL, word)
-                expected.words += words
+                if (*planned.tp, offset) not in plan.parked:
+                    _count(expected, words)
+        for place in sorted(plan.released - plan.parked):
+            _count(expected, self._records[place[1:]][1])
         return expected
+
+    def waiting(self, broken: str) -> Counter[str]:
+        """The words that wait at rest: the one that fails, and those after it with its initial."""
+        alike = sorted(place for place, (_, words) in self._records.items() if words[0][0] == broken[0])
+        words = [self._records[place][1][0] for place in alike]
+        return Counter(set(words[words.index(broken) :]))
 
     def whole(self) -> dict[str, int]:
         """Word -> how often it must be counted at rest: once."""
@@ -86,6 +96,13 @@ class Books:
             for key, words in expected.states[stage].items()
             if cell_of(key.encode(), self._state_partitions, 1) == cell
         }
+
+
+def _count(expected: Expected, words: tuple[str, ...]) -> None:
+    for word in words:
+        _add(expected.states[LETTERS], word[0], word)
+        _add(expected.states[ALL], ALL, word)
+    expected.words += words
 
 
 def _add(states: dict[str, str], key: str, word: str) -> None:
