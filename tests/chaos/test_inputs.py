@@ -93,7 +93,7 @@ def test_a_topic_recreated_in_between_brings_nothing_twice(deploy: Deploy, admin
     assert deployment.topic("pre") in relay.stopped_by("RecreatedTopic")
     admin.delete_group(f"{deployment.name}-early")  # it starts over, too
     deployment.run_once("early")
-    begun = [told["text"] for told in deployment.run_once("relay").all("notice")]
+    begun = [notice["text"] for notice in deployment.run_once("relay").all("notice")]
     assert any("has no commit for [0] from 0, [1] from 0" in str(text) for text in begun)
     assert "recreated='skip'" in deployment.start("totals").stopped_by("RecreatedTopic")
     deployment.options["totals"] = {"recreated": "skip"}

@@ -48,12 +48,12 @@ def test_kills_at_drawn_calls_lose_nothing_and_double_nothing(kafka: str, tmp_pa
     lives = some("lives of a log", range(LIVES), 3)
     for number in lives:
         at = drawn(draw)
-        status, told = live(tmp_path / "log", kafka, topic, number * 1_000_000, at)
+        status, printed = live(tmp_path / "log", kafka, topic, number * 1_000_000, at)
         assert status == KILLED, at
-        acknowledged += told
-    status, told = live(tmp_path / "log", kafka, topic, LIVES * 1_000_000, "end:0")
+        acknowledged += printed
+    status, printed = live(tmp_path / "log", kafka, topic, LIVES * 1_000_000, "end:0")
     assert status == 0
-    acknowledged += told
+    acknowledged += printed
 
     store = f"sqlite://{tmp_path}/states.db"
     flow = listing(topic, key_of_number=KEYS)

@@ -61,7 +61,7 @@ class Words:
 
     def counted(self) -> list[str]:
         self.service.run_until_caught_up()
-        return sorted(said for state in self.service.states("all").values() for said in state.value.split())
+        return sorted(text for state in self.service.states("all").values() for text in state.value.split())
 
 
 def words(number: int, seed: int = 0) -> list[str]:
@@ -212,7 +212,7 @@ def test_a_record_that_fails_in_its_second_stage_counts_once_in_both() -> None:
     service.run_until_caught_up()
 
     def counted(stage: str) -> list[str]:
-        return sorted(said for state in service.states(stage).values() for said in state.value.split())
+        return sorted(text for state in service.states(stage).values() for text in state.value.split())
 
     assert counted("first") == counted("second") == ["a", "c"]
     broken["two"] = False

@@ -12,12 +12,12 @@ LIVES_S = 3_600
 def token(configuration: str) -> tuple[str, float]:
     """A token for ann, or for nobody where that is asked for."""
     now_s = time.time()
-    said = {"iat": now_s, "exp": now_s + LIVES_S}
+    claims = {"iat": now_s, "exp": now_s + LIVES_S}
     if configuration != "nobody":
-        said["sub"] = "ann"  # type: ignore[assignment]
+        claims["sub"] = "ann"  # type: ignore[assignment]
     parts = [
         base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
-        for part in ({"alg": "none"}, said)
+        for part in ({"alg": "none"}, claims)
     ]
     return ".".join((*parts, "")), now_s + LIVES_S
 

@@ -124,7 +124,7 @@ def outcome(
     topics = sorted(topic for source in flow.compile().sources for topic in source.topics)
     marks = {topic: PartitionMarks(topic, bytes(16), 0) for topic in topics}
     times = {topic: EventTimes(0) for topic in topics}
-    told: list[str] = []
+    results: list[str] = []
     for number, batch in enumerate(batches):
         if number == len(batches) - 1 and cursor is not None:
             store.header = Header(1, "run", 3, "plan-3", begun_id="plan-4", cursor=cursor)
@@ -146,13 +146,13 @@ def outcome(
                 found += reading.read(portion, cast("Sequence[Sequence[Message]]", blocks))
             found += reading.finish()
         except ChainError as error:
-            return [*told, type(error).__name__, str(error)]
+            return [*results, type(error).__name__, str(error)]
         report: Report = found[-1]
         for end in report.ends:
             assert end.times is not None
             marks[end.topic], times[end.topic] = end.marks, end.times.settled()
-        told += [repr(block) for block in found]
+        results += [repr(block) for block in found]
         for block in found:
             if isinstance(block, ChangedStates):
                 store.rows.update(block.rows)
-    return told
+    return results

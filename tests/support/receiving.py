@@ -18,7 +18,7 @@ def received(topic: str, topic_id: bytes, messages: Iterable[Received]) -> Itera
         topic_id: its id.
         messages: all of it, those of each partition in their order.
     """
-    accepts, said = ReplayFilter({topic: topic_id}), dict[object, object]()
+    accepts, contents = ReplayFilter({topic: topic_id}), dict[object, object]()
     for message in messages:
         one = read(message.value(), headers=message.headers(), strict=True)
         content = (
@@ -29,7 +29,7 @@ def received(topic: str, topic_id: bytes, messages: Iterable[Received]) -> Itera
             one.timestamp_ms,
             one.chain.links[-1].of,
         )
-        known = said.setdefault((one.lane, one.position), content)
+        known = contents.setdefault((one.lane, one.position), content)
         assert known == content, f"{one.chain} says {content}, and {known} before"
         if accepts.accept(message):
             yield message

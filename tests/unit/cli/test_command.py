@@ -515,8 +515,8 @@ def test_what_waits_for_event_time_is_shown_with_who_holds_it_back(
     assert f"copies[{one.holder.partition}] (written by cli-copies/copies)" in table.stdout
     assert "2 records wait" in table.stderr
     for refused in (("one",), ("--limit", "1"), ("--match", "*"), ("--from", "1")):
-        told = command(*asked, *refused)
-        assert (told.exit_code, "Expected it alone" in told.stderr) == (2, True)
+        refusal = command(*asked, *refused)
+        assert (refusal.exit_code, "Expected it alone" in refusal.stderr) == (2, True)
 
 
 def test_state_reports_what_it_does_not_know(

@@ -50,7 +50,7 @@ def test_elsewhere_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     found = load.Loading()
     with found:
         found.looked(1)
-        found.event(Notice("said by a line of its own"))
+        found.event(Notice("reported by a line of its own"))
     assert screen.getvalue() == ""
     assert found.result() == {"files": 0, "rows": 0, "read": 0, "left_out": 0, "left": 0}
 

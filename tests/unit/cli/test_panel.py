@@ -168,12 +168,12 @@ def test_people_read_the_reason_of_an_outage_once_and_machines_each_time(*, as_j
     lines = Lines("totals", as_json=as_json, stream=stream)
     for reason in ("no broker", "no broker", "no store", "no broker"):
         lines.event(Waiting("commit", reason, 100))
-    told = [
+    reported = [
         next(one for one in ("no broker", "no store", "the same") if one in line)
         for line in stream.getvalue().splitlines()
     ]
     again = "no broker" if as_json else "the same"
-    assert told == ["no broker", again, "no store", "no broker"]
+    assert reported == ["no broker", again, "no store", "no broker"]
 
 
 def test_caught_up_is_reported_once() -> None:

@@ -74,8 +74,8 @@ def test_a_rebuild_without_it_publishes_nothing(
     assert totals(log) == before
     done = command("announce", "cli_flows:counts", *where, "--stage", "per-word", "--log-json")
     lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
-    (told,) = [line for line in lines if line["event"] == "announced"]
-    assert (told["outputs"], told["known"]) == ({"per-word": 3}, [])
+    (event,) = [line for line in lines if line["event"] == "announced"]
+    assert (event["outputs"], event["known"]) == ({"per-word": 3}, [])
     assert len(totals(log)) == len(before) + 3
 
 
@@ -96,10 +96,10 @@ def test_a_flow_that_has_to_catch_up_reports_it(
     )
     done = command("rebuild", "cli_flows:counts", *where, "--engine", "inprocess", "--announce")
     assert done.exit_code == 0, done.stderr
-    said = " ".join(done.stderr.split())
-    assert "folded again" in said
-    assert "not republished yet" in said
-    assert "sqe-chain announce cli_flows:counts" in said
+    text = " ".join(done.stderr.split())
+    assert "folded again" in text
+    assert "not republished yet" in text
+    assert "sqe-chain announce cli_flows:counts" in text
     assert totals(log) == before
     assert run(command, where).exit_code == 0
     assert command("announce", "cli_flows:counts", *where).exit_code == 0

@@ -28,9 +28,9 @@ def test_a_table_is_shown(command: Command, address: str) -> None:
     assert found.exit_code == 0, found.stderr
     assert "stage 'readings' of flow 'readings-to-table', version 0" in found.stdout
     assert "partition key robot; row key at_ms" in found.stdout
-    told = json.loads(command("tables", "show", address, "--json").stdout)
-    assert (told["files"], told["columns"]["bar"]) == (6, "float64")
-    assert told["rows"] == sum(one["rows"] for one in told["state_partitions"].values())
+    shown = json.loads(command("tables", "show", address, "--json").stdout)
+    assert (shown["files"], shown["columns"]["bar"]) == (6, "float64")
+    assert shown["rows"] == sum(one["rows"] for one in shown["state_partitions"].values())
 
 
 def test_a_table_is_compacted_and_vacuumed(command: Command, address: str) -> None:

@@ -331,9 +331,9 @@ def test_times_of_parquet_keep_all_their_digits(tmp_path: Path, unit: str, zone:
 
     typed = Rows(codec_for(Row), csv=False).decode
     for number, row in zip(numbers, rows.read(), strict=True):
-        said = row.decode()
-        assert nanoseconds(said["x"]) == number * step
-        assert said["parts"] == [{"x": said["x"]}]
+        cells = row.decode()
+        assert nanoseconds(cells["x"]) == number * step
+        assert cells["parts"] == [{"x": cells["x"]}]
         if number * step % 1_000:
             with pytest.raises(ValueError, match="whole microseconds"):
                 typed(row.value)

@@ -86,8 +86,8 @@ def test_numbers_that_are_compatible_are_read_as_they_were_written(was: str, now
 @pytest.mark.parametrize(("was", "now"), UNLIKE)
 def test_kinds_that_would_be_misread_are_reported(was: str, now: str) -> None:
     found = difference(state(was), state(now))
-    for said in ("field 2", "made.State"):
-        assert said in found
+    for part in ("field 2", "made.State"):
+        assert part in found
     for kind in (was, now):
         bare = kind.replace("repeated ", "*").replace(", ", ",").replace("Leg", ".made.Leg")
         assert bare in found

@@ -550,7 +550,7 @@ def test_windows_that_a_stage_cannot_use_are_refused_when_declared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declare", "said"),
+    ("declare", "named"),
     [
         (lambda stream: stream.deduplicate_by_key("once", 5), "deduplicate_by_key 'once'"),
         (lambda stream: stream.deduplicate_by_key_value("once", one, 5), "deduplicate_by_key_value 'once'"),
@@ -568,11 +568,11 @@ def test_windows_that_a_stage_cannot_use_are_refused_when_declared() -> None:
     ],
 )  # fmt: skip
 def test_what_leads_nowhere_is_named_as_it_was_declared(
-    declare: Callable[[Stream[StringValue]], object], said: str
+    declare: Callable[[Stream[StringValue]], object], named: str
 ) -> None:
     flow = Flow("flow")
     declare(flow.source("words", StringValue))
-    with pytest.raises(FlowError, match=f"nothing is done with {said} of flow 'flow'"):
+    with pytest.raises(FlowError, match=f"nothing is done with {named} of flow 'flow'"):
         flow.compile()
 
 

@@ -213,13 +213,13 @@ def test_an_overwrite_without_an_end_is_refused_and_changes_nothing(tmp_path: Pa
     run(flow, once=True, **where)
     old = [{"robot": "r1", "at_ms": 1}]
     (tmp_path / "a.csv").write_text("robot,at_ms\nr1,2\n")
-    told = r"Expected sqe-chain load \(from Python once=True\)"
+    text = r"Expected sqe-chain load \(from Python once=True\)"
     with (
-        pytest.raises(ConfigurationError, match=told),
+        pytest.raises(ConfigurationError, match=text),
         running(flow, overwrite=mode, **where) as service,
     ):
         service.wait_until_caught_up()
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=text):
         run(flow, overwrite=mode, **where)
     table = open_table(f"{place}/readings")
     assert table.read().to_pylist() == old

@@ -118,10 +118,12 @@ def block_of(random: Random, kind: str, count: int, begin: int) -> Block:
         values: list[bytes | None] = [b"x"] * count
     else:
         depths = {"origin": [0], "hop": [1], "far": [3], "mixed": [0, 1, 2, 3], "carried": [0, 2]}[kind]
-        told = upstream(random, count, random.choice(depths))
+        envelopes = upstream(random, count, random.choice(depths))
         if kind == "mixed":
-            told = [random.choice(one) for one in zip(told, upstream(random, count, 0), strict=True)]
-        times, values = [time for _, time in told], [value for value, _ in told]
+            envelopes = [
+                random.choice(one) for one in zip(envelopes, upstream(random, count, 0), strict=True)
+            ]
+        times, values = [time for _, time in envelopes], [value for value, _ in envelopes]
     if kind == "carried":
         for number, value in enumerate(values):
             values[number], added = in_headers(value or b"", source="up")
@@ -213,13 +215,13 @@ def remembered(gatherer: Gatherer) -> Any:
         for partition, position in lane.previous.items()
         if position
     }
-    told = {
+    envelopes = {
         (index, number): lane.offset
         for index, target in gatherer._targets.items()
         for number, lane in target.lanes.items()
         if lane.offset >= 0
     }
-    return positions, told
+    return positions, envelopes
 
 
 @pytest.mark.parametrize("worthwhile", [1, 20])
@@ -238,9 +240,9 @@ def test_a_run_gives_the_records_of_its_inputs(kind: str, worthwhile: int, seed:
             made, inputs = made_of(random, list(run._targets), len(block.messages))
             begin += len(block.messages)
             given = list(made)
-            told: list[Any] = [("kept", 0, None, None, None, 0)]
+            envelopes: list[Any] = [("kept", 0, None, None, None, 0)]
             expected, refused = one_by_one(naive, made, inputs, block)
-            found, failed = list(told), dict[int, str]()
+            found, failed = list(envelopes), dict[int, str]()
 
             def note(
                 row: int, error: Exception, failed: dict[int, str] = failed, inputs: list[int] = inputs
@@ -249,7 +251,7 @@ def test_a_run_gives_the_records_of_its_inputs(kind: str, worthwhile: int, seed:
                 return False
 
             assert not run.gather(made, inputs, BlockInputs(TP, block, lane_of), found, note)
-            assert (found, failed) == (told + expected, refused)
+            assert (found, failed) == (envelopes + expected, refused)
             assert made == given
             assert remembered(run) == remembered(naive)
             positions, _ = remembered(run)
