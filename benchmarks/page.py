@@ -29,7 +29,7 @@ from sqe_chain.ext.web.history import History
 from sqe_chain.runtime.observers import Observers
 
 ROOT = Path(__file__).resolve().parent.parent
-STREAMS = (None, 1, 1_000)
+STREAMS = (None, 1_000)
 """Event streams of each side; None: there is no page."""
 RECORDS = 50_000
 """Of one batch."""
