@@ -156,7 +156,8 @@ def pages() -> dict[str, str]:
     made["command.md"] = _command_page()
     made["extending.md"] = _brief_page()
     made["index.md"] = _index(sorted(made))
-    return {name: re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n" for name, text in made.items()}
+    linked = {name: re.sub(r"\bdocs/([\w-]+)\.md\b", r"[\1](../\1.md)", text) for name, text in made.items()}
+    return {name: re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n" for name, text in linked.items()}
 
 
 def _index(names: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Exact streaming on Kafka with PySpark: every message carries the chain of messages it came from.
+"""Exactly-once streaming on Kafka in Python: every message carries the chain of messages it came from.
 
 Importing this loads no driver and no pyspark; wrapping and reading messages needs protobuf alone.
 """

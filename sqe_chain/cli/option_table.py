@@ -62,7 +62,7 @@ TABLE: Final = {
     "drop": Option("Forget a stored stage that the flow no longer has. Repeatable.", "STAGE"),
     "accept_rollback": Option("Continue although the whole store went back in time."),
     "max_bytes": Option("Bytes of values read and published in one batch, by the average so far.", "BYTES", env=True, least=1),
-    "metrics_port": Option("Serve metrics for Prometheus, /live and /ready on this port, to programs on this machine.", "PORT", env=True, least=1, most=65_535),
+    "metrics_port": Option("Serve metrics for Prometheus, /live, /ready and /available on this port, to programs on this machine.", "PORT", env=True, least=1, most=65_535),
     "metrics_host": Option("Address for --metrics-port; 0.0.0.0 for all networks, as in a container.", "ADDRESS", env=True),
     "web": Option("Serve a page about this service on this port of this machine.", "PORT", env=True, most=65_535),
     "telemetry": Option("Export spans by OpenTelemetry, to where the environment variables OTEL_… point; JSON lines then have their ids.", env=True),

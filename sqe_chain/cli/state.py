@@ -62,8 +62,8 @@ def state(
 ) -> None:
     """Show the states of a stage, each as of the last batch that was persisted.
 
-    In JSON 64-bit integers are numbers: readers whose numbers are doubles lose digits beyond 2**53. For a stage with
-    windows, all open and all retained final windows are shown.
+    In JSON 64-bit integers are numbers (docs/payloads.md). For a stage with windows, all open and all retained final windows
+    are shown.
 
     Reading does not disturb a running service; but while one runs, two states may come from different batches.
     """

@@ -78,7 +78,7 @@ class Flow(Topology):
         recreated: what to do when known roots arrive again through an intermediate topic that was recreated.
         allow_compacted: accept inputs with `cleanup.policy=compact`.
         traces: outputs of stages bear a `traceparent`, by which a trace leads on to the records that they were made of
-            (docs/tracing.md). Outputs before any stage pass the input's headers on anyway.
+            (docs/tracing.md). Outputs before any stage forward the input's headers anyway.
 
     Raises:
         FlowError: a name or number is out of bounds.

@@ -20,6 +20,7 @@ import fastjsonschema
 FILE: Final = Path(__file__).with_suffix(".json")
 KINDS: Final = {
     "Deployment": "io.k8s.api.apps.v1.Deployment",
+    "Job": "io.k8s.api.batch.v1.Job",
     "PodDisruptionBudget": "io.k8s.api.policy.v1.PodDisruptionBudget",
 }
 """Kind -> its definition."""

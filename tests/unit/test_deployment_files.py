@@ -29,6 +29,8 @@ MANIFESTS: list[dict[str, Any]] = list(
     yaml.safe_load_all((ROOT / "docker" / "kubernetes" / "totals.yaml").read_text(encoding="utf-8"))
 )
 DEPLOYMENT, BUDGET = MANIFESTS
+JOB_FILE = ROOT / "docker" / "kubernetes" / "command.yaml"
+JOB: dict[str, Any] = yaml.safe_load(JOB_FILE.read_text(encoding="utf-8"))
 POD: dict[str, Any] = DEPLOYMENT["spec"]["template"]["spec"]
 
 
@@ -78,7 +80,7 @@ def test_systemd_would_refuse_a_wrong_unit(tmp_path: Path, right: str, wrong: st
     assert verify(tmp_path, text.replace(right, wrong)).stderr
 
 
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: str(manifest["kind"]))
+@pytest.mark.parametrize("manifest", [*MANIFESTS, JOB], ids=lambda manifest: str(manifest["kind"]))
 def test_a_manifest_is_what_the_schemas_of_kubernetes_describe(manifest: dict[str, Any]) -> None:
     check_manifest(manifest)
 
@@ -150,3 +152,21 @@ def test_the_image_of_the_docs_takes_the_arguments_of_the_manifest() -> None:
     with mock.patch.dict(os.environ, variables):
         parse_command([*arguments, *container["args"]])
     assert arguments[arguments.index("--metrics-port") + 1] == str(port["containerPort"])
+
+
+def test_the_job_runs_commands_that_exist_with_the_image_and_the_secret_of_the_service() -> None:
+    job = JOB["spec"]["template"]["spec"]
+    (command,), (service,) = job["containers"], POD["containers"]
+    assert [command[name] for name in ("image", "volumeMounts")] == [
+        service[name] for name in ("image", "volumeMounts")
+    ]
+    assert job["volumes"] == POD["volumes"]
+    assert job["securityContext"] == POD["securityContext"]
+    assert [variable for variable in command["env"] if variable in service["env"]] == command["env"]
+    # Else the arguments would follow those of the image's ENTRYPOINT.
+    assert command["command"] == ["sqe-chain"]
+    others = re.findall(r"^ +# args: (.*)$", JOB_FILE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(others) == 2
+    with mock.patch.dict(os.environ, {variable["name"]: variable["value"] for variable in command["env"]}):
+        for arguments in (command["args"], *map(yaml.safe_load, others)):
+            parse_command(arguments)

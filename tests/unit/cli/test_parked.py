@@ -86,3 +86,17 @@ def test_a_flow_that_parks_nothing_is_refused(
     )
     assert other.exit_code == 2
     assert "Expected poison='park'" in other.stderr
+
+
+def test_why_not_names_what_is_parked_and_a_trace_is_refused(
+    call: Command, command: Command, store: str
+) -> None:
+    (first, *_) = [json.loads(line)["read_at"] for line in call("list", "--json").stdout.splitlines()]
+    servers = (*KAFKA, "--store", store)
+    found = command("why-not", "cli_flows:parks", first, *servers)
+    assert found.exit_code == 1
+    assert "waiting" in found.stdout
+    assert "It is parked: ValueError" in found.stdout
+    refused = command("trace", "cli_flows:parks", "per-word", "a", *servers)
+    assert refused.exit_code == 2
+    assert "Expected another policy than poison='park'" in refused.stderr
