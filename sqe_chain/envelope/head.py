@@ -160,7 +160,7 @@ def check_values(head: EnvelopeHead) -> None:
         (ordinal,) = _ORDINAL.unpack(position[-ORDINAL_LENGTH:])
         if position[_OFFSET_SIGN] >= _SIGN_BIT or position[:ROOT_LENGTH] > _LAST_ROOT or ordinal >= of:
             raise OutOfBounds(
-                f"the position {position.hex()} is out of bounds. Expected a leader epoch of at most {MAX_EPOCH}, an "
+                f"the position {position.hex()} is out of bounds. Expected an epoch of at most {MAX_EPOCH}, an "
                 f"offset of at most {MAX_OFFSET}, and a last ordinal below the {of} envelopes made from the input"
             )
     check_timestamp(head.timestamp_ms)

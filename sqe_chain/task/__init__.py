@@ -3,7 +3,7 @@
 A flow is cut into *levels*. Level 0 reads the inputs and runs the operators before any stage (`reading`).
 Level k folds the stages that have k - 1 stages before them, and runs the operators after them (`level`). Between
 levels, units are shuffled to their state partition and sorted into the order of units. Level 1 may run
-*in place*, within the task that reads, when the inputs are partitioned just like the states.
+*without a shuffle*, within the task that reads, when the inputs are partitioned just like the states.
 
 Both engines run exactly this code.
 """

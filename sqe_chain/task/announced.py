@@ -1,7 +1,7 @@
 """The states of one state partition that a stage republishes: the newest of each key, as `changes()` would give it. Pure.
 
-All of it has one origin, the last record read. So the records of one output and state partition are those of one input on a
-lane, numbered by their ordinals, in the order of the states' keys. States of different keys never share an envelope, whatever
+All of it has one origin, the last record read. So the records of one output and state partition belong to one input and
+lane. Their ordinals number them, in the order of the states' keys. States of different keys never share an envelope, whatever
 key the output gives them.
 """
 

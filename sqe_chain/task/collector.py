@@ -13,7 +13,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 _KNOWN_KEYS: Final = 200_000
 
 Made = tuple[int, bytes | None, str, bytes | None]
-"""A payload on its way into an output: index of the output's node, key, what the envelope says of its type, encoded
+"""A payload on its way into an output: index of the output's node, key, name of its type, encoded
 payload (None for a deleted state)."""
 
 
@@ -47,9 +47,9 @@ class RunColumns:
 
     def taken(self) -> RunColumns:
         """All of them, and forget them."""
-        found = RunColumns(self.keys[:], self.values[:], self.paths[:], self.inputs[:])
+        columns = RunColumns(self.keys[:], self.values[:], self.paths[:], self.inputs[:])
         self.clear()
-        return found
+        return columns
 
     def clear(self) -> None:
         """Forget all."""
@@ -65,7 +65,7 @@ class Collector:
     Attributes:
         units: stage index -> units. Those of a run of records that come before a shuffle have, instead of an origin, the
             number of the record in the block.
-        runs: stage index -> units of a run of records, for stages in place.
+        runs: stage index -> units of a run of records, for stages without a shuffle.
         made: payloads for outputs.
         batches: index of a `map_batches` -> units of a run of records on their way into it.
         made_of: what each payload comes from: its origin; of a run the number of the record in the block.

@@ -29,8 +29,8 @@ from sqe_chain.task.watched import Passing, is_watched, watched_names
 
 Encode = Callable[[Any], bytes]
 Leaving = tuple[str, Encode, Callable[[bytes], Any] | None, Callable[[Any], bool] | None]
-"""Of values on their way into an output: what the envelope says of their type, their encoding, what reads that, unless the codec
-writes only what it reads, and what may know that a value is read."""
+"""Of values on their way into an output: the name of their type; their encoding; what reads that, unless the codec writes only what
+it reads; and what may know that a value is read."""
 _PLAIN: Final = frozenset({dict, list, str, bytes, int, float, bool})
 """Types without fields, which might hold something else than was declared."""
 IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
@@ -86,7 +86,7 @@ class Compiler:
         if not batches:
             return first
         collector, ordered = self._collector, order_matters(self._flow)
-        steps = [(one.index, self._step(one), self._run(one, origin_of)) for one in batches]
+        steps = [(node.index, self._step(node), self._run(node, origin_of)) for node in batches]
 
         def run(
             inputs: Sequence[int],
@@ -127,7 +127,7 @@ RunFunction = Callable[
     [Sequence[int], Sequence[Any], Sequence[bytes | None], Sequence[bytes], Callable[[int, Exception], bool]],
     None,
 ]
-"""Takes numbers of records, values, keys, paths, and what is told of a failure: number and error; if that returns True, the
+"""Takes numbers of records, values, keys, paths, and what takes a failure: number and error; if that returns True, the
 run ends."""
 
 
@@ -265,8 +265,8 @@ def encoding_of(
         raise PoisonError(f"{got(flow, node, type(value).__name__)}: {error}") from error
     if not codec.deterministic:
         raise PoisonError(
-            f"{node.declared_at}: codec {codec.name!r} does not give the same bytes each time: a batch that is done again would "
-            "say something else"
+            f"{node.declared_at}: codec {codec.name!r} does not give the same bytes each time. A redo of a batch would "
+            "publish something else"
         )
     return codec
 

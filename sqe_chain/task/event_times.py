@@ -2,7 +2,7 @@
 
 A *watermark* is a promise: whatever comes later in the partition has this time or a later one. Of messages that nobody
 republished it is the latest time seen, for they are expected in the order of their times. Of republished ones their
-writer states it. A republisher that works off a backlog writes one input partition after the other: each of its
+writer states it. A republisher that works off a backlog writes one input partition after the other. Each of its
 lanes is in order, all of them together are not. But what it has published before a batch is complete. So what it writes
 in the batch bears the watermark of all that it had read before.
 
@@ -104,7 +104,7 @@ class EventTimes:
         writers: name ("flow/output") -> writer; `ORIGIN` for what nobody republished.
         waiting: what was read and waits; None: nothing does.
         lanes: lane as envelopes state it -> place of the last of its inputs that wait.
-        idle: writers that have been silent for long, with nothing on its way; `ORIGIN` while there is none -> what they
+        idle: writers that have been silent for long, with nothing on its way; `ORIGIN` while there is none. What they
             write next has this time or a later one; None: nothing more comes.
         unsure: whether there may be unread messages of a writer that is not known here yet.
         clock_ms: of the batch.

@@ -1,4 +1,4 @@
-"""Inputs that a batch leaves out, as a plan lists them."""
+"""Inputs that a batch skips, as a plan lists them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT_LIMIT = 500
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """An input left out of all stages and outputs.
+    """An input that all stages and outputs skip.
 
     Attributes:
         topic: of the input.
@@ -30,7 +30,7 @@ class Exclusion:
     text: str
 
     def __str__(self) -> str:
-        """Which input, and why it was left out."""
+        """Which input, and why it was skipped."""
         return f"{self.topic}[{self.partition}]@{self.offset} ({self.error}: {self.text})"
 
 

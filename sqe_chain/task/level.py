@@ -111,8 +111,8 @@ class Level:
     def fold(self, stage: int, run: UnitRun) -> None:
         """Fold units of one stage, in the order of units.
 
-        In place, a key may belong to another state partition: such misplaced keys are counted, and the attempt is
-        worth nothing. In a redo too, where this state partition may have nothing left to
+        Without a shuffle, a key may belong to another state partition. Such mis-partitioned keys are counted, and the attempt
+        is worth nothing. In a redo too, where this state partition may have nothing left to
         do: theirs may have.
         """
         work = self._stages[stage]
@@ -239,7 +239,7 @@ class Level:
             yield 0, len(given), *Inputs.of(map(self._origin, given))
 
     def _gather(self, current: Origin | None = None) -> None:
-        """Gather outputs, but those of the current input, which may give more; those of suspects are dropped."""
+        """Gather outputs, but those of the current input, which may give more; those of candidates are dropped."""
         made, given = self._collector.made, self._collector.made_of
         end = len(made)
         while end and self._origin(given[end - 1]).same_input(current):
@@ -272,9 +272,9 @@ class Level:
         return False
 
     def _fail(self, stage: StageNode | None, origin: Origin, error: Exception, key: bytes | None) -> None:
-        """A unit of a stage has failed, or (None) what was gathered for outputs: its input is left out, or the service stops."""
+        """A unit of a stage has failed, or (None) what was gathered for outputs: its input is skipped, or the service stops."""
         if stage is not None:
-            self._gather(origin)  # what inputs before it gave may have failed, and is said first
+            self._gather(origin)  # what inputs before it gave may have failed, and is reported first
         if is_tick(origin.tp.topic):
             self._report_broken(f"what timers of the batch's clock gave ({origin})", error)
             return
@@ -282,14 +282,14 @@ class Level:
             raised = error.raised if isinstance(error, UserCodeError) else error
             where = place_of(self._flow, raised, stage, key)
             raise PoisonError(
-                f"flow {self._flow.name!r}: what windows give that are closed at the end of the input ({origin}) cannot be "
-                f"processed: {type(raised).__name__}: {text_of(raised)}{where}; nothing was closed: fix the code, "
-                "start again"
+                f"flow {self._flow.name!r}: results of windows that close at the end of the input ({origin}) cannot be "
+                f"processed: {type(raised).__name__}: {text_of(raised)}{where}. Nothing was closed. Fix the code, "
+                "then start again"
             ) from error
         exclusion = exclusion_of(self._flow, origin, error, stage, key)
         if not self._job.with_care:
             raise PoisonError(
-                f"flow {self._flow.name!r}: {exclusion}: this batch has to be done again with care"
+                f"flow {self._flow.name!r}: {exclusion}: this batch has to be repeated with care"
             ) from error
         self._failures.setdefault(origin.order, exclusion)
 

@@ -14,11 +14,11 @@ INDENT: Final = "    "
 
 
 class Share:
-    """Who takes a value: maps, stages and outputs, each of which must have one of its own; filters and keys only look at it.
+    """Who takes a value: maps, stages and outputs. Each must have a value of its own; filters and keys only look at it.
 
     Args:
         takers: how many take it.
-        read: it is what a codec has read, and nobody else has it: then the last to take it needs no other, and an output need not
+        read: it is what a codec has read, and nobody else has it. Then the last to take it needs no other, and an output need not
             read it back.
     """
 

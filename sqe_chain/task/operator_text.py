@@ -1,7 +1,7 @@
 """The operators between two places of rest (sources, stages, outputs) as one Python function, written once for each flow.
 
-A chain of closures would call each other for every value; here a value goes through a loop in which the user's functions are
-called one after the other, in the order in which record after record would call them. Measured: comprehensions per step take
+A chain of closures would call each other for every value. Here a value goes through a loop that calls the user's functions
+one after the other, in the order in which record after record would call them. Measured: comprehensions per step take
 1.1 times as long for a flat_map into an output. `sqe-chain show --compiled` prints the text, and tracebacks show its lines.
 """
 
@@ -77,7 +77,7 @@ def operators_after(flow: CompiledFlow, node: Node, side: Side, shuffled: frozen
 
 
 def texts(flow: CompiledFlow) -> list[Operators]:
-    """All operators of a flow: after each source and `map_batches`, as it is read in place, and after each stage."""
+    """All operators of a flow: after each source and `map_batches`, as it is read without a shuffle, and after each stage."""
     everywhere = frozenset(stage.index for stage in flow.stages)
     batches = (node for node in flow.nodes if isinstance(node, MapBatchesNode))
     sides: tuple[Side, ...] = ("", "changes", "dropped")
@@ -252,7 +252,7 @@ class OperatorWriter:
     def _own(self, lines: list[str], node: Node, at: Place, takers: int = 1) -> str:
         """The text of a value that a function may keep or change; returns the name of its variable."""
         after = reached(self._flow, [node], in_one_run=True)
-        if at.share.is_own(takers) or not any(isinstance(one, MapNode | FlatMapNode) for one in after):
+        if at.share.is_own(takers) or not any(isinstance(later, MapNode | FlatMapNode) for later in after):
             return at.value
         indent, n = INDENT * at.depth, node.index
         lines += [*self._codec(node, at.value, indent), f"{indent}o{n} = {self._read_back(node, at.value)}"]

@@ -2,7 +2,7 @@
 
 `.to()` gathers a *collection*: one envelope with several payloads, applied as a whole or not at all.
 Ordinals count an input's envelopes of one (output, shard) over all partitions, in the order of their
-first unit, and `of` says how many they are: so they are all known before the first is encoded.
+first unit, and `of` is their number. So all are known before the first is encoded.
 What many inputs give is gathered together, side by side; what one gives is a block of one.
 
 Source: KUKA's rule that flat-mapped events stay together as one collection under their one offset.
@@ -41,7 +41,7 @@ class EnvelopeRows(NamedTuple):
         inputs: the number of its input.
         outputs: index of the output's node.
         keys: its key.
-        types: what it says of its payloads' type.
+        types: the name of its payloads' type.
         payloads: what it holds: a payload, or a list of them.
     """
 
@@ -197,11 +197,11 @@ class Gatherer:
         read_at = partitions if len(partitions) > 1 else repeat(partitions[0])
         for row, place in enumerate(zip(rows.outputs, read_at, strict=False)):
             parts.setdefault(place, []).append(row)
-        found: list[tuple[int, Output]] = []
+        placed: list[tuple[int, Output]] = []
         for (output, tp), own in parts.items():
             records = self._of_one(self._targets[output], tp, rows.only(own), inputs, saved)
-            found += zip(own, records, strict=True)
-        return [record for _, record in sorted(found, key=itemgetter(0))]
+            placed += zip(own, records, strict=True)
+        return [record for _, record in sorted(placed, key=itemgetter(0))]
 
     def _of_one(
         self, target: Target, tp: TopicIdPartition, rows: EnvelopeRows, inputs: Inputs, saved: Saved
@@ -242,14 +242,14 @@ class Gatherer:
 
     def _bare(self, target: Target, process_id: int, rows: EnvelopeRows, inputs: Inputs) -> list[Output]:
         """The one bare payload that each input gave, under SQE's record key."""
-        found: list[Output] = []
+        records: list[Output] = []
         counts = Counter(rows.inputs)
         for number, given, payload in zip(rows.inputs, rows.keys, rows.payloads, strict=True):
             origin = inputs.origin(number)
             if counts[number] > 1:
                 raise PoisonError(
-                    f"output {target.name!r} got {counts[number]} payloads from {origin}: SQE's record keys tell one record of a "
-                    "source offset only; give one, or use to()"
+                    f"output {target.name!r} got {counts[number]} payloads from {origin}: SQE's record keys stand for one record of a "
+                    "source offset only. Give one, or use to()"
                 )
             key = SqeKey(process_id, origin.tp.partition, origin.offset)
             headers = origin.headers if target.headers else None
@@ -258,8 +258,8 @@ class Gatherer:
                 raise target.too_large(origin, given, size)
             target.check(origin, b"", origin.timestamp_ms, self._clock_ms)
             partition = key.destination(target.partitions)
-            found.append((target.topic, partition, key.to_bytes(), payload, headers, origin.timestamp_ms))
-        return found
+            records.append((target.topic, partition, key.to_bytes(), payload, headers, origin.timestamp_ms))
+        return records
 
 
 def _numbered(numbers: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
@@ -290,7 +290,7 @@ def _take(
         lanes: those that are written.
         inputs: the inputs.
     """
-    if len(lanes) == 1 and inputs.rise:  # the first and the last input of a lane tell of all
+    if len(lanes) == 1 and inputs.rise:  # the first and the last input of a lane stand for all
         steps = dict.fromkeys((next(iter(steps)), next(reversed(steps))), 0)
     for number, lane in steps.items():
         target.take(tp, lanes[lane], inputs.offset(number))
@@ -304,10 +304,10 @@ def _restore(saved: Saved) -> None:
 
 def _headers(target: Target, numbers: Sequence[int], inputs: Inputs) -> list[Headers | None]:
     """What each record repeats of its input's headers."""
-    found = inputs.headers() if target.headers else None
-    if found is None:
+    headers = inputs.headers() if target.headers else None
+    if headers is None:
         return [None] * len(numbers)
-    passed = {number: passed_on(found[number], carrier=target.carrier) for number in dict.fromkeys(numbers)}
+    passed = {number: passed_on(headers[number], carrier=target.carrier) for number in dict.fromkeys(numbers)}
     return [passed[number] for number in numbers]
 
 

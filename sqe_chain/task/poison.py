@@ -1,7 +1,7 @@
 """An input that cannot be processed: its exclusion, and where in the user's code it failed.
 
 Poison is what decoding and user code raise, and what no topic would take. Errors of a store, of Kafka or of
-this library are never poison: each is raised where no user code runs, and nothing there is caught.
+this library are never poison. Each is raised where no user code runs, and nothing there is caught.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def exclusion_of(
     stage: StageNode | None = None,
     key: bytes | None = None,
 ) -> Exclusion:
-    """How an input is left out, under the flow's policy.
+    """How an input is skipped, under the flow's policy.
 
     Args:
         flow: the flow.
@@ -77,7 +77,7 @@ def exclusion_of(
 
 
 def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Output:
-    """The record that keeps an excluded input: key and value unchanged, the reason in headers.
+    """The record that keeps a skipped input: key and value unchanged, the reason in headers.
 
     Args:
         flow: the flow that leaves it out.
@@ -86,7 +86,7 @@ def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Out
     """
     message = origin.message
     if message is None:
-        raise AssertionError("a dead letter is made where its message was read")
+        raise AssertionError("a dead-letter record is made where its message was read")
     tp = origin.tp
     reasons = {
         "sqe-flow": flow.declared_name,
@@ -130,12 +130,12 @@ def _unit_in(
     key = _key_in(flow, error) or key
     named = [f"stage {stage.name!r}"] if stage is not None else []
     named += [named_key(key)] if key else []
-    return "".join(f", {one}" for one in named if one not in text)
+    return "".join(f", {name}" for name in named if name not in text)
 
 
 def _key_in(flow: CompiledFlow, error: BaseException) -> bytes | None:
     """The key of the value that the operators had when they failed; None where they had none, or nobody asked for it."""
-    found = None
+    key = None
     for frame, line in _in_text(error):
         keys = [frame.f_locals.get("k")]
         encoded = _encoded_at(flow, frame, line)
@@ -143,8 +143,8 @@ def _key_in(flow: CompiledFlow, error: BaseException) -> bytes | None:
             isinstance(encoded[0], StageNode) and encoded[0].traits.identity is not None
         ):
             keys.append(frame.f_locals.get(f"k{encoded[0].index}"))
-        found = next((key for key in reversed(keys) if isinstance(key, bytes)), found)
-    return found
+        key = next((last for last in reversed(keys) if isinstance(last, bytes)), key)
+    return key
 
 
 def _in_text(error: BaseException) -> Iterator[tuple[FrameType, int]]:
@@ -154,10 +154,12 @@ def _in_text(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 def _encoded_at(flow: CompiledFlow, frame: FrameType, line: int) -> tuple[Node, str] | None:
     """The node whose value a line of the text encodes, and the name of its variable."""
-    found = _ENCODING.search(frame.f_globals["__text__"].splitlines()[line - 1])
+    encoded = _ENCODING.search(frame.f_globals["__text__"].splitlines()[line - 1])
     # An error that is raised again has old frames, too.
     return (
-        None if found is None or int(found[1]) >= len(flow.nodes) else (flow.nodes[int(found[1])], found[2])
+        None
+        if encoded is None or int(encoded[1]) >= len(flow.nodes)
+        else (flow.nodes[int(encoded[1])], encoded[2])
     )
 
 
@@ -171,7 +173,7 @@ def place_in_user_code(flow: CompiledFlow, error: BaseException) -> str:
         return value
     file, line, function = frame
     nodes = {code: node for node in flow.nodes for code in _codes_of(node)}
-    called = next((nodes[found.f_code] for found, _ in _frames(error) if found.f_code in nodes), None)
+    called = next((nodes[frame.f_code] for frame, _ in _frames(error) if frame.f_code in nodes), None)
     node = f"{called.called}, declared at {called.declared_at}" if called is not None else value
     return f"{file}:{line} in {function}{node and f' ({node})'}"
 
@@ -202,7 +204,7 @@ def own_frame(error: BaseException) -> tuple[str, int, str] | None:
 
 
 def _frames(error: BaseException | None) -> Iterator[tuple[FrameType, int]]:
-    """Frames and lines that an error went through, and those of its cause, where ours says what the user's was."""
+    """Frames and lines that an error went through, and those of its cause, where ours names the user's."""
     for _ in range(_CAUSES):
         trace = None if error is None else error.__traceback__
         while trace is not None:

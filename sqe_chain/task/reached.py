@@ -57,8 +57,8 @@ def order_matters(flow: CompiledFlow) -> bool:
     outputs = 0
     for node in (*batches, *flow.sources):
         own = list(reached(flow, flow.children[node.index], in_one_run=True))
-        ways.update(one.index for one in own if isinstance(one, KeyedNode | MapBatchesNode))
-        outputs += any(isinstance(one, OutputNode) for one in own)
+        ways.update(below.index for below in own if isinstance(below, KeyedNode | MapBatchesNode))
+        outputs += any(isinstance(below, OutputNode) for below in own)
     return outputs > 1 or max(ways.values()) > 1
 
 

@@ -28,23 +28,23 @@ class Sections(dict[type, object]):
     """What tasks get for features, by its class."""
 
     @classmethod
-    def of(cls, *found: object) -> Self:
+    def of(cls, *items: object) -> Self:
         """These; None is none."""
-        return cls({type(one): one for one in found if one is not None})
+        return cls({type(item): item for item in items if item is not None})
 
     def find(self, kind: type[Found]) -> Found | None:
         """What tasks get for a feature; None: nothing."""
-        found = self.get(kind)
-        return found if isinstance(found, kind) else None
+        section = self.get(kind)
+        return section if isinstance(section, kind) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """What all tasks of one attempt at a batch have in common.
 
-    In a *trial* the inputs that failed before are suspects: each is processed and then taken back, in every
-    stage that it reaches, so that the other inputs are processed as if it were not there, and it is known
-    whether it fails by itself or failed because of another one.
+    In a *trial* the inputs that failed before are candidates: each is processed and then taken back, in every
+    stage that it reaches. So the other inputs are processed as if it were not there. And the trial shows
+    whether it fails by itself, or failed because of another one.
 
     Attributes:
         transition: which plan follows which, and who applies it.
@@ -53,7 +53,7 @@ class Job:
         top_level: higher levels are not run: a redo has nothing left to do there.
         topics: output topic -> what it accepts; a topic that is absent is not checked.
         compacted: input topics that are compacted.
-        suspects: topic, partition and offset of the inputs on trial; empty: exclusions are left out at once.
+        suspects: topic, partition and offset of the inputs that are retried alone; empty: exclusions are skipped at once.
         with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
             ends the attempt.
         sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `SkipLimit`, `Behind`, `ParkedKeys`, `Releasing`.
@@ -103,7 +103,7 @@ class Portion:
     Attributes:
         read: the range.
         marks: its marks at the start; nobody changes them.
-        exclusions: inputs of the range that are left out.
+        exclusions: inputs of the range that are skipped.
         times: event time at the start; None: the flow does not ask for it. Nobody changes them.
         since: first offset that was not read before; None: that of the range.
         at_end: the range ends where the partition does.
@@ -171,13 +171,13 @@ class Report:
 
     Attributes:
         ends: one for each input partition.
-        excluded: inputs newly left out: they could not be decoded, or failed before the first stage.
+        excluded: inputs newly skipped: they could not be decoded, or failed before the first stage.
         failed: inputs on which a stage failed; the attempt is worth nothing, do it again without them.
         touched: (stage index, cell) whose changed states are among the results.
         outputs: records to publish.
         output_size: their bytes.
         broken: how the operators after `changes()`, or a timer, failed; no single input is to blame.
-        misplaced: keys found in place that belong to another state partition.
+        misplaced: keys that belong to another state partition, met without a shuffle.
         dropped: (stage, reason) -> records that filters have dropped, or counted.
         notices: texts worth a warning.
         sections: name of a feature -> what its stages report, by their names and state partitions.
@@ -210,8 +210,8 @@ class Report:
         self.dropped += other.dropped
         self.notices += other.notices
         self.traces += other.traces
-        for name, found in other.sections.items():
-            self.sections.setdefault(name, {}).update(found)
+        for name, known in other.sections.items():
+            self.sections.setdefault(name, {}).update(known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ def taken(records: list[Output], report: Report) -> Outputs:
 
 
 def spread(job: Job, portions: Sequence[Portion]) -> list[list[Portion]]:
-    """How portions are spread: one task for each, or in place one for each partition number.
+    """How portions are spread: one task for each, or without a shuffle one for each partition number.
 
     Within a task portions go by topic name, which is the order of units.
     """

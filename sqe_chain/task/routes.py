@@ -13,7 +13,7 @@ Hop = tuple[str, str]
 def with_route(known: tuple[Hop, ...], more: tuple[Hop, ...]) -> tuple[Hop, ...]:
     """Ways through republishers, one after the other, with more of them, unless they are among them.
 
-    Republishers are asked in this order, so a way is among others if its republishers stand there in their order. What comes
+    Republishers are asked in this order, so a path is among others if its republishers occur there in their order. What comes
     of merging what several partitions know is the same for all of them, and does not grow any more.
 
     Args:
@@ -33,6 +33,6 @@ def with_route(known: tuple[Hop, ...], more: tuple[Hop, ...]) -> tuple[Hop, ...]
 
 
 def _is_among(some: tuple[Hop, ...], others: tuple[Hop, ...]) -> bool:
-    """Whether these stand among others in their order."""
+    """Whether these occur among others in their order."""
     left = iter(others)
-    return all(one in left for one in some)
+    return all(hop in left for hop in some)

@@ -80,7 +80,7 @@ class StagePart:
         fresh = set(addresses).difference(self._own)
         misplaced: set[Any] = set()
         if fresh:
-            misplaced = {one for one in fresh if self._part_of(one) != self._part}
+            misplaced = {address for address in fresh if self._part_of(address) != self._part}
             if misplaced:
                 run = run.chosen([at for at, address in enumerate(addresses) if address not in misplaced])
             if self._traits.spread != "id":  # ids are too many to keep
@@ -186,7 +186,7 @@ def addressing(spread: Spread, partitions: int) -> tuple[Address, Callable[[Any]
     """What decides the state partition of a unit, and the state partition of that.
 
     Args:
-        spread: as the kind of the stage says.
+        spread: as the kind of the stage spreads them.
         partitions: how many state partitions there are.
     """
     if spread == "partition":

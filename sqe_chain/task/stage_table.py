@@ -56,8 +56,8 @@ class PartitionTable(StageTable):
     def changes(self) -> dict[int, Rows]:
         """Cell -> what has to be written there, in the order of names."""
         states, known = self._states, self._known
-        found: dict[int, Rows] = {}
+        rows: dict[int, Rows] = {}
         for row in sorted(self._changed):
             if states.untouched or not states.settled(row):
-                found.setdefault(states.cell(row), []).append((row, known[row]))
-        return found
+                rows.setdefault(states.cell(row), []).append((row, known[row]))
+        return rows

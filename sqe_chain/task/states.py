@@ -65,7 +65,7 @@ def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
     if header.epoch < claim.epoch:
         raise StoreInconsistent(
             f"{where}: stamped with epoch {claim.epoch} by this run, now {header.epoch}: the store went back in "
-            "time; start again, recovery will say what can be done"
+            "time. Start again: recovery finds out what can be done"
         )
     return header
 
@@ -86,8 +86,8 @@ def check_whole(header: Header, where: str) -> None:
 class CellStates:
     """The states of one cell, for the batch at hand.
 
-    The first read decides what is left to do: nothing when the plan is applied already (a redo, or a
-    recomputation after the persist), less when it is begun. Every later read must find the same header.
+    The first read decides what is left to do: nothing when the plan is applied already, as in a redo
+    or a recomputation after the persist; less when it is begun. Every later read must find the same header.
 
     Args:
         store: the stage's store.
@@ -225,10 +225,10 @@ class View:
         """The views of these rows.
 
         Never fails: views are written after the seal, where nothing may fail on data. A state that cannot be shown
-        (NaN or a time that JSON has no form for, an `Any` of an unknown type) is shown as the reason.
+        is replaced by the reason: NaN or a time that JSON has no form for, an `Any` of an unknown type.
         """
-        found = {row: self._shown(row, content) for row, content in rows if content is not None}
-        return Views(self.kind, {row: shown for row, shown in found.items() if shown is not None})
+        shown_rows = {row: self._shown(row, content) for row, content in rows if content is not None}
+        return Views(self.kind, {row: shown for row, shown in shown_rows.items() if shown is not None})
 
     def _shown(self, row: bytes, content: bytes) -> Shown | None:
         try:
@@ -280,7 +280,7 @@ def persist(
     while True:
         size = chunk_size(store, remaining, views)
         chunk = remaining[:size]
-        # The header says how far the chunks have come; only the last chunk moves it to the plan itself.
+        # The header records how far the chunks have come; only the last chunk moves it to the plan itself.
         after = last if size == len(remaining) else replace(before, begun_id=plan_id, cursor=chunk[-1][0])
         stored = store.write(transition.store_flow(stage), stage, part, before, after, chunk, views)
         if stored == after:

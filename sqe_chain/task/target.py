@@ -59,8 +59,8 @@ class Target:
     def take(self, tp: TopicIdPartition, lane: WrittenLane, offset: int) -> None:
         """Note that the outputs of an input are made: all of them, and after those of inputs before it on its lane.
 
-        So no position is written twice: those of an input differ by their ordinals, those of inputs by the inputs' own, and
-        nobody else writes the lane in the batch.
+        So no position is written twice. Those of one input differ by their ordinals, those of two inputs by the inputs' own.
+        Nobody else writes the lane in the batch.
 
         Raises:
             RepeatedPosition: outputs of this input, or of a later one on its lane, were made before.
@@ -126,10 +126,10 @@ class Target:
 
     def check(self, origin: Origin, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> None:
         """Raise OutputRefused for a record that the topic refuses."""
-        found = refusal(self.info, key, timestamp_ms, now_ms) if self.info else None
-        if found:
+        reason = refusal(self.info, key, timestamp_ms, now_ms) if self.info else None
+        if reason:
             raise OutputRefused(
-                f"output {self.name!r}: {origin} gave a record {_of(key)}; topic {self.topic!r} {found}"
+                f"output {self.name!r}: {origin} gave a record {_of(key)}; topic {self.topic!r} {reason}"
             )
 
     def too_large(self, origin: Origin, key: bytes | None, size: int) -> OutputTooLarge:

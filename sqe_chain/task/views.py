@@ -17,16 +17,16 @@ def view_of(stage: StageNode) -> View | None:
 
 
 def _as_json(stage: StageNode, row: bytes, content: bytes) -> str | None:
-    found = stage.stage_kind.shown_in(row, content)
-    return None if found is None else json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    shown = stage.stage_kind.shown_in(row, content)
+    return None if shown is None else json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
 
 
 def _as_hash(stage: StageNode, row: bytes, content: bytes) -> dict[str, str] | None:
     """Texts as they are, everything else as JSON; of a window the fields of its state, too."""
-    found = stage.stage_kind.shown_in(row, content)
-    if found is None:
+    shown = stage.stage_kind.shown_in(row, content)
+    if shown is None:
         return None
-    fields = dict(found)
+    fields = dict(shown)
     if stage.traits.windowed and isinstance(state := fields.get("state"), dict):
         del fields["state"]
         fields |= {f"state.{name}": value for name, value in state.items()}

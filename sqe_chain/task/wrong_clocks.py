@@ -62,13 +62,13 @@ def right_times(times_ms: Sequence[int], guard: JumpGuard | None) -> Sequence[in
     """
     if guard is None or not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
         return times_ms
-    found = list(times_ms)
-    least_ms = right_ms = found[-1]
-    for index in range(len(found) - 1, -1, -1):
-        if found[index] - least_ms > guard.max_jump_ms:
-            found[index] = right_ms
-        right_ms, least_ms = found[index], min(least_ms, found[index])
-    return found
+    corrected = list(times_ms)
+    least_ms = right_ms = corrected[-1]
+    for index in range(len(corrected) - 1, -1, -1):
+        if corrected[index] - least_ms > guard.max_jump_ms:
+            corrected[index] = right_ms
+        right_ms, least_ms = corrected[index], min(least_ms, corrected[index])
+    return corrected
 
 
 @lru_cache(maxsize=16)  # it is asked for in each batch and task
