@@ -99,7 +99,7 @@ class StageTask:
         number: number of the plan that the batch becomes.
         changes: whether a node follows `changes()`.
         reversible: whether the changes of an input must be reverted when it fails; only for kinds that can do that.
-        suspects: topic, partition and offset of candidates for failure: each is applied, then reverted. Empty for kinds that
+        candidates: topic, partition and offset of candidates for failure: each is applied, then reverted. Empty for kinds that
             cannot revert.
         closing: the batch closes all windows: the origin of what they give. None: it does not.
         applies: takes a run of units; after that, `emit` takes numbers of units in this run in place of origins, which costs less.
@@ -117,7 +117,7 @@ class StageTask:
     counts: Counter[tuple[str, str]]
     changes: bool = False
     reversible: bool = False
-    suspects: frozenset[tuple[str, int, int]] = frozenset()
+    candidates: frozenset[tuple[str, int, int]] = frozenset()
     closing: Origin | None = None
     number: int = 0
     applies: Callable[[UnitRun], None] | None = None

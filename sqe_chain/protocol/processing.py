@@ -55,11 +55,11 @@ class Batch:
     top_level: int
 
 
-class Suspects:
+class Candidates:
     """Inputs on which a stage has failed, until it is known of each whether it fails by itself.
 
     Before an input fails it may have changed other keys and deeper stages, and sound inputs may fail because of that.
-    So the next attempt retries alone all that failed (`Job.suspects`): each is processed and taken back. Those that
+    So the next attempt retries alone all that failed (`Job.candidates`): each is processed and taken back. Those that
     fail then are skipped, and the others are cleared, once. A filter cannot take an input back. In a flow that
     has one, inputs are at first skipped one by one, the earliest of those that failed.
 
@@ -70,7 +70,7 @@ class Suspects:
     def __init__(self, *, can_try: bool) -> None:
         self.known: dict[Coordinates, Exclusion] = {}
         self._can_try = can_try
-        self._acquitted: set[Coordinates] = set()
+        self._cleared: set[Coordinates] = set()
 
     def judge(self, failed: Sequence[Exclusion]) -> bool:
         """Judge by an attempt.
@@ -83,16 +83,16 @@ class Suspects:
         """
         outcomes = {(outcome.topic, outcome.partition, outcome.offset): outcome for outcome in failed}
         fresh = outcomes.keys() - self.known.keys()
-        innocent = set[Coordinates]()
+        cleared = set[Coordinates]()
         if self._can_try:
-            innocent = self.known.keys() - outcomes.keys() - self._acquitted
+            cleared = self.known.keys() - outcomes.keys() - self._cleared
         elif fresh and len(self.known) < ONE_BY_ONE:
             outcomes = {min(fresh): outcomes[min(fresh)]}
-        for coordinates in innocent:
+        for coordinates in cleared:
             del self.known[coordinates]
-        self._acquitted |= innocent
+        self._cleared |= cleared
         self.known |= outcomes
-        return not fresh and not innocent
+        return not fresh and not cleared
 
 
 class Processor:
@@ -129,13 +129,13 @@ class Processor:
             TooManyForOnePlan: make the batch smaller.
             RecreatedTopic: an input was created again while it was read.
         """
-        env, suspects = self._env, Suspects(can_try=self._can_try)
+        env, candidates = self._env, Candidates(can_try=self._can_try)
         attempt = 1
         # Bounded by the inputs of the batch: each attempt but the last finds one more that fails, or clears one.
         while True:
-            left_out = tuple(suspects.known.values())
-            report = self.attempt(batch, batch.part.sealed or (), suspects=left_out)
-            if suspects.judge(report.failed):
+            known = tuple(candidates.known.values())
+            report = self.attempt(batch, batch.part.sealed or (), candidates=known)
+            if candidates.judge(report.failed):
                 break
             if report.failed:
                 first = str(report.failed[0])
@@ -143,13 +143,13 @@ class Processor:
             attempt += 1
         if report.broken:
             raise PoisonError(report.broken[0])
-        exclusions = (*suspects.known.values(), *report.excluded)
+        exclusions = (*candidates.known.values(), *report.excluded)
         read = sum(end.records - end.replays for end in report.ends)
         self._skip_limit.check(env.flow.name, exclusions, read)
         if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.part.ranges)):
             raise TooManyForOnePlan
         self._skip_limit = self._skip_limit.after(len(exclusions), read)
-        self._careful_batches = CAREFUL_BATCHES if suspects.known else max(0, self._careful_batches - 1)
+        self._careful_batches = CAREFUL_BATCHES if candidates.known else max(0, self._careful_batches - 1)
         # Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
         unneeded = self._features.unneeded(batch.before, batch.infos)
         ranges = [planned for planned in batch.part.ranges if planned.reads or planned.topic not in unneeded]
@@ -161,7 +161,7 @@ class Processor:
         return report, (*(batch.part.sealed or ()), *exclusions)
 
     def attempt(
-        self, batch: Batch, exclusions: Sequence[Exclusion], *, suspects: Sequence[Exclusion] = ()
+        self, batch: Batch, exclusions: Sequence[Exclusion], *, candidates: Sequence[Exclusion] = ()
     ) -> Report:
         """Run all tasks once. If keys do not lie where murmur2 puts them, run them again, shuffled; if a stage fails, with care.
 
@@ -171,15 +171,17 @@ class Processor:
         Args:
             batch: what is to be processed.
             exclusions: what is skipped.
-            suspects: candidates: each is processed and taken back.
+            candidates: inputs that are retried alone: each is processed and taken back.
         """
         env, infos, part, before = self._env, batch.infos, batch.part, batch.before
-        portions = portions_of(part, before, (*exclusions, *suspects))
+        portions = portions_of(part, before, (*exclusions, *candidates))
         sections = Sections.of(
             *(feature.begin(before, part) for feature in self._features.of(before, "begin"))
         )
-        tried = frozenset((suspect.topic, suspect.partition, suspect.offset) for suspect in suspects)
-        careful = self._always_careful or bool(suspects) or self._careful_batches > 0
+        tried = frozenset(
+            (candidate.topic, candidate.partition, candidate.offset) for candidate in candidates
+        )
+        careful = self._always_careful or bool(candidates) or self._careful_batches > 0
         in_place = self._in_place and self._fits_in_place(infos)
         while True:  # at most three times: with care, and with a shuffle
             job = Job(
@@ -206,10 +208,10 @@ class Processor:
                 if report.broken and self._leaves_out and not careful:
                     careful = True
                     continue
-                if not report.misplaced:
+                if not report.mispartitioned:
                     return report
                 stages = tuple(stage.name for stage in env.flow.levels[0])
-                env.emit(Shuffled(stages, report.misplaced))
+                env.emit(Shuffled(stages, report.mispartitioned))
             self._in_place = in_place = False
 
     def _fits_in_place(self, infos: Mapping[str, TopicInfo]) -> bool:

@@ -217,7 +217,7 @@ class Aggregate(StageWork):
 
     def _revert_suspect(self) -> None:
         """Revert the current input, now complete, if it is a candidate for failure."""
-        if self._input is not None and self._input.order in self.task.suspects:
+        if self._input is not None and self._input.order in self.task.candidates:
             self._revert()
 
     def _fold_one(self, entry: LiveState, key: bytes, value: object, path: bytes, origin: Origin) -> None:

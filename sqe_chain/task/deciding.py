@@ -42,7 +42,7 @@ class Deciding:
         tp: the partition.
         marks: of the partition; they move.
         skipped: offset -> why a record is skipped, known before this attempt.
-        on_trial: those are retried alone.
+        retried_alone: those are retried alone.
         read_lane: lane as envelopes state it -> the lane that marks use.
         released: the records have waited: marks know them since they were read.
     """
@@ -56,12 +56,12 @@ class Deciding:
         skipped: Mapping[int, Exclusion],
         read_lane: Callable[[int], int],
         *,
-        on_trial: bool,
+        retried_alone: bool,
         released: bool = False,
     ) -> None:
         self._node, self._tp, self.marks = node, tp, marks
         self._undecodable_offset = marks.undecodable_offset
-        self._skipped, self._read_lane, self._trial = skipped, read_lane, on_trial
+        self._skipped, self._read_lane, self._trial = skipped, read_lane, retried_alone
         # A republisher passes them on, and its readers notice; those of SQE's record keys cannot.
         self._released = released
         self._drops_replays = bool(flow.stages) or flow.writes_sqe

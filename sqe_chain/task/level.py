@@ -56,7 +56,7 @@ class Level:
         self._part = part
         self._report = report
         self._job = job
-        self._suspects = job.suspects
+        self._candidates = job.candidates
         self._closing, self._ticks = job.sections.find(Closing), job.sections.find(Ticks)
         self._collector = Collector(flow)
         self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms, job.suffix, job.watermarks)
@@ -68,7 +68,7 @@ class Level:
         )
         self._deeper = [stage.index for stage in flow.stages if flow.depths[stage.index] == level + 1]
         self._wanted = level < job.top_level
-        self._traces = CountedTraces(self._collector.made, block, job.suspects) if flow.traces else None
+        self._traces = CountedTraces(self._collector.made, block, job.candidates) if flow.traces else None
         self._stages: dict[int, StagePart] = {}
         self._fitting: dict[int, Fitting] = {}
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
@@ -101,7 +101,7 @@ class Level:
             changes=any(child.side == "changes" for child in flow.children[stage.index]),
             number=job.transition.before_number + 1,
             reversible=job.with_care,
-            suspects=job.suspects,
+            candidates=job.candidates,
             closing=None if self._closing is None else closing_origin(stage.name, self._part, self._closing),
         )
         fitting = self._fitting[stage.index] = Fitting(stage, store)
@@ -121,7 +121,7 @@ class Level:
         self._folding, self._current = stage, run.origin(-1)
         if self._traces is not None:
             self._traces.count(stage, run)
-        self._report.misplaced += work.take(run)
+        self._report.mispartitioned += work.take(run)
         if self._collector.made:
             self._gather(self._current)
         self._leave()
@@ -248,9 +248,9 @@ class Level:
         traced = []
         for begin, _, numbers, inputs in self._inputs_of(given[:end]):
             tried = frozenset[int]()
-            if self._suspects and not self._changing:
+            if self._candidates and not self._changing:
                 tried = frozenset(
-                    number for number in numbers if inputs.origin(number).order in self._suspects
+                    number for number in numbers if inputs.origin(number).order in self._candidates
                 )
             for first, stop, drop in stretches(numbers, tried):
                 own, failed = slice(begin + first, begin + stop), partial(self._refused, begin + first)

@@ -53,7 +53,7 @@ class Job:
         top_level: higher levels are not run: a redo has nothing left to do there.
         topics: output topic -> what it accepts; a topic that is absent is not checked.
         compacted: input topics that are compacted.
-        suspects: topic, partition and offset of the inputs that are retried alone; empty: exclusions are skipped at once.
+        candidates: topic, partition and offset of the inputs that are retried alone; empty: exclusions are skipped at once.
         with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
             ends the attempt.
         sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `SkipLimit`, `Behind`, `ParkedKeys`, `Releasing`.
@@ -65,7 +65,7 @@ class Job:
     top_level: int = 1 << 30
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     compacted: frozenset[str] = frozenset()
-    suspects: frozenset[tuple[str, int, int]] = frozenset()
+    candidates: frozenset[tuple[str, int, int]] = frozenset()
     with_care: bool = False
     sections: Sections = field(default_factory=Sections)
 
@@ -177,7 +177,7 @@ class Report:
         outputs: records to publish.
         output_size: their bytes.
         broken: how the operators after `changes()`, or a timer, failed; no single input is to blame.
-        misplaced: keys that belong to another state partition, met without a shuffle.
+        mispartitioned: keys that belong to another state partition, met without a shuffle.
         dropped: (stage, reason) -> records that filters have dropped, or counted.
         notices: texts worth a warning.
         sections: name of a feature -> what its stages report, by their names and state partitions.
@@ -191,7 +191,7 @@ class Report:
     outputs: int = 0
     output_size: int = 0
     broken: list[str] = field(default_factory=list)
-    misplaced: int = 0
+    mispartitioned: int = 0
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     notices: list[str] = field(default_factory=list)
     sections: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class Report:
         self.outputs += other.outputs
         self.output_size += other.output_size
         self.broken += other.broken
-        self.misplaced += other.misplaced
+        self.mispartitioned += other.mispartitioned
         self.dropped += other.dropped
         self.notices += other.notices
         self.traces += other.traces

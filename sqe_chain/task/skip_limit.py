@@ -51,16 +51,16 @@ class SkipLimit:
         Raises:
             TooManyExcluded: nothing was skipped yet.
         """
-        excluded, inputs = self.excluded + len(exclusions), self.inputs + inputs
-        if not exclusions or excluded <= self.count or excluded <= self.share * inputs:
+        skipped, inputs = self.excluded + len(exclusions), self.inputs + inputs
+        if not exclusions or skipped <= self.count or skipped <= self.share * inputs:
             return
         (error, times), first = (
             Counter(exclusion.error for exclusion in exclusions).most_common(1)[0],
             exclusions[0],
         )
         raise TooManyExcluded(
-            f"flow {flow!r}: policy {first.policy!r} would skip {excluded} of the last {inputs} inputs, which looks "
+            f"flow {flow!r}: policy {first.policy!r} would skip {skipped} of the last {inputs} inputs, which looks "
             f"like a mistake. Expected at most {self.count}, or {self.share:.0%} of them. {times} fail with {error}, first "
             f"{first.topic}[{first.partition}]@{first.offset}: {first.text}. Nothing of this batch was skipped. Fix the "
-            "code or the writer, or allow more with --max-excluded and --max-excluded-share"
+            "code or the writer, or allow more with `--max-excluded` and `--max-excluded-share`"
         )

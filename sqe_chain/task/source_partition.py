@@ -113,7 +113,7 @@ class SourcePartition:
             marks,
             self.skipped,
             self.read_lane,
-            on_trial=bool(job.suspects),
+            retried_alone=bool(job.candidates),
             released=bool(portion.parked),
         )
         waiting = ParkedKeys() if portion.parked else job.sections.find(ParkedKeys)

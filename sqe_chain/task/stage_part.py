@@ -62,7 +62,7 @@ class StagePart:
         self._table = table
         self._fitting = fitting
         self._ordered: list[UnitRun] | None = [] if ordered else None
-        self._refuses = frozenset() if node.traits.reversible else task.suspects
+        self._refuses = frozenset() if node.traits.reversible else task.candidates
         self._address, self._part_of = addressing(node.traits.spread, partitions)
         self._own: set[Any] = set()
         self._work: StageWork | None = None
@@ -78,26 +78,28 @@ class StagePart:
         # Few addresses are new in a block, so only those are looked at more closely.
         addresses = run.keys if self._traits.spread == "key" else list(map(self._address, run))
         fresh = set(addresses).difference(self._own)
-        misplaced: set[Any] = set()
+        mispartitioned: set[Any] = set()
         if fresh:
-            misplaced = {address for address in fresh if self._part_of(address) != self._part}
-            if misplaced:
-                run = run.chosen([at for at, address in enumerate(addresses) if address not in misplaced])
+            mispartitioned = {address for address in fresh if self._part_of(address) != self._part}
+            if mispartitioned:
+                run = run.chosen(
+                    [at for at, address in enumerate(addresses) if address not in mispartitioned]
+                )
             if self._traits.spread != "id":  # ids are too many to keep
-                self._own |= fresh - misplaced
+                self._own |= fresh - mispartitioned
         if fresh or self._traits.spread != "key":
             run = self._without_too_long(run)
         if self._refuses:
             run = run.chosen([at for at in range(len(run)) if run.origin(at).order not in self._refuses])
         work = self._work or self._start()
         if self.done:
-            return len(misplaced)
+            return len(mispartitioned)
         if self._ordered is not None:
             self._ordered.append(run)
         else:
             with self._named():
                 work.apply(run)
-        return len(misplaced)
+        return len(mispartitioned)
 
     def resume(self) -> None:
         """Begin though no unit has come: because windows are closed, or timers due."""

@@ -87,7 +87,7 @@ class CellStates:
     """The states of one cell, for the batch at hand.
 
     The first read decides what is left to do: nothing when the plan is applied already, as in a redo
-    or a recomputation after the persist; less when it is begun. Every later read must find the same header.
+    or a recomputation after the persist. Less when it is begun. Every later read must find the same header.
 
     Args:
         store: the stage's store.
@@ -225,7 +225,7 @@ class View:
         """The views of these rows.
 
         Never fails: views are written after the seal, where nothing may fail on data. A state that cannot be shown
-        is replaced by the reason: NaN or a time that JSON has no form for, an `Any` of an unknown type.
+        is replaced by the reason. So is NaN, a time that JSON has no form for, or an `Any` of an unknown type.
         """
         shown_rows = {row: self._shown(row, content) for row, content in rows if content is not None}
         return Views(self.kind, {row: shown for row, shown in shown_rows.items() if shown is not None})

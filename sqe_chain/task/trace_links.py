@@ -161,14 +161,14 @@ class CountedTraces:
     Args:
         made: payloads on their way into outputs.
         block: spans of the block that is being read, where stages get its records without a shuffle.
-        suspects: topic, partition and offset of candidates for failure, which are not counted.
+        candidates: topic, partition and offset of candidates for failure, which are not counted.
     """
 
-    def __init__(self, made: Sequence[Made], block: BlockTraces | None, suspects: frozenset[Order]) -> None:
+    def __init__(self, made: Sequence[Made], block: BlockTraces | None, candidates: frozenset[Order]) -> None:
         self.report = TraceReport()
         self._made = made
         self._block = None if block is None else block.contexts
-        self._suspects = suspects
+        self._candidates = candidates
         self._keys: dict[tuple[int, Any], KeyTraces] = {}
         self._notes: list[Note] = []
 
@@ -252,7 +252,7 @@ class CountedTraces:
             self.report.dropped_outputs += traced.dropped
 
     def _count(self, stage: int, key: object, order: Order, context: TraceContext) -> None:
-        if order in self._suspects:
+        if order in self._candidates:
             return
         counted = self._keys.get((stage, key))
         if counted is None:

@@ -102,9 +102,9 @@ class Ingest(StageWork):
     def apply(self, units: Sequence[Unit]) -> None:
         # A row that the table does not take skips its whole input
         run = UnitRun.of(units, timed=False)
-        suspects = self._task.suspects
-        if suspects:
-            tried = {index for index in range(len(run)) if run.origin(index).order in suspects}
+        candidates = self._task.candidates
+        if candidates:
+            tried = {index for index in range(len(run)) if run.origin(index).order in candidates}
             for index in sorted(tried):
                 self._add(self._trial, run.chosen([index]))
             self._trial.clear()

@@ -309,7 +309,7 @@ def _decided(
     def lane_read(lane: int) -> int:
         return lanes.setdefault(lane, read_lane(lane, "words", TOPIC_ID, 0))
 
-    decides = Deciding(_FLOW.compile(), node, _TP, marks, {}, lane_read, on_trial=False)
+    decides = Deciding(_FLOW.compile(), node, _TP, marks, {}, lane_read, retried_alone=False)
     decides._drops_replays = decides._wants_key = True
     answers: list[Any] = []
     with _ways(columns, run):

@@ -10,7 +10,7 @@ from tests.lab.mutants.mutant import mutant
 MUTANTS: Final = (
     mutant(
         "a redo without a shuffle forgets keys that belong to another state partition",
-        ("Level.fold", before("self._report.misplaced += work.take(run)", "if work.done:\n    return")),
+        ("Level.fold", before("self._report.mispartitioned += work.take(run)", "if work.done:\n    return")),
         killed_by="test_redo_without_shuffle::test_a_key_that_lies_elsewhere_is_not_forgotten_when_its_neighbour_is_done",
         schedules=1000,
     ),
@@ -102,7 +102,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a third attempt at a batch that fails ends the service",
-        ("Suspects.judge", replace("fresh and len(self.known) < ONE_BY_ONE", "False")),
+        ("Candidates.judge", replace("fresh and len(self.known) < ONE_BY_ONE", "False")),
         (
             "Processor.run",
             replace(
@@ -157,12 +157,12 @@ MUTANTS: Final = (
     ),
     mutant(
         "sound inputs are skipped for what a failing one did before it failed",
-        ("Suspects.judge", drop("innocent = self.known.keys() - outcomes.keys() - self._acquitted")),
-        ("Suspects.judge", replace("fresh and len(self.known) < ONE_BY_ONE", "False")),
+        ("Candidates.judge", drop("cleared = self.known.keys() - outcomes.keys() - self._cleared")),
+        ("Candidates.judge", replace("fresh and len(self.known) < ONE_BY_ONE", "False")),
         (
             "Processor.run",
             replace(
-                "self.attempt(batch, batch.part.sealed or (), suspects=left_out)",
+                "self.attempt(batch, batch.part.sealed or (), candidates=known)",
                 "self.attempt(batch, (*(batch.part.sealed or ()), *left_out))",
             ),
         ),

@@ -176,14 +176,14 @@ MUTANTS: Final = (
         "what was left out before the first stage goes into no plan",
         (
             "Processor.run",
-            replace("(*suspects.known.values(), *report.excluded)", "(*suspects.known.values(),)"),
+            replace("(*candidates.known.values(), *report.excluded)", "(*candidates.known.values(),)"),
         ),
         killed_by="test_poison::test_an_input_that_fails_anywhere_is_skipped_everywhere",
         schedules=100,
     ),
     mutant(
-        "an attempt is the last one though a suspect was let go",
-        ("Suspects.judge", replace("not innocent", "True")),
+        "an attempt is the last one though a candidate was let go",
+        ("Candidates.judge", replace("not cleared", "True")),
         killed_by="test_blame::test_a_bad_input_takes_no_good_one_with_it",
     ),
     mutant(
@@ -203,8 +203,8 @@ MUTANTS: Final = (
         (
             "SkipLimit.check",
             replace(
-                "excluded, inputs = (self.excluded + len(exclusions), self.inputs + inputs)",
-                "excluded = len(exclusions)",
+                "skipped, inputs = (self.excluded + len(exclusions), self.inputs + inputs)",
+                "skipped = len(exclusions)",
             ),
         ),
         killed_by="test_skip_limit::test_small_batches_are_no_way_around_it",

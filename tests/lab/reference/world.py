@@ -46,7 +46,7 @@ class World:
         poison: policy of every flow.
         recreated: policy of `totals` for old roots through a topic that was created again.
         view: the states of the first stage are also stored as JSON.
-        misplaced: some keys are not in the partition that murmur2 gives them.
+        mispartitioned: some keys are not in the partition that murmur2 gives them.
         doors: what refuses to close a door that is not open: the first fold, or the operator after its `changes()`.
         limits: topics refuse times far from the clock; the first stage also writes to a compacted topic.
         beside: another stage, without output, after the same shuffle as the first stage.
@@ -78,7 +78,7 @@ class World:
     poison: Poison = "stop"
     recreated: Literal["stop", "skip"] = "stop"
     view: bool = False
-    misplaced: bool = False
+    mispartitioned: bool = False
     doors: Doors = ""
     limits: bool = False
     beside: bool = False

@@ -70,7 +70,9 @@ class FactGenerator:
         draw, world = self.draw, self.world
         key = draw.choice(facts.KEYS)
         route = (
-            draw.choice(facts.KEYS) if world.misplaced and chance(draw, self.misplaced_probability) else key
+            draw.choice(facts.KEYS)
+            if world.mispartitioned and chance(draw, self.misplaced_probability)
+            else key
         )
         kind, copies = facts.SOUND, 1
         if world.poison != "stop" and chance(self.draw, 0.12):

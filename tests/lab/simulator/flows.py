@@ -39,7 +39,7 @@ def flows_of(world: World) -> dict[str, CompiledFlow]:
 
 _UNSEEN: Final = {
     name: getattr(World(), name)
-    for name in ("twin", "misplaced", "reader", "block", "rows", "records", "keep_plans")
+    for name in ("twin", "mispartitioned", "reader", "block", "rows", "records", "keep_plans")
 }
 """What makes no difference to the flow `totals`."""
 

@@ -39,7 +39,7 @@ def random_world(draw: random.Random) -> World:
         poison=poison,
         recreated="skip" if recreated else "stop",
         view=plain and not doors and chance(draw, 0.15),
-        misplaced=bool(doors) or (kind != "roots" and chance(draw, 0.35)),
+        mispartitioned=bool(doors) or (kind != "roots" and chance(draw, 0.35)),
         doors=doors,
         limits=plain and not doors and chance(draw, 0.3),
         beside=plain and chance(draw, 0.2),

@@ -126,13 +126,13 @@ def record(size: int) -> Output:
 def test_small_results_come_with_the_report_and_large_ones_as_rows() -> None:
     small = packed(
         Packer(1, 10_000, 0),
-        [Outputs([record(5)]), ChangedStates(1, 3, 0, [(b"k", b"s")]), Report(misplaced=1)],
+        [Outputs([record(5)]), ChangedStates(1, 3, 0, [(b"k", b"s")]), Report(mispartitioned=1)],
     )
     assert len(small) == 1
     result = result_of(small)
     assert result.outputs == [record(5)]
     assert result.states == [ChangedStates(1, 3, 0, [(b"k", b"s")])]
-    assert result.report == Report(misplaced=1)
+    assert result.report == Report(mispartitioned=1)
     assert not result.kept_outputs
     assert not result.kept_states
 
