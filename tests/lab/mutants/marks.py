@@ -254,7 +254,7 @@ MUTANTS: Final = (
     mutant(
         "in one process units come in the order in which they were made",
         ("serial:_tasks", replace("in_order(given)", "given")),
-        killed_by="test_lanes::test_one_root_through_two_partitions_of_the_topic_in_between",
+        killed_by="test_order_of_units::test_one_process_does_the_same",
     ),
     mutant(
         "units go by the path before the offset",
