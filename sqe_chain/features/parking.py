@@ -22,7 +22,7 @@ from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.feature import Feature, Infos, Look, Part, StartAction
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section
 from sqe_chain.protocol.results import BatchResult
-from sqe_chain.task.parking import FOLLOWS, ParkedKeys, ParkedRecord, Releasing
+from sqe_chain.task.parking import ParkedKeys, ParkedRecord, Releasing
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim
 
@@ -30,6 +30,8 @@ MAX_RECORDS: Final = 1_000
 """Records of one input partition that wait at most: each plan has all of them."""
 MAX_BYTES: Final = 1 << 20
 """Bytes of their keys, values and headers."""
+RELEASED_TOGETHER: Final = 1_000
+"""Records of one batch that releases: its plan can list all of them if they fail again."""
 MAX_DISCARDED: Final = 10_000
 """Records of a flow that may be discarded: each plan lists where they were read."""
 _DIGITS: Final = 16
@@ -91,8 +93,9 @@ class Parking(Section):
             before: the plan that has this section.
             places: where the records were read.
         """
-        wanted = tuple(sorted(places))
-        records = tuple(record for record in self.records if place_of(record) in set(wanted))
+        chosen = frozenset(places)
+        wanted = tuple(sorted(chosen))
+        records = tuple(record for record in self.records if place_of(record) in chosen)
         digest = blake2b(repr((before.plan_id, wanted)).encode(), digest_size=_DIGITS // 2)
         return Releasing(records, f"/released.{digest.hexdigest()}")
 
@@ -170,11 +173,11 @@ def can_be_released(last: Plan, selects: Selects) -> list[ParkedRecord]:
     """
     known = {(planned.topic, planned.topic_id, planned.partition) for planned in last.ranges}
     records = Parking.of(last).records
-    chosen = {_group(record) for record in records if selects(record)}
+    chosen = {group_of(record) for record in records if selects(record)}
     stuck = set[tuple[Any, ...]]()
     selected = []
     for record in records:
-        group = _group(record)
+        group = group_of(record)
         if group not in chosen or group in stuck:
             continue
         if not record.readable or place_of(record)[:3] not in known:
@@ -184,17 +187,19 @@ def can_be_released(last: Plan, selects: Selects) -> list[ParkedRecord]:
     return selected
 
 
-def _group(record: ParkedRecord) -> tuple[Any, ...]:
-    """What waits together: the records of a key of one partition, or one record without a key."""
+def group_of(record: ParkedRecord) -> tuple[Any, ...]:
+    """What waits together: the records of a key of one partition, or one record without a key. Groups can be sorted."""
+    topic, topic_id, partition, offset = record.at
     key = record.record_key
-    return (*record.at[:3], key, record.at[3] if key is None else -1)
+    return topic, topic_id, partition, key is None, key or b"", offset if key is None else -1
 
 
 class ParkingInputs(Feature):
     """Inputs that wait, in the steps of a run.
 
     Attributes:
-        release: the records that the next batch processes, if it is to process any.
+        release: the records that the next batch processes, if it is to process any. It stays until it is cleared, so that a batch
+            that is cut again releases them, too.
     """
 
     name = Parking.name
@@ -240,9 +245,8 @@ class ParkingInputs(Feature):
         """A batch that releases records reads nothing."""
         if not self.release:
             return part
-        places, self.release = self.release, ()
         ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
-        part = replace(part, ranges=ranges, due=True).noting(Parking.of(last).releasing(last, places))
+        part = replace(part, ranges=ranges, due=True).noting(Parking.of(last).releasing(last, self.release))
         return part.noting(Taken(EventTime.of(last).frontier)) if self.env.flow.timed else part
 
     def cut_again(self, plan: Plan, before: Plan, part: Part) -> Part:
@@ -268,9 +272,11 @@ class ParkingInputs(Feature):
         kept = before.without(released)
         records = {place_of(record): record for record in kept.records}
         parked = sorted((record for end in report.ends for record in end.parked), key=place_of)
-        new = [record for record in parked if place_of(record) not in records]
+        # A batch that is repeated as it was sealed parks again what was discarded since.
+        known = records.keys() | set(before.discarded)
+        new = [record for record in parked if place_of(record) not in known]
         if releasing is None:
-            self._check_unpublished(last, new)
+            self._check_unpublished(last, part, new)
         records |= {place_of(record): record for record in new}
         kept = kept.left(part.ranges)
         counted = kept.counting(place for place in released if place not in records)
@@ -278,11 +284,13 @@ class ParkingInputs(Feature):
         self._check_limits(after, new)
         return after
 
-    def _check_unpublished(self, last: Plan, new: Iterable[ParkedRecord]) -> None:
+    def _check_unpublished(self, last: Plan, part: Part, new: Iterable[ParkedRecord]) -> None:
         behind = Rebuilding.of(last)
+        sealed = {(exclusion.topic, exclusion.partition, exclusion.offset) for exclusion in part.sealed or ()}
         for record in new:
             until = max(limits.get(record.tp, 0) for limits in (behind.silent_until, behind.published_until))
-            if self.env.role.refold is not None or record.offset() < until:
+            repeated = part.sealed is not None and (*record.tp, record.offset()) not in sealed
+            if self.env.role.refold is not None or repeated or record.offset() < until:
                 raise PoisonError(
                     f"flow {self.env.flow.name!r}: {record} cannot be processed ({record.error}: {record.text}). It was counted before, so "
                     "receivers have its outputs, and it cannot be parked. Expected code that processes it. Fix the code, then fold again"
@@ -315,8 +323,9 @@ class ParkingInputs(Feature):
     def committed(self, plan: Plan, part: Part, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `Feature`
         """Report the first that waits."""
         new = [record for end in report.ends for record in end.parked]
-        failed = next((record for record in new if record.error != FOLLOWS), None)
-        if failed is not None and len(new) == len(Parking.of(plan).records) and Releasing not in part.notes:
+        # The first of them waits behind none, so it has failed itself.
+        if new and len(new) == len(Parking.of(plan).records) and Releasing not in part.notes:
+            failed = min(new, key=place_of)
             self.env.emit(
                 Notice(
                     f"{failed} cannot be processed ({failed.error}: {failed.text}): it is parked, and what follows it of the same key "

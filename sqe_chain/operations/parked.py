@@ -6,14 +6,24 @@ Releasing is a batch of the flow with a plan of its own, as all are, so it is do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 
 from sqe_chain.errors import ChainError, ConfigurationError, StoreInconsistent
 from sqe_chain.features.every import aggregation_of
-from sqe_chain.features.parking import MAX_DISCARDED, Parking, ParkingInputs, can_be_released, place_of
+from sqe_chain.features.parking import (
+    MAX_DISCARDED,
+    RELEASED_TOGETHER,
+    Parking,
+    ParkingInputs,
+    Place,
+    can_be_released,
+    group_of,
+    place_of,
+)
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.stored import readable
 from sqe_chain.operations.announcement import check_caught_up
@@ -158,12 +168,20 @@ class ParkedWork:
         if not selected or self.stopped():
             return ParkedResult(last.number, stuck=stuck, waiting=len(records))
         feature = next(known for known in service.features.known if isinstance(known, ParkingInputs))
-        feature.release = tuple(place_of(record) for record in selected)
-        result = service.batch()
+        plan, tried, outputs = last.number, 0, 0
+        try:
+            for places in _batches(selected):
+                if self.stopped():
+                    break
+                feature.release = places
+                result = service.batch()
+                plan, tried, outputs = result.plan or plan, tried + len(places), outputs + result.outputs
+        finally:
+            feature.release = ()
         self.env.commits.settle()
         waiting = 0 if service.last is None else len(Parking.of(service.last).records)
-        again = waiting - (len(records) - len(selected))
-        return ParkedResult(result.plan or 0, len(selected) - again, again, stuck, waiting, result.outputs)
+        again = waiting - (len(records) - tried)
+        return ParkedResult(plan, tried - again, again, stuck, waiting, outputs)
 
     def _discard(self, service: StagedService, last: Plan, mine: Claim) -> ParkedResult:
         parking = Parking.of(last)
@@ -180,3 +198,16 @@ class ParkedWork:
             )
         service.owned.apply_empty(plan.with_sections(after).with_id(last))
         return ParkedResult(plan.number, len(gone), waiting=len(after.records))
+
+
+def _batches(selected: Sequence[ParkedRecord]) -> Iterator[tuple[Place, ...]]:
+    """Where the records of each batch were read: about `RELEASED_TOGETHER` of them, and all of a key together."""
+    batch = list[Place]()
+    for _, together in groupby(sorted(selected, key=group_of), key=group_of):
+        own = [place_of(record) for record in together]
+        if batch and len(batch) + len(own) > RELEASED_TOGETHER:
+            yield tuple(batch)
+            batch = []
+        batch += own
+    if batch:
+        yield tuple(batch)

@@ -5,17 +5,12 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from sqe_chain.flow.context import TopicIdPartition
+from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.ports import Headers, Message, TopicPartition
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.records import Records
-
-FOLLOWS: Final = "Parked"
-"""The error of an input that did not fail by itself: it waits behind one of the same key."""
-DISCARDED: Final = "Discarded"
-"""The error of an input that never counts."""
 
 
 class Parked(Exception):
@@ -38,7 +33,7 @@ class ParkedRecord:
         record_key: Kafka's key of the record.
         record_value: its value.
         record_headers: its headers.
-        error: class of the error; `FOLLOWS` if it waits behind another one.
+        error: class of the error; `Parked` if it waits behind another one.
         text: the error's text.
         readable: its envelope can be read, so its lane is known.
     """
@@ -172,16 +167,25 @@ class Releasing:
     suffix: str
 
 
+def discarded(origin: Origin) -> Exclusion:
+    """How a discarded input is skipped, whatever the flow's policy is now."""
+    tp = origin.tp
+    return Exclusion(
+        tp.topic, tp.partition, origin.offset, "skip", Discarded.__name__, "was parked, and discarded"
+    )
+
+
 class Following:
-    """Lets records of one input partition wait behind those that fail.
+    """Lets records of one input partition wait behind those that fail, and skips those that were discarded.
 
     Args:
         tp: the partition.
         waiting: what waits before the batch.
+        parks: the flow's policy is `park`; else only discarded records are skipped.
     """
 
-    def __init__(self, tp: TopicPartition, waiting: ParkedKeys) -> None:
-        self._tp = tp
+    def __init__(self, tp: TopicPartition, waiting: ParkedKeys, *, parks: bool = True) -> None:
+        self._tp, self._parks = tp, parks
         self._first = dict(waiting.keys.get(tp, {}))
         self._offsets = waiting.offsets.get(tp, frozenset())
         self._discarded = waiting.discarded.get(tp, frozenset())
@@ -199,7 +203,9 @@ class Following:
             known = isinstance(records.failures.get(number), Exclusion)
             if offset in self._discarded:
                 if not known:
-                    records.failures[number] = Discarded("was parked, and discarded")
+                    records.failures[number] = Discarded()
+            elif not self._parks:
+                continue
             elif offset in self._offsets:
                 if not known:
                     records.failures[number] = Parked("waits since an earlier batch")

@@ -33,7 +33,7 @@ from sqe_chain.task.frontier import Taking
 from sqe_chain.task.gate import Gate, TimeFacts
 from sqe_chain.task.inputs import stretches
 from sqe_chain.task.outputs import Gatherer
-from sqe_chain.task.parking import DISCARDED, Following, ParkedKeys, ParkedRecord
+from sqe_chain.task.parking import Discarded, Following, ParkedKeys, ParkedRecord, discarded
 from sqe_chain.task.poison import dead_letter, exclusion_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
@@ -119,8 +119,8 @@ class SourcePartition:
         waiting = ParkedKeys() if portion.parked else job.sections.find(ParkedKeys)
         self._following = (
             None
-            if flow.poison != "park" or waiting is None
-            else Following((read.topic, read.partition), waiting)
+            if waiting is None
+            else Following((read.topic, read.partition), waiting, parks=flow.poison == "park")
         )
         self._end = PartitionEnd(read.topic, read.partition, portion.marks)
 
@@ -389,12 +389,16 @@ class SourcePartition:
     def _exclude(self, origin: Origin, why: Exception | Exclusion) -> None:
         """Skip an input: it failed before the first stage, or is known to fail."""
         if not isinstance(why, Exclusion):
-            why = exclusion_of(self.flow, origin, why, key=origin.key)
+            why = (
+                discarded(origin)
+                if isinstance(why, Discarded)
+                else exclusion_of(self.flow, origin, why, key=origin.key)
+            )
             self.excluded.append(why)
         self._leave_out(origin, why)
 
     def _leave_out(self, origin: Origin, exclusion: Exclusion) -> None:
-        if exclusion.policy == "park" and exclusion.error != DISCARDED and origin.message is not None:
+        if exclusion.policy == "park" and origin.message is not None:
             readable = bool(origin.position)
             self._end.parked.append(ParkedRecord.of(self.tp, origin.message, exclusion, readable=readable))
         if exclusion.policy != "dead_letter" or origin.message is None:
