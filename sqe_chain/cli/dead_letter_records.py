@@ -16,9 +16,9 @@ from sqe_chain.cli.options import FlowArgument, JsonOption, Kafka, LimitOption, 
 from sqe_chain.cli.values import moment_ms, place_named
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
-from sqe_chain.flow.stored import readable
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
 from sqe_chain.operations.dead_letters import DeadLetter, Selection, parse_dead_letter
+from sqe_chain.operations.patterns import listed_key
 from sqe_chain.ports import Log, Message, Range
 from sqe_chain.runtime.connecting import open_log
 
@@ -30,7 +30,10 @@ class Narrowing:
     error: Annotated[str | None, Option("Only with this error; * and ? stand for other text.", "PATTERN")] = (
         None
     )
-    key: Annotated[str | None, Option("Only with this key; * and ? stand for other text.", "PATTERN")] = None
+    key: Annotated[
+        str | None, Option("Only with this key, as list shows it; * and ? stand for other text.", "PATTERN")
+    ] = None
+    no_key: Annotated[bool, Option("Only records without a key.")] = False
     since: Annotated[str | None, Option("Only of this time or later: 2026-11-20T10:00:00Z.", "TIME")] = None
     until: Annotated[str | None, Option("Only of an earlier time.", "TIME")] = None
 
@@ -39,13 +42,14 @@ class Narrowing:
         """The same, once it is read.
 
         Raises:
-            ConfigurationError: an option is no time.
+            ConfigurationError: an option is no time, or an empty pattern.
         """
         return Selection(
-            self.error,
-            self.key,
-            moment_ms("--since", self.since) if self.since else None,
-            moment_ms("--until", self.until) if self.until else None,
+            error=self.error,
+            key=self.key,
+            no_key=self.no_key,
+            since_ms=None if self.since is None else moment_ms("--since", self.since),
+            until_ms=None if self.until is None else moment_ms("--until", self.until),
         )
 
 
@@ -65,7 +69,7 @@ def list_records(
     rows, counts = list[tuple[object, ...]](), Counter[str]()
     most = limit or (None if json else 100)
     for message, record in records_of(log, flow.dead_letter_topic):
-        at_ms, key = message.timestamp()[1], readable(message.key() or b"")
+        at_ms, key = message.timestamp()[1], message.key()
         if record is None or record.flow != flow.name or not selection.takes(record, message):
             continue
         counts[record.error] += 1
@@ -78,13 +82,14 @@ def list_records(
                     "at": place,
                     "read_at": str(record),
                     "time_ms": at_ms,
-                    "key": as_json(message.key()),
+                    "key": as_json(key),
                     "error": record.error,
                     "text": record.text,
                 }
             )
         else:
-            rows.append((place, str(record), utc(at_ms), key, record.error, record.text))
+            shown = "" if key is None else listed_key(key)
+            rows.append((place, str(record), utc(at_ms), shown, record.error, record.text))
     print_table(("at", "was read at", "time (UTC)", "key", "error", "text"), rows)
     ERR.print(
         f"{counts.total()} dead-letter records: "

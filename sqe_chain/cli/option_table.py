@@ -70,7 +70,7 @@ TABLE: Final = {
     "overwrite_partitions": Option("Replace only the rows whose partition keys are in the files; other rows stay."),
     "again": Option("Overwrite again with the same contents, because the flow's functions have changed."),
     "drop_overwrite": Option("Give up the overwrite that is under way, and end: tables stay as they are."),
-    "match": Option("Only keys that match: robot-1*, with * ? and [...].", "PATTERN"),
+    "match": Option("Only keys that match: robot-1*; * and ? stand for other text.", "PATTERN"),
     "where": Option("Only states for which this is true: events>100, line=L1. Repeatable.", "CONDITION"),
     "begin": Option("Only windows that begin then or later: 2026-11-20T10:00:00Z, or milliseconds since 1970.", "TIME", name="from"),
     "end": Option("Only windows that begin before.", "TIME", name="to"),

@@ -23,8 +23,8 @@ from sqe_chain.cli.options import (
     settings_in,
 )
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow.stored import readable
 from sqe_chain.operations.parked import ParkedResult, ParkedSelection, ParkedWork, check_parks, parked_in
+from sqe_chain.operations.patterns import listed_key
 from sqe_chain.runtime.connecting import open_stores
 
 app = typer.Typer(
@@ -39,13 +39,20 @@ class ParkedNarrowing:
     error: Annotated[str | None, Option("Only with this error; * and ? stand for other text.", "PATTERN")] = (
         None
     )
-    key: Annotated[str | None, Option("Only with this key; * and ? stand for other text.", "PATTERN")] = None
+    key: Annotated[
+        str | None, Option("Only with this key, as list shows it; * and ? stand for other text.", "PATTERN")
+    ] = None
+    no_key: Annotated[bool, Option("Only records without a key.")] = False
     topic: Annotated[str | None, Option("Only read from this topic.", "TOPIC")] = None
 
     @property
     def selection(self) -> ParkedSelection:
-        """The same."""
-        return ParkedSelection(self.error, self.key, self.topic)
+        """The same, once it is read.
+
+        Raises:
+            ConfigurationError: a pattern is empty.
+        """
+        return ParkedSelection(error=self.error, key=self.key, no_key=self.no_key, topic=self.topic)
 
 
 @app.command("list")
@@ -80,7 +87,7 @@ def list_parked(
             (
                 str(record),
                 utc(record.timestamp_ms),
-                readable(record.record_key or b""),
+                "" if record.record_key is None else listed_key(record.record_key),
                 record.error,
                 record.text,
             )
@@ -109,10 +116,10 @@ def release_parked(
     All records of a key go together: one that is selected takes along the others. What fails again stays parked. You may kill
     the command and run it again: each record counts once.
     """
-    flow = load_flow(target)
+    flow, selection = load_flow(target), narrowing.selection
     check_parks(flow)  # before anything is connected
     with prepare_command(flow, settings_in(operation), operation, engine.choice()) as prepared:
-        work = ParkedWork(prepared.env, narrowing.selection, stopped=prepared.asked_to_stop)
+        work = ParkedWork(prepared.env, selection, stopped=prepared.asked_to_stop)
         result = work_with_heartbeat(prepared, work)
     _show(flow.name, result, "count now", json=json)
 

@@ -6,14 +6,14 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from sqe_chain.cli.console import as_json
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.codecs.text import parse_float, parse_int
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow.stored import StoredState, readable
+from sqe_chain.flow.stored import StoredState
+from sqe_chain.operations.patterns import key_matches
 
 _CONDITION = re.compile(r"(\w+)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -58,11 +58,11 @@ def line_of(stored: StoredState, codec: Codec[Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class StateSelection:
     """Which states to show; by default all.
 
     Attributes:
-        pattern: for the key as it is shown, with ``*``, ``?`` and ``[...]``; "": any.
+        pattern: for the key as it is shown, with ``*`` and ``?``; "": any.
         conditions: all of them must hold.
         begin_ms: only windows that begin then or later; None: any.
         end_ms: only windows that begin before; None: any.
@@ -77,10 +77,10 @@ class Selection:
         """Whether this state is selected. A key without a state is shown only if nothing was selected."""
         state = stored.state
         if state is None:
-            return self == Selection()
+            return self == StateSelection()
         if stored.span is not None and not self._in_time(stored.span.start_ms):
             return False
-        if self.pattern and not fnmatchcase(readable(stored.key), self.pattern):
+        if self.pattern and not key_matches(stored.key, self.pattern):
             return False
         return all(condition.fits(state) for condition in self.conditions)
 
@@ -95,14 +95,14 @@ def selection(
     codec: Codec[Any],
     begin_ms: int | None = None,
     end_ms: int | None = None,
-) -> Selection:
+) -> StateSelection:
     """The selection from the options of the command line, with conditions such as ``events>100`` or ``line=L1``.
 
     Raises:
         ConfigurationError: no such field, or a value that the field cannot have.
     """
     parsed = tuple(_condition(text, codec) for text in conditions)
-    return Selection(pattern or "", parsed, begin_ms, end_ms)
+    return StateSelection(pattern or "", parsed, begin_ms, end_ms)
 
 
 def _condition(text: str, codec: Codec[Any]) -> Condition:

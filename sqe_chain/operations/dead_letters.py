@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from fnmatch import fnmatchcase
 
 from sqe_chain.chain import root_position
 from sqe_chain.envelope.carrier import find_head, passed_on
@@ -14,7 +13,7 @@ from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import SourceNode
-from sqe_chain.flow.stored import readable
+from sqe_chain.operations.patterns import RecordPatterns
 from sqe_chain.ports import Headers, Message, Output, Range, TopicInfo
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 
@@ -88,19 +87,15 @@ def parse_dead_letter(message: Message) -> DeadLetter | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection(RecordPatterns):
     """Which dead-letter records are meant; without arguments all of them.
 
     Attributes:
-        error: pattern of the error's class; * and ? stand for other text.
-        key: pattern of the key, as text.
         since_ms: only records of this time or a later one, in milliseconds since 1970.
         until_ms: only records of an earlier time.
     """
 
-    error: str | None = None
-    key: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
 
@@ -108,8 +103,7 @@ class Selection:
         """Whether a record is one of them."""
         at_ms = message.timestamp()[1]
         return (
-            fnmatchcase(dead.error, self.error or "*")
-            and fnmatchcase(readable(message.key() or b""), self.key or "*")
+            self.match(dead.error, message.key())
             and (self.since_ms is None or at_ms >= self.since_ms)
             and (self.until_ms is None or at_ms < self.until_ms)
         )
@@ -117,7 +111,9 @@ class Selection:
     @property
     def text(self) -> str:
         """The same for every selection of the same records; "": all."""
-        given = {name: value for name, value in asdict(self).items() if value is not None}
+        given = {
+            name: value for name, value in asdict(self).items() if value is not None and value is not False
+        }
         return json.dumps(given, separators=(",", ":")) if given else ""
 
 

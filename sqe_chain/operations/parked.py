@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from itertools import groupby
 
 from sqe_chain.errors import ChainError, ConfigurationError, StoreInconsistent
@@ -25,8 +24,8 @@ from sqe_chain.features.parking import (
     place_of,
 )
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.stored import readable
 from sqe_chain.operations.announcement import check_caught_up
+from sqe_chain.operations.patterns import RecordPatterns
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
@@ -36,27 +35,19 @@ from sqe_chain.task.parking import ParkedRecord
 from sqe_chain.task.states import Claim
 
 
-@dataclass(frozen=True, slots=True)
-class ParkedSelection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedSelection(RecordPatterns):
     """Which parked records are meant; without arguments all of them.
 
     Attributes:
-        error: pattern of the error's class; * and ? stand for other text.
-        key: pattern of the key, as text.
         topic: the topic where they were read.
     """
 
-    error: str | None = None
-    key: str | None = None
     topic: str | None = None
 
     def __call__(self, record: ParkedRecord) -> bool:
         """Whether a record is one of them."""
-        return (
-            fnmatchcase(record.error, self.error or "*")
-            and fnmatchcase(readable(record.record_key or b""), self.key or "*")
-            and self.topic in (None, record.topic())
-        )
+        return self.match(record.error, record.record_key) and self.topic in (None, record.topic())
 
 
 @dataclass(frozen=True, slots=True)

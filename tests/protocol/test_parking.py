@@ -141,7 +141,7 @@ def service_of(fails: set[str], **options: object) -> Rehearsal:
 
 def work(service: Rehearsal, *, discards: bool = False, **selected: str) -> ParkedResult:
     service.service = None
-    return ParkedWork(service._environment(None), ParkedSelection(**selected), discards).run()
+    return ParkedWork(service._environment(None), ParkedSelection(**selected), discards).run()  # type: ignore[arg-type]
 
 
 def waiting(service: Rehearsal) -> list[ParkedRecord]:

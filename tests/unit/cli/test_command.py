@@ -349,6 +349,7 @@ def test_states_are_chosen_by_key_and_by_their_fields(
         return sorted(json.loads(line)["key"] for line in found.stdout.splitlines())
 
     assert keys("--match", "t*") == ["three", "two"]
+    assert keys("--match", "[ot]*") == []
     assert keys("--where", "value>3") == ["three"]
     assert keys("--where", "value <= 3", "--match", "*e") == ["one"]
     assert keys("one", "three", "none", "--where", "value=10") == ["three"]
