@@ -29,6 +29,8 @@ SIMULATOR: Final = "tests.lab.simulator"
 REFERENCE: Final = "tests.lab.reference"
 LIMIT_S: Final = 600.0
 """A mutant that makes something wait without end is ended after this time."""
+LIMIT_BYTES: Final = 6 << 30
+"""Address space of a simulator: a mutant may gather without end."""
 _NOT_COPIED: Final = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist")
 
 
@@ -100,7 +102,8 @@ class Copy:
         numbers = {"--schedules": schedules, "--seed": seed, "--jobs": jobs, "--seconds": LIMIT_S}
         # No shrinking: only whether and when it was found matters.
         done, took = self._run(
-            ["-m", SIMULATOR, *(str(one) for each in numbers.items() for one in each), "--whole"]
+            ["-m", SIMULATOR, *(str(part) for pair in numbers.items() for part in pair), "--whole"],
+            limits=("prlimit", f"--as={LIMIT_BYTES}"),
         )
         violated = re.search(r"violations; seed (\d+): (\w[\w ]*):", done.stdout)
         output = done.stdout + done.stderr
@@ -109,13 +112,15 @@ class Copy:
         invariant, seed = violated[2], int(violated[1])
         return Finding(took, f"{invariant}, seed {seed}", green=False, output=output, seed=seed)
 
-    def _run(self, command: Sequence[str]) -> tuple[subprocess.CompletedProcess[str], float]:
+    def _run(
+        self, command: Sequence[str], limits: Sequence[str] = ()
+    ) -> tuple[subprocess.CompletedProcess[str], float]:
         began = time.perf_counter()
         # Bytecode is written, whatever the environment asks for: else compiling the tests takes most of the time.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         try:
             done = subprocess.run(
-                [sys.executable, *command],
+                [*limits, sys.executable, *command],
                 cwd=self.folder,
                 env=environment | {"PYTHONPATH": str(self.folder)},
                 capture_output=True,

@@ -242,7 +242,7 @@ MUTANTS: Final = (
         ),
         ("Attempts._find", drop("check_claim(self.env, self.mine)")),
         killed_by="test_rebuild::test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing",
-        schedules=1000,
+        schedules=6000,
     ),
     mutant(
         "of the ways of a writer only those are asked that the first partition has met",
