@@ -319,7 +319,8 @@ class PartitionMarks:
         if len(self._marks) >= self.max_lanes:
             raise TooManyLanes(
                 f"{self._where(offset)}: another lane, but {len(self._marks)} are known and {self.max_lanes} "
-                "allowed. Each hop multiplies lanes by its partitions, a shuffle by its state partitions. "
+                "allowed. Each hop multiplies lanes by its partitions, a shuffle by its state partitions. Each release of "
+                "parked records and each republication of states upstream adds lanes; release many records at once. "
                 f"Raise the limit, or find out why the path {chain} is new"
             ).at(self.topic, self.partition, offset)
         mark = Mark(position, of, offset, path_hash(chain, self.topic, self.topic_id, self.partition))

@@ -190,12 +190,19 @@ def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
     if size <= most:
         return
     lanes = sum(len(marks) for marks in plan.marks.values())
+    parked = plan.sections.get("parked", "{}")  # a feature's, which this room cannot import
+    waiting = len(json.loads(parked).get("records", ()))
+    parts = f"{len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} skipped inputs"
+    if waiting:  # while records wait, the policy stays
+        parts = f"{waiting} parked records in {len(parked)} bytes, {parts}"
+        first, policy = "Release or discard parked records first: sqe-chain parked release or discard. ", ""
+    else:
+        first, policy = "", "choose poison='stop', "
     raise ConfigurationError(
-        f"flow {env.flow.name!r}: plan {plan.number} has {size} bytes, the metadata store takes {most}; nothing was sealed. "
-        f"It names {len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} skipped "
-        "inputs. Many lanes: republish with fewer partitions and shards upstream. Many skipped inputs: correct what "
-        "they fail on, choose poison='stop', or make batches smaller (--max-records). Else take a metadata store with more "
-        "room (Cassandra: commitlog_segment_size; a plan may take half of it)"
+        f"flow {env.flow.name!r}: plan {plan.number} is too large, and nothing was sealed: {size} bytes. Expected at most {most}, which "
+        f"the metadata store takes. The plan has {parts}. {first}Many lanes: republish with fewer partitions and shards upstream. "
+        f"Many skipped inputs: correct what they fail on, {policy}or make batches smaller (--max-records). Else take a metadata store "
+        "with more room (Cassandra: commitlog_segment_size; a plan may take half of it)"
     )
 
 
