@@ -9,7 +9,7 @@ protobuf cannot express. Test vectors are in proto/vectors.json, the hashes in p
 
 Rules of the bytes
   1. Fields are written in ascending order, each at most once (except `more`), with the shortest
-     varints; fields with their default value are left out unless marked `optional` below. This is
+     varints; fields with their default value are omitted unless marked `optional` below. This is
      what every official protobuf library does by itself. A reader refuses an envelope that repeats
      a field: protobuf merges two chains into one, and readers would not agree.
   2. The first field is `magic`, so every envelope begins with 0D 53 51 45 FF. No UTF-8 text does.

@@ -33,7 +33,7 @@ class VersionsRow(_message.Message):
         VALUE_FIELD_NUMBER: _builtins.int
         from_ms: _builtins.int
         type: _builtins.str
-        """What an envelope would say of the value."""
+        """The type of the value, as in an envelope."""
         value: _builtins.bytes
         """Absent: deleted."""
         def __init__(

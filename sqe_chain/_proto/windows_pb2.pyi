@@ -118,7 +118,7 @@ class ManifestRow(_message.Message):
         end_ms: _builtins.int
         earliest_due_ms: _builtins.int
         first_group: _builtins.int
-        """Index rows are among these groups, each with at most so many parts."""
+        """Index rows are among these groups, each with at most `parts` parts."""
         last_group: _builtins.int
         parts: _builtins.int
         def __init__(

@@ -111,7 +111,9 @@ def test_the_place_of_an_error_is_named(where: str, poison: Any) -> None:
         text = (dict(letter.headers() or [])["sqe-text"] or b"").decode()
         assert text == f"distanc, at {Path(__file__).name}:{LINE} in fails, {unit}"
         return
-    assert text.endswith(f", {unit}. Fix the code or the writer, or declare poison='dead_letter' or 'skip'")
+    assert text.endswith(
+        f", {unit}. Fix the code or the writer, or declare poison='dead_letter', 'skip' or 'park'"
+    )
     assert f"{__file__}:{LINE} in fails ({PLACES[where]}, declared at {__file__}:" in text
 
 
