@@ -17,6 +17,7 @@ from typer.testing import Result
 
 from sqe_chain import wrap
 from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.cli.console import OUT
 from sqe_chain.operations import patterns
 from sqe_chain.operations.patterns import key_matches, listed_key, matches
 
@@ -129,7 +130,10 @@ def test_one_record_is_selected_by_its_key(failed: str, command: Command, key: b
     assert keys_of(list_parked(command, failed)) == others
 
 
-def test_tables_show_keys_as_they_are_selected(failed: str, command: Command) -> None:
+def test_tables_show_keys_as_they_are_selected(
+    failed: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OUT, "width", 200)  # in a narrow terminal keys continue on the next line
     parked = command("parked", "list", "cli_flows:parks", "--store", f"{failed}-parks")
     dead = command("dead-letters", "list", "cli_flows:letters", *OPTIONS[:2])
     for shown in (parked.stdout, dead.stdout):
