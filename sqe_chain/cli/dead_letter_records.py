@@ -11,6 +11,7 @@ import typer
 
 from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, utc
 from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.narrowing import Narrowing, confirm_discard, counts_by_error, key_cell
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import FlowArgument, JsonOption, Kafka, LimitOption, command
 from sqe_chain.cli.values import moment_ms, place_named
@@ -18,22 +19,14 @@ from sqe_chain.envelope.message import read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
 from sqe_chain.operations.dead_letters import DeadLetter, Selection, parse_dead_letter
-from sqe_chain.operations.patterns import listed_key
 from sqe_chain.ports import Log, Message, Range
 from sqe_chain.runtime.connecting import open_log
 
 
 @dataclass(frozen=True, kw_only=True)
-class Narrowing:
+class DeadLetterNarrowing(Narrowing):
     """Which dead-letter records are meant."""
 
-    error: Annotated[str | None, Option("Only with this error; * and ? stand for other text.", "PATTERN")] = (
-        None
-    )
-    key: Annotated[
-        str | None, Option("Only with this key, as list shows it; * and ? stand for other text.", "PATTERN")
-    ] = None
-    no_key: Annotated[bool, Option("Only records without a key.")] = False
     since: Annotated[str | None, Option("Only of this time or later: 2026-11-20T10:00:00Z.", "TIME")] = None
     until: Annotated[str | None, Option("Only of an earlier time.", "TIME")] = None
 
@@ -58,7 +51,7 @@ def list_records(
     target: FlowArgument,
     *,
     kafka: Kafka,
-    narrowing: Narrowing,
+    narrowing: DeadLetterNarrowing,
     limit: LimitOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -88,13 +81,9 @@ def list_records(
                 }
             )
         else:
-            shown = "" if key is None else listed_key(key)
-            rows.append((place, str(record), utc(at_ms), shown, record.error, record.text))
+            rows.append((place, str(record), utc(at_ms), key_cell(key), record.error, record.text))
     print_table(("at", "was read at", "time (UTC)", "key", "error", "text"), rows)
-    ERR.print(
-        f"{counts.total()} dead-letter records: "
-        + (", ".join(f"{count} {error}" for error, count in counts.most_common()) or "none")
-    )
+    ERR.print(f"{counts.total()} dead-letter records: {counts_by_error(counts)}")
 
 
 @command
@@ -148,7 +137,7 @@ def discard_records(
     target: FlowArgument,
     *,
     kafka: Kafka,
-    narrowing: Narrowing,
+    narrowing: DeadLetterNarrowing,
     stops: Annotated[
         list[str] | None,
         Option("Only records before this offset. Repeatable.", "TOPIC[PARTITION]=OFFSET", name="to"),
@@ -167,8 +156,7 @@ def discard_records(
     which = (
         "all dead-letter records" if offsets is None and not selection.text else "these dead-letter records"
     )
-    if not yes and typer.prompt(f"Type {flow.name} to discard {which} of that flow", err=True) != flow.name:
-        raise ConfigurationError("that is another name. Nothing was discarded")
+    confirm_discard(flow.name, which, yes=yes)
     count = DeadLetterReplay(flow, log, selection=selection).discard(offsets)
     OUT.print(
         f"{count} {'records' if selection.text else 'offsets'} of {flow.dead_letter_topic} are passed over"

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, print_json, print_table
-from sqe_chain.cli.dead_letter_records import Narrowing, discard_records, list_records, show_record
+from sqe_chain.cli.dead_letter_records import DeadLetterNarrowing, discard_records, list_records, show_record
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import FlowArgument, JsonOption, Kafka, LimitOption, Stores, command
@@ -37,7 +37,7 @@ def replay(
     target: FlowArgument,
     *,
     kafka: Kafka,
-    narrowing: Narrowing,
+    narrowing: DeadLetterNarrowing,
     to: Annotated[
         str | None,
         Option(

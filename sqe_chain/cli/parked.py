@@ -11,6 +11,7 @@ import typer
 from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, utc
 from sqe_chain.cli.listening import prepare_command, work_with_heartbeat
 from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.narrowing import Narrowing, confirm_discard, counts_by_error, key_cell
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import (
     EngineOptions,
@@ -22,9 +23,7 @@ from sqe_chain.cli.options import (
     command,
     settings_in,
 )
-from sqe_chain.errors import ConfigurationError
 from sqe_chain.operations.parked import ParkedResult, ParkedSelection, ParkedWork, check_parks, parked_in
-from sqe_chain.operations.patterns import listed_key
 from sqe_chain.runtime.connecting import open_stores
 
 app = typer.Typer(
@@ -33,16 +32,9 @@ app = typer.Typer(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParkedNarrowing:
+class ParkedNarrowing(Narrowing):
     """Which parked records are meant."""
 
-    error: Annotated[str | None, Option("Only with this error; * and ? stand for other text.", "PATTERN")] = (
-        None
-    )
-    key: Annotated[
-        str | None, Option("Only with this key, as list shows it; * and ? stand for other text.", "PATTERN")
-    ] = None
-    no_key: Annotated[bool, Option("Only records without a key.")] = False
     topic: Annotated[str | None, Option("Only read from this topic.", "TOPIC")] = None
 
     @property
@@ -87,7 +79,7 @@ def list_parked(
             (
                 str(record),
                 utc(record.timestamp_ms),
-                "" if record.record_key is None else listed_key(record.record_key),
+                key_cell(record.record_key),
                 record.error,
                 record.text,
             )
@@ -95,10 +87,7 @@ def list_parked(
         ]
         print_table(("was read at", "time (UTC)", "key", "error", "text"), rows)
     counts = Counter(record.error for record in records)
-    ERR.print(
-        f"{len(records)} parked records: "
-        + (", ".join(f"{count} {error}" for error, count in counts.most_common()) or "none")
-    )
+    ERR.print(f"{len(records)} parked records: {counts_by_error(counts)}")
 
 
 @app.command("release")
@@ -142,8 +131,7 @@ def discard_parked(
     flow, selection = load_flow(target), narrowing.selection
     check_parks(flow)
     which = "all parked records" if selection == ParkedSelection() else "these parked records"
-    if not yes and typer.prompt(f"Type {flow.name} to discard {which} of that flow", err=True) != flow.name:
-        raise ConfigurationError("that is another name. Nothing was discarded")
+    confirm_discard(flow.name, which, yes=yes)
     with prepare_command(flow, settings_in(operation), operation) as prepared:
         work = ParkedWork(prepared.env, selection, discards=True, stopped=prepared.asked_to_stop)
         result = work_with_heartbeat(prepared, work)

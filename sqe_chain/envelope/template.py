@@ -265,20 +265,14 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
         if source is None:
             raise ValueError("a raw input has no event time: pass timestamp_ms, for example the record's")
         timestamp_ms = source.timestamp_ms
-    topic, topic_id, partition, offset, epoch = (
-        at.topic,
-        at.topic_id,
-        at.partition,
-        at.offset,
-        at.leader_epoch,
-    )
-    check_link(Link(topic, topic_id, partition, offset, epoch, output, shard, ordinal, of))
+    offset, epoch = at.offset, at.leader_epoch
+    check_link(Link(at.topic, at.topic_id, at.partition, offset, epoch, output, shard, ordinal, of))
     check_timestamp(timestamp_ms)
     template = OutputTemplate(
         lane=lane,
-        topic=topic,
-        topic_id=topic_id,
-        partition=partition,
+        topic=at.topic,
+        topic_id=at.topic_id,
+        partition=at.partition,
         output=output,
         shard=shard,
         watermark_ms=watermark_ms,

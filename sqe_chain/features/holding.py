@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.event_times import EventTime, KnownTimes
 from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.plan import Plan, read_plan
+from sqe_chain.protocol.plan import Plan, plan_of_a_run
 from sqe_chain.task.event_times import ORIGIN
 
 NOTICE_MS: Final = 60_000
@@ -109,13 +109,7 @@ def waiting_in(home: StateStore, flow: CompiledFlow, stage: StageNode) -> list[W
             f"stage {stage.name!r} takes its records as they come, so none waits for event time; only windows, joins and filters by "
             "event time do"
         )
-    stored, _ = home.home(flow.name)
-    if stored is None or stored.number < 0:
-        raise ConfigurationError(f"the store has no flow {flow.name!r}: it has not run with this store yet")
-    plan = read_plan(home, flow.name, stored.number)
-    if plan is None:
-        raise StoreInconsistent(f"the metadata store has no plan {stored.number} of flow {flow.name!r}")
-    return waiting_of(flow, stage, plan)
+    return waiting_of(flow, stage, plan_of_a_run(home, flow.name))
 
 
 @dataclass(slots=True)

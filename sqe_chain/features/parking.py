@@ -59,6 +59,13 @@ class Parking(Section):
     discarded: tuple[Place, ...] = ()
     counted: tuple[Place, ...] = ()
 
+    def remedy(self, size: int) -> tuple[str, str] | None:
+        """While records wait, the policy stays."""
+        if not self.records:
+            return None
+        advice = "Release or discard parked records first: sqe-chain parked release or discard"
+        return f"{len(self.records)} parked records in {size} bytes", advice
+
     def carried(self, last: Plan, plan: Plan) -> Parking:  # noqa: ARG002 - see `Section`
         """All that waits. What was discarded of another topic of the same name is of no use any more."""
         return self.left(plan.ranges)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from sqe_chain.errors import ChainError, ConfigurationError, StoreInconsistent
+from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.parking import (
     MAX_DISCARDED,
@@ -29,7 +29,7 @@ from sqe_chain.operations.patterns import RecordPatterns
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan, read_plan
+from sqe_chain.protocol.plan import Plan, plan_of_a_run
 from sqe_chain.protocol.planning import plan_after
 from sqe_chain.task.parking import ParkedRecord
 from sqe_chain.task.states import Claim
@@ -79,13 +79,7 @@ def parked_in(home: StateStore, flow: CompiledFlow) -> tuple[ParkedRecord, ...]:
         StoreInconsistent: its last plan is missing.
         Unavailable: the store does not answer.
     """
-    stored, _ = home.home(flow.name)
-    if stored is None or stored.number < 0:
-        raise ConfigurationError(f"the store has no flow {flow.name!r}: it has not run with this store yet")
-    plan = read_plan(home, flow.name, stored.number)
-    if plan is None:
-        raise StoreInconsistent(f"the metadata store has no plan {stored.number} of flow {flow.name!r}")
-    return Parking.of(plan).records
+    return Parking.of(plan_of_a_run(home, flow.name)).records
 
 
 def check_parks(flow: CompiledFlow) -> None:

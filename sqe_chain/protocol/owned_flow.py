@@ -20,7 +20,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import COMMIT, PERSIST, PUBLISH, SEAL, Notice, Persisted, Published, Sealed
 from sqe_chain.protocol.feature import Features
-from sqe_chain.protocol.plan import Plan, PlannedRange, read_plan
+from sqe_chain.protocol.plan import Plan, PlannedRange, Section, read_plan
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim, Transition, persist
 
@@ -190,14 +190,12 @@ def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
     if size <= most:
         return
     lanes = sum(len(marks) for marks in plan.marks.values())
-    parked = plan.sections.get("parked", "{}")  # a feature's, which this room cannot import
-    waiting = len(json.loads(parked).get("records", ()))
-    parts = f"{len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} skipped inputs"
-    if waiting:  # while records wait, the policy stays
-        parts = f"{waiting} parked records in {len(parked)} bytes, {parts}"
-        first, policy = "Release or discard parked records first: sqe-chain parked release or discard. ", ""
-    else:
-        first, policy = "", "choose poison='stop', "
+    sections = (Section.kinds[name].of(plan).remedy(len(text)) for name, text in plan.sections.items())
+    known = [remedy for remedy in sections if remedy is not None]
+    parts = "".join(f"{part}, " for part, _ in known)
+    parts += f"{len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} skipped inputs"
+    first = "".join(f"{advice}. " for _, advice in known)
+    policy = "" if known else "choose poison='stop', "
     raise ConfigurationError(
         f"flow {env.flow.name!r}: plan {plan.number} is too large, and nothing was sealed: {size} bytes. Expected at most {most}, which "
         f"the metadata store takes. The plan has {parts}. {first}Many lanes: republish with fewer partitions and shards upstream. "

@@ -14,7 +14,7 @@ from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, ClassVar, Final, Protocol, Self
 
 from sqe_chain.envelope.marks import PartitionMarks
-from sqe_chain.errors import START_OVER, StoreInconsistent
+from sqe_chain.errors import START_OVER, ConfigurationError, StoreInconsistent
 from sqe_chain.ports import Home, Range, TopicPartition
 from sqe_chain.protocol.layout import Layout, by_name, by_partition
 from sqe_chain.task.exclusion import Exclusion
@@ -95,6 +95,14 @@ class Section:
         Args:
             last: the plan that has this section.
             plan: the one after it, still without sections.
+        """
+        return None
+
+    def remedy(self, size: int) -> tuple[str, str] | None:  # noqa: ARG002 - others need it
+        """What of this section fills a plan that is too large, and what to do about it; None: it is not to blame.
+
+        Args:
+            size: bytes of the section.
         """
         return None
 
@@ -319,6 +327,23 @@ def read_last_plan(store: StoredPlans, flow: str) -> Plan | None:
     """The last plan of a flow; None when the store knows none."""
     home, _ = store.home(flow)
     return None if home is None else read_plan(store, flow, home.number)
+
+
+def plan_of_a_run(store: StoredPlans, flow: str) -> Plan:
+    """The last plan of a flow that has run. Reading it disturbs nobody.
+
+    Raises:
+        ConfigurationError: the flow has not run with this store.
+        StoreInconsistent: its last plan is missing.
+        Unavailable: the store does not answer.
+    """
+    stored, _ = store.home(flow)
+    if stored is None or stored.number < 0:
+        raise ConfigurationError(f"the store has no flow {flow!r}: it has not run with this store yet")
+    plan = read_plan(store, flow, stored.number)
+    if plan is None:
+        raise StoreInconsistent(f"the metadata store has no plan {stored.number} of flow {flow!r}")
+    return plan
 
 
 def check_sections(plan: Plan) -> None:

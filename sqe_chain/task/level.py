@@ -111,9 +111,8 @@ class Level:
     def fold(self, stage: int, run: UnitRun) -> None:
         """Fold units of one stage, in the order of units.
 
-        Without a shuffle, a key may belong to another state partition. Such mis-partitioned keys are counted, and the attempt
-        is worth nothing. In a redo too, where this state partition may have nothing left to
-        do: theirs may have.
+        Without a shuffle, a key may belong to another state partition. Such mis-partitioned keys are counted, and the
+        attempt is discarded. A redo counts them too: this state partition may have nothing left to do, but theirs may have.
         """
         work = self._stages[stage]
         if stage != self._folding or not run.origin(0).same_input(self._current):

@@ -182,7 +182,7 @@ MUTANTS: Final = (
         schedules=100,
     ),
     mutant(
-        "an attempt is the last one though a candidate was let go",
+        "an attempt is the last one though a candidate was cleared",
         ("Candidates.judge", replace("not cleared", "True")),
         killed_by="test_blame::test_a_bad_input_takes_no_good_one_with_it",
     ),

@@ -115,7 +115,7 @@ MUTANTS: Final = (
         killed_by="test_plans_after_plans::test_an_idle_partition_keeps_its_last_record",
     ),
     mutant(
-        "a plan drops the marks of partitions of which it has read nothing",
+        "a plan drops the marks of partitions that it has not read",
         (
             "marks_after",
             replace(
