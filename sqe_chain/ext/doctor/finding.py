@@ -1,9 +1,9 @@
-"""What a check finds."""
+"""What checks find: one row for each kind of finding, with its severity, its text and what to do."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Severity = Literal["error", "warning", "note"]
 """error: the service cannot run, or is not exact. warning: it is exact until something happens. note: worth knowing."""
@@ -26,3 +26,74 @@ class Finding:
     subject: str
     text: str
     command: str = ""
+
+
+_RESTORE: Final = "restore the store, or sqe-chain rebuild"
+_TOPIC: Final = "kafka-configs.sh --alter --entity-type topics --entity-name {subject}"
+_CREATE: Final = "sqe-chain run ... --create-topics 0"
+_JAVA: Final = "apt-get install openjdk-17-jre-headless"
+
+# fmt: off
+KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
+    "unreachable": ("error", "{why}", "check the address, the network and the login"),
+    # topics
+    "missing-input": ("error", "the input topic does not exist", "kafka-topics.sh --create --topic {subject} --partitions N"),
+    "missing-output": ("error", "the output topic does not exist", _CREATE),
+    "few-partitions": ("error", "it has {known} partitions, and output {output!r} writes to {wanted}", "kafka-topics.sh --alter --topic {subject} --partitions {wanted}"),
+    "missing-dead-letters": ("error", "the topic for dead-letter records does not exist", _CREATE),
+    "one-replica": ("warning", "it has one replica: its records are lost with that broker", "kafka-reassign-partitions.sh"),
+    "min-insync": ("warning", "min.insync.replicas=1: the broker acknowledges a record that one replica holds", f"{_TOPIC} --add-config min.insync.replicas=2"),
+    "write-caching": ("warning", "write.caching=true: the broker acknowledges records that are not on a disk", "rpk topic alter-config {subject} --set write.caching=false"),
+    "compacted-input": ("error", "cleanup.policy=compact: records vanish before they are counted", f"{_TOPIC} --add-config cleanup.policy=delete"),
+    "short-retention": ("warning", "retention.ms={kept_ms}: a service that is down for {hours:.1f} h loses records, and then stops with LostOffsets", f"{_TOPIC} --add-config retention.ms=604800000"),
+    "small-retention": ("warning", "retention.bytes={kept}: a burst deletes records before they are counted", f"{_TOPIC} --add-config retention.bytes=-1"),
+    "refuses-times": ("warning", "it refuses records by their time (message.timestamp.before.max.ms or after.max.ms): a republisher keeps the root's time, and its replays may be refused", f"{_TOPIC} --delete-config message.timestamp.before.max.ms"),
+    # positions
+    "recreated-input": ("error", "it was deleted and created again since the last plan", "see the runbook: RecreatedTopic"),
+    "lost-records": ("error", "retention has deleted offsets {first} to {last}, which are not counted", "see the runbook: LostOffsets"),
+    "truncated-input": ("error", "the log ends at {end}, and the flow has read up to {stop}: records were lost on the broker", "see the runbook: TruncatedInput"),
+    "clock-ahead": ("warning", "its newest record lies {seconds} s in the future: a clock is wrong, here or at the {writer}", "chronyc tracking"),
+    "no-commits": ("warning", "the group has no committed offsets: they have expired, or were deleted. The store still knows the positions", "start the service: it commits again"),
+    "foreign-commit": ("error", "another program commits offsets to the group {group!r}", "kafka-consumer-groups.sh --describe --group {group}"),
+    "store-behind": ("error", "the group has committed {committed}, and the store's last plan ends at {end}: the store went back in time", "restore the newest backup, or sqe-chain rebuild"),
+    "commits-expire": ("note", "the last batch was {hours:,.1f} h ago, no run is at work, and {kept}: lag monitors lose the group. The store still knows the positions", "start the service: it commits again"),
+    "place-lost": ("warning", "the group has no commits, and the outputs have records: Kafka has forgotten the flow's place, unless others publish there. The flow begins again, and receivers ignore the replays ({kept})", "see production: Topics"),
+    "short-commits": ("warning", "{kept}: if the flow is down for {hours:.1f} h, Kafka forgets its place, and it reads from the beginning", "offsets.retention.minutes=10080 in the brokers' server.properties"),
+    "behind": ("note", "{lag:,} offsets are not counted, and no run is at work", "start the service"),
+    "held-back": ("warning", "{waiting:,} records wait for event time; this partition holds them back", "sqe-chain state FLOW STAGE --waiting"),
+    # stores
+    "store-empty": ("error", "Kafka has commits of plans, and the store has no plan", _RESTORE),
+    "plan-lost": ("error", "plan {number} is gone", _RESTORE),
+    "stale-claim": ("note", "run {run} has not released its claim, and its heartbeat has stopped: it was killed", "start the service: it takes over"),
+    "cell-lost": ("error", "its header is gone: its states are lost", _RESTORE),
+    "states-lost": ("error", "{why}", _RESTORE),
+    "home-behind": ("error", "it is at plan {number}, and the home store at plan {last}: stores were restored apart", "restore both from one backup"),
+    "open-plan": ("note", "a plan is written in part, and no run is at work", "start the service: it finishes the plan"),
+    "not-located": ("warning", "readers cannot find its states", "start the service: it writes the locations"),
+    "weak-store": ("error", "{why}", "sqe-chain store check URL"),
+    "store-remark": ("note", "{why}", ""),
+    # this machine
+    "clocks-differ": ("warning", "its clock is {seconds:,.1f} s {where} this machine's: timers, retention and the times in logs follow a wrong clock", "chronyc tracking"),
+    "disk-full": ("warning", "{free:,} of {total:,} MiB are free", "df -h {subject}"),
+    "open-files": ("warning", "a process may open {files} files", "ulimit -n 65536"),
+    "memory": ("warning", "{free:,} MiB of memory are available", "free -m"),
+    "no-java": ("warning", "PySpark is installed, and there is no Java 17: --engine spark cannot start", _JAVA),
+    "old-java": ("warning", "the version of {java} is {version}: --engine spark needs 17 or later", _JAVA),
+    "no-numpy": ("note", "numpy is not installed: blocks of records are decoded one by one, which is slower", "pip install numpy"),
+    "old-python": ("error", "Python {version}: expected 3.11 or later", ""),
+}
+"""Name of a check -> how bad what it finds is, the text, and the command; both name the subject and what the check gives."""
+# fmt: on
+
+
+def found(check: str, subject: str, **evidence: object) -> Finding:
+    """A finding of a kind.
+
+    Args:
+        check: the kind, one of `KINDS`.
+        subject: the topic, partition, stage or store.
+        evidence: what its texts name.
+    """
+    severity, text, command = KINDS[check]
+    evidence["subject"] = subject
+    return Finding(check, severity, subject, text.format(**evidence), command.format(**evidence))

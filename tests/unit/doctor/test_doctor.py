@@ -16,7 +16,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.ext.doctor.checks import examine
 from sqe_chain.ext.doctor.facts import Gathering
-from sqe_chain.ext.doctor.finding import Finding
+from sqe_chain.ext.doctor.finding import KINDS, Finding
 from sqe_chain.ext.doctor.machine import Disk, Machine
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
@@ -199,6 +199,10 @@ def make_weak(world: World) -> None:
     world.store.check = lambda: ["appendonly is off"]  # type: ignore[method-assign]
 
 
+def remark(world: World) -> None:
+    world.store.remarks = lambda: ["one {node} answers"]  # type: ignore[method-assign]
+
+
 def lose_plan(world: World) -> None:
     copy = world.store.copy_home("totals")
     copy.plans.clear()
@@ -243,6 +247,7 @@ PLANTED: dict[str, Callable[[World], object]] = {
     "PartitionsMismatch": lambda world: setattr(world, "flow", totals(partitions=2)),
     "ChangedType": lambda world: setattr(world, "flow", totals(state=StringValue)),
     "weak-store": make_weak,
+    "store-remark": remark,
     "disk-full": lambda world: setattr(
         world, "machine", replace(WELL, disks=(Disk(Path("/srv"), 1 << 20, 1 << 41),))
     ),
@@ -251,6 +256,7 @@ PLANTED: dict[str, Callable[[World], object]] = {
     "no-java": lambda world: setattr(world, "machine", replace(WELL, java="")),
     "old-java": lambda world: setattr(world, "machine", replace(WELL, java_version=11)),
     "no-numpy": lambda world: setattr(world, "machine", replace(WELL, numpy=False)),
+    "old-python": lambda world: setattr(world, "machine", replace(WELL, python=(3, 10))),
 }
 
 
@@ -272,6 +278,11 @@ AT_A_REPUBLISHER: dict[str, Callable[[World], object]] = {
 def test_a_place_that_only_commits_keep_may_be_forgotten(republisher: World, check: str) -> None:
     AT_A_REPUBLISHER[check](republisher)
     assert [finding.check for finding in republisher.examine()] == [check]
+
+
+def test_each_kind_of_finding_is_planted() -> None:
+    elsewhere = {"held-back", "unreachable"}
+    assert KINDS.keys() - PLANTED.keys() - AT_A_REPUBLISHER.keys() == elsewhere
 
 
 def test_the_partition_that_holds_back_event_time_is_named() -> None:

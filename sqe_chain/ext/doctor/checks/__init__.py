@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from sqe_chain.ext.doctor.checks import machine, positions, states, topics
 from sqe_chain.ext.doctor.facts import Facts
-from sqe_chain.ext.doctor.finding import Finding
+from sqe_chain.ext.doctor.finding import Finding, found
 
 
 def examine(facts: Facts) -> list[Finding]:
@@ -17,8 +17,7 @@ def examine(facts: Facts) -> list[Finding]:
 
 
 def _unreachable(facts: Facts) -> Iterator[Finding]:
-    for what, why in facts.errors.items():
-        yield Finding("unreachable", "error", what, why, "check the address, the network and the login")
+    return (found("unreachable", what, why=why) for what, why in facts.errors.items())
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from sqe_chain.ext.doctor.facts import Facts
-from sqe_chain.ext.doctor.finding import Finding
+from sqe_chain.ext.doctor.finding import Finding, found
 from sqe_chain.protocol.inputs import parse_metadata
 
 _LATE_MS: Final = 60_000
@@ -16,48 +16,22 @@ _DAY_MS: Final = 24 * _HOUR_MS
 
 def positions(facts: Facts) -> Iterator[Finding]:
     """Positions of the last plan that the logs do not hold."""
-    plan = facts.plan
-    if plan is None:
-        return
-    for planned in plan.ranges:
+    for planned in () if facts.plan is None else facts.plan.ranges:
         info, bounds = facts.topics.get(planned.topic), facts.bounds.get(planned.tp)
         where = f"{planned.topic}[{planned.partition}]"
         if info is not None and info.topic_id.hex() != planned.topic_id:
-            yield Finding(
-                "recreated-input",
-                "error",
-                planned.topic,
-                "it was deleted and created again since the last plan",
-                "see the runbook: RecreatedTopic",
-            )
+            yield found("recreated-input", planned.topic)
             continue
         if bounds is None:
             continue
         if bounds.begin > planned.stop:
-            yield Finding(
-                "lost-records",
-                "error",
-                where,
-                f"retention has deleted offsets {planned.stop} to {bounds.begin - 1}, which are not counted",
-                "see the runbook: LostOffsets",
-            )
+            yield found("lost-records", where, first=planned.stop, last=bounds.begin - 1)
         if bounds.stable_end < planned.stop:
-            yield Finding(
-                "truncated-input",
-                "error",
-                where,
-                f"the log ends at {bounds.stable_end}, and the flow has read up to {planned.stop}: records were lost on the broker",
-                "see the runbook: TruncatedInput",
-            )
+            yield found("truncated-input", where, end=bounds.stable_end, stop=planned.stop)
         if planned.last_timestamp_ms > facts.now_ms + _LATE_MS:
-            yield Finding(
-                "clock-ahead",
-                "warning",
-                where,
-                f"its newest record lies {(planned.last_timestamp_ms - facts.now_ms) // 1_000} s in the future: a clock is wrong, here or at the "
-                f"{'broker' if info is not None and info.append_time else 'producer'}",
-                "chronyc tracking",
-            )
+            seconds = (planned.last_timestamp_ms - facts.now_ms) // 1_000
+            writer = "broker" if info is not None and info.append_time else "producer"
+            yield found("clock-ahead", where, seconds=seconds, writer=writer)
 
 
 def group(facts: Facts) -> Iterator[Finding]:
@@ -68,30 +42,13 @@ def group(facts: Facts) -> Iterator[Finding]:
     ours = {tp: commit for tp, commit in facts.commits.items() if "plan" in parse_metadata(commit)}
     group = facts.flow.declared_name
     if stops and not facts.commits:
-        yield Finding(
-            "no-commits",
-            "warning",
-            group,
-            "the group has no committed offsets: they have expired, or were deleted. The store still knows the positions",
-            "start the service: it commits again",
-        )
-    for tp in sorted(facts.commits.keys() - ours.keys()):
-        yield Finding(
-            "foreign-commit",
-            "error",
-            f"{tp[0]}[{tp[1]}]",
-            f"another program commits offsets to the group {group!r}",
-            f"kafka-consumer-groups.sh --describe --group {group}",
-        )
-    for tp, commit in ours.items():
-        if commit.offset > stops.get(tp, 0):
-            yield Finding(
-                "store-behind",
-                "error",
-                f"{tp[0]}[{tp[1]}]",
-                f"the group has committed {commit.offset}, and the store's last plan ends at {stops.get(tp, 0)}: the store went back in time",
-                "restore the newest backup, or sqe-chain rebuild",
-            )
+        yield found("no-commits", group)
+    for topic, partition in sorted(facts.commits.keys() - ours.keys()):
+        yield found("foreign-commit", f"{topic}[{partition}]", group=group)
+    for (topic, partition), commit in ours.items():
+        end = stops.get((topic, partition), 0)
+        if commit.offset > end:
+            yield found("store-behind", f"{topic}[{partition}]", committed=commit.offset, end=end)
 
 
 def expiry(facts: Facts) -> Iterator[Finding]:
@@ -104,32 +61,12 @@ def expiry(facts: Facts) -> Iterator[Finding]:
     if facts.flow.keeps_plans:
         down_ms = 0 if facts.plan is None or facts.alive else facts.now_ms - facts.plan.clock_ms
         if facts.commits and 0 <= kept_ms < 2 * down_ms:
-            yield Finding(
-                "commits-expire",
-                "note",
-                name,
-                f"the last batch was {down_ms / _HOUR_MS:,.1f} h ago, no run is at work, and {kept}: lag monitors lose the group. "
-                "The store still knows the positions",
-                "start the service: it commits again",
-            )
+            yield found("commits-expire", name, hours=down_ms / _HOUR_MS, kept=kept)
         return
     if facts.published and not facts.commits:
-        yield Finding(
-            "place-lost",
-            "warning",
-            name,
-            "the group has no commits, and the outputs have records: Kafka has forgotten the flow's place, unless others publish there. "
-            f"The flow begins again, and receivers ignore the replays ({kept})",
-            "see production: Topics",
-        )
+        yield found("place-lost", name, kept=kept)
     if 0 <= kept_ms < _DAY_MS:
-        yield Finding(
-            "short-commits",
-            "warning",
-            name,
-            f"{kept}: if the flow is down for {kept_ms / _HOUR_MS:.1f} h, Kafka forgets its place, and it reads from the beginning",
-            "offsets.retention.minutes=10080 in the brokers' server.properties",
-        )
+        yield found("short-commits", name, kept=kept, hours=kept_ms / _HOUR_MS)
 
 
 def lag(facts: Facts) -> Iterator[Finding]:
@@ -142,18 +79,6 @@ def lag(facts: Facts) -> Iterator[Finding]:
         if (bounds := facts.bounds.get(tp)) is not None
     )
     if lag and not facts.alive:
-        yield Finding(
-            "behind",
-            "note",
-            f"flow {facts.flow.name}",
-            f"{lag:,} offsets are not counted, and no run is at work",
-            "start the service",
-        )
+        yield found("behind", f"flow {facts.flow.name}", lag=lag)
     if facts.waiting and facts.now_ms - facts.plan.clock_ms > _LATE_MS:
-        yield Finding(
-            "held-back",
-            "warning",
-            facts.holder,
-            f"{facts.waiting:,} records wait for event time; this partition holds them back",
-            "sqe-chain state FLOW STAGE --waiting",
-        )
+        yield found("held-back", facts.holder, waiting=facts.waiting)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sqe_chain.ext.doctor.facts import Facts
-from sqe_chain.ext.doctor.finding import Finding
-from sqe_chain.ports import TopicInfo
+from sqe_chain.ext.doctor.finding import Finding, found
 
 DAY_MS = 86_400_000
 _LATE_MS = 60_000
@@ -19,72 +19,30 @@ def missing_topics(facts: Facts) -> Iterator[Finding]:
         return
     for topic in flow.input_topics:
         if topic not in facts.topics:
-            yield Finding(
-                "missing-input",
-                "error",
-                topic,
-                "the input topic does not exist",
-                f"kafka-topics.sh --create --topic {topic} --partitions N",
-            )
+            yield found("missing-input", topic)
     for output in flow.outputs:
-        info = facts.topics.get(output.topic)
+        info, wanted = facts.topics.get(output.topic), output.partitions
         if info is None:
-            yield Finding(
-                "missing-output",
-                "error",
-                output.topic,
-                "the output topic does not exist",
-                "sqe-chain run ... --create-topics 0",
-            )
-        elif info.partitions < output.partitions:
-            yield Finding(
-                "few-partitions",
-                "error",
-                output.topic,
-                f"it has {info.partitions} partitions, and output {output.name!r} writes to {output.partitions}",
-                f"kafka-topics.sh --alter --topic {output.topic} --partitions {output.partitions}",
+            yield found("missing-output", output.topic)
+        elif info.partitions < wanted:
+            yield found(
+                "few-partitions", output.topic, known=info.partitions, output=output.name, wanted=wanted
             )
     if flow.dead_letters and flow.dead_letter_topic not in facts.topics:
-        yield Finding(
-            "missing-dead-letters",
-            "error",
-            flow.dead_letter_topic,
-            "the topic for dead-letter records does not exist",
-            "sqe-chain run ... --create-topics 0",
-        )
+        yield found("missing-dead-letters", flow.dead_letter_topic)
 
 
 def durability_of_topics(facts: Facts) -> Iterator[Finding]:
     """Topics that may lose acknowledged records."""
+    written = {output.topic for output in facts.flow.outputs}
     for info in facts.topics.values():
         if info.replicas == 1:
-            yield Finding(
-                "one-replica",
-                "warning",
-                info.name,
-                "it has one replica: its records are lost with that broker",
-                "kafka-reassign-partitions.sh",
-            )
+            yield found("one-replica", info.name)
         if info.replicas > 1 and info.min_insync_replicas == 1:
-            yield Finding(
-                "min-insync",
-                "error" if _is_written(facts, info) else "warning",
-                info.name,
-                "min.insync.replicas=1: the broker acknowledges a record that one replica holds",
-                f"kafka-configs.sh --alter --entity-type topics --entity-name {info.name} --add-config min.insync.replicas=2",
-            )
+            finding = found("min-insync", info.name)
+            yield replace(finding, severity="error") if info.name in written else finding
         if info.write_caching:
-            yield Finding(
-                "write-caching",
-                "warning",
-                info.name,
-                "write.caching=true: the broker acknowledges records that are not on a disk",
-                f"rpk topic alter-config {info.name} --set write.caching=false",
-            )
-
-
-def _is_written(facts: Facts, info: TopicInfo) -> bool:
-    return any(output.topic == info.name for output in facts.flow.outputs)
+            yield found("write-caching", info.name)
 
 
 def retention(facts: Facts) -> Iterator[Finding]:
@@ -94,34 +52,12 @@ def retention(facts: Facts) -> Iterator[Finding]:
         if info is None:
             continue
         if info.compacted and not facts.flow.allow_compacted:
-            yield Finding(
-                "compacted-input",
-                "error",
-                topic,
-                "cleanup.policy=compact: records vanish before they are counted",
-                f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config cleanup.policy=delete",
-            )
+            yield found("compacted-input", topic)
         if 0 <= info.retention_ms < DAY_MS:
-            yield Finding(
-                "short-retention",
-                "warning",
-                topic,
-                f"retention.ms={info.retention_ms}: a service that is down for {info.retention_ms / 3_600_000:.1f} h loses records, and then stops with LostOffsets",
-                f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config retention.ms={7 * DAY_MS}",
+            yield found(
+                "short-retention", topic, kept_ms=info.retention_ms, hours=info.retention_ms / 3_600_000
             )
         if 0 <= info.retention_bytes < 64 << 20:
-            yield Finding(
-                "small-retention",
-                "warning",
-                topic,
-                f"retention.bytes={info.retention_bytes}: a burst deletes records before they are counted",
-                f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config retention.bytes=-1",
-            )
+            yield found("small-retention", topic, kept=info.retention_bytes)
         if info.before_max_ms < DAY_MS or info.after_max_ms < _LATE_MS:
-            yield Finding(
-                "refuses-times",
-                "warning",
-                topic,
-                "it refuses records by their time (message.timestamp.before.max.ms or after.max.ms): a republisher keeps the root's time, and its replays may be refused",
-                f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --delete-config message.timestamp.before.max.ms",
-            )
+            yield found("refuses-times", topic)
