@@ -15,8 +15,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from sqe_chain.errors import ChainError
+from sqe_chain.errors.safe_text import json_line, one_line, shown
 from sqe_chain.flow.stored import printable_text
-from sqe_chain.safe_text import json_line, one_line, shown
 
 
 class SafeConsole(Console):

@@ -17,11 +17,11 @@ from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import FlowArgument, JsonOption, Kafka, LimitOption, Stores, command
 from sqe_chain.cli.values import topic_name
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors.safe_text import one_line
 from sqe_chain.features.readers import read_record
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay, ReplayResult
 from sqe_chain.protocol.plan import kept_plans
 from sqe_chain.runtime.connecting import open_log, open_stores
-from sqe_chain.safe_text import one_line
 
 app = typer.Typer(no_args_is_help=True, help="Inputs that a flow has skipped and kept: dead-letter records.")
 

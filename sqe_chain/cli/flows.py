@@ -14,11 +14,11 @@ from sqe_chain.cli.console import ERR, print_json, print_table, utc
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import JsonOption, KafkaIfNeeded, Stores, command
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors.safe_text import one_line
 from sqe_chain.operations.forget import ForgetFlow, KnownFlow, known_flows
 from sqe_chain.ports import StateStore
 from sqe_chain.runtime.connecting import open_addresses, open_log
 from sqe_chain.runtime.owner import is_dead
-from sqe_chain.safe_text import one_line
 
 app = typer.Typer(no_args_is_help=True, help="List the flows in a store; forget one.")
 

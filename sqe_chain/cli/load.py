@@ -22,12 +22,12 @@ from sqe_chain.cli.listening import show_cursor
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import BatchOptions, FlowArgument, JsonOption, command, settings_in
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors.safe_text import shown
 from sqe_chain.features.events import FilesSeen, TableReplaced
 from sqe_chain.features.overwrite import Mode
 from sqe_chain.protocol.events import Committed, Event, Observer
 from sqe_chain.runtime.launching import launch
 from sqe_chain.runtime.lines import Lines
-from sqe_chain.safe_text import shown
 
 _MEGA = 1_000_000
 

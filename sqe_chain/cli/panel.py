@@ -10,9 +10,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from sqe_chain.errors.safe_text import shown
 from sqe_chain.protocol.events import Event, Observer, Recovered, Waiting
 from sqe_chain.runtime.statistics import Statistics
-from sqe_chain.safe_text import shown
 
 
 def panel(statistics: Statistics, flow: str, kafka: str) -> Panel:

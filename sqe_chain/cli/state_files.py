@@ -11,8 +11,8 @@ from sqe_chain.cli.files import check_new, open_text, write_whole
 from sqe_chain.cli.selection import line_of
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors.safe_text import json_line
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.safe_text import json_line
 from sqe_chain.wings import needing
 
 _ROWS = 10_000

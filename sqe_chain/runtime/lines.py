@@ -8,8 +8,8 @@ from typing import Any, TextIO
 
 import structlog
 
+from sqe_chain.errors.safe_text import json_line, shown, without_secrets
 from sqe_chain.protocol.events import Event, Observer, Waiting
-from sqe_chain.safe_text import json_line, shown, without_secrets
 
 
 class Lines(Observer):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from sqe_chain.errors.safe_text import one_line
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import FlatMapNode, KeyedNode, MapNode, Node
-from sqe_chain.safe_text import one_line
 
 INDENT: Final = "    "
 

@@ -15,11 +15,11 @@ from sqe_chain.cli.console import ERR, OUT, print_json
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, KafkaIfNeeded, Stores, command
 from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.errors.safe_text import one_line
 from sqe_chain.ext.doctor.checks import CHECKS, examine
 from sqe_chain.ext.doctor.facts import Gathering
 from sqe_chain.ext.doctor.finding import Finding
 from sqe_chain.runtime.connecting import open_log, open_stores
-from sqe_chain.safe_text import one_line
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from html import escape
 
 from sqe_chain.cli.console import as_json, utc
+from sqe_chain.errors.safe_text import json_line, one_line
 from sqe_chain.ext.explain.fate import Fate
 from sqe_chain.ext.explain.recording import Contribution
 from sqe_chain.ext.explain.trace import Trace, name_of
 from sqe_chain.flow.stored import StoredState, readable
-from sqe_chain.safe_text import json_line, one_line
 
 _LONGEST = 500
 """Characters of a key or a state that texts and pages show; JSON has all."""

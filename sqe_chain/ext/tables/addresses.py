@@ -6,7 +6,7 @@ import os
 import re
 from typing import Final
 
-from sqe_chain.safe_text import without_secrets
+from sqe_chain.errors.safe_text import without_secrets
 
 _CASSANDRA: Final = ("cassandra://", "cassandras://")
 MEMORY: Final = "memory://"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqe_chain.errors import ConfigurationError, FlowError
+from sqe_chain.errors.safe_text import without_secrets
 from sqe_chain.ext.tables.addresses import in_place, text_of
 from sqe_chain.ext.tables.columns import Column
 from sqe_chain.ext.tables.reading import open_table
@@ -15,7 +16,6 @@ from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.stage import IngestKind
 from sqe_chain.flow.declaration import check_bool, check_int
 from sqe_chain.flow.shapes import check_callable
-from sqe_chain.safe_text import without_secrets
 
 TABLES: Final = "SQE_CHAIN_TABLES"
 """Environment variable: the directory or address under which tables live; by default the directory `tables`."""

@@ -23,13 +23,13 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
 from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
+from sqe_chain.errors.safe_text import without_secrets
 from sqe_chain.ext.tables.arrow import PARTITION
 from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.delta_snapshot import MARK, DeltaSnapshot, damage_in, keep_handle, take_handle
 from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.parquet_storage import ParquetStorage, is_awaited
 from sqe_chain.ext.tables.storage import Conflict, StoredFile, TableChange
-from sqe_chain.safe_text import without_secrets
 
 _TRIES: Final = 100
 _DRAFT: Final = ".part"

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, FlowError, TableAltered
+from sqe_chain.errors.safe_text import without_secrets
 from sqe_chain.ext.tables.addresses import text_of
 from sqe_chain.ext.tables.arrow import OWN, SEQUENCE
 from sqe_chain.ext.tables.chunk import ChunkInfo
@@ -31,7 +32,6 @@ from sqe_chain.ext.tables.storage import (
     retried,
     storage_at,
 )
-from sqe_chain.safe_text import without_secrets
 
 Read = TypeVar("Read")
 

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.errors.safe_text import shown
 from sqe_chain.ext.explain.recording import Place
-from sqe_chain.safe_text import shown
 
 
 class Asked(Exception):

@@ -23,6 +23,7 @@ from starlette.staticfiles import StaticFiles
 
 from sqe_chain.cli.values import key_named
 from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.errors.safe_text import json_line, shown
 from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.report import fate_as_object, trace_as_object
 from sqe_chain.ext.explain.trace import check_traceable, trace
@@ -46,7 +47,6 @@ from sqe_chain.ext.web.runbook import entries
 from sqe_chain.ext.web.site import PAGE, Json, NotFound, Site, cursor_in
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.safe_text import json_line, shown
 
 STATIC: Final = Path(__file__).with_name("static")
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]", "testserver")

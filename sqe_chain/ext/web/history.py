@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
+from sqe_chain.errors.safe_text import shown
 from sqe_chain.ext.web.site import Json
 from sqe_chain.protocol.events import PROCESS, STEPS, Committed, Event, Failed, Observer, Waiting, When
-from sqe_chain.safe_text import shown
 
 EVENTS: Final = 12
 """Newest events that are kept: each watcher gets them with each change."""

@@ -11,6 +11,7 @@ from time import monotonic
 
 from sqe_chain.cli.console import as_json
 from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.errors.safe_text import shown
 from sqe_chain.ext.explain.trace import read_states
 from sqe_chain.ext.web.runbook import entry_of
 from sqe_chain.features.event_times import EventTime
@@ -21,7 +22,6 @@ from sqe_chain.operations.forget import KnownFlow, known_flow, known_flows
 from sqe_chain.ports import Bounds, Location, Log, StateStore, TopicPartition
 from sqe_chain.protocol.plan import Plan, kept_plans
 from sqe_chain.runtime.states import location_of
-from sqe_chain.safe_text import shown
 
 Json = dict[str, object]
 _AGAIN_S = 30

@@ -13,11 +13,11 @@ import typer
 from sqe_chain.adapters import SCHEMES, open_store
 from sqe_chain.cli import console
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors.safe_text import without_secrets
 from sqe_chain.ext.tables import open_table
 from sqe_chain.ext.tables.storage import storage_at
 from sqe_chain.flow import Flow
 from sqe_chain.runtime.neighbours import check_stores
-from sqe_chain.safe_text import without_secrets
 
 SECRET = "s3cr3t"  # noqa: S105 - of nobody
 BETWEEN = [

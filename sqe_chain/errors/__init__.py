@@ -42,7 +42,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Self
 
-from sqe_chain.safe_text import one_line
+from sqe_chain.errors.safe_text import one_line
 
 START_OVER: Final = (
     "start over under another flow name (its states begin empty, and it is another writer: its readers count everything "
