@@ -219,6 +219,15 @@ def test_an_older_version_of_a_row_is_never_found_by_its_value(written: WrittenT
     assert as_dict(written.table.read(where={"bar": (2.0, None), "at": (1, 1)})) == {("r1", 1): 5.0}
 
 
+def test_bounds_of_one_column_given_twice_hold_both(written: WrittenTable) -> None:
+    written.flush(*(Row(f"r{number % 5}", number, 1.0) for number in range(40)))
+    robots = written.table.read("r1", where={"robot": ("r0", "r9")})
+    assert set(robots["robot"].to_pylist()) == {"r1"}
+    some = written.table.read(row_key=(None, 20), where={"at": (11, None)})
+    assert sorted(some["at"].to_pylist()) == list(range(11, 21))
+    assert written.table.read("r1", where={"robot": ("r2", None)}).num_rows == 0
+
+
 def test_of_two_compactions_at_once_one_begins_again(
     written: WrittenTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,12 @@ def within(cells: Any, bounds: Bounds) -> Any:  # noqa: ANN401 - Arrow arrays
     return pc.fill_null(inside, False)  # noqa: FBT003 - a value of the array
 
 
+def narrowed(one: Bounds, other: Bounds) -> Bounds:
+    """The bounds of what lies within both; values are of one type."""
+    low, high = ([bound for bound in ends if bound is not None] for ends in zip(one, other, strict=True))
+    return max(low, default=None), min(high, default=None)
+
+
 def may_hold(known: Mapping[str, tuple[Any, Any]], wanted: Mapping[str, Bounds]) -> bool:
     """Whether rows may hold a wanted one, by what is known of the bounds of their columns."""
     return all(overlap(*bounds, *known[name]) for name, bounds in wanted.items() if name in known)

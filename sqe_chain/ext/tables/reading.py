@@ -19,7 +19,7 @@ from sqe_chain.ext.tables.columns import Column, type_name
 from sqe_chain.ext.tables.compacting import Compaction, aligned, compact
 from sqe_chain.ext.tables.describing import Description, describe
 from sqe_chain.ext.tables.memtable import latest_of
-from sqe_chain.ext.tables.pruning import Bounds, bounds_in, cell_of, may_hold, within
+from sqe_chain.ext.tables.pruning import Bounds, bounds_in, cell_of, may_hold, narrowed, within
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.storage import (
     Pieces,
@@ -142,25 +142,26 @@ class Table:
                     f"{self}: there is no column {name!r}; it has {', '.join(schema.names)}"
                 )
         key_cells = self._key_cells(schema, partition_key)
-        where = {name: self._bounds(schema, name, bounds) for name, bounds in where.items()}
         keys = {name: (cell, cell) for name, cell in zip(schema.partition_key, key_cells, strict=False)}
         if row_key is not None:
             keys[schema.row_key[0]] = self._bounds(schema, schema.row_key[0], row_key)
         # Other versions of a row may have other values in columns that are no keys. So files are skipped by keys alone.
+        others: dict[str, Bounds] = {}
+        for name, given in where.items():
+            bounds = self._bounds(schema, name, given)
+            if name in schema.keys:
+                keys[name] = narrowed(bounds, keys.get(name, bounds))
+            else:
+                others[name] = bounds
         needed = list(dict.fromkeys([*schema.keys, *where, *names]))
-        wanted = Wanted(
-            needed,
-            schema.key_bytes(key_cells) if key_cells else None,
-            keys | {name: bounds for name, bounds in where.items() if name in schema.keys},
-            {name: bounds for name, bounds in where.items() if name not in schema.keys},
-        )
+        wanted = Wanted(needed, schema.key_bytes(key_cells) if key_cells else None, keys, others)
         files = snapshot.files()
         chosen = _files_with(files, wanted, TableDeclaration.of(snapshot).state_partitions)
         pieces = self._storage.read(snapshot, chosen, wanted)
         rows = _joined(pieces, snapshot, needed)
         latest = latest_of(rows, schema)
         replaced = rows.num_rows - latest.num_rows
-        for name, bounds in {**keys, **where}.items():
+        for name, bounds in (keys | others).items():
             latest = latest.filter(within(latest[name], bounds))
         return Scan(
             latest.select(names),
