@@ -74,7 +74,17 @@ BRIEF: dict[str, tuple[str, ...]] = {
     "sqe_chain.stages": (
         *("RecordKind", "RecordStage", "RecordFunctions", "Given", "DeclaredFunction"),
         *("StageKind", "StageTraits", "StageWork", "StageTask", "StageTable", "LiveState", "StoredState"),
-        *("Record", "records_of", "Spot", "NOWHERE", "Verdict", "Reason", "Table", "MemoryTable", "SqeKey"),
+        *(
+            "Record",
+            "records_of",
+            "Spot",
+            "NOWHERE",
+            "Verdict",
+            "Reason",
+            "RowTable",
+            "MemoryTable",
+            "SqeKey",
+        ),
         *("SqeReplays", "RootReplays", "StaleSequences", "Deduplicate", "Distinct"),
         *("from_value", "from_key", "from_header", "number_in_text", "by_key", "by_key_and"),
         *("WindowedAggregate", "TimedAggregate", "Result", "Span", "results_in", "TableJoin", "StreamJoin"),

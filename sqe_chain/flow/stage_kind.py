@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.ports import Sink
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class LiveState:
         self.deleted = False
 
 
-class StageTable(Table, Protocol):
+class StageTable(RowTable, Protocol):
     """The rows of a stage in one state partition, during one batch."""
 
     @property

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 
-class Table(Protocol):
+class RowTable(Protocol):
     """Rows of one stage in one state partition."""
 
     def get(self, row: bytes) -> bytes | None:

@@ -21,7 +21,7 @@ from sqe_chain.envelope.sqe_key import SqeKey
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import LiveState, StageKind, StageTable, StageTask, StageTraits, StageWork
 from sqe_chain.flow.stored import Span, StoredState
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.contents import (
     FirstSeen,
     ProducerMark,
@@ -72,6 +72,7 @@ __all__ = [
     "Result",
     "RootReplays",
     "RootSeen",
+    "RowTable",
     "SequenceSeen",
     "Sessions",
     "Sighting",
@@ -87,7 +88,6 @@ __all__ = [
     "StaleSequences",
     "StoredState",
     "StreamJoin",
-    "Table",
     "TableJoin",
     "TimedAggregate",
     "Tumbling",

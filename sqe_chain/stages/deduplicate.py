@@ -24,7 +24,7 @@ from sqe_chain._proto.windows_pb2 import SightingsRow
 from sqe_chain.flow.declaration import check_choice, check_duration
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import STANDARD, StageTraits
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.identity import Identity, by_key, by_key_and
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.record_work import FILTER, RecordFunctions, id_of
@@ -90,7 +90,7 @@ class Deduplicate(RememberingStage[Forwarded]):
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         *,
         interval_ms: int,
         identity: Identity = by_key,

@@ -20,7 +20,7 @@ from sqe_chain._proto.windows_pb2 import FirstsRow
 from sqe_chain.flow.declaration import check_duration, check_windows
 from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.stored import Span
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.identity import Identity, by_key
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.record_work import FILTER
@@ -69,7 +69,7 @@ class Distinct(RememberingStage[First]):
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         *,
         windows: Tumbling | Calendar | Sessions,
         grace_ms: int,

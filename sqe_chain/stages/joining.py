@@ -19,7 +19,7 @@ from sqe_chain.flow.declaration import check_choice, check_duration
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import STANDARD, StageTraits
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import NUMBERS
 from sqe_chain.stages.live_rows import ExpiringRows
 from sqe_chain.stages.own_values import OwnValues, Stored
@@ -46,7 +46,7 @@ class Join(KeyedStage[Joined]):
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         combine: Callable[[Any, Any], object],
         is_second: Callable[[Record], bool],
         how: How,
@@ -132,7 +132,7 @@ class StreamJoin(Join):
 
     def __init__(  # noqa: PLR0913 - settings, each with its name
         self,
-        table: Table,
+        table: RowTable,
         *,
         combine: Callable[[Any, Any], object],
         is_second: Callable[[Record], bool],
@@ -305,7 +305,7 @@ class StreamJoinKind(JoinKind):
     after_ms: int = 0
     lateness_ms: int = 0
 
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> StreamJoin:
+    def stage(self, table: RowTable, functions: RecordFunctions, clock_ms: int | None) -> StreamJoin:
         del functions
         return StreamJoin(
             table,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from sqe_chain.flow.stored import unreadable
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.timetable import Timetable
 
 Content = TypeVar("Content")
@@ -25,7 +25,7 @@ class LiveRows(Generic[Content]):
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         read: Callable[[bytes | None], Content],
         written: Callable[[Content], bytes | None],
     ) -> None:
@@ -100,7 +100,7 @@ class ExpiringRows(Generic[Item]):
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         timetable: Timetable,
         *,
         decode: Callable[[bytes], list[Item]],

@@ -14,7 +14,7 @@ from sqe_chain.errors import EnvelopeError, FlowError, PoisonError
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import StageKind, StageTask, StageTraits, StageWork
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import Unit, UnitRun, number
 from sqe_chain.stages.record import Reason, Record, Spot, Verdict
 from sqe_chain.stages.table import MemoryTable
@@ -101,7 +101,7 @@ class RecordKind(StageKind, Generic[Stage]):
         return FILTER
 
     @abstractmethod
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Stage:
+    def stage(self, table: RowTable, functions: RecordFunctions, clock_ms: int | None) -> Stage:
         """The object that processes the records of one state partition in one batch.
 
         Args:

@@ -41,7 +41,7 @@ from sqe_chain.envelope.sqe_key import SqeKey, read_sqe_key
 from sqe_chain.errors import TooManyLanes
 from sqe_chain.flow.declaration import check_choice, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import input_row, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict
@@ -87,7 +87,7 @@ class SqeReplays:
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         *,
         expiry_ms: int = EXPIRY_MS,
         compat: Literal["sqe"] | None = None,

@@ -46,7 +46,7 @@ from sqe_chain._proto.filters_pb2 import RootMark, RootMarks
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, root_position
 from sqe_chain.errors import PoisonError, TooManyLanes
 from sqe_chain.flow.declaration import check_choice, check_int
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
@@ -78,7 +78,7 @@ class RootReplays:
     """
 
     def __init__(
-        self, table: Table, *, compat: Literal["kuka"] | None = None, max_roots: int = MAX_ROOTS
+        self, table: RowTable, *, compat: Literal["kuka"] | None = None, max_roots: int = MAX_ROOTS
     ) -> None:
         check_choice("compat", compat, ("kuka", None), type(self).__name__)
         check_int("max_roots", max_roots, 1, 10_000_000, type(self).__name__)

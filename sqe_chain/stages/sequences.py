@@ -48,7 +48,7 @@ from sqe_chain.flow.filtering import MAX_WINDOW
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import StageTraits
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
@@ -93,7 +93,7 @@ class StaleSequences:
 
     def __init__(  # noqa: PLR0913 - settings, by keyword
         self,
-        table: Table,
+        table: RowTable,
         *,
         sequence: Extractor,
         scope: Scope = "partition",

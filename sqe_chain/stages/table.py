@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 
 
-class MemoryTable(Table):
+class MemoryTable(RowTable):
     """A table in memory: for tests, notebooks, and filters outside of any flow.
 
     Args:

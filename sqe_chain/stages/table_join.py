@@ -25,7 +25,7 @@ from sqe_chain.flow.declaration import check_bool, check_duration
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable, truth
 from sqe_chain.flow.stage_kind import MATCHED, STANDARD, UNMATCHED, StageTask, StageWork
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import NUMBERS, Unit, UnitRun
 from sqe_chain.stages.joining import JOINED, How, Join, JoinKind
 from sqe_chain.stages.live_rows import LiveRows
@@ -82,7 +82,7 @@ class TableJoin(Join):
 
     def __init__(  # noqa: PLR0913 - settings, each with its name
         self,
-        table: Table,
+        table: RowTable,
         *,
         combine: Callable[[Any, Any], object],
         is_second: Callable[[Record], bool],
@@ -280,7 +280,7 @@ class TableJoinKind(JoinKind):
     def counted(self, stage: TableJoin) -> dict[str, int]:
         return {MATCHED: stage.joined, UNMATCHED: stage.unmatched}
 
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> TableJoin:
+    def stage(self, table: RowTable, functions: RecordFunctions, clock_ms: int | None) -> TableJoin:
         del functions
         deleted = None if self.deleted is None else guarded(self.deleted.function)
         join = TableJoin(

@@ -11,7 +11,7 @@ from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import STANDARD
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.identity import Identity, row_of, rows_of
 from sqe_chain.stages.live_rows import ExpiringRows, Item
 from sqe_chain.stages.record import Record, Verdict
@@ -38,7 +38,7 @@ class TimedStage:
         FlowError: a setting of the stage is out of its bounds.
     """
 
-    def __init__(self, table: Table, guard: JumpGuard | None, **timetable: Any) -> None:  # noqa: ANN401 - see `Timetable`
+    def __init__(self, table: RowTable, guard: JumpGuard | None, **timetable: Any) -> None:  # noqa: ANN401 - see `Timetable`
         check_guard(guard, type(self).__name__)
         self._table = table
         self._guard = guard
@@ -72,7 +72,7 @@ class KeyedStage(TimedStage, Generic[Output]):
     keeps: ClassVar[str]
     """What needs the key, in the text for a record without one."""
 
-    def __init__(self, table: Table, guard: JumpGuard | None, **timetable: Any) -> None:  # noqa: ANN401 - see `Timetable`
+    def __init__(self, table: RowTable, guard: JumpGuard | None, **timetable: Any) -> None:  # noqa: ANN401 - see `Timetable`
         super().__init__(table, guard, **timetable)
         self._results: list[Output] = []
 
@@ -108,7 +108,7 @@ class RememberingStage(TimedStage, Generic[Item]):
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         guard: JumpGuard | None,
         *,
         identity: Identity,
@@ -190,6 +190,6 @@ class FilterKind(TimedKind[Stage]):
             return values
         return {**values, "late": "drop" if self.late == "stop" else self.late, **self.timing(clock_ms)}
 
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Stage:
+    def stage(self, table: RowTable, functions: RecordFunctions, clock_ms: int | None) -> Stage:
         stage: Stage = self.rule(table, **self.settings(functions, clock_ms))
         return stage

@@ -37,7 +37,7 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.flow.context import Clock
 from sqe_chain.flow.declaration import check_duration, state_codec
 from sqe_chain.flow.shapes import check_callable
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.timers import NOTHING_REACHED, KeyTimers, Timer
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.own_values import state_left
@@ -118,7 +118,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         *,
         state: type[State] | Codec[State],
         fold: Fold,

@@ -13,7 +13,7 @@ from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_values
 from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.timers import KeyTimers, TimersContext
 from sqe_chain.flow.units import Push, Unit
 from sqe_chain.stages.own_values import OwnValues
@@ -67,7 +67,7 @@ class TimersKind(TimedKind[TimedAggregate[Any]]):
             )
         super().check(where, dead_letters=dead_letters)
 
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> TimedAggregate[Any]:
+    def stage(self, table: RowTable, functions: RecordFunctions, clock_ms: int | None) -> TimedAggregate[Any]:
         def in_context(declared: DeclaredFunction) -> Callable[..., Any]:
             call, takes_context = declared.function, declared.takes_context
             what = "fold" if declared is self.fold else "on_timer"

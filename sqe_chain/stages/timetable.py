@@ -39,7 +39,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from sqe_chain._proto.windows_pb2 import ClockRow, IndexRow, ManifestRow
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.stream_time import JumpGuard, StreamTime
 
 MANIFEST: Final = b"a"
@@ -109,7 +109,7 @@ class Timetable:
 
     def __init__(
         self,
-        table: Table,
+        table: RowTable,
         *,
         bucket_ms: int,
         phase_ms: int = 0,

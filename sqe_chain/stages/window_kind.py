@@ -16,7 +16,7 @@ from sqe_chain.flow.declaration import check_windows
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits, StageWork
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import Push, Unit, UnitRun
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, RunWork, context_of
 from sqe_chain.stages.timed_stage import TimedKind
@@ -77,7 +77,9 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
             return WindowsWork(self, task)
         return RecordWork(self, task)
 
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> WindowedAggregate[Any]:
+    def stage(
+        self, table: RowTable, functions: RecordFunctions, clock_ms: int | None
+    ) -> WindowedAggregate[Any]:
         call: Callable[..., Any] = guarded(self.fold.function)
 
         def fold_in_context(state: object, value: object) -> object:

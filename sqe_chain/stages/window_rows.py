@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.flow.stored import Span
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 
 OPEN: Final = b"w"
 """Rows of the open windows of a key."""
@@ -158,7 +158,7 @@ class ShownWindows:
     retained, or has become part of another session.
     """
 
-    def __init__(self, table: Table, codec: Codec[Any]) -> None:
+    def __init__(self, table: RowTable, codec: Codec[Any]) -> None:
         self._table = table
         self._codec = codec
         self._touched: defaultdict[bytes, set[int]] = defaultdict(set)

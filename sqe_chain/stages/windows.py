@@ -25,7 +25,7 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.flow.declaration import check_bool, check_duration, check_windows, state_codec
 from sqe_chain.flow.shapes import check_callable, check_nothing
 from sqe_chain.flow.stored import Span
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.live_rows import ExpiringRows
 from sqe_chain.stages.own_values import OwnValues, state_left
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
@@ -84,7 +84,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
 
     def __init__(  # noqa: PLR0913 - settings, each with its name
         self,
-        table: Table,
+        table: RowTable,
         *,
         windows: Windowing,
         state: type[State] | Codec[State],

@@ -29,8 +29,8 @@ from sqe_chain.task.watched import Passing, is_watched, watched_names
 
 Encode = Callable[[Any], bytes]
 Leaving = tuple[str, Encode, Callable[[bytes], Any] | None, Callable[[Any], bool] | None]
-"""Of values on their way into an output: the name of their type, their encoding, and what reads that, unless the codec writes only
-what it reads. Last, what may know that a value is read."""
+"""Of values on their way into an output: the name of their type, and their encoding. Then what reads it, unless the codec writes
+only what it reads. Last, what may know that a value is read."""
 _PLAIN: Final = frozenset({dict, list, str, bytes, int, float, bool})
 """Types without fields, which might hold something else than was declared."""
 IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})

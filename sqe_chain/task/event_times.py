@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypedDict
 
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.task.frontier import PartitionProgress, WaitingInputs
+from sqe_chain.task.frontier import PartitionProgress, WaitingRange
 from sqe_chain.task.routes import Hop, with_route
 from sqe_chain.task.wrong_clocks import NONE_AHEAD, Ahead, believe_times, right_times
 
@@ -112,7 +112,7 @@ class EventTimes:
 
     since_ms: int
     writers: dict[str, TopicWriter] = field(default_factory=dict)
-    waiting: WaitingInputs | None = None
+    waiting: WaitingRange | None = None
     lanes: dict[int, int] = field(default_factory=dict)
     idle: dict[str, int | None] = field(default_factory=dict)
     unsure: bool = False
@@ -264,7 +264,7 @@ class EventTimes:
                 writer["heard"], writer.get("latest"), writer.get("watermark"), hops, ahead
             )
         if "waiting" in record:
-            times.waiting = WaitingInputs(*record["waiting"])
+            times.waiting = WaitingRange(*record["waiting"])
             times.lanes = {int(lane, 16): at_ms for lane, at_ms in record["lanes"].items()}
         return times
 

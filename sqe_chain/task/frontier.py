@@ -96,7 +96,7 @@ def latest_of(progress: Iterable[PartitionProgress]) -> int | None:
     )
 
 
-class WaitingInputs(NamedTuple):
+class WaitingRange(NamedTuple):
     """The inputs of one partition that were read and wait for event time.
 
     Attributes:

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.task.event_times import EventTimes
-from sqe_chain.task.frontier import Frontier, WaitingInputs
+from sqe_chain.task.frontier import Frontier, WaitingRange
 from sqe_chain.task.wrong_clocks import right_times
 
 HOLD_OFFSETS: Final = 10_000
@@ -109,10 +109,10 @@ class Gate:
             if row[-1] in waits:
                 times.lanes[lane] = places[-1]
         if waits:
-            before = times.waiting or WaitingInputs(1 << 63, 1 << 63, 0)
+            before = times.waiting or WaitingRange(1 << 63, 1 << 63, 0)
             first = min(before.offset, facts.offsets[min(waits)])
             least_ms = min(before.least_ms, *waits.values())
-            times.waiting = WaitingInputs(first, least_ms, before.inputs + len(waits))
+            times.waiting = WaitingRange(first, least_ms, before.inputs + len(waits))
         return taken
 
     def _places(self, facts: TimeFacts, row: Sequence[int], before_ms: int | None) -> list[int]:

@@ -86,8 +86,8 @@ def check_whole(header: Header, where: str) -> None:
 class CellStates:
     """The states of one cell, for the batch at hand.
 
-    The first read decides what is left to do: nothing when the plan is applied already, as in a redo
-    or a recomputation after the persist. Less when it is begun. Every later read must find the same header.
+    The first read decides what is left to do. That is nothing when the plan is applied already, as in a redo
+    or a recomputation after the persist, and less when it is begun. Every later read must find the same header.
 
     Args:
         store: the stage's store.

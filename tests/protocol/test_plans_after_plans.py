@@ -34,7 +34,7 @@ from sqe_chain.stages import Tumbling
 from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.frontier import Frontier, WaitingInputs
+from sqe_chain.task.frontier import Frontier, WaitingRange
 from sqe_chain.task.results import PartitionEnd, Report, Sections
 from sqe_chain.task.states import Claim
 from sqe_chain.task.ticks import Ticks
@@ -460,7 +460,7 @@ def test_a_plan_keeps_what_its_redo_needs_to_know() -> None:
 
 def test_what_waits_is_needed_from_its_first_input_on() -> None:
     times = EventTimes(0)
-    times.waiting, times.lanes = WaitingInputs(2, 90, 2), {5: 95}
+    times.waiting, times.lanes = WaitingRange(2, 90, 2), {5: 95}
     last = last_plan(times={ONE: times})
     assert Plan.from_bytes(last.to_bytes()) == last
     assert EventTime.of(last).waiting == 2

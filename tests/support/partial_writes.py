@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.record import Record, Verdict
 from sqe_chain.stages.table import MemoryTable
 
@@ -106,7 +106,7 @@ class Filter(Protocol):
     def finish(self, now_ms: int) -> None: ...
 
 
-MakeFilter = Callable[[Table], Filter]
+MakeFilter = Callable[[RowTable], Filter]
 
 
 class StrictTable(MemoryTable):

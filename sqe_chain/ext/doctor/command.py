@@ -17,8 +17,8 @@ from sqe_chain.cli.options import FlowArgument, JsonOption, KafkaIfNeeded, Store
 from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.errors.safe_text import one_line
 from sqe_chain.ext.doctor.checks import CHECKS, examine
+from sqe_chain.ext.doctor.diagnostic import Diagnostic
 from sqe_chain.ext.doctor.facts import Gathering
-from sqe_chain.ext.doctor.finding import Finding
 from sqe_chain.runtime.connecting import open_log, open_stores
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -48,7 +48,7 @@ def doctor(target: FlowArgument, *, kafka: KafkaIfNeeded, servers: Stores, json:
         raise ConfigurationError("give the brokers: --kafka HOST:PORT")
     log = None if kafka.kafka is None else open_log(kafka.kafka, kafka.kafka_config)
     urls = servers.urls()
-    findings: list[Finding] = []
+    findings: list[Diagnostic] = []
     try:
         with open_stores(flow, urls) as stores:
             facts = Gathering(
@@ -60,7 +60,7 @@ def doctor(target: FlowArgument, *, kafka: KafkaIfNeeded, servers: Stores, json:
                 directories_of_files(urls.values()),
             ).gather()
     except ChainError as error:
-        findings.append(Finding("unreachable", "error", "store", str(error), "check --store"))
+        findings.append(Diagnostic("unreachable", "error", "store", str(error), "check --store"))
     else:
         findings += examine(facts)
     for finding in findings:

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqe_chain.errors import FlowError, PoisonError
-from sqe_chain.stages import Reason, Record, RecordFunctions, RecordKind, Table, Verdict
+from sqe_chain.stages import Reason, Record, RecordFunctions, RecordKind, RowTable, Verdict
 
 
 class First:
     """The work on one state partition: a row for each key, with how many of its records went on."""
 
-    def __init__(self, table: Table, count: int) -> None:
+    def __init__(self, table: RowTable, count: int) -> None:
         self._table = table
         self._count = count
 
@@ -47,6 +47,6 @@ class KeepFirst(RecordKind[First]):
         if self.count < 1:
             raise FlowError(f"{where}: count={self.count}; at least 1")
 
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> First:
+    def stage(self, table: RowTable, functions: RecordFunctions, clock_ms: int | None) -> First:
         """For one state partition and batch."""
         return First(table, self.count)

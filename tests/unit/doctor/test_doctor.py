@@ -15,8 +15,8 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.ext.doctor.checks import examine
+from sqe_chain.ext.doctor.diagnostic import KINDS, Diagnostic
 from sqe_chain.ext.doctor.facts import Gathering
-from sqe_chain.ext.doctor.finding import KINDS, Finding
 from sqe_chain.ext.doctor.machine import Disk, Machine
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
@@ -100,7 +100,7 @@ class World:
         service.run_until_caught_up()
         return cls(service.flow, service, store)
 
-    def examine(self) -> list[Finding]:
+    def examine(self) -> list[Diagnostic]:
         def wait(_milliseconds: int) -> None:
             home, _ = self.store.home("totals")
             if self.alive and home is not None:

@@ -17,7 +17,7 @@ from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.stages import JumpGuard, Tumbling
 from sqe_chain.task.event_times import ORIGIN, EventTimes, Stated
-from sqe_chain.task.frontier import Frontier, PartitionProgress, WaitingInputs, frontier_of
+from sqe_chain.task.frontier import Frontier, PartitionProgress, WaitingRange, frontier_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.source_times import SourceTimes, writer_of
 from sqe_chain.task.wrong_clocks import NONE_AHEAD, Ahead, believe_times, guard_of, right_times
@@ -56,7 +56,7 @@ def test_what_is_stored_is_read_back(found: list[Seen]) -> None:
     times = times_of()
     for one in found:
         observe(times, one, JumpGuard(1_000, 2))
-    times.waiting, times.lanes = WaitingInputs(5, 700, 2), {7: 900}
+    times.waiting, times.lanes = WaitingRange(5, 700, 2), {7: 900}
     again = EventTimes.from_json(json.loads(json.dumps(times.to_json())))
     assert again == times
     assert again.progress("in", 0) == times.progress("in", 0)

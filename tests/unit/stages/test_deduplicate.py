@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sqe_chain.errors import FlowError, PoisonError
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages import timetable
 from sqe_chain.stages.deduplicate import MAX_SIGHTINGS, Deduplicate
 from sqe_chain.stages.identity import by_key_and
@@ -404,7 +404,7 @@ def numbered(lists: Lists) -> list[list[Step]]:
     ]
 
 
-def run(table: Table, batch: list[Step], **options: object) -> list[bool]:
+def run(table: RowTable, batch: list[Step], **options: object) -> list[bool]:
     stage = Deduplicate(table, **options)  # type: ignore[arg-type]
     forwarded = []
     for step in batch:

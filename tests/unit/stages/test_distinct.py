@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqe_chain.errors import FlowError, PoisonError
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages import timetable
 from sqe_chain.stages.distinct import Distinct
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
@@ -168,7 +168,7 @@ class Naive:
         return not found
 
 
-def run(table: Table, batch: list[Record], windows: Tumbling | Sessions, grace_ms: int) -> list[bool]:
+def run(table: RowTable, batch: list[Record], windows: Tumbling | Sessions, grace_ms: int) -> list[bool]:
     stage = Distinct(table, windows=windows, grace_ms=grace_ms)
     forwarded = [stage.accept(record).forward for record in batch]
     stage.finish(0)

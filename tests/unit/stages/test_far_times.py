@@ -17,9 +17,9 @@ from sqe_chain.stages import (
     JumpGuard,
     MemoryTable,
     Record,
+    RowTable,
     Sessions,
     StreamJoin,
-    Table,
     TableJoin,
     TimedAggregate,
     Tumbling,
@@ -38,7 +38,7 @@ def joined(first: Any, second: Any) -> StringValue:
     return StringValue(value=f"{first} {second}")
 
 
-STAGES: dict[str, Callable[[Table], Any]] = {
+STAGES: dict[str, Callable[[RowTable], Any]] = {
     "deduplicate": lambda table: Deduplicate(table, interval_ms=LONG, guard=None),
     "deduplicate, guarded": lambda table: Deduplicate(table, interval_ms=LONG, guard=JumpGuard(LONG, 1)),
     "sessions": lambda table: Distinct(table, windows=Sessions(gap_ms=LONG), grace_ms=LONG, guard=None),

@@ -11,7 +11,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.record import Record
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table_join import TableJoin
@@ -33,7 +33,7 @@ def is_second(record: Record) -> bool:
     return record.topic == "second"
 
 
-def join_on(table: Table, how: How, history_ms: int | None) -> TableJoin:
+def join_on(table: RowTable, how: How, history_ms: int | None) -> TableJoin:
     static, kept_ms = history_ms is None, history_ms or 0
     return TableJoin(
         table, combine=pair, is_second=is_second, how=how, history_ms=kept_ms, static=static, guard=GUARD
@@ -96,10 +96,10 @@ def test_runs_give_what_single_records_give(
     other: Rows = {}
     for batch in found:
 
-        def single(table: Table, batch: list[Record] = batch) -> tuple[list[bool], Told]:
+        def single(table: RowTable, batch: list[Record] = batch) -> tuple[list[bool], Told]:
             return one_by_one(join_on(table, how, history_ms), batch)
 
-        def run(table: Table, batch: list[Record] = batch) -> tuple[list[bool], Told]:
+        def run(table: RowTable, batch: list[Record] = batch) -> tuple[list[bool], Told]:
             return in_runs(join_on(table, how, history_ms), batch)
 
         assert run(RecordingTable(other)) == single(RecordingTable(rows))

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages import JumpGuard, MemoryTable, Reason, Record
 from sqe_chain.stages.joining import StreamJoin
 from sqe_chain.stages.table_join import TableJoin
 from tests.support.partial_writes import Rows, run_with_partial_writes
 
 Join = TableJoin | StreamJoin
-Make = Callable[[Table], Join]
+Make = Callable[[RowTable], Join]
 Pairs = list[tuple[str, str | None]]
 GONE = "gone"
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.timers import KeyTimers, Timer, Timers
 from sqe_chain.stages import JumpGuard, MemoryTable, Reason, Record
 from sqe_chain.stages.timed_keys import KEYS, no_timers, state_in
@@ -177,12 +177,14 @@ def record_at(at_ms: int, *ops: Op, key: str = "k") -> Record:
     return Record(key=key.encode(), value=(at_ms, list(ops)), timestamp_ms=at_ms)
 
 
-def stage_on(table: Table, **settings: Any) -> TimedAggregate[StringValue]:
+def stage_on(table: RowTable, **settings: Any) -> TimedAggregate[StringValue]:
     settings = {"guard": None, "on_timer": fired} | settings
     return TimedAggregate(table, state=StringValue, fold=fold, **settings)
 
 
-def run_one(table: Table, batch: Sequence[Step], **settings: Any) -> tuple[Results, dict[bytes, str | None]]:
+def run_one(
+    table: RowTable, batch: Sequence[Step], **settings: Any
+) -> tuple[Results, dict[bytes, str | None]]:
     """What a batch gives, and the states that it has changed."""
     stage = stage_on(table, **settings)
     for step in batch:

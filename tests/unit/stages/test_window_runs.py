@@ -11,7 +11,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.record import Record
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
@@ -31,7 +31,7 @@ def write(state: StringValue, value: str) -> None:
     state.value += value
 
 
-def stage_on(table: Table, lateness_ms: int) -> WindowedAggregate[StringValue]:
+def stage_on(table: RowTable, lateness_ms: int) -> WindowedAggregate[StringValue]:
     return WindowedAggregate(
         table,
         windows=Tumbling(10),
@@ -99,10 +99,10 @@ def test_runs_give_what_single_records_give(found: list[Batch], lateness_ms: int
     other: Rows = {}
     for batch in found:
 
-        def single(table: Table, batch: Batch = batch) -> tuple[list[bool], Told]:
+        def single(table: RowTable, batch: Batch = batch) -> tuple[list[bool], Told]:
             return one_by_one(stage_on(table, lateness_ms), batch)
 
-        def run(table: Table, batch: Batch = batch) -> tuple[list[bool], Told]:
+        def run(table: RowTable, batch: Batch = batch) -> tuple[list[bool], Told]:
             return in_runs(stage_on(table, lateness_ms), batch)
 
         assert run(RecordingTable(other)) == single(RecordingTable(rows))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.stored import Span
-from sqe_chain.flow.table import Table
+from sqe_chain.flow.table import RowTable
 from sqe_chain.stages import timetable
 from sqe_chain.stages.record import Reason, Record
 from sqe_chain.stages.stream_time import JumpGuard
@@ -43,7 +43,7 @@ def event(at_ms: int, value: str = "x", key: bytes | None = b"k") -> Record:
     return Record(key=key, value=value, timestamp_ms=at_ms)
 
 
-def stage_on(table: Table, windows: Windowing, **options: object) -> WindowedAggregate[StringValue]:
+def stage_on(table: RowTable, windows: Windowing, **options: object) -> WindowedAggregate[StringValue]:
     return WindowedAggregate(table, windows=windows, state=StringValue, fold=write, merge=append, **options)  # type: ignore[arg-type]
 
 
@@ -52,7 +52,7 @@ def windows_in(results: list[Result]) -> list[Closed]:
 
 
 def run(
-    table: Table, batch: list[Step], windows: Windowing, **options: object
+    table: RowTable, batch: list[Step], windows: Windowing, **options: object
 ) -> tuple[list[bool], list[Closed]]:
     stage = stage_on(table, windows, **options)
     verdicts = []
@@ -162,7 +162,7 @@ def test_a_window_that_was_written_is_not_folded_again() -> None:
             raise ValueError(text)
         state.value += text
 
-    def batch(table: Table) -> None:
+    def batch(table: RowTable) -> None:
         windows = WindowedAggregate(
             table, windows=Tumbling(10), state=StringValue, fold=write_once, retention_ms=100
         )

@@ -24,7 +24,7 @@ import pytest
 from sqe_chain import Flow
 from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact, PoisonError
 from sqe_chain.flow import Context
-from sqe_chain.stages import Record, RecordFunctions, RecordKind, StageTraits, Table, Verdict
+from sqe_chain.stages import Record, RecordFunctions, RecordKind, RowTable, StageTraits, Verdict
 from sqe_chain.testing import Feed, Finding, Schedule, prove, prove_schedule
 from sqe_chain.testing.proving.drawing import draw_schedules, inject_each_fault
 from sqe_chain.testing.proving.schedule import Point
@@ -326,7 +326,7 @@ class Forgetful:
 
     memory: dict[bytes, int] = {}  # noqa: RUF012 - that is the defect
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: RowTable) -> None:
         self._table = table
 
     def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
@@ -347,7 +347,7 @@ class ForgetfulKind(RecordKind[Forgetful]):
 
     name = "forgetful"
 
-    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Forgetful:
+    def stage(self, table: RowTable, functions: RecordFunctions, clock_ms: int | None) -> Forgetful:
         return Forgetful(table)
 
 

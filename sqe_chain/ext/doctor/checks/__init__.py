@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sqe_chain.ext.doctor.checks import machine, positions, states, topics
+from sqe_chain.ext.doctor.diagnostic import Diagnostic, found
 from sqe_chain.ext.doctor.facts import Facts
-from sqe_chain.ext.doctor.finding import Finding, found
 
 
-def examine(facts: Facts) -> list[Finding]:
+def examine(facts: Facts) -> list[Diagnostic]:
     """All findings, errors first."""
     order = {"error": 0, "warning": 1, "note": 2}
     findings = [finding for check in CHECKS for finding in check(facts)]
     return sorted(findings, key=lambda finding: order[finding.severity])
 
 
-def _unreachable(facts: Facts) -> Iterator[Finding]:
+def _unreachable(facts: Facts) -> Iterator[Diagnostic]:
     return (found("unreachable", what, why=why) for what, why in facts.errors.items())
 
 
-CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Facts], Iterator[Diagnostic]], ...] = (
     _unreachable,
     topics.missing_topics,
     topics.durability_of_topics,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from sqe_chain.ext.doctor.diagnostic import Diagnostic, found
 from sqe_chain.ext.doctor.facts import Facts
-from sqe_chain.ext.doctor.finding import Finding, found
 
 _LEAST_DISK: Final = 0.05
 _LEAST_DISK_BYTES: Final = 1 << 30
@@ -18,7 +18,7 @@ _CLOCK_MS: Final = 1_000
 _HERE: Final = "this machine"
 
 
-def clocks(facts: Facts) -> Iterator[Finding]:
+def clocks(facts: Facts) -> Iterator[Diagnostic]:
     """Clocks of stores that differ from this machine's."""
     for server, ahead_ms in facts.ahead_ms.items():
         if abs(ahead_ms) >= _CLOCK_MS:
@@ -26,7 +26,7 @@ def clocks(facts: Facts) -> Iterator[Finding]:
             yield found("clocks-differ", server, seconds=abs(ahead_ms) / 1_000, where=where)
 
 
-def resources(facts: Facts) -> Iterator[Finding]:
+def resources(facts: Facts) -> Iterator[Diagnostic]:
     """Disks, open files, memory."""
     machine = facts.machine
     for disk in machine.disks:
@@ -38,7 +38,7 @@ def resources(facts: Facts) -> Iterator[Finding]:
         yield found("memory", _HERE, free=machine.memory_free >> 20)
 
 
-def programs(facts: Facts) -> Iterator[Finding]:
+def programs(facts: Facts) -> Iterator[Diagnostic]:
     """Java, Python and packages."""
     machine = facts.machine
     if machine.spark and not machine.java:

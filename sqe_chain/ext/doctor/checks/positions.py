@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from sqe_chain.ext.doctor.diagnostic import Diagnostic, found
 from sqe_chain.ext.doctor.facts import Facts
-from sqe_chain.ext.doctor.finding import Finding, found
 from sqe_chain.protocol.inputs import parse_metadata
 
 _LATE_MS: Final = 60_000
@@ -14,7 +14,7 @@ _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 
 
-def positions(facts: Facts) -> Iterator[Finding]:
+def positions(facts: Facts) -> Iterator[Diagnostic]:
     """Positions of the last plan that the logs do not hold."""
     for planned in () if facts.plan is None else facts.plan.ranges:
         info, bounds = facts.topics.get(planned.topic), facts.bounds.get(planned.tp)
@@ -34,7 +34,7 @@ def positions(facts: Facts) -> Iterator[Finding]:
             yield found("clock-ahead", where, seconds=seconds, writer=writer)
 
 
-def group(facts: Facts) -> Iterator[Finding]:
+def group(facts: Facts) -> Iterator[Diagnostic]:
     """Commits of the group that do not agree with the last plan."""
     if facts.plan is None or "brokers" in facts.errors or not facts.topics:
         return
@@ -51,7 +51,7 @@ def group(facts: Facts) -> Iterator[Finding]:
             yield found("store-behind", f"{topic}[{partition}]", committed=commit.offset, end=end)
 
 
-def expiry(facts: Facts) -> Iterator[Finding]:
+def expiry(facts: Facts) -> Iterator[Diagnostic]:
     """Commits that the broker forgets, or has forgotten, while the flow does not run.
 
     The broker does not report when a group has committed. So the time of the last plan is the evidence, where there is one.
@@ -69,7 +69,7 @@ def expiry(facts: Facts) -> Iterator[Finding]:
         yield found("short-commits", name, kept=kept, hours=kept_ms / _HOUR_MS)
 
 
-def lag(facts: Facts) -> Iterator[Finding]:
+def lag(facts: Facts) -> Iterator[Diagnostic]:
     """Records that wait."""
     if facts.plan is None:
         return

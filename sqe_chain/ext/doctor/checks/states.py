@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sqe_chain.errors import ChainError
+from sqe_chain.ext.doctor.diagnostic import Diagnostic, found
 from sqe_chain.ext.doctor.facts import Facts
-from sqe_chain.ext.doctor.finding import Finding, found
 from sqe_chain.protocol.declared import check_layout
 from sqe_chain.protocol.inputs import parse_metadata
 
 
-def claims(facts: Facts) -> Iterator[Finding]:
+def claims(facts: Facts) -> Iterator[Diagnostic]:
     """A home record that is lost, and a claim of a run that has died."""
     home = facts.home
     if home is None:
@@ -26,7 +26,7 @@ def claims(facts: Facts) -> Iterator[Finding]:
         yield found("stale-claim", "claim", run=home.run_id)
 
 
-def headers(facts: Facts) -> Iterator[Finding]:
+def headers(facts: Facts) -> Iterator[Diagnostic]:
     """States that are lost, or of another time than the home record."""
     plan = facts.plan
     for (stage, cell), header in facts.headers.items():
@@ -43,7 +43,7 @@ def headers(facts: Facts) -> Iterator[Finding]:
             yield found("open-plan", subject)
 
 
-def declaration(facts: Facts) -> Iterator[Finding]:
+def declaration(facts: Facts) -> Iterator[Diagnostic]:
     """A declaration that does not fit what is stored."""
     plan, flow = facts.plan, facts.flow
     if plan is None:
@@ -52,13 +52,13 @@ def declaration(facts: Facts) -> Iterator[Finding]:
         check_layout(flow, plan.layout, ())
     except ChainError as error:
         what_to_do = "declare it as before, or see the runbook"
-        yield Finding(type(error).__name__, "error", f"flow {flow.name}", str(error), what_to_do)
+        yield Diagnostic(type(error).__name__, "error", f"flow {flow.name}", str(error), what_to_do)
     for stage in flow.stages:
         if plan.number > 0 and stage.name in plan.layout.stages and stage.name not in facts.located:
             yield found("not-located", f"stage {stage.name!r}")
 
 
-def stores(facts: Facts) -> Iterator[Finding]:
+def stores(facts: Facts) -> Iterator[Diagnostic]:
     """What stores report of themselves."""
     for check, known in (("weak-store", facts.weak), ("store-remark", facts.remarks)):
         for name, texts in known.items():

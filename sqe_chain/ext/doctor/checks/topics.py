@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sqe_chain.ext.doctor.diagnostic import Diagnostic, found
 from sqe_chain.ext.doctor.facts import Facts
-from sqe_chain.ext.doctor.finding import Finding, found
 
 DAY_MS = 86_400_000
 _LATE_MS = 60_000
 
 
-def missing_topics(facts: Facts) -> Iterator[Finding]:
+def missing_topics(facts: Facts) -> Iterator[Diagnostic]:
     """Topics that do not exist, or have too few partitions."""
     flow = facts.flow
     if "brokers" in facts.errors or not facts.topics:
@@ -32,7 +32,7 @@ def missing_topics(facts: Facts) -> Iterator[Finding]:
         yield found("missing-dead-letters", flow.dead_letter_topic)
 
 
-def durability_of_topics(facts: Facts) -> Iterator[Finding]:
+def durability_of_topics(facts: Facts) -> Iterator[Diagnostic]:
     """Topics that may lose acknowledged records."""
     written = {output.topic for output in facts.flow.outputs}
     for info in facts.topics.values():
@@ -45,7 +45,7 @@ def durability_of_topics(facts: Facts) -> Iterator[Finding]:
             yield found("write-caching", info.name)
 
 
-def retention(facts: Facts) -> Iterator[Finding]:
+def retention(facts: Facts) -> Iterator[Diagnostic]:
     """Inputs from which records vanish, or that refuse replays."""
     for topic in facts.flow.input_topics:
         info = facts.topics.get(topic)

@@ -10,7 +10,7 @@ Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnostic:
     """A fault, or a setting from which one may come.
 
     Attributes:
@@ -86,7 +86,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
 # fmt: on
 
 
-def found(check: str, subject: str, **evidence: object) -> Finding:
+def found(check: str, subject: str, **evidence: object) -> Diagnostic:
     """A finding of a kind.
 
     Args:
@@ -96,4 +96,4 @@ def found(check: str, subject: str, **evidence: object) -> Finding:
     """
     severity, text, command = KINDS[check]
     evidence["subject"] = subject
-    return Finding(check, severity, subject, text.format(**evidence), command.format(**evidence))
+    return Diagnostic(check, severity, subject, text.format(**evidence), command.format(**evidence))
