@@ -169,7 +169,7 @@ class AggregateSteps(StreamPart[Value]):
                 a timer is due that the fold has set with ``context.set_timer(at_ms)``. It may do what a fold may.
             expire_after_ms: how long, in event time, a state stays without a value; 1 to 10**15.
             heartbeat: with timers or expiry: as for `windowed`.
-            guard: with timers or expiry: of event time, as for `distinct`.
+            guard: with timers or expiry: as for `windowed`.
             store: name of the store for this stage; by default the service's.
             buckets: the number of buckets of each state partition in the store, so that no partition of a Cassandra table
                 grows beyond some 100,000 keys. Permanent. Not with timers or expiry.

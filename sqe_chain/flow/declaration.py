@@ -212,7 +212,7 @@ def wants_context(function: UserFunction, plain: int, where: str) -> bool:
     """Whether a function takes one positional argument more than `plain`.
 
     Raises:
-        FlowError: it takes fewer than `plain`, or more than `plain + 1`.
+        FlowError: it takes fewer than `plain`, or more than `plain + 1`, or one by its name alone.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -220,11 +220,13 @@ def wants_context(function: UserFunction, plain: int, where: str) -> bool:
         return False  # some built-ins have no signature; they do not take a context either
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return False
-    if len(positional) < plain or len(required) > plain + 1:
+    any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    by_name = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
+    if by_name or len(required) > plain + 1 or (len(positional) < plain and not any_number):
         name = getattr(function, "__name__", type(function).__name__)
-        raise FlowError(f"{where}: {name} must take {plain} argument(s), or {plain + 1} with the context")
+        raise FlowError(
+            f"{where}: {name} must take {plain} argument(s) by position, or {plain + 1} with the context"
+        )
     return len(required) == plain + 1
 
 

@@ -225,9 +225,13 @@ class Flow(Topology):
         where = caller_line()
         check_name("source", name, where, MAX_SOURCE_NAME)
         self._topics(name, where)
-        given = [paths] if isinstance(paths, str | PathLike) else paths
-        patterns = tuple(fspath(path) for path in given)
-        if not patterns or not all(isinstance(pattern, str) and pattern for pattern in patterns):
+        given = tuple(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else (paths,)
+        patterns = tuple(fspath(path) for path in given if isinstance(path, str | PathLike))
+        if (
+            not patterns
+            or len(patterns) < len(given)
+            or not all(isinstance(path, str) and path for path in patterns)
+        ):
             raise FlowError(f"{where}: files {name!r} need paths, or patterns of them; got {paths!r}")
         if csv is not None and not isinstance(csv, Csv):
             raise FlowError(f"{where}: csv={csv!r}; a Csv of sqe_chain.flow, or None")

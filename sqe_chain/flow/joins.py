@@ -129,7 +129,7 @@ class JoinSteps(StreamPart[Value]):
             late: what becomes of later ones, as for `windowed`.
             static: it is reference data without history: the last value of a key holds, whatever the times. Values wait
                 until the table is read to its end and silent. It comes from sources that nothing else takes.
-            guard: as for `distinct`.
+            guard: as for `windowed`.
             store: name of the store for this stage; by default the service's.
 
         Raises:
@@ -195,7 +195,7 @@ class JoinSteps(StreamPart[Value]):
             how: "inner": what finds no partner gives nothing. "left": it is combined with None, when none can come any more.
             lateness_ms: how late values may be.
             late: what becomes of later ones, as for `windowed`.
-            guard: as for `distinct`.
+            guard: as for `windowed`.
             store: name of the store for this stage; by default the service's.
 
         Raises:

@@ -173,7 +173,7 @@ class WindowSteps(StreamPart[Value]):
             heartbeat: ``value -> bool``. A value for which it is true is not
                 folded. It moves stream time of every state partition to its event time (not beyond the service's
                 clock). So windows close although their inputs are silent.
-            guard: as for `distinct`.
+            guard: as for `deduplicate_by_key`. "standard": 31 days, and `hold`.
             store: name of the store for this stage; by default the service's.
             view: as for `aggregate`, for each window, open or retained, under its key and its beginning (docs/stores.md).
             **aggregates: as for `aggregate`, in place of `state`, `fold`, `codec` and `merge`.

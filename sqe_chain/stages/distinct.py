@@ -64,7 +64,7 @@ class Distinct(RememberingStage[First]):
         grace_ms: how long stream time may be past the end of a window that still takes records; 0 to 10**15.
         identity: gives a record's id.
         late: `drop`: a late record is dropped; `forward`: it is forwarded, and not remembered.
-        others: as for `TimedStage`. The guard's policy is `drop` or `stop`.
+        others: as for `TimedStage`; with a guard's policy `hold` records too far ahead are dropped, too.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class Distinct(RememberingStage[First]):
         now_ms = self._timetable.time.now_ms
         if row is not None and not believed and self._guard is not None:
             return self._guard.refuse(record, now_ms)
-        if row is None or now_ms is None:
-            return FORWARD
+        if row is None or now_ms is None or self._table.settled(row):
+            return FORWARD  # of a row that an earlier attempt has written, the windows of then may be purged
         opened = self._expiring.at(row)
         windows = self._found(opened, record.timestamp_ms)
         if not windows:

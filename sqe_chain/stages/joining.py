@@ -127,7 +127,7 @@ class StreamJoin(Join):
         after_ms: how much later; 0 to 10**15.
         how: "inner" or "left".
         lateness_ms: how late a value may be; 0 to 10**15.
-        others: as for `TimedStage`. The guard's policy is `drop` or `stop`.
+        others: as for `TimedStage`.
     """
 
     def __init__(  # noqa: PLR0913 - settings, each with its name

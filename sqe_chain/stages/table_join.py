@@ -73,7 +73,7 @@ class TableJoin(Join):
         how: "inner", or "left": what finds nothing is combined with None.
         history_ms: how long older versions are kept; 0 to 10**15.
         static: whether the table has no times.
-        others: as for `TimedStage`. The guard's policy is `drop` or `stop`.
+        others: as for `TimedStage`.
 
     Attributes:
         joined: how many values of the first stream have found something.
@@ -123,6 +123,8 @@ class TableJoin(Join):
         if self._is_second(record):
             self._change(row, record)
             return FORWARD
+        if self._table.settled(row):  # `combine` may refuse a version that came after this value
+            return FORWARD
         said = self._said(row, record.timestamp_ms)
         if said is not None or self._how == "left":
             self._give(row[len(JOINED) :], record.value, said)
@@ -141,7 +143,7 @@ class TableJoin(Join):
         """Join values of the first stream as `accept` does, from index `begin` to before `end`, up to the first that gives an output.
 
         Returns the index after the last value that was joined, whose output is then among the results. The value at that index may need
-        `accept`.
+        `accept`. Not after an earlier attempt has written rows.
 
         Raises:
             RunError: `combine` has raised.
@@ -294,7 +296,8 @@ class TableJoinKind(JoinKind):
         return join
 
     def start(self, task: StageTask) -> StageWork:
-        return RecordWork(self, task) if task.reversible else TableJoinWork(self, task)
+        plain = not task.reversible and task.table.untouched
+        return TableJoinWork(self, task) if plain else RecordWork(self, task)
 
 
 class TableJoinWork(RunWork):

@@ -72,7 +72,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         retention_ms: how long, in stream time, a closed window can still be read (`results_in`); 0 to 10**15.
         shown: also keep each window, open or retained, in a row of its own, for views: ``v``, its key, ``@`` and its
             beginning in milliseconds.
-        others: as for `TimedStage`. The guard's policy is `drop` or `stop`.
+        others: as for `TimedStage`.
 
     Attributes:
         record: the current record; None before the first.

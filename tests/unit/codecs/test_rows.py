@@ -99,6 +99,8 @@ def test_what_cannot_be_read_is_refused_where_it_is_declared() -> None:
     for arguments, text in (
         (("a b", Reading, "x.csv"), "source name 'a b'"),
         (("rows", Reading, ()), "need paths"),
+        (("rows", Reading, None), "need paths"),
+        (("rows", Reading, ["a.csv", 7]), "need paths"),
         (("rows", Reading, "data/*"), "has no suffix of a format"),
         (("rows", Reading, ["a.csv", "b.jsonl"]), "csv and jsonl"),
         (("rows", None, "a.csv"), "need the type of a row"),

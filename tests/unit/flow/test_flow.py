@@ -101,6 +101,8 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     ),
     "map of three arguments": ("must take 1", lambda flow: words(flow).map(lambda a, b, c: a)),  # type: ignore[arg-type,misc]
     "map of none": ("must take 1", lambda flow: words(flow).map(lambda: None)),  # type: ignore[arg-type,misc]
+    "map of a named argument": ("must take 1", lambda flow: words(flow).map(lambda a, *, b: a)),  # type: ignore[arg-type,misc]
+    "map of three and more": ("must take 1", lambda flow: words(flow).map(lambda a, b, c, *more: a)),
     "map no function": ("map needs a function", lambda flow: words(flow).map("upper")),  # type: ignore[call-overload]
     "stage after changes": (
         "cannot follow changes",
@@ -204,10 +206,13 @@ def test_whether_a_function_takes_the_context_is_seen_from_its_signature() -> No
         def __call__(self, value: StringValue, context: object) -> StringValue:
             return value
 
+    def with_more(value: StringValue, context: object, *more: object, named: int = 3) -> StringValue:
+        return value
+
     assert [
         stream.map(function).node.needs == CONTEXT
-        for function in (with_default, with_context, Adder(), lambda *values: values[0], str)
-    ] == [False, True, True, False, False]
+        for function in (with_default, with_context, with_more, Adder(), lambda *values: values[0], str)
+    ] == [False, True, True, True, False, False]
 
 
 def test_levels_and_parents_are_data() -> None:

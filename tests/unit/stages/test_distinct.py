@@ -18,7 +18,7 @@ from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling
-from tests.support.partial_writes import Rows, run_with_partial_writes
+from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 
 BURST = [4, 5, 6, 23, 22, 24, 34, 33, 32, 7, 22, 35]
 """KIP-655's three bursts and the late arrivals behind them, in seconds."""
@@ -212,3 +212,21 @@ def test_the_bound_holds_for_fifty_windows(windows: Tumbling | Sessions) -> None
         size = sum(len(row) + len(content) for row, content in rows.items())
         assert size <= (21 + 35 + 20 + 8 + 21) * 1.6 * 150 + 64 * 40
     assert 70 < most <= 150
+
+
+def test_a_record_is_not_late_because_an_earlier_attempt_has_purged_its_session() -> None:
+    """With late="stop" it would stop a batch that is sealed."""
+
+    def verdicts_on(table: RowTable, *events: Record) -> list[Reason | None]:
+        stage = Distinct(table, windows=Sessions(gap_ms=10), grace_ms=0)
+        reasons = [stage.accept(each).reason for each in events]
+        stage.finish(0)
+        return reasons
+
+    before = MemoryTable()
+    verdicts_on(before, event(0), event(10), event(20))
+    after, batch = MemoryTable(before.rows()), (event(5), event(100, b"other"))
+    assert verdicts_on(after, *batch) == [Reason.DUPLICATE, None]
+    assert b"ek" not in after.rows()
+    again = RecordingTable({**after.rows(), b"z": before.rows()[b"z"]}, b"eother")
+    assert verdicts_on(again, *batch) == [None, None]

@@ -18,7 +18,7 @@ from sqe_chain.flow.table import RowTable
 from sqe_chain.stages import JumpGuard, MemoryTable, Reason, Record
 from sqe_chain.stages.joining import StreamJoin
 from sqe_chain.stages.table_join import TableJoin
-from tests.support.partial_writes import Rows, run_with_partial_writes
+from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 
 Join = TableJoin | StreamJoin
 Make = Callable[[RowTable], Join]
@@ -251,3 +251,16 @@ def test_a_record_without_a_key_is_poison_and_one_from_a_wrong_clock_is_refused(
         TableJoin(
             MemoryTable(), combine=pair, is_second=is_second, guard=JumpGuard(1, policy="stop"), clock_ms=0
         ).accept(record_of("first", 10, "c"))
+
+
+def test_a_value_does_not_join_what_an_earlier_attempt_has_written() -> None:
+    """That is a table of later: a function might refuse it, though the batch is sealed."""
+
+    def refuse(first: StringValue, second: StringValue | None) -> StringValue:
+        raise ValueError(f"{first.value} with {second}")
+
+    join = TableJoin(RecordingTable({}, b"jk"), combine=refuse, is_second=is_second, how="left")
+    assert join.accept(record_of("first", 1, "a")).forward
+    assert not join.has_results
+    with pytest.raises(ValueError, match="b with None"):
+        join.accept(record_of("first", 1, "b", "l"))
