@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 
-from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, utc
+from sqe_chain.cli.console import ERR, OUT, print_json
+from sqe_chain.cli.failed_records import Narrowing, confirm_discard, list_failed
 from sqe_chain.cli.listening import prepare_command, work_with_heartbeat
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.narrowing import Narrowing, confirm_discard, counts_by_error, key_cell
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import (
     EngineOptions,
@@ -61,33 +60,18 @@ def list_parked(
     flow, selection = load_flow(target), narrowing.selection
     with open_stores(flow, stores.urls()) as opened:
         records = [record for record in parked_in(opened[""], flow) if selection(record)]
-    shown = records[: limit or (None if json else 100)]
-    if json:
-        for record in shown:
-            print_json(
-                {
-                    "read_at": str(record),
-                    "time_ms": record.timestamp_ms,
-                    "key": as_json(record.record_key),
-                    "error": record.error,
-                    "text": record.text,
-                    "bytes": record.size,
-                }
-            )
-    else:
-        rows = [
-            (
-                str(record),
-                utc(record.timestamp_ms),
-                key_cell(record.record_key),
-                record.error,
-                record.text,
-            )
-            for record in shown
-        ]
-        print_table(("was read at", "time (UTC)", "key", "error", "text"), rows)
-    counts = Counter(record.error for record in records)
-    ERR.print(f"{len(records)} parked records: {counts_by_error(counts)}")
+    shown = (
+        {
+            "read_at": str(record),
+            "time_ms": record.timestamp_ms,
+            "key": record.record_key,
+            "error": record.error,
+            "text": record.text,
+            "bytes": record.size,
+        }
+        for record in records
+    )
+    list_failed(shown, "parked records", limit=limit, json=json)
 
 
 @app.command("release")

@@ -95,7 +95,7 @@ def _show_states(
     windowed, limit = node.traits.windowed, choice.limit
     if (choice.begin or choice.end) and not windowed:
         raise ConfigurationError(f"stage {node.name!r} has no windows. Expected neither --from nor --to")
-    begin_ms, end_ms = _time("--from", choice.begin), _time("--to", choice.end)
+    begin_ms, end_ms = moment_ms("--from", choice.begin), moment_ms("--to", choice.end)
     selected = selection(choice.match, choice.where or (), codec, begin_ms, end_ms)
     chosen = (stored for stored in states if selected.takes(stored))
     if choice.output is not None:
@@ -107,10 +107,6 @@ def _show_states(
             print_json(line_of(stored, codec))
     else:
         _show(node, codec, chosen, limit or 100)
-
-
-def _time(option: str, text: str | None) -> int | None:
-    return None if text is None else moment_ms(option, text)
 
 
 def _show_rows(rows: Rows, *, as_lines: bool) -> None:

@@ -9,12 +9,11 @@ from datetime import UTC, datetime, timedelta
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.declaration import check_topic
 
-_OFFSET = re.compile(r"([A-Za-z0-9._-]+)\[([0-9]+)\]=([0-9]+)")
 _PAIRS = re.compile("([0-9a-fA-F]{2})*")
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.*)", re.DOTALL)
 _MILLIS = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_PLACE = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)\[(?P<partition>\d+)\](?:@|=)(?P<offset>\d+)")
+_PLACE = re.compile(r"([A-Za-z0-9._-]+)\[([0-9]{1,10})\][@=]([0-9]{1,19})")
 
 
 def topic_name(text: str) -> str:
@@ -39,12 +38,31 @@ def place_named(text: str) -> tuple[str, int, int]:
     Raises:
         ConfigurationError: it is something else.
     """
-    match = _PLACE.fullmatch(text)
-    if match is None:
+    named = _PLACE.fullmatch(text)
+    if named is None:
         raise ConfigurationError(
             f"{text!r} names no record. Expected TOPIC[PARTITION]@OFFSET, as in orders[2]@417"
         )
-    return match["topic"], int(match["partition"]), int(match["offset"])
+    return named[1], int(named[2]), int(named[3])
+
+
+def offsets_named(option: str, texts: Sequence[str]) -> dict[tuple[str, int], int]:
+    """Partition -> offset of several TOPIC[PARTITION]=OFFSET.
+
+    >>> offsets_named("--to", ["robot.raw[0]=17", "robot.raw[2]=0"])
+    {('robot.raw', 0): 17, ('robot.raw', 2): 0}
+
+    Raises:
+        ConfigurationError: one is something else, or a partition is given twice.
+    """
+    offsets: dict[tuple[str, int], int] = {}
+    for topic, partition, offset in map(place_named, texts):
+        if (topic_name(topic), partition) in offsets:
+            raise ConfigurationError(
+                f"{option} {topic}[{partition}] is given twice. Expected one offset for each partition"
+            )
+        offsets[topic, partition] = offset
+    return offsets
 
 
 def key_named(text: str) -> bytes:
@@ -65,27 +83,23 @@ def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
 
     >>> target(["2026-11-20T10:00:00Z"])
     1795168800000
-    >>> target(["robot.raw[0]=17", "robot.raw[2]=0"])
-    {('robot.raw', 0): 17, ('robot.raw', 2): 0}
+    >>> target(["robot.raw[0]=17"])
+    {('robot.raw', 0): 17}
 
     Raises:
-        ConfigurationError: it is neither, or times and offsets are mixed.
+        ConfigurationError: it is neither, times and offsets are mixed, or a partition is given twice.
     """
-    offsets: dict[tuple[str, int], int] = {}
     for text in texts:
-        named = _OFFSET.fullmatch(text)
-        if named:
-            offsets[topic_name(named.group(1)), int(named.group(2))] = int(named.group(3))
-            continue
-        moment = _moment("--to", text, "TOPIC[PARTITION]=OFFSET")
-        if len(texts) > 1:
-            raise ConfigurationError("--to with times and offsets. Expected one time, or offsets")
-        return moment
-    return offsets
+        if not _PLACE.fullmatch(text):
+            moment = _moment("--to", text, "TOPIC[PARTITION]=OFFSET")
+            if len(texts) > 1:
+                raise ConfigurationError("--to with times and offsets. Expected one time, or offsets")
+            return moment
+    return offsets_named("--to", texts)
 
 
-def moment_ms(option: str, text: str) -> int:
-    """A point in time: milliseconds since 1970, or RFC 3339 with a time zone.
+def moment_ms(option: str, text: str | None) -> int | None:
+    """A point in time: milliseconds since 1970, or RFC 3339 with a time zone; None stays None.
 
     >>> moment_ms("--from", "2026-11-20T10:00:00+01:00"), moment_ms("--from", "-5")
     (1795165200000, -5)
@@ -93,6 +107,8 @@ def moment_ms(option: str, text: str) -> int:
     Raises:
         ConfigurationError: it is neither.
     """
+    if text is None:
+        return None
     if _MILLIS.fullmatch(text):
         return int(text)
     return _moment(option, text, "milliseconds since 1970")

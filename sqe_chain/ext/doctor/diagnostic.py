@@ -86,7 +86,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
 # fmt: on
 
 
-def found(check: str, subject: str, **evidence: object) -> Diagnostic:
+def report(check: str, subject: str, **evidence: object) -> Diagnostic:
     """A finding of a kind.
 
     Args:

@@ -22,13 +22,9 @@ def skipped(
     feed: Feed,
     command: Command,
     store: str,
-    monkeypatch: pytest.MonkeyPatch,
     log: MemoryLog,
 ) -> MemoryLog:
     """A flow that has skipped two records of three."""
-    from sqe_chain.cli import dead_letter_records  # noqa: PLC0415 - where the broker is opened
-
-    monkeypatch.setattr(dead_letter_records, "open_log", lambda _bootstrap, _config: log)
     flows.broken.update("ab")
     feed("a", "b", "c")
     ran = command(
@@ -110,16 +106,12 @@ def test_nothing_is_discarded_without_the_name_or_elsewhere(skipped: MemoryLog, 
     elsewhere = command("dead-letters", "discard", "cli_flows:letters", *KAFKA, "--to", "words[0]=1", "--yes")
     assert elsewhere.exit_code == 2
     assert "expected a partition of 'cli-letters.dead-letters'" in elsewhere.stderr
-    outside = command(
-        "dead-letters",
-        "discard",
-        "cli_flows:letters",
-        *KAFKA,
-        "--to",
-        "cli-letters.dead-letters[9]=1",
-        "--yes",
-    )
+    discard = ("dead-letters", "discard", "cli_flows:letters", *KAFKA, "--yes", "--to")
+    outside = command(*discard, "cli-letters.dead-letters[9]=1")
     assert outside.exit_code == 2
+    twice = command(*discard, "cli-letters.dead-letters[0]=1", "--to", "cli-letters.dead-letters[0]=2")
+    assert (twice.exit_code, twice.stdout) == (2, "")
+    assert "--to cli-letters.dead-letters[0] is given twice" in twice.stderr
 
 
 def test_records_are_sent_back_and_discarded_by_selection(skipped: MemoryLog, command: Command) -> None:

@@ -77,13 +77,8 @@ def test_what_a_list_shows_for_a_key_selects_that_key_alone() -> None:
 
 
 @pytest.fixture
-def failed(
-    flows: ModuleType, log: MemoryLog, command: Command, store: str, monkeypatch: pytest.MonkeyPatch
-) -> str:
+def failed(flows: ModuleType, log: MemoryLog, command: Command, store: str) -> str:
     """Records of all these keys wait in one flow, and another one has skipped them; the store's address."""
-    from sqe_chain.cli import dead_letter_records  # noqa: PLC0415 - where the broker is opened
-
-    monkeypatch.setattr(dead_letter_records, "open_log", lambda _bootstrap, _config: log)
     for number, key in enumerate(KEYS):
         flows.broken.add(f"w{number}")
         value = wrap(StringValue(value=f"w{number}"), key=key, timestamp_ms=number)

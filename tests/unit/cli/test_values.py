@@ -105,6 +105,17 @@ def test_a_rewind_to_an_invalid_topic_name_is_refused() -> None:
         target(["..[0]=1"])
 
 
+@pytest.mark.parametrize("texts", [["a[0]=1", "a[0]=2"], ["a[0]=1", "a[1]=1", "a[0]=1"]])
+def test_a_partition_has_one_offset(texts: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"--to a\[0\] is given twice"):
+        target(texts)
+
+
+def test_times_and_offsets_are_not_mixed() -> None:
+    with pytest.raises(ConfigurationError, match="Expected one time, or offsets"):
+        target(["a[0]=1", "2026-11-20T10:00:00Z"])
+
+
 @pytest.mark.parametrize("text", ["2_0", "+20", "２０", "nan", "1e999", "0x1"])  # noqa: RUF001 - that is it
 def test_numbers_of_options_are_not_guessed(text: str) -> None:
     for condition in (f"events={text}", f"torque={text}"):

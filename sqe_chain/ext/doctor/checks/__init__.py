@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sqe_chain.ext.doctor.checks import machine, positions, states, topics
-from sqe_chain.ext.doctor.diagnostic import Diagnostic, found
+from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
 
 
@@ -17,7 +17,7 @@ def examine(facts: Facts) -> list[Diagnostic]:
 
 
 def _unreachable(facts: Facts) -> Iterator[Diagnostic]:
-    return (found("unreachable", what, why=why) for what, why in facts.errors.items())
+    return (report("unreachable", what, why=why) for what, why in facts.errors.items())
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Diagnostic]], ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sqe_chain.ext.doctor.diagnostic import Diagnostic, found
+from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
 
 _LEAST_DISK: Final = 0.05
@@ -23,7 +23,7 @@ def clocks(facts: Facts) -> Iterator[Diagnostic]:
     for server, ahead_ms in facts.ahead_ms.items():
         if abs(ahead_ms) >= _CLOCK_MS:
             where = "ahead of" if ahead_ms > 0 else "behind"
-            yield found("clocks-differ", server, seconds=abs(ahead_ms) / 1_000, where=where)
+            yield report("clocks-differ", server, seconds=abs(ahead_ms) / 1_000, where=where)
 
 
 def resources(facts: Facts) -> Iterator[Diagnostic]:
@@ -31,21 +31,21 @@ def resources(facts: Facts) -> Iterator[Diagnostic]:
     machine = facts.machine
     for disk in machine.disks:
         if disk.free < max(_LEAST_DISK_BYTES, int(_LEAST_DISK * disk.total)):
-            yield found("disk-full", str(disk.directory), free=disk.free >> 20, total=disk.total >> 20)
+            yield report("disk-full", str(disk.directory), free=disk.free >> 20, total=disk.total >> 20)
     if 0 <= machine.open_files < _LEAST_FILES:
-        yield found("open-files", _HERE, files=machine.open_files)
+        yield report("open-files", _HERE, files=machine.open_files)
     if 0 <= machine.memory_free < _LEAST_MEMORY:
-        yield found("memory", _HERE, free=machine.memory_free >> 20)
+        yield report("memory", _HERE, free=machine.memory_free >> 20)
 
 
 def programs(facts: Facts) -> Iterator[Diagnostic]:
     """Java, Python and packages."""
     machine = facts.machine
     if machine.spark and not machine.java:
-        yield found("no-java", _HERE)
+        yield report("no-java", _HERE)
     elif machine.spark and machine.java_version < _LEAST_JAVA:
-        yield found("old-java", _HERE, java=machine.java, version=machine.java_version or "unknown")
+        yield report("old-java", _HERE, java=machine.java, version=machine.java_version or "unknown")
     if not machine.numpy:
-        yield found("no-numpy", _HERE)
+        yield report("no-numpy", _HERE)
     if machine.python < (3, 11):
-        yield found("old-python", _HERE, version=".".join(map(str, machine.python)))
+        yield report("old-python", _HERE, version=".".join(map(str, machine.python)))

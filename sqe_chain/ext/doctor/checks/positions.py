@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sqe_chain.ext.doctor.diagnostic import Diagnostic, found
+from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
 from sqe_chain.protocol.inputs import parse_metadata
 
@@ -20,18 +20,18 @@ def positions(facts: Facts) -> Iterator[Diagnostic]:
         info, bounds = facts.topics.get(planned.topic), facts.bounds.get(planned.tp)
         where = f"{planned.topic}[{planned.partition}]"
         if info is not None and info.topic_id.hex() != planned.topic_id:
-            yield found("recreated-input", planned.topic)
+            yield report("recreated-input", planned.topic)
             continue
         if bounds is None:
             continue
         if bounds.begin > planned.stop:
-            yield found("lost-records", where, first=planned.stop, last=bounds.begin - 1)
+            yield report("lost-records", where, first=planned.stop, last=bounds.begin - 1)
         if bounds.stable_end < planned.stop:
-            yield found("truncated-input", where, end=bounds.stable_end, stop=planned.stop)
+            yield report("truncated-input", where, end=bounds.stable_end, stop=planned.stop)
         if planned.last_timestamp_ms > facts.now_ms + _LATE_MS:
             seconds = (planned.last_timestamp_ms - facts.now_ms) // 1_000
             writer = "broker" if info is not None and info.append_time else "producer"
-            yield found("clock-ahead", where, seconds=seconds, writer=writer)
+            yield report("clock-ahead", where, seconds=seconds, writer=writer)
 
 
 def group(facts: Facts) -> Iterator[Diagnostic]:
@@ -42,13 +42,13 @@ def group(facts: Facts) -> Iterator[Diagnostic]:
     ours = {tp: commit for tp, commit in facts.commits.items() if "plan" in parse_metadata(commit)}
     group = facts.flow.declared_name
     if stops and not facts.commits:
-        yield found("no-commits", group)
+        yield report("no-commits", group)
     for topic, partition in sorted(facts.commits.keys() - ours.keys()):
-        yield found("foreign-commit", f"{topic}[{partition}]", group=group)
+        yield report("foreign-commit", f"{topic}[{partition}]", group=group)
     for (topic, partition), commit in ours.items():
         end = stops.get((topic, partition), 0)
         if commit.offset > end:
-            yield found("store-behind", f"{topic}[{partition}]", committed=commit.offset, end=end)
+            yield report("store-behind", f"{topic}[{partition}]", committed=commit.offset, end=end)
 
 
 def expiry(facts: Facts) -> Iterator[Diagnostic]:
@@ -61,12 +61,12 @@ def expiry(facts: Facts) -> Iterator[Diagnostic]:
     if facts.flow.keeps_plans:
         down_ms = 0 if facts.plan is None or facts.alive else facts.now_ms - facts.plan.clock_ms
         if facts.commits and 0 <= kept_ms < 2 * down_ms:
-            yield found("commits-expire", name, hours=down_ms / _HOUR_MS, kept=kept)
+            yield report("commits-expire", name, hours=down_ms / _HOUR_MS, kept=kept)
         return
     if facts.published and not facts.commits:
-        yield found("place-lost", name, kept=kept)
+        yield report("place-lost", name, kept=kept)
     if 0 <= kept_ms < _DAY_MS:
-        yield found("short-commits", name, kept=kept, hours=kept_ms / _HOUR_MS)
+        yield report("short-commits", name, kept=kept, hours=kept_ms / _HOUR_MS)
 
 
 def lag(facts: Facts) -> Iterator[Diagnostic]:
@@ -79,6 +79,6 @@ def lag(facts: Facts) -> Iterator[Diagnostic]:
         if (bounds := facts.bounds.get(tp)) is not None
     )
     if lag and not facts.alive:
-        yield found("behind", f"flow {facts.flow.name}", lag=lag)
+        yield report("behind", f"flow {facts.flow.name}", lag=lag)
     if facts.waiting and facts.now_ms - facts.plan.clock_ms > _LATE_MS:
-        yield found("held-back", facts.holder, waiting=facts.waiting)
+        yield report("held-back", facts.holder, waiting=facts.waiting)

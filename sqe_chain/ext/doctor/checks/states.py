@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sqe_chain.errors import ChainError
-from sqe_chain.ext.doctor.diagnostic import Diagnostic, found
+from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
 from sqe_chain.protocol.declared import check_layout
 from sqe_chain.protocol.inputs import parse_metadata
@@ -18,12 +18,12 @@ def claims(facts: Facts) -> Iterator[Diagnostic]:
         if facts.flow.keeps_plans and any(
             "plan" in parse_metadata(known) for known in facts.commits.values()
         ):
-            yield found("store-empty", "home store")
+            yield report("store-empty", "home store")
         return
     if facts.plan is None and home.number >= 0 and "store" not in facts.errors:
-        yield found("plan-lost", "home store", number=home.number)
+        yield report("plan-lost", "home store", number=home.number)
     if home.run_id and not facts.alive:
-        yield found("stale-claim", "claim", run=home.run_id)
+        yield report("stale-claim", "claim", run=home.run_id)
 
 
 def headers(facts: Facts) -> Iterator[Diagnostic]:
@@ -33,14 +33,14 @@ def headers(facts: Facts) -> Iterator[Diagnostic]:
         subject = f"stage {stage!r}, cell {cell}"
         if header is None:
             if plan is not None and plan.number > 0 and stage in plan.layout.stages:
-                yield found("cell-lost", subject)
+                yield report("cell-lost", subject)
             continue
         if header.lost:
-            yield found("states-lost", subject, why=header.lost)
+            yield report("states-lost", subject, why=header.lost)
         if plan is not None and header.number > plan.number:
-            yield found("home-behind", subject, number=header.number, last=plan.number)
+            yield report("home-behind", subject, number=header.number, last=plan.number)
         if plan is not None and header.begun_id and not facts.alive:
-            yield found("open-plan", subject)
+            yield report("open-plan", subject)
 
 
 def declaration(facts: Facts) -> Iterator[Diagnostic]:
@@ -55,7 +55,7 @@ def declaration(facts: Facts) -> Iterator[Diagnostic]:
         yield Diagnostic(type(error).__name__, "error", f"flow {flow.name}", str(error), what_to_do)
     for stage in flow.stages:
         if plan.number > 0 and stage.name in plan.layout.stages and stage.name not in facts.located:
-            yield found("not-located", f"stage {stage.name!r}")
+            yield report("not-located", f"stage {stage.name!r}")
 
 
 def stores(facts: Facts) -> Iterator[Diagnostic]:
@@ -63,4 +63,4 @@ def stores(facts: Facts) -> Iterator[Diagnostic]:
     for check, known in (("weak-store", facts.weak), ("store-remark", facts.remarks)):
         for name, texts in known.items():
             for text in texts:
-                yield found(check, f"store {name or 'default'}", why=text)
+                yield report(check, f"store {name or 'default'}", why=text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sqe_chain.ext.doctor.diagnostic import Diagnostic, found
+from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
 
 DAY_MS = 86_400_000
@@ -19,17 +19,17 @@ def missing_topics(facts: Facts) -> Iterator[Diagnostic]:
         return
     for topic in flow.input_topics:
         if topic not in facts.topics:
-            yield found("missing-input", topic)
+            yield report("missing-input", topic)
     for output in flow.outputs:
         info, wanted = facts.topics.get(output.topic), output.partitions
         if info is None:
-            yield found("missing-output", output.topic)
+            yield report("missing-output", output.topic)
         elif info.partitions < wanted:
-            yield found(
+            yield report(
                 "few-partitions", output.topic, known=info.partitions, output=output.name, wanted=wanted
             )
     if flow.dead_letters and flow.dead_letter_topic not in facts.topics:
-        yield found("missing-dead-letters", flow.dead_letter_topic)
+        yield report("missing-dead-letters", flow.dead_letter_topic)
 
 
 def durability_of_topics(facts: Facts) -> Iterator[Diagnostic]:
@@ -37,12 +37,12 @@ def durability_of_topics(facts: Facts) -> Iterator[Diagnostic]:
     written = {output.topic for output in facts.flow.outputs}
     for info in facts.topics.values():
         if info.replicas == 1:
-            yield found("one-replica", info.name)
+            yield report("one-replica", info.name)
         if info.replicas > 1 and info.min_insync_replicas == 1:
-            finding = found("min-insync", info.name)
+            finding = report("min-insync", info.name)
             yield replace(finding, severity="error") if info.name in written else finding
         if info.write_caching:
-            yield found("write-caching", info.name)
+            yield report("write-caching", info.name)
 
 
 def retention(facts: Facts) -> Iterator[Diagnostic]:
@@ -52,12 +52,12 @@ def retention(facts: Facts) -> Iterator[Diagnostic]:
         if info is None:
             continue
         if info.compacted and not facts.flow.allow_compacted:
-            yield found("compacted-input", topic)
+            yield report("compacted-input", topic)
         if 0 <= info.retention_ms < DAY_MS:
-            yield found(
+            yield report(
                 "short-retention", topic, kept_ms=info.retention_ms, hours=info.retention_ms / 3_600_000
             )
         if 0 <= info.retention_bytes < 64 << 20:
-            yield found("small-retention", topic, kept=info.retention_bytes)
+            yield report("small-retention", topic, kept=info.retention_bytes)
         if info.before_max_ms < DAY_MS or info.after_max_ms < _LATE_MS:
-            yield found("refuses-times", topic)
+            yield report("refuses-times", topic)
