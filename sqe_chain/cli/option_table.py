@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import typer
 
-from sqe_chain.engines import MOST_WORKERS
+from sqe_chain.runtime.connecting import MOST_WORKERS
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,12 @@ from sqe_chain.engines.warming import warm_up
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, Sink, StateStore
-from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.task.results import Block, ChangedStates, Job, Outputs, Portion, Report
 from sqe_chain.task.serial import run_serially
 
 
-class InProcessEngine(Engine):
-    """Implements `protocol.interfaces.Engine`.
+class InProcessEngine:
+    """Runs all tasks of a batch in this process. Implements `protocol.interfaces.Engine`.
 
     Args:
         flow: the flow.
@@ -56,6 +55,7 @@ class InProcessEngine(Engine):
         self._states: list[ChangedStates] = []
 
     def warm_up(self) -> None:
+        """Connect here, and run made-up records."""
         warm_up(self._flow, self._log, self._stores)
 
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:

@@ -15,10 +15,9 @@ from sqe_chain.errors import ChainError, ErrorRecord, Unavailable, from_record, 
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Message, Output, Range, Sink, StateStore
-from sqe_chain.protocol.same_inputs import check_read_id
 from sqe_chain.task.flushing import flush
 from sqe_chain.task.poison import own_frame
-from sqe_chain.task.reading import Reading
+from sqe_chain.task.reading import Reading, check_read_id
 from sqe_chain.task.results import Block, ChangedStates, Job, Outputs, Portion, Report, Stores
 from sqe_chain.task.states import persist
 from sqe_chain.task.views import view_of

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsistent
 from sqe_chain.features.events import TableReplaced
 from sqe_chain.features.file_inputs import (
@@ -30,10 +29,10 @@ from sqe_chain.features.file_inputs import (
 from sqe_chain.features.overwrite import Mode, Overwrite, OverwriteSettings
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Replacement, Rows, Sink, TopicInfo, TopicPartition, replacing
+from sqe_chain.ports import Replacement, Rows, Sink, TopicInfo, replacing
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.feature import Feature, HeaderRows, Headers, Infos, Part, StartAction
-from sqe_chain.protocol.layout import by_name, by_partition
+from sqe_chain.protocol.layout import Marks, marks_in, plain_marks
 from sqe_chain.protocol.plan import Plan, PlannedRange, plain_ranges
 from sqe_chain.protocol.planning import layout_plan
 from sqe_chain.task.flushing import FLUSHED, STAGED, Staging, staged_key
@@ -340,7 +339,7 @@ class _Before:
     """How far files were read before an overwrite."""
 
     ranges: tuple[PlannedRange, ...]
-    marks: dict[TopicPartition, PartitionMarks]
+    marks: Marks
     files: LoadedFiles
 
 
@@ -348,7 +347,7 @@ def _kept(last: Plan) -> dict[str, Any]:
     """How far files are read, as what JSON gives back."""
     progress = {
         "ranges": plain_ranges(last.ranges),
-        "marks": {name: marks.to_json() for name, marks in by_name(last.marks).items()},
+        "marks": plain_marks(last.marks),
         "files": LoadedFiles.of(last).to_json() or [{}, {}],
     }
     kept: dict[str, Any] = json.loads(json.dumps(progress))
@@ -359,7 +358,7 @@ def _before(running: Overwrite) -> _Before:
     raw = running.before
     return _Before(
         tuple(PlannedRange(**planned) for planned in raw["ranges"]),
-        {tp: PartitionMarks.from_json(marks) for tp, marks in by_partition(raw["marks"]).items()},
+        marks_in(raw["marks"]),
         LoadedFiles.from_json(raw["files"]),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from struct import Struct
@@ -26,6 +27,17 @@ object, None for a heartbeat, or serialized for a shuffle. The type is the full 
 def number(value: int) -> bytes:
     """One element of a path: 4 bytes, big-endian, so that paths compare as their numbers do."""
     return NUMBERS[value] if value < 256 else _UINT32.pack(value)  # noqa: PLR2004 - size of the table
+
+
+def pack_key_and_id(key: bytes | None, identity: bytes | None) -> bytes:
+    """A unit's key, where ids decide its state partition: its own and the id."""
+    return marshal.dumps((key, identity), 2)
+
+
+def unpack_key_and_id(packed: bytes) -> tuple[bytes | None, bytes | None]:
+    """The key and the id that `pack_key_and_id` was given."""
+    key, identity = marshal.loads(packed)  # noqa: S302 - our own: made before the shuffle
+    return key, identity
 
 
 class UnitRun(Sequence[Unit]):

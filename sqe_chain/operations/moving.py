@@ -15,7 +15,6 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
@@ -39,9 +38,9 @@ from sqe_chain.protocol.claim import (
 )
 from sqe_chain.protocol.declared import check_layout
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.layout import Layout, by_partition
+from sqe_chain.protocol.layout import Layout, marks_in
 from sqe_chain.protocol.plan import Plan, PlannedRange
-from sqe_chain.task.states import Claim, check_whole
+from sqe_chain.task.states import Claim
 from sqe_chain.task.views import view_of
 
 FORMAT = 2
@@ -86,7 +85,7 @@ def _lines(env: Environment, plan: Plan, data: bytes) -> Iterator[str]:
         headers = env.store(stage).headers(stored.flow, stage.name, cells)
         for cell, header in zip(cells, headers, strict=True):
             if header is not None:
-                check_whole(header, f"{stored.flow}/{stage.name}/{cell}")
+                header.check_whole(f"{stored.flow}/{stage.name}/{cell}")
             at = header and (header.number, header.plan_id, header.begun_id)
             if at != (plan.number, plan.plan_id, ""):
                 raise ServiceStopped(
@@ -273,7 +272,7 @@ def _after_format_1(raw: Mapping[str, Any]) -> Plan:
         raw["clock_ms"],
         Layout.from_json({"ways": {}, "types": {}, **raw["layout"]}),
         tuple(replace(planned, start=planned.stop, again=-1) for planned in ranges),
-        {tp: PartitionMarks.from_json(marks) for tp, marks in by_partition(raw["marks"]).items()},
+        marks_in(raw["marks"]),
     )
     return plan.with_sections(
         EventTime.from_json(raw),

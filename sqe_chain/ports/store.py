@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from sqe_chain.errors import StoreInconsistent
+
 Rows = Sequence[tuple[bytes, bytes | None]]
 """Keys and their new states, in key order; None deletes the state."""
 
@@ -88,6 +90,21 @@ class Header:
         return (
             f"{_plan(self.number, self.plan_id)}{begun}, stamped by run {self.run_id} with epoch {self.epoch}"
         )
+
+    def check_whole(self, where: str) -> None:
+        """Check that the states are there beside it: else they would be counted on from nothing.
+
+        Args:
+            where: it is, for the error's text.
+
+        Raises:
+            StoreInconsistent: they are not.
+        """
+        if self.lost:
+            raise StoreInconsistent(
+                f"{where}: states are gone: {self.lost}. Another program has deleted them, or the store has: it evicted or expired them. "
+                "Restore the store as a whole, or fold the states again with sqe-chain rebuild"
+            )
 
 
 @dataclass(frozen=True, slots=True)

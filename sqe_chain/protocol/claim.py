@@ -21,7 +21,7 @@ from sqe_chain.protocol.events import Claimed, Standby
 from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan, check_sections, read_plan
-from sqe_chain.task.states import Claim, check_whole
+from sqe_chain.task.states import Claim
 
 Commits = Mapping[TopicPartition, Commit]
 
@@ -134,7 +134,7 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
         header = headers[stage.index, part]
         where = f"{stored_in[stage.name]}/{stage.name}/{part}"
         if header is not None:
-            check_whole(header, where)
+            header.check_whole(where)
         # Not bounded: each further round means that another run has stamped this header in between.
         while True:
             if header is None and birth != last.number:

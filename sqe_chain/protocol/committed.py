@@ -26,6 +26,7 @@ from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.inputs import METADATA_LENGTH, decode_marks, encode_marks, moved_by, parse_metadata
+from sqe_chain.task.reading import check_read_id
 
 Infos = Mapping[str, TopicInfo]
 Recreated = dict[tuple[str, str], dict[TopicPartition, int]]
@@ -187,7 +188,7 @@ def _progress_at(
     """
     meta = parse_metadata(commit)
     _check_outputs(flow, meta)
-    same_inputs.check_read_id(tp[0], bytes.fromhex(known_id), info.topic_id)
+    check_read_id(tp[0], bytes.fromhex(known_id), info.topic_id)
     inputs.check_bounds(tp, commit.offset, bound)
     marks = decode_marks(meta.get("marks"))
     if marks is None:  # they did not fit: what comes next cannot be compared with what came before

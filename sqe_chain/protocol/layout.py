@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.ports import TopicPartition
 
+Marks = dict[TopicPartition, PartitionMarks]
+"""Input partition -> what of it is counted."""
 _Known = TypeVar("_Known")
 
 
@@ -29,6 +32,16 @@ def by_partition(known: Mapping[str, _Known]) -> dict[TopicPartition, _Known]:
     """
     parts = {name: name.rpartition("/") for name in known}
     return {(first, int(number)): known[name] for name, (first, _, number) in parts.items()}
+
+
+def plain_marks(marks: Marks) -> dict[str, Any]:
+    """Marks for JSON; `marks_in` reads them."""
+    return {name: own.to_json() for name, own in by_name(marks).items()}
+
+
+def marks_in(plain: Mapping[str, Any]) -> Marks:
+    """The marks that `plain_marks` was given."""
+    return {tp: PartitionMarks.from_json(own) for tp, own in by_partition(plain).items()}
 
 
 @dataclass(frozen=True, slots=True)

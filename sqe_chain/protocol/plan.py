@@ -13,10 +13,9 @@ from hashlib import blake2b
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, ClassVar, Final, Protocol, Self
 
-from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import START_OVER, ConfigurationError, StoreInconsistent
 from sqe_chain.ports import Home, Range, TopicPartition
-from sqe_chain.protocol.layout import Layout, by_name, by_partition
+from sqe_chain.protocol.layout import Layout, Marks, by_name, marks_in
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.states import Claim
 
@@ -196,7 +195,7 @@ class Plan(_Memory):
     clock_ms: int
     layout: Layout
     ranges: tuple[PlannedRange, ...]
-    marks: dict[TopicPartition, PartitionMarks]
+    marks: Marks
     exclusions: tuple[Exclusion, ...] = ()
     wakes: bool = False
     sections: Mapping[str, str] = field(default_factory=dict)
@@ -290,7 +289,7 @@ class Plan(_Memory):
                 raw["clock_ms"],
                 Layout.from_json(raw["layout"]),
                 tuple(PlannedRange(**planned) for planned in raw["ranges"]),
-                {tp: PartitionMarks.from_json(mark) for tp, mark in by_partition(raw["marks"]).items()},
+                marks_in(raw["marks"]),
                 tuple(Exclusion(**exclusion) for exclusion in raw["exclusions"]),
                 raw["wakes"],
                 {name: _dump(section) for name, section in raw["sections"].items()},

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.ports import TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.feature import Feature, Features, Look, Part
-from sqe_chain.protocol.layout import Layout
+from sqe_chain.protocol.layout import Layout, Marks
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import PartitionEnd, Report
@@ -61,7 +60,7 @@ def plan_after(
     clock_ms: int,
     layout: Layout,
     ranges: tuple[PlannedRange, ...],
-    marks: Mapping[TopicPartition, PartitionMarks],
+    marks: Marks,
 ) -> Plan:
     """The beginning of the plan after another one, still without an id: what each section keeps is carried over."""
     known = {planned.tp: marks[planned.tp] for planned in ranges}
@@ -138,7 +137,7 @@ def part_again(plan: Plan, before: Plan, features: Iterable[Feature]) -> Part:
     return part
 
 
-def marks_after(before: Plan, report: Report) -> dict[TopicPartition, PartitionMarks]:
+def marks_after(before: Plan, report: Report) -> Marks:
     """The marks at the end of a batch."""
     return before.marks | {(end.topic, end.partition): end.marks for end in report.ends}
 

@@ -39,6 +39,7 @@ from sqe_chain.protocol.inputs import moved_by
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.same_inputs import DescribedTopics
 from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.reading import check_read_id
 from sqe_chain.task.results import Job, Portion, Report, Sections
 from sqe_chain.task.skip_limit import SkipLimit
 from sqe_chain.task.states import Claim, Transition
@@ -358,7 +359,7 @@ class Republisher:
                 del self._inputs[topic, partition]
             else:
                 info = infos.get(topic)
-                same_inputs.check_read_id(topic, progress.topic_id, None if info is None else info.topic_id)
+                check_read_id(topic, progress.topic_id, None if info is None else info.topic_id)
         return recreated
 
     def _commit(self, tps: list[TopicPartition], *, renew: bool = False, moved_by: str = "") -> None:

@@ -54,27 +54,6 @@ def check_same_id(known: PlannedRange, topic_id: bytes | None) -> None:
         ).at(known.topic, known.partition)
 
 
-def check_read_id(topic: str, known: bytes, now: bytes | None) -> None:
-    """The same for a flow without stages, which keeps its place in its group's commits.
-
-    Args:
-        topic: an input.
-        known: id of the topic that was read.
-        now: its id now; None: it is gone.
-
-    Raises:
-        RecreatedTopic: it has another id, or is gone.
-    """
-    if now == known:
-        return
-    current = "no topic" if now is None else now.hex()
-    raise RecreatedTopic(
-        f"input {topic!r} was {known.hex()}, now it is {current}: it was deleted or created again. Reset the "
-        "group's offsets to read it from its beginning; what comes through it again is then decided about by its "
-        f"readers, Flow(recreated=...). Or {START_OVER}"
-    ).at(topic)
-
-
 def is_new_root(flow: CompiledFlow, topic: str, known_id: str, info: TopicInfo | None) -> bool:
     """Whether an input without envelopes was created again: then it is another root, and is read from offset 0.
 

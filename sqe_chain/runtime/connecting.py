@@ -10,10 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from sqe_chain.adapters import open_store
-from sqe_chain.engines import MOST_WORKERS
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 
 ONCE_PATIENCE_MS = 30_000
 """How long a service that runs once waits for an unavailable broker or store."""
+MOST_WORKERS: Final = 64
+"""Worker processes of one service at most: one machine has not many more cores."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from sqe_chain.flow.stored import StoredState
 from sqe_chain.ports import Location, StateStore
 from sqe_chain.runtime.connecting import open_stores, shared
 from sqe_chain.runtime.neighbours import check_stores
-from sqe_chain.task.states import check_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +70,7 @@ class StoredStage:
                 cell = cell_of(key, where.state_partitions, where.buckets)
                 header, states, _ = self.store.read(where.flow, self.name, cell, [key])
                 if header is not None:
-                    check_whole(header, f"{where.flow}/{self.name}/{cell}")
+                    header.check_whole(f"{where.flow}/{self.name}/{cell}")
                 values += states
             if None not in values:
                 return values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import marshal
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import StageKind, StageTask, StageTraits, StageWork
 from sqe_chain.flow.table import RowTable
-from sqe_chain.flow.units import Unit, UnitRun, number
+from sqe_chain.flow.units import Unit, UnitRun, number, unpack_key_and_id
 from sqe_chain.stages.record import Reason, Record, Spot, Verdict
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.user_code import UserCodeError, guarded
@@ -315,17 +314,6 @@ def id_of(record: Record) -> bytes | None:
     """The id of a record of a flow, where ids decide its state partition."""
     identity: bytes | None = getattr(record, "id", None)
     return identity
-
-
-def pack_key_and_id(key: bytes | None, identity: bytes | None) -> bytes:
-    """A unit's key, where ids decide its state partition: its own and the id."""
-    return marshal.dumps((key, identity), 2)
-
-
-def unpack_key_and_id(packed: bytes) -> tuple[bytes | None, bytes | None]:
-    """The key and the id that `pack_key_and_id` was given."""
-    key, identity = marshal.loads(packed)  # noqa: S302 - our own: made before the shuffle
-    return key, identity
 
 
 class RunWork(RecordWork):

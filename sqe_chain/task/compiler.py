@@ -19,8 +19,7 @@ from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import FunctionNode, KeyedNode, Node, OutputNode, SourceNode, StageNode
 from sqe_chain.flow.shapes import ITERABLES, check_values, truth
 from sqe_chain.flow.stage_kind import Side
-from sqe_chain.flow.units import Push, number
-from sqe_chain.stages.record_work import pack_key_and_id
+from sqe_chain.flow.units import Push, number, pack_key_and_id
 from sqe_chain.task.batch_steps import BatchStep
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.operator_text import operators_after

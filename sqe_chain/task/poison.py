@@ -20,8 +20,8 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import Node, StageNode
 from sqe_chain.flow.stored import named_key
+from sqe_chain.flow.units import unpack_key_and_id
 from sqe_chain.ports import Output
-from sqe_chain.stages.record_work import unpack_key_and_id
 from sqe_chain.stages.user_code import UserCodeError
 from sqe_chain.task.compiler import got
 from sqe_chain.task.exclusion import TEXT_LIMIT, Exclusion

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from sqe_chain.errors import START_OVER, RecreatedTopic
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Message
 from sqe_chain.task.collector import Collector
@@ -14,6 +15,27 @@ from sqe_chain.task.results import Block, Job, Portion, Report, Stores, Units, t
 from sqe_chain.task.shuffling import Shuffle, wake
 from sqe_chain.task.source_partition import SourcePartition
 from sqe_chain.task.trace_links import BlockTraces
+
+
+def check_read_id(topic: str, known: bytes, now: bytes | None) -> None:
+    """Check that a topic is still the one that was read, for a flow without stages: its place is in its group's commits.
+
+    Args:
+        topic: an input.
+        known: id of the topic that was read.
+        now: its id now; None: it is gone.
+
+    Raises:
+        RecreatedTopic: it has another id, or is gone.
+    """
+    if now == known:
+        return
+    current = "no topic" if now is None else now.hex()
+    raise RecreatedTopic(
+        f"input {topic!r} was {known.hex()}, now it is {current}: it was deleted or created again. Reset the "
+        "group's offsets to read it from its beginning; what comes through it again is then decided about by its "
+        f"readers, Flow(recreated=...). Or {START_OVER}"
+    ).at(topic)
 
 
 class Reading:

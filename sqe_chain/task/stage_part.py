@@ -15,8 +15,7 @@ from sqe_chain.errors import ChangedType
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import Spread, StageTask, StageWork
-from sqe_chain.flow.units import Push, Unit, UnitRun
-from sqe_chain.stages.record_work import unpack_key_and_id
+from sqe_chain.flow.units import Push, Unit, UnitRun, unpack_key_and_id
 from sqe_chain.task.fitting import ANY_KEY, Fitting
 from sqe_chain.task.stage_table import PartitionTable, Rows
 from sqe_chain.task.states import PartitionStates

@@ -59,7 +59,7 @@ def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
     """
     if header is None:
         raise StoreInconsistent(f"{where}: the header is gone; the store lost what it had acknowledged")
-    check_whole(header, where)
+    header.check_whole(where)
     if header.epoch > claim.epoch or (header.epoch == claim.epoch and header.run_id != claim.run_id):
         raise Superseded(f"{where}: run {header.run_id} has epoch {header.epoch}, this one {claim.epoch}")
     if header.epoch < claim.epoch:
@@ -68,19 +68,6 @@ def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
             "time. Start again: recovery finds out what can be done"
         )
     return header
-
-
-def check_whole(header: Header, where: str) -> None:
-    """Check that the states are there beside a header: else they would be counted on from nothing.
-
-    Raises:
-        StoreInconsistent: they are not.
-    """
-    if header.lost:
-        raise StoreInconsistent(
-            f"{where}: states are gone: {header.lost}. Another program has deleted them, or the store has: it evicted or expired them. "
-            "Restore the store as a whole, or fold the states again with sqe-chain rebuild"
-        )
 
 
 class CellStates:

@@ -25,8 +25,7 @@ from sqe_chain.flow.nodes import (
     StageNode,
 )
 from sqe_chain.flow.stage_kind import Side
-from sqe_chain.flow.units import Push, number
-from sqe_chain.stages.record_work import pack_key_and_id
+from sqe_chain.flow.units import Push, number, pack_key_and_id
 from sqe_chain.task.batch_steps import BatchStep
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import IMMUTABLE, Encode, RunFunction, encoding_of

@@ -62,7 +62,7 @@ class Team:
     one before it has ended.
 
     Args:
-        size: how many, at most `engines.MOST_WORKERS`.
+        size: how many.
         label: what people see in a list of processes.
 
     Attributes:

@@ -22,9 +22,8 @@ from sqe_chain.flow.stage_kind import (
     StageWork,
 )
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.flow.units import Push, Unit, UnitRun
+from sqe_chain.flow.units import Push, Unit, UnitRun, unpack_key_and_id
 from sqe_chain.ports import Sink
-from sqe_chain.stages.record_work import unpack_key_and_id
 
 Place = tuple[str, int, int]
 """Topic, partition and offset of an input."""
