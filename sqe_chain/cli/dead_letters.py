@@ -25,7 +25,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay, ReplayResult
 from sqe_chain.operations.dead_letters import DeadLetter, Selection, parse_dead_letter
 from sqe_chain.ports import Log, Message, Range
-from sqe_chain.protocol.plan import kept_plans
+from sqe_chain.protocol.plan import kept_plans, never_run
 from sqe_chain.runtime.connecting import open_log, open_stores
 
 app = typer.Typer(no_args_is_help=True, help="Inputs that a flow has skipped and kept: dead-letter records.")
@@ -250,9 +250,7 @@ def excluded(
         by_name = {name: list(kept_plans(opened[""], name)) for name in names}
     for name, kept in by_name.items():
         if not kept:
-            raise ConfigurationError(
-                f"the store has no flow {name!r}: it has not run with this --store. Run it, or give the right store"
-            )
+            raise never_run(name)
     plans = list(chain.from_iterable(by_name.values()))
     skipped = [(plan.number, exclusion) for plan in plans for exclusion in plan.exclusions]
     if json:

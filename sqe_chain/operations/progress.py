@@ -12,11 +12,10 @@ from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
-from sqe_chain.protocol.claim import never_run
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan, read_plan
+from sqe_chain.protocol.plan import Plan, never_run, read_plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Claimed, Standby
 from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.plan import Plan, check_sections, read_plan
+from sqe_chain.protocol.plan import Plan, check_sections, never_run, read_plan
 from sqe_chain.task.states import Claim
 
 Commits = Mapping[TopicPartition, Commit]
@@ -96,11 +96,6 @@ def check_has_run(env: Environment, commits: Commits) -> None:
     home, _ = env.home.home(env.flow.name)
     if home is None and not any("plan" in parse_metadata(commit) for commit in commits.values()):
         raise never_run(env.flow.name)
-
-
-def never_run(flow: str) -> ConfigurationError:
-    """The error that a store knows nothing of a flow."""
-    return ConfigurationError(f"flow {flow!r} has never run with this store")
 
 
 def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], Header]:

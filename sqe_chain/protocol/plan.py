@@ -328,6 +328,13 @@ def read_last_plan(store: StoredPlans, flow: str) -> Plan | None:
     return None if home is None else read_plan(store, flow, home.number)
 
 
+def never_run(flow: str) -> ConfigurationError:
+    """The error that a store knows nothing of a flow."""
+    return ConfigurationError(
+        f"the store has no flow {flow!r}: it has not run with this store. Run it, or give the right store"
+    )
+
+
 def plan_of_a_run(store: StoredPlans, flow: str) -> Plan:
     """The last plan of a flow that has run. Reading it disturbs nobody.
 
@@ -338,7 +345,7 @@ def plan_of_a_run(store: StoredPlans, flow: str) -> Plan:
     """
     stored, _ = store.home(flow)
     if stored is None or stored.number < 0:
-        raise ConfigurationError(f"the store has no flow {flow!r}: it has not run with this store yet")
+        raise never_run(flow)
     plan = read_plan(store, flow, stored.number)
     if plan is None:
         raise StoreInconsistent(f"the metadata store has no plan {stored.number} of flow {flow!r}")

@@ -22,6 +22,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.ports import Location, StateStore
+from sqe_chain.protocol.plan import never_run
 from sqe_chain.runtime.connecting import open_stores, shared
 from sqe_chain.runtime.neighbours import check_stores
 
@@ -106,9 +107,7 @@ def location_of(store: StateStore, flow: str, stage: str) -> Location:
     """
     known = store.locations(flow)
     if known is None:
-        raise ConfigurationError(
-            f"the store has no flow {flow!r}: it has not run with this store. Run it, or give the right store"
-        )
+        raise never_run(flow)
     if stage not in known.stages:
         raise ConfigurationError(
             f"flow {flow!r} has not run with stage {stage!r} yet. Run it with this stage"

@@ -418,7 +418,7 @@ def test_offsets_beyond_what_was_counted_are_refused() -> None:
 
 
 def test_a_flow_that_never_ran_cannot_be_folded_again() -> None:
-    with pytest.raises(ConfigurationError, match="has never run"):
+    with pytest.raises(ConfigurationError, match="has not run"):
         Pipeline().found.rebuild()
 
 

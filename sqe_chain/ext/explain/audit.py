@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.explain.replaying import Missing
-from sqe_chain.ext.explain.trace import Trace, trace
+from sqe_chain.ext.explain.trace import trace
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.runtime.states import location_of
@@ -93,17 +94,7 @@ def audit(
     if not keys:
         return AuditedStage(stage.name, 0, -1)
 
-    def compare(chosen: Sequence[bytes], *, with_records: bool) -> Trace:
-        return trace(
-            env,
-            stage,
-            chosen,
-            since=since,
-            stopped=stopped,
-            progressed=progressed,
-            with_records=with_records,
-        )
-
+    compare = partial(trace, env, stage, since=since, stopped=stopped, progressed=progressed)
     result = compare(keys, with_records=False)
     trusted = None if result.before is None else result.before.number
     audited = AuditedStage(stage.name, len(keys), result.stored.plan.number, trusted=trusted)

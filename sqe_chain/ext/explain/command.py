@@ -161,7 +161,7 @@ def audit_flow(
         _counted(flow, sampling.metrics_port) as count,
     ):
         stages = audited_stages(prepared.env, sampling.stage or ())
-        worst = 0
+        different = missing = False
         while not prepared.asked_to_stop():
             for node in stages:
                 result = audit(
@@ -175,11 +175,12 @@ def audit_flow(
                 )
                 count(result)
                 _show_audited(result, as_lines=json)
-                worst = max(worst, 1 if result.different else 3 if result.missing and worst != 1 else 0)
+                different |= bool(result.different)
+                missing |= bool(result.missing)
             if not pause_ms or prepared.clock.wait(pause_ms):
                 break
-    if worst:
-        raise typer.Exit(worst)
+    if different or missing:
+        raise typer.Exit(1 if different else 3)
 
 
 def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
 from sqe_chain.cli.move import export_in
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.explain.recording import Place, Recorder, RecordingKind
 from sqe_chain.ext.explain.since import Before, begin_after, check_continued, fill, rebuilding_up_to
 from sqe_chain.features.closing import Closes
@@ -26,10 +26,9 @@ from sqe_chain.flow.stored import StoredState
 from sqe_chain.operations.moving import ExportedRow, read_export
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.claim import never_run
 from sqe_chain.protocol.environment import Environment, Ports, Refold, Role
 from sqe_chain.protocol.events import Event, Observer
-from sqe_chain.protocol.plan import Plan, StoredPlans, encoded_sections, read_plan
+from sqe_chain.protocol.plan import Plan, encoded_sections
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Job, Portion, Report
 
@@ -289,19 +288,3 @@ def nodes_to_replay(flow: CompiledFlow) -> list[Node]:
 def _without_output(flow: CompiledFlow) -> Any:  # noqa: ANN401 - a policy
     """A policy that publishes nothing: dead-letter records were published when the flow ran."""
     return "skip" if flow.poison == "dead_letter" else flow.poison
-
-
-def plan_reached(home: StoredPlans, flow: str) -> Plan:
-    """The last plan of a flow.
-
-    Raises:
-        ConfigurationError: it has never run with this store.
-        StoreInconsistent: its plan is gone.
-    """
-    record, _ = home.home(flow)
-    if record is None or record.number < 0:
-        raise never_run(flow)
-    plan = read_plan(home, flow, record.number)
-    if plan is None:
-        raise StoreInconsistent(f"plan {record.number} of flow {flow!r} is gone. Restore the store")
-    return plan

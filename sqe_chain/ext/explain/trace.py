@@ -13,12 +13,12 @@ from sqe_chain.envelope.message import EnvelopeHead
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import ConfigurationError, EnvelopeError, Unavailable
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
-from sqe_chain.ext.explain.replaying import Missing, Replay, plan_reached
+from sqe_chain.ext.explain.replaying import Missing, Replay
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.ports import Message, Range, StateStore, TopicPartition
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan, read_plan
+from sqe_chain.protocol.plan import Plan, plan_of_a_run, read_plan
 from sqe_chain.runtime.states import location_of
 
 _ATTEMPTS, _PAUSE_S = 20, 0.05
@@ -212,7 +212,7 @@ def read_states(
     wanted, store = frozenset(keys), stores[stage.store or ""]
     for attempt in range(_ATTEMPTS):
         time.sleep(_PAUSE_S if attempt else 0)
-        last, where = plan_reached(stores[""], flow), location_of(stores[""], flow, stage.name)
+        last, where = plan_of_a_run(stores[""], flow), location_of(stores[""], flow, stage.name)
         cells = sorted({cell_of(key, where.state_partitions, where.buckets) for key in keys})
         before = store.headers(where.flow, stage.name, cells)
         states = [

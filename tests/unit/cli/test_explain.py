@@ -12,6 +12,9 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from typer.testing import Result
 
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.ext.explain import command as explaining
+from sqe_chain.ext.explain.audit import AuditedStage
+from sqe_chain.ext.explain.replaying import Missing
 
 Command = Callable[..., Result]
 Feed = Callable[..., None]
@@ -83,6 +86,23 @@ def test_an_audit_finds_the_altered_key(ran: str, command: Command) -> None:
     altered = command("audit", "cli_flows:counts", *KAFKA, "--store", ran, "--json", "--rate", "100000")
     assert altered.exit_code == 1
     assert json.loads(altered.stdout)["different"] == ["bb"]
+
+
+DIFFERENT = AuditedStage("per-word", 3, 1, different=(b"a",), first=("it differs",))
+MISSING = AuditedStage("per-word", 3, 1, missing=(Missing("words", 0, 0, 2),))
+
+
+@pytest.mark.parametrize(
+    ("results", "status"),
+    [([DIFFERENT, MISSING], 1), ([MISSING, DIFFERENT], 1), ([MISSING, MISSING], 3), ([DIFFERENT], 1)],
+)
+def test_a_difference_outranks_stages_that_cannot_be_compared(
+    ran: str, command: Command, monkeypatch: pytest.MonkeyPatch, results: list[AuditedStage], status: int
+) -> None:
+    audits = iter(results)
+    monkeypatch.setattr(explaining, "audited_stages", lambda *_: [None] * len(results))
+    monkeypatch.setattr(explaining, "audit", lambda *_, **__: next(audits))
+    assert command("audit", "cli_flows:counts", *KAFKA, "--store", ran).exit_code == status
 
 
 @pytest.mark.parametrize("arguments", [("trace", "per-word", "a"), ("why-not", "words[0]@0"), ("audit",)])

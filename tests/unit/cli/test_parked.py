@@ -80,7 +80,7 @@ def test_a_flow_that_parks_nothing_is_refused(
     feed("a")
     absent = command("parked", "list", "cli_flows:parks", "--store", store)
     assert absent.exit_code == 2
-    assert "it has not run with this store yet" in absent.stderr
+    assert "it has not run with this store" in absent.stderr
     other = command(
         "parked", "release", "cli_flows:counts", *KAFKA, "--store", store, "--allow-weak-durability"
     )

@@ -88,8 +88,8 @@ def test_a_flow(client: Client, other: bool) -> None:
         assert asked.get(FLOW)["inputs"] == []
         assert "has not run with this store" in text_of(asked, STATE, 404)
         assert "has not run with this store" in text_of(asked, KEYS, 404)
-        assert "has never run with this store" in text_of(asked, WHY_NOT, 422)
-        assert "has never run with this store" in text_of(asked, TRACE, 200)
+        assert "has not run with this store" in text_of(asked, WHY_NOT, 422)
+        assert "has not run with this store" in text_of(asked, TRACE, 200)
         assert asked.get(RECORD)["chain"]
 
 
@@ -105,7 +105,7 @@ def test_a_store_into_which_half_an_export_was_imported(client: Client) -> None:
         assert asked.get(FLOW)["plans"] == []
         assert "has not run with this store" in text_of(asked, KEYS, 404)
         assert "has not run with this store" in text_of(asked, STATE, 404)
-        assert "has never run with this store" in text_of(asked, TRACE, 200)
+        assert "has not run with this store" in text_of(asked, TRACE, 200)
 
 
 def test_brokers_that_do_not_answer(client: Client) -> None:
@@ -161,7 +161,7 @@ def test_what_commands_explain_of_a_flow_that_never_ran(tmp_path: Path) -> None:
         explained(lambda: find_fate(env, ("numbers", 0, 0))),
         explained(lambda: trace(env, env.flow.stages[0], [b"k1"], since=tmp_path / "none")),
     ):
-        assert "flow 'totals' has never run with this store" in text
+        assert "flow 'totals': it has not run with this store" in text
 
 
 def test_what_is_unknown_is_empty() -> None:
