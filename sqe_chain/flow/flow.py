@@ -69,8 +69,9 @@ class Flow(Topology):
 
     Args:
         name: flow name, ``[A-Za-z0-9._-]``; also the Kafka group id.
-        poison: what happens to inputs that cannot be decoded or on which user code fails. With `park` they wait in the store, with what
-            follows them of the same key, until they are released.
+        poison: what happens to inputs that cannot be decoded or on which user code fails. `stop`: the service stops. `dead_letter`:
+            they go to a topic of their own. `skip`: they are counted, and ignored. `park`: they wait in the store, with what follows
+            them of the same key, until they are released.
         dead_letter_topic: where `dead_letter` sends them; by default ``<name>.dead-letters``.
         dead_letter_partitions: partitions used there.
         state_partitions: number P of state partitions; fixed when the flow first starts.
