@@ -50,9 +50,9 @@ def within(cells: Any, bounds: Bounds) -> Any:  # noqa: ANN401 - Arrow arrays
     return pc.fill_null(inside, False)  # noqa: FBT003 - a value of the array
 
 
-def narrowed(one: Bounds, other: Bounds) -> Bounds:
+def narrowed(bounds: Bounds, other: Bounds) -> Bounds:
     """The bounds of what lies within both; values are of one type."""
-    low, high = ([bound for bound in ends if bound is not None] for ends in zip(one, other, strict=True))
+    low, high = ([bound for bound in ends if bound is not None] for ends in zip(bounds, other, strict=True))
     return max(low, default=None), min(high, default=None)
 
 
