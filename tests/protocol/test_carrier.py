@@ -16,7 +16,6 @@ from sqe_chain import Flow, read
 from sqe_chain.errors import OutputTooLarge, PoisonError, ServiceStopped
 from sqe_chain.flow.nodes import Carrier
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
-from sqe_chain.protocol.events import When
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 
@@ -69,44 +68,6 @@ def downstream_flow(carrier: Carrier) -> Flow:
     totals = flow.source("screws", Fastening).aggregate("per-robot", state=Total, fold=add)
     totals.changes().to("totals", partitions=2, carrier=carrier)
     return flow
-
-
-@pytest.mark.parametrize("in_place", [True, False], ids=["in-place", "shuffled"])
-@pytest.mark.parametrize("carriers", [("headers", "headers"), ("value", "headers"), ("headers", "value")])
-def test_a_chain_in_headers_is_exact_through_crashes(
-    carriers: tuple[Carrier, Carrier], *, in_place: bool
-) -> None:
-    settings = Settings(in_place=in_place, max_records=8)
-    upstream = Rehearsal(upstream_flow(carriers[0]), partitions={"raw": 2}, settings=settings)
-    downstream = Rehearsal(downstream_flow(carriers[1]), log=upstream.log, settings=settings)
-    for number in range(40):
-        value = json.dumps({"robot": f"r{number % 3}", "screws": number % 4}).encode()
-        upstream.feed("raw", value, partition=number % 2, headers=[("trace", b"t")], timestamp_ms=number)
-    moments: list[tuple[int, When]] = [(4, "after"), (5, "after"), (7, "before"), (6, "before"), (6, "after")]
-    for step, when in moments:
-        for rehearsal in (upstream, downstream):
-            rehearsal.crash(step=step, when=when)
-            rehearsal.run_until_crash()
-    upstream.run_until_caught_up()
-    upstream.rewind(0)  # all of it again, at new offsets
-    upstream.run_until_caught_up()
-    downstream.run_until_caught_up()
-    numbers = [range(first, 40, 3) for first in range(3)]
-    assert downstream.states("per-robot") == {
-        f"r{robot}".encode(): Total(*2 * [sum(number % 4 for number in own)])
-        for robot, own in enumerate(numbers)
-    }
-    if carriers[0] == "headers":
-        values = [
-            msgspec.json.decode(record.value() or b"", type=Fastening)
-            for record in upstream.log.records("screws")
-        ]
-        assert {one.screws for one in values} == {1}
-        assert all(dict(record.headers() or [])["trace"] == b"t" for record in upstream.log.records("screws"))
-    totals = [envelope.payload_as(Total) for envelope in downstream.published("totals")]
-    assert set(map(msgspec.json.encode, downstream.states("per-robot").values())) <= set(
-        map(msgspec.json.encode, totals)
-    )
 
 
 def test_a_topic_may_change_its_carrier() -> None:

@@ -123,24 +123,6 @@ def test_results_of_windows_go_on_to_the_next_stage() -> None:
     assert asdict(rehearsal.states("sums")[b"a"]) == {"total": 3, "windows": 3}
 
 
-@pytest.mark.parametrize("step", [3, 4, 5, 6, 7])
-def test_a_crash_at_each_step_counts_nothing_twice(step: int) -> None:
-    rehearsal = Rehearsal(totals(screws=sum_("screws"), events=count(), ratio=mean("screws")))
-    feed(rehearsal, 3, 4)
-    rehearsal.crash(step=step, when="after")
-    rehearsal.run_until_caught_up()
-    feed(rehearsal, 5)
-    rehearsal.run_until_caught_up()
-    assert rehearsal.crashes == 1
-    assert asdict(rehearsal.states("totals")[b"R7"]) == {
-        "screws": 12,
-        "events": 3,
-        "ratio": 4.0,
-        "ratio_sum": 12,
-        "ratio_count": 3,
-    }
-
-
 # --- a service changes ---------------------------------------------------------------------------
 
 

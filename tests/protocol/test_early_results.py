@@ -5,9 +5,6 @@ Method: a run that nothing disturbs, checked window by window; the same batches 
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -116,59 +113,6 @@ def test_windows_of_protobuf_are_shown_as_messages() -> None:
     (message,) = service.published("early")
     result = message.payload_as(WindowResult)
     assert (result.key, result.start_ms, Int64Value.FromString(result.state).value) == (b"a", 0, 79)
-
-
-def batches_of(kind: str) -> Sequence[Sequence[Event]]:
-    draw = random.Random(kind)
-    at_ms, batches = 0, []
-    for _ in range(6):
-        batch: list[Event] = []
-        for _ in range(draw.randrange(1, 15)):
-            at_ms += draw.randrange(HOUR_MS // 3)
-            batch.append((draw.choice("abcd"), at_ms))
-        batches.append(batch)
-    return batches
-
-
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_crashes_change_nothing(kind: str) -> None:
-    whole = service_of(kind)
-    begin = 0
-    for batch in batches_of(kind):
-        feed(whole, *batch)
-        whole.run_until_caught_up()
-        early = whole.published("early")[begin:]
-        begin += len(early)
-        opened = {
-            (window.key.decode(), window.span.start_ms): window.state["count"]
-            for window in whole.windows("hours")
-        }
-        changed = Counter((key, start_ms) for key, start_ms, _ in shown(whole, "early", begin - len(early)))
-        last = {
-            (key, start_ms): number for key, start_ms, number in shown(whole, "early", begin - len(early))
-        }
-        # Those that have closed since are not shown any more.
-        assert {at: number for at, number in last.items() if at in opened}.items() <= opened.items()
-        assert {key for key, _ in last} <= {key for key, _ in batch}
-        assert changed, "a batch changes something"
-    wanted = {
-        (envelope.chain.links[0].partition, envelope.position): envelope.payloads
-        for envelope in whole.published("early")
-    }
-    for write in count(1, 4):
-        service = service_of(kind, max_rows=2)
-        service.crash_at_write(write, "after" if write % 8 == 1 else "before")
-        for batch in batches_of(kind):
-            feed(service, *batch)
-            service.run_until_caught_up()
-        found = {
-            (envelope.chain.links[0].partition, envelope.position): envelope.payloads
-            for envelope in service.published("early")
-        }
-        assert found == wanted, write
-        if not service.crashes:
-            break
-    assert write > 40
 
 
 def test_early_results_feed_no_stage() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -301,34 +300,6 @@ def test_screws_of_each_robot_and_hour() -> None:
     assert len(service.log.records("late")) == 1
 
 
-WORDS = [f"word-{number % 7}" for number in range(40)]
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("max_rows", [2, 5_000])
-def test_a_crash_around_every_single_write(when: str, max_rows: int) -> None:
-    """What was dropped stays dropped, what went on is counted once, and rows are those of a run without a crash."""
-    declare: Declare = lambda words: words.deduplicate("once", lambda text: text.value, 3_000)  # noqa: E731
-
-    def run(name: str, *, crash: bool) -> tuple[dict[str, int], dict[bytes, bytes], int]:
-        service = service_of(declare, name, max_rows)
-        for number in range(30):
-            for text in WORDS[number : number + 5]:
-                service.feed("words", word(text), partition=number % 2, timestamp_ms=1_000 * number)
-            if crash:
-                service.crash_at_write(number, when)  # type: ignore[arg-type]
-            service.run_until_caught_up()
-        store = service.stores[""]
-        rows = {key: row for part in (0, 1) for key, row in store.scan(name, "once", part)}
-        return counted(service), rows, service.crashes
-
-    plain, rows, _ = run("crash-plain", crash=False)
-    crashed, rows_after, crashes = run("crash-plain", crash=True)
-    assert crashes > 5
-    assert crashed == plain
-    assert rows_after.keys() == rows.keys()  # their contents name lanes, hence topic ids
-
-
 @pytest.mark.parametrize("max_rows", [1, 2, 5_000])
 def test_a_fold_that_takes_no_value_twice_is_exact_through_crashes(max_rows: int) -> None:
     """Windows are written row by row; in a redo nothing that was written is folded again, or given to steps behind."""
@@ -471,22 +442,6 @@ def test_results_of_one_heartbeat_are_no_repetitions_of_each_other() -> None:
     service.feed("words", word("tick"), timestamp_ms=60_000)
     service.run_until_caught_up()
     assert sum(total.value for total in states_as(Int64Value, service, "results").values()) == 1
-
-
-@pytest.mark.parametrize("max_rows", [1, 3, 5_000])
-def test_heartbeats_are_exact_through_crashes(max_rows: int) -> None:
-    service = hours_with_heartbeats(f"beats-{max_rows}", max_rows)
-    expected: Counter[tuple[bytes, int]] = Counter()
-    for number in range(60):
-        at_ms, text = number * 600_000, f"word-{number % 5}"
-        service.feed("words", word(text), key=text, partition=number % 3, timestamp_ms=at_ms)
-        expected[text.encode(), at_ms // 3_600_000] += 1
-        if number % 6 == 5:
-            service.feed("words", word("tick"), partition=number // 6 % 3, timestamp_ms=at_ms + 600_000)
-        service.crash_at_write(number % 13, "after" if number % 2 else "before")
-        service.run_until_caught_up()
-    assert hours_received(service) == sorted((key, hour, total) for (key, hour), total in expected.items())
-    assert service.crashes > 10
 
 
 def test_the_state_of_a_window_is_not_deleted_by_its_fold() -> None:

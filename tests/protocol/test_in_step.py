@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.stages import Hopping, Sessions, Tumbling, WindowResult
+from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 
 PARTITIONS = 4
@@ -20,10 +19,6 @@ BEGIN_MS = 1_700_000_000_000
 
 def add(state: Int64Value, _: object) -> None:
     state.value += 1
-
-
-def merge(state: Int64Value, later: Int64Value) -> None:
-    state.value += later.value
 
 
 def partitions_of(seed: int) -> list[list[int]]:
@@ -44,39 +39,6 @@ def fed(flow: Flow, times: list[list[int]], records: int) -> Rehearsal:
                 "in", partition, b'{"n": %d}' % number, b"k%d" % (number % 3), timestamp_ms=at_ms
             )
     return rehearsal
-
-
-WINDOWS: dict[str, dict[str, Any]] = {
-    "tumbling": {"windows": Tumbling(60_000)},
-    "hopping": {"windows": Hopping(90_000, 30_000)},
-    "sessions": {"windows": Sessions(20_000), "merge": merge},
-}
-
-
-@pytest.mark.parametrize("kind", WINDOWS)
-@pytest.mark.parametrize("state_partitions", [PARTITIONS, 3])
-@pytest.mark.parametrize("records", [50, 10_000])
-def test_nothing_is_late_in_a_backlog(kind: str, state_partitions: int, records: int) -> None:
-    times = partitions_of(records + state_partitions)
-    flow = Flow("hours", state_partitions=state_partitions)
-    hours = flow.source("in", dict, raw=True).windowed(
-        "windows", **WINDOWS[kind], key=lambda value: f"k{value['n'] % 3}", state=Int64Value, fold=add
-    )
-    hours.to("out", partitions=1)
-    hours.dropped().to("late", partitions=1)
-    rehearsal = fed(flow, times, records)
-    rehearsal.run_until_caught_up()
-    assert rehearsal.published("late") == []
-    closed = Counter[str]()
-    for envelope in rehearsal.published("out"):
-        for result in envelope.payloads_as(WindowResult):
-            assert result is not None
-            closed[result.key.decode()] += Int64Value.FromString(result.state).value
-    for window in rehearsal.windows("windows"):
-        closed[window.key.decode()] += window.state.value
-    overlap = 3 if kind == "hopping" else 1
-    wanted = Counter(f"k{number % 3}" for own in times for number in range(len(own)))
-    assert closed == {key: count * overlap for key, count in wanted.items()}
 
 
 def counted(**source: Any) -> Flow:

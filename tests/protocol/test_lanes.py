@@ -93,34 +93,6 @@ def test_one_root_through_two_partitions_of_the_topic_in_between(
     check(found, Counter(value.value for text in WORDS for value in pairs(word(text))))
 
 
-@pytest.mark.parametrize("state_partitions", LAYOUTS)
-def test_two_flows_into_one_topic(log: MemoryLog, state_partitions: int) -> None:
-    flows = []
-    for name in ("left", "right"):
-        flow = Flow(name)
-        flow.source("raw", StringValue).to("mid", key=whole, partitions=2)
-        flows.append(Rehearsal(flow, log=log))
-    rehearsal = receiver(log, "mid", state_partitions)
-    for text in WORDS:
-        flows[0].feed("raw", word(text))
-    settle(*flows, rehearsal)
-    check(rehearsal, Counter(WORDS + WORDS))
-
-
-@pytest.mark.parametrize("state_partitions", LAYOUTS)
-def test_two_outputs_of_one_flow_into_one_topic(log: MemoryLog, state_partitions: int) -> None:
-    """Also when the one lags behind: a filter that lets through only some."""
-    flow = Flow("double")
-    source = flow.source("raw", StringValue)
-    source.to("mid", key=whole, partitions=2)
-    source.filter(lambda value: value.value[0] != "b").to("mid", name="again", key=first_letter, partitions=2)
-    one, found = Rehearsal(flow, log=log), receiver(log, "mid", state_partitions)
-    for text in WORDS:
-        one.feed("raw", word(text))
-    settle(one, found)
-    check(found, Counter(WORDS) + Counter(text for text in WORDS if text[0] != "b"))
-
-
 @pytest.mark.parametrize("step", [5, 6, 7])
 @pytest.mark.parametrize("state_partitions", LAYOUTS)
 def test_emissions_beside_changes_into_one_topic(log: MemoryLog, state_partitions: int, step: int) -> None:
@@ -167,36 +139,6 @@ def test_shards_of_one_stage_are_lanes_of_their_own(log: MemoryLog, state_partit
     check(found, Counter(value.value for text in WORDS[:4] for value in pairs(word(text))))
 
 
-@pytest.mark.parametrize("state_partitions", LAYOUTS)
-def test_first_delivery_and_replay_in_one_batch(log: MemoryLog, state_partitions: int) -> None:
-    flow = Flow("first")
-    flow.source("raw", StringValue).to("mid", key=whole, partitions=2)
-    one, found = Rehearsal(flow, log=log), receiver(log, "mid", state_partitions)
-    for text in WORDS:
-        one.feed("raw", word(text))
-    for _ in range(3):
-        one.crash(step=7, when="before")
-        one.service = None
-        one.run_until_crash()
-    one.run_until_caught_up()
-    found.run_until_caught_up()
-    assert len(found.events("committed")) == 1
-    check(found, Counter(WORDS))
-
-
-def test_a_batch_cut_within_the_replays_counts_each_once(log: MemoryLog) -> None:
-    flow = Flow("first")
-    flow.source("raw", StringValue).flat_map(pairs).to("mid", key=whole, partitions=2)
-    for size in range(1, 9):
-        log.clear()
-        one, found = Rehearsal(flow, log=log), receiver(log, "mid", 2)
-        found.settings = Settings(allow_weak_durability=True, max_records=size)
-        for text in WORDS:
-            one.feed("raw", word(text))
-        settle(one, found)
-        check(found, Counter(value.value for text in WORDS for value in pairs(word(text))))
-
-
 # ---------------------------------------------------------------------------- consistency checks
 
 
@@ -240,15 +182,6 @@ def test_a_hole_or_a_swap_stops(log: MemoryLog, order: str, receiver_of: object,
         found.log.append("words", 0, values[int(number)])
     with pytest.raises(GapError, match=r"words\[0\]@"):
         found.run_until_caught_up()
-
-
-@pytest.mark.parametrize("receiver_of", [stateless, stateful])
-def test_replays_are_no_holes(log: MemoryLog, receiver_of: object) -> None:
-    values = written(log)
-    found = receiver_of(log)  # type: ignore[operator]
-    for number in (0, 1, 2, 0, 1, 1, 2, 3, 4, 3, 4, 5):
-        found.log.append("words", 0, values[number])
-    found.run_until_caught_up()
 
 
 def changed(log: MemoryLog, outputs: int) -> None:
@@ -305,13 +238,3 @@ def test_a_lane_met_in_the_middle_is_waived_once(log: MemoryLog, receiver_of: ob
     found.log.append("words", 0, values[5])
     with pytest.raises(GapError):
         found.run_until_caught_up()
-
-
-def test_holes_of_a_compacted_input_are_waived_when_it_is_allowed(log: MemoryLog) -> None:
-    values = written(log)
-    rehearsal = stateful(log, allow_compacted=True)
-    rehearsal.log.configure("words", compacted=True)
-    for number in (0, 2, 5):
-        rehearsal.log.append("words", 0, values[number], key=b"%d" % number)
-    rehearsal.run_until_caught_up()
-    assert counted(rehearsal, "letters") == Counter([WORDS[0], WORDS[2], WORDS[5]])

@@ -107,19 +107,6 @@ def test_they_give_what_functions_over_values_give() -> None:
         assert outcome(by_batch) == outcome(by_value)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_anywhere_changes_nothing(when: Any) -> None:
-    undisturbed = rehearsed(flow_of(batches=True))
-    undisturbed.run_until_caught_up()
-    for number in range(len(undisturbed.script.written)):
-        rehearsal = rehearsed(flow_of(batches=True), block_records=3)
-        rehearsal.crash_at_write(number, when)
-        rehearsal.run_until_crash()
-        rehearsal.log.set_block(5)
-        rehearsal.run_until_caught_up()
-        assert rehearsal.states("per-robot") == undisturbed.states("per-robot")
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("block", [1, 2, 3, 1_000])
 def test_lines_that_fail_are_skipped_and_no_others(policy: PoisonPolicy, block: int) -> None:

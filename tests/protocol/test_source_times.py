@@ -59,22 +59,6 @@ def test_windows_and_outputs_go_by_the_time_of_the_value(raw: bool, partitions: 
     assert times == [600_000, HOUR_MS - 1, HOUR_MS, 2 * HOUR_MS], "outputs keep it"
 
 
-def test_a_crash_at_any_step_changes_nothing() -> None:
-    for step in range(1, 8):
-        flow = Flow("orders", state_partitions=2)
-        hours_of(flow, flow.source("in", dict, raw=True, timestamp=lambda order: order["at"]))
-        rehearsal = Rehearsal(flow)
-        for number, at in enumerate((5, HOUR_MS, 2 * HOUR_MS + 1, HOUR_MS + 7)):
-            rehearsal.feed("in", {"id": f"a{number}", "at": at}, timestamp_ms=LATER_MS)
-        rehearsal.crash(step=step, when="before")
-        rehearsal.run_until_caught_up()
-        rehearsal.restart()
-        rehearsal.feed("in", {"id": "a9", "at": 9 * HOUR_MS}, timestamp_ms=LATER_MS)
-        rehearsal.run_until_caught_up()
-        once = sorted(set(counted(rehearsal)))  # published twice, the second is a replay
-        assert once == [(0, 1), (1, 1), (2, 1)], step
-
-
 @pytest.mark.parametrize(
     "time",
     [None, "yesterday", "2026-11-22T10:00:00", datetime(2026, 11, 22), 1.5, True, -2, 1 << 48, b"1"],  # noqa: DTZ001 - one without a zone

@@ -94,23 +94,6 @@ def test_steps_after_windows_read_typed_results() -> None:
     assert sum(day["sum"] for day in days) + still_open == sum(one["state"]["screws"] for one in hours)
 
 
-def test_they_are_the_same_in_many_batches_through_crashes_and_rebuilds() -> None:
-    whole = expected()
-    for step in range(1, 8):
-        service = Rehearsal(flow_of(), partitions={"in": 2}, max_rows_per_write=3)
-        for begin in range(0, 400, 50):
-            if begin == (200 if step > 2 else 0):  # a run does the first two steps only once
-                service.crash(step=step, when="before")
-            feed(service, begin, begin + 50)
-            service.run_until_caught_up()
-        assert service.crashes == 1
-        assert (rows(service, "hours"), rows(service, "days")) == whole, step
-        days = service.windows("days")
-        service.rebuild()
-        assert service.windows("days") == days
-        assert (rows(service, "hours"), rows(service, "days")) == whole, step
-
-
 def test_a_result_waits_in_the_store_and_keeps_its_type() -> None:
     """A partition that is behind holds hours back before the second stage, from one batch to the next."""
     whole = expected()

@@ -21,6 +21,7 @@ from sqe_chain.task.frontier import Frontier, Taking
 from sqe_chain.task.reading import Reading
 from sqe_chain.task.results import ChangedStates, Job, Portion, Report, Sections
 from sqe_chain.task.states import Claim, Transition
+from tests.support.records import Record
 
 TYPE = StringValue.DESCRIPTOR.full_name
 
@@ -35,33 +36,6 @@ class Scripted(NamedTuple):
     word: str
     at_ms: int
     watermark_ms: int
-
-
-@dataclass
-class Record:
-    """A message as a log gives it."""
-
-    at: int
-    data: bytes
-    time_ms: int
-
-    def headers(self) -> None:
-        return None
-
-    def offset(self) -> int:
-        return self.at
-
-    def value(self) -> bytes:
-        return self.data
-
-    def key(self) -> None:
-        return None
-
-    def leader_epoch(self) -> int:
-        return 0
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.time_ms
 
 
 def records_of(script: Sequence[Scripted]) -> list[Record]:
@@ -86,7 +60,7 @@ def records_of(script: Sequence[Scripted]) -> list[Record]:
                 BytesValue.DESCRIPTOR.full_name if kind == "other type" else TYPE,
                 [StringValue(value=word).SerializeToString()], b"",
             )  # fmt: skip
-        records.append(Record(len(records), value[:-1] if kind == "cut short" else value, at_ms))
+        records.append(Record(len(records), value[:-1] if kind == "cut short" else value, at_ms=at_ms))
     return records
 
 

@@ -20,12 +20,13 @@ from sqe_chain.envelope.message import parse_head, wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Header, Headers, Message, Range, TopicInfo
+from sqe_chain.ports import Header, Message, Range, TopicInfo
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.reading import Reading
 from sqe_chain.task.results import ChangedStates, Job, Portion, Report
 from sqe_chain.task.states import Claim, Transition
 from tests.support.block_ways import NEVER, one_by_one, taken_as
+from tests.support.records import Record
 
 BEFORE = Header(1, "run", 3, "plan-3")
 TYPE = StringValue.DESCRIPTOR.full_name
@@ -37,33 +38,6 @@ Told = tuple[int, str, list[str]]
 def _short_runs() -> Iterator[None]:
     with taken_as():
         yield
-
-
-@dataclass
-class Record:
-    """A message as a log gives it."""
-
-    at: int
-    data: bytes | None
-    heads: Headers | None = None
-
-    def headers(self) -> Headers | None:
-        return self.heads
-
-    def offset(self) -> int:
-        return self.at
-
-    def value(self) -> bytes | None:
-        return self.data
-
-    def key(self) -> None:
-        return None
-
-    def leader_epoch(self) -> int:
-        return 0
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 0
 
 
 class Store:
@@ -325,7 +299,7 @@ def _in_headers(record: Record) -> Record:
         value, headers = in_headers(record.data or b"", source="here")
     except (EnvelopeError, ValueError):
         return record
-    return Record(record.at, value, headers)
+    return Record(record.at, value, heads=headers)
 
 
 def compare(

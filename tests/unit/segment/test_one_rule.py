@@ -7,7 +7,6 @@ filter for plain consumers. All must agree on what is accepted, what is skipped 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -32,45 +31,11 @@ from sqe_chain.task.reading import Reading
 from sqe_chain.task.results import ChangedStates, Job, Portion, Report
 from sqe_chain.task.states import Claim, Transition
 from tests.support.block_ways import taken_as
+from tests.support.records import Record
 
 TYPE = StringValue.DESCRIPTOR.full_name
 BEFORE = Header(1, "run", 3, "plan-3")
 TOPIC_ID = b"w" * 16
-
-
-@dataclass
-class Record:
-    """A message as a log and as a consumer give it."""
-
-    at: int
-    data: bytes | None
-
-    def topic(self) -> str:
-        return "words"
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self.at
-
-    def value(self) -> bytes | None:
-        return self.data
-
-    def key(self) -> bytes | None:
-        return None
-
-    def headers(self) -> None:
-        return None
-
-    def error(self) -> None:
-        return None
-
-    def leader_epoch(self) -> int:
-        return 0
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 0
 
 
 class Empty:

@@ -16,7 +16,8 @@ from sqe_chain.stages.record_work import RecordKind, RecordWork
 from sqe_chain.stages.table_join import TableJoinKind
 from sqe_chain.stages.window_kind import WindowsKind
 from tests.support.block_ways import one_by_one, taken_as
-from tests.support.read_in_blocks import Record, Scripted, outcome, records_of
+from tests.support.read_in_blocks import Scripted, outcome, records_of
+from tests.support.records import Record
 
 
 def write(state: StringValue, word: StringValue) -> None:

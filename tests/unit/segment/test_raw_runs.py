@@ -23,7 +23,7 @@ from sqe_chain.envelope.message import wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Header, Headers, Message, Range
+from sqe_chain.ports import Header, Message, Range
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
@@ -33,39 +33,16 @@ from sqe_chain.task.results import Job, Portion, Sections
 from sqe_chain.task.states import Claim, Transition
 from tests.support.block_ways import NEVER, one_by_one, taken_as
 from tests.support.read_in_blocks import EVERYTHING
+from tests.support.records import Record as PlainRecord
 
 TYPE = StringValue.DESCRIPTOR.full_name
 
 
 @dataclass
-class Record:
-    """A message as a log gives it."""
+class Record(PlainRecord):
+    """A message, and whether a plan leaves it out."""
 
-    at: int
-    data: bytes | None
-    own_key: bytes | None = None
-    heads: Headers | None = None
-    at_ms: int = 5
-    epoch: int = 0
     out: bool = False
-
-    def headers(self) -> Headers | None:
-        return self.heads
-
-    def offset(self) -> int:
-        return self.at
-
-    def value(self) -> bytes | None:
-        return self.data
-
-    def key(self) -> bytes | None:
-        return self.own_key
-
-    def leader_epoch(self) -> int:
-        return self.epoch
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.at_ms
 
 
 class Store:
@@ -221,7 +198,9 @@ def raw_records(draw: st.DrawFn, source: str) -> list[Record]:
         text, key = draw(texts), draw(keys)
         if source == "envelopes":
             records.append(
-                Record(offset, republished(offset, text, draw(st.sampled_from([None, b"", key]))), key)
+                Record(
+                    offset, republished(offset, text, draw(st.sampled_from([None, b"", key]))), key, at_ms=5
+                )
             )
         else:
             value = StringValue(value=text).SerializeToString() if source == "codec" else text.encode()
@@ -274,7 +253,8 @@ def test_ordinary_records_are_decided_about_in_runs(source: str, key: str) -> No
     """So that the comparison above compares something."""
     plain = StringValue(value="ant").SerializeToString() if source == "codec" else b"ant"
     records = [
-        Record(at, republished(at, "ant", b"a") if source == "envelopes" else plain, b"a") for at in range(20)
+        Record(at, republished(at, "ant", b"a") if source == "envelopes" else plain, b"a", at_ms=5)
+        for at in range(20)
     ]
     with taken_as() as taken:
         outcome(flow_of(source, key, changes=True), records, [5], PartitionMarks("words", bytes(16), 0))
@@ -288,7 +268,8 @@ def test_one_odd_message_in_a_run_is_seen(kind: int, source: str) -> None:
         plain = StringValue(value="ant").SerializeToString() if source == "codec" else b"ant"
         enveloped = source == "envelopes"
         records = [
-            Record(at, republished(at, "ant", b"a") if enveloped else plain, b"a") for at in range(500, 510)
+            Record(at, republished(at, "ant", b"a") if enveloped else plain, b"a", at_ms=5)
+            for at in range(500, 510)
         ]
         make_odd(records[5], kind)
         for sizes in ([], [1], [5, 1]):

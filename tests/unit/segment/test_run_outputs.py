@@ -7,7 +7,6 @@ Several runs in a row, for each begins where the one before ended.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -31,47 +30,13 @@ from sqe_chain.task import outputs as outputs_module
 from sqe_chain.task.collector import Made
 from sqe_chain.task.inputs import BlockInputs, Inputs
 from sqe_chain.task.outputs import Gatherer
+from tests.support.records import Record
 
 TYPE = StringValue.DESCRIPTOR.full_name
 NOW_MS = 1_700_000_000_000
 TP = TopicIdPartition("in", b"i" * 16, 3)
 KEYS = [None, b"", b"a", b"b", b"k" * 200]
 PAYLOADS = [b"x", b"payload", b"long" * 100, b"", None]
-
-
-@dataclass
-class Record:
-    """A message as a log gives it."""
-
-    at: int
-    data: bytes | None
-    time_ms: int
-    epoch: int | None
-    own_headers: Headers | None
-
-    def topic(self) -> str:
-        return TP.topic
-
-    def partition(self) -> int:
-        return TP.partition
-
-    def offset(self) -> int:
-        return self.at
-
-    def value(self) -> bytes | None:
-        return self.data
-
-    def key(self) -> bytes:
-        return b"k"
-
-    def headers(self) -> Headers | None:
-        return self.own_headers
-
-    def leader_epoch(self) -> int | None:
-        return self.epoch
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.time_ms
 
 
 def upstream(random: Random, count: int, links: int) -> list[tuple[bytes, int]]:
@@ -129,7 +94,7 @@ def block_of(random: Random, kind: str, count: int, begin: int) -> Block:
             values[number], added = in_headers(value or b"", source="up")
             headers[number] = [*(headers[number] or []), *added]
     records = [
-        Record(begin + number, value, time_ms, epoch, passed)
+        Record(begin + number, value, b"k", passed, time_ms, epoch, (TP.topic, TP.partition))
         for number, (value, time_ms, epoch, passed) in enumerate(
             zip(values, times, epochs, headers, strict=True)
         )
@@ -274,7 +239,10 @@ def test_one_run_holds_chains_of_one_size_and_positions_of_several() -> None:
             head = parse_head(value)
         values.append(value)
     assert len({len(parse_head(value).chain) for value in values}) == 1
-    records = [Record(number, value, NOW_MS, 3, None) for number, value in enumerate(values)]
+    records = [
+        Record(number, value, b"k", None, NOW_MS, 3, (TP.topic, TP.partition))
+        for number, value in enumerate(values)
+    ]
     block = EnvelopeBlock(records, TYPE.encode())
     flow = Flow("f")
     flow.source("in", StringValue).to("out", partitions=1)

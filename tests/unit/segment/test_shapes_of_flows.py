@@ -45,166 +45,81 @@ def first_letter(word: StringValue) -> str:
     return word.value[:1]
 
 
+def rank(word: StringValue) -> int:
+    return ord(word.value[1])
+
+
 def both(one: StringValue, other: StringValue) -> StringValue:
     return StringValue(value=f"{one.value} {other.value}")
 
 
-def windows(flow: Flow, source: Any, **more: Any) -> Flow:
+def words(flow: Flow, topic: str = "words", **more: Any) -> Any:
+    return flow.source(topic, StringValue, **more)
+
+
+def letters(flow: Flow, topic: str = "words") -> Any:
+    return words(flow, topic).key_by(first_letter)
+
+
+def windows(source: Any, **more: Any) -> None:
     declared: dict[str, Any] = {"key": first_letter, "state": StringValue, "fold": note} | more
     source.windowed("letters", Tumbling(10), retention_ms=30, **declared).to("closed", partitions=2)
-    return flow
 
 
-def poison(policy: Any) -> Flow:
-    flow = Flow("notes", state_partitions=1, poison=policy)
-    return windows(flow, flow.source("words", StringValue), fold=write)
-
-
-def poison_before(policy: Any) -> Flow:
-    """The key function fails."""
-    flow = Flow("notes", state_partitions=1, poison=policy)
-    return windows(
-        flow, flow.source("words", StringValue), key=lambda word: 7 if word.value == "bad" else word.value[:1]
-    )
+def more_windows(source: Any, length_ms: int = 20, **more: Any) -> None:
+    source.windowed("more", Tumbling(length_ms), state=StringValue, fold=note, retention_ms=30, **more)
 
 
 def first_character_or_none(word: StringValue) -> Any:
     return None if word.value == "bad" else word.value[:1]
 
 
-def keyed_by_none() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    return windows(flow, flow.source("words", StringValue).key_by(first_character_or_none), key=None)
+def second_of(word: StringValue, context: Context) -> str:
+    return str(context.timestamp_ms % 2)
 
 
-def timestamp() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    return windows(flow, flow.source("words", StringValue, timestamp=lambda word: 7 * ord(word.value[1])))
+def two_stages(flow: Flow) -> None:
+    source = words(flow)
+    more_windows(source, 10, key=lambda word: str(len(word.value)))
+    windows(source)
 
 
-def raw() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    return windows(flow, flow.source("words", StringValue, raw=True))
+def two_stages_of_a_key(flow: Flow) -> None:
+    keyed = letters(flow)
+    more_windows(keyed)
+    windows(keyed, key=None)
 
 
-def heartbeat() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    return windows(flow, flow.source("words", StringValue), heartbeat=lambda word: word.value == "bug")
+def two_keys_of_a_source(flow: Flow) -> None:
+    source = words(flow)
+    more_windows(source.key_by(lambda word: word.value[1:]))
+    windows(source.key_by(first_letter), key=None)
 
 
-def key_in_context() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    return windows(
-        flow, flow.source("words", StringValue), key=lambda _, context: str(context.timestamp_ms % 2)
-    )
-
-
-def key_by_in_context() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    keyed = flow.source("words", StringValue).key_by(lambda _, context: str(context.timestamp_ms % 2))
-    return windows(flow, keyed, key=None)
-
-
-def two_keys() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    return windows(
-        flow, flow.source("words", StringValue).key_by(lambda word: word.value[1:]), key=first_letter
-    )
-
-
-def no_key() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    return windows(flow, flow.source("words", StringValue), key=None)
-
-
-def two_stages() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    source = flow.source("words", StringValue)
-    source.windowed(
-        "lengths",
-        Tumbling(10),
-        key=lambda word: str(len(word.value)),
-        state=StringValue,
-        fold=note,
-        retention_ms=30,
-    )
-    return windows(flow, source)
-
-
-def two_stages_of_a_key() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    keyed = flow.source("words", StringValue).key_by(first_letter)
-    keyed.windowed("more", Tumbling(20), state=StringValue, fold=note, retention_ms=30)
-    return windows(flow, keyed, key=None)
-
-
-def two_keys_of_a_source() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    source = flow.source("words", StringValue)
-    source.key_by(lambda word: word.value[1:]).windowed(
-        "more", Tumbling(20), state=StringValue, fold=note, retention_ms=30
-    )
-    return windows(flow, source.key_by(first_letter), key=None)
-
-
-def by_id() -> Flow:
-    """The state partition is that of the id."""
-    flow = Flow("notes", state_partitions=1)
-    flow.source("words", StringValue).key_by(first_letter).deduplicate(
-        "once", lambda word: word.value[1:], 20
-    ).to("kept", partitions=2)
-    return flow
-
-
-def by_partition() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    flow.source("words", StringValue).key_by(first_letter).drop_stale(
-        "rising", sequence=lambda word: ord(word.value[1])
-    ).to("kept", partitions=2)
-    return flow
-
-
-def by_key() -> Flow:
-    """The short way is taken, into a stage that takes records one by one."""
-    flow = Flow("notes", state_partitions=1)
-    flow.source("words", StringValue).key_by(first_letter).drop_stale(
-        "rising", sequence=lambda word: ord(word.value[1]), scope="key"
-    ).to("kept", partitions=2)
-    return flow
-
-
-def in_units() -> Flow:
+def in_units(flow: Flow) -> None:
     """No stage goes by event time, so none of its lanes is kept."""
 
     def fold(state: StringValue, word: StringValue, context: Context) -> None:
         state.value += f"{word.value}{context.timestamp_ms} "
 
-    flow = Flow("notes", state_partitions=1)
-    flow.source("words", StringValue).aggregate("letters", key=first_letter, state=StringValue, fold=fold)
-    return flow
+    words(flow).aggregate("letters", key=first_letter, state=StringValue, fold=fold)
 
 
-def streams() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    first, second = (flow.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others"))
-    first.join_stream("pairs", second, both, before_ms=4, after_ms=4).to("joined", partitions=2)
-    return flow
+def streams(flow: Flow) -> None:
+    pairs = letters(flow).join_stream("pairs", letters(flow, "others"), both, before_ms=4, after_ms=4)
+    pairs.to("joined", partitions=2)
 
 
-def table() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    first, second = (flow.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others"))
-    first.join_table("joined", second, both).to("joined", partitions=2)
-    return flow
+def table(flow: Flow) -> None:
+    letters(flow).join_table("joined", letters(flow, "others"), both).to("joined", partitions=2)
 
 
-def timers(key: Callable[[StringValue], Any]) -> Flow:
+def timers(flow: Flow, key: Callable[[StringValue], Any] = first_letter) -> None:
     def fold(state: StringValue, word: StringValue, context: Context) -> None:
         state.value += f"{word.value} "
         context.set_timer(context.timestamp_ms + 7)
 
-    flow = Flow("notes", state_partitions=1)
-    flow.source("words", StringValue).aggregate(
+    words(flow).aggregate(
         "letters",
         key=key,
         state=StringValue,
@@ -212,7 +127,6 @@ def timers(key: Callable[[StringValue], Any]) -> Flow:
         on_timer=lambda state, timer: [StringValue(value=f"{state.value}at {timer.at_ms}")],
         expire_after_ms=40,
     ).to("silent", partitions=2)
-    return flow
 
 
 class Foreign(NamedTuple):
@@ -242,37 +156,60 @@ class Text(Codec[Any]):
         return Foreign(StringValue.FromString(data).value)
 
 
-def foreign() -> Flow:
-    """Units are of the type that a source gives, and that one cannot wait."""
-    flow = Flow("notes", state_partitions=1)
-    return windows(flow, flow.source("words", Foreign, codec=Text(Foreign)))
+Declare = Callable[[Flow], None]
 
 
-SHAPES: dict[str, Callable[[], Flow]] = {
-    "stop": lambda: poison("stop"),
-    "skip": lambda: poison("skip"),
-    "dead_letter": lambda: poison("dead_letter"),
-    "key, skip": lambda: poison_before("skip"),
-    "key_by, stop": keyed_by_none,
-    "key, stop": lambda: poison_before("stop"),
-    "timestamp": timestamp,
-    "heartbeat": heartbeat,
-    "key in context": key_in_context,
-    "key_by in context": key_by_in_context,
-    "two keys": two_keys,
-    "no key": no_key,
+def of_words(flow: Flow) -> None:
+    windows(words(flow), fold=write)
+
+
+def key_that_is_bad(flow: Flow) -> None:
+    windows(words(flow), key=lambda word: 7 if word.value == "bad" else word.value[:1])
+
+
+SHAPES: dict[str, Declare] = {
+    "stop": of_words,
+    "skip": of_words,
+    "dead_letter": of_words,
+    "key, skip": key_that_is_bad,
+    "key, stop": key_that_is_bad,
+    "key_by, stop": lambda flow: windows(words(flow).key_by(first_character_or_none), key=None),
+    "timestamp": lambda flow: windows(words(flow, timestamp=lambda word: 7 * ord(word.value[1]))),
+    "heartbeat": lambda flow: windows(words(flow), heartbeat=lambda word: word.value == "bug"),
+    "key in context": lambda flow: windows(words(flow), key=second_of),
+    "key_by in context": lambda flow: windows(words(flow).key_by(second_of), key=None),
+    "two keys": lambda flow: windows(words(flow).key_by(lambda word: word.value[1:])),
+    "no key": lambda flow: windows(words(flow), key=None),
     "two stages": two_stages,
     "two stages of a key": two_stages_of_a_key,
     "two keys of a source": two_keys_of_a_source,
-    "by id": by_id,
-    "by partition": by_partition,
-    "by key": by_key,
+    # The state partition is that of the id.
+    "by id": lambda flow: (
+        letters(flow).deduplicate("once", lambda word: word.value[1:], 20).to("kept", partitions=2)
+    ),
+    "by partition": lambda flow: letters(flow).drop_stale("rising", sequence=rank).to("kept", partitions=2),
+    # The short way is taken, into a stage that takes records one by one.
+    "by key": lambda flow: (
+        letters(flow).drop_stale("rising", sequence=rank, scope="key").to("kept", partitions=2)
+    ),
     "in units": in_units,
     "streams": streams,
     "table": table,
-    "timers": lambda: timers(first_letter),
-    "timers without a key": lambda: timers(first_character_or_none),
+    "timers": timers,
+    "timers without a key": lambda flow: timers(flow, first_character_or_none),
 }
+"""Shapes of flows; a policy for poison is a part of the name."""
+
+
+def flow_of(declare: Declare, name: str = "") -> Flow:
+    policies: list[Any] = ["skip", "dead_letter"]
+    flow = Flow("notes", state_partitions=1, poison=next((one for one in policies if one in name), "stop"))
+    declare(flow)
+    return flow
+
+
+def shape(name: str) -> Callable[[], Flow]:
+    return lambda: flow_of(SHAPES[name], name)
 
 
 def ways(
@@ -305,7 +242,7 @@ def begun(words: Sequence[Scripted]) -> list[list[Scripted]]:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_each_flow_gives_what_it_gives_record_by_record(name: str) -> None:
-    quick, general, taken = ways(SHAPES[name], begun(lanes_of(*WORDS, *WORDS)))
+    quick, general, taken = ways(shape(name), begun(lanes_of(*WORDS, *WORDS)))
     assert quick == general
     assert taken
 
@@ -331,11 +268,11 @@ def test_each_flow_gives_the_same_after_a_function_over_batches(
 
     monkeypatch.setattr(Flow, "source", with_batches)
     batches = True
-    quick, alone, taken = ways(SHAPES[name], begun(lanes_of(*WORDS, *WORDS)))
+    quick, alone, taken = ways(shape(name), begun(lanes_of(*WORDS, *WORDS)))
     assert quick == alone
     assert taken
     batches = False
-    assert quick == ways(SHAPES[name], begun(lanes_of(*WORDS, *WORDS)))[1]
+    assert quick == ways(shape(name), begun(lanes_of(*WORDS, *WORDS)))[1]
 
 
 def loud(batch: Any) -> Any:
@@ -354,33 +291,34 @@ def without_a(batch: Any) -> Any:
     return batch.take(pa.array(rows, pa.int64())).append_column("row", pa.array(rows, pa.int64()))
 
 
-def batches_that_fail(policy: Any) -> Flow:
-    flow = Flow("notes", state_partitions=1, poison=policy)
-    source = flow.source("words", StringValue)
+def batches_that_fail(flow: Flow) -> None:
+    source = words(flow)
     source.map_batches(loud, StringValue).to("loud", partitions=2)
-    return windows(flow, source.map_batches(without_a, StringValue, index="row"), fold=write)
+    windows(source.map_batches(without_a, StringValue, index="row"), fold=write)
 
 
-def batches_of_batches() -> Flow:
-    flow = Flow("notes", state_partitions=1)
-    source = flow.source("words", StringValue)
+def batches_of_batches(flow: Flow) -> None:
+    source = words(flow)
     some = source.map_batches(without_a, StringValue, index="row")
     merged = source.merge(some.map_batches(same_batch, StringValue)).merge(some)
     merged.to("merged", partitions=2, key=first_letter)
-    return windows(flow, merged.map_batches(same_batch, StringValue))
+    windows(merged.map_batches(same_batch, StringValue))
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 100])
 @pytest.mark.parametrize(
-    "make",
+    ("declare", "policy"),
     [
-        lambda: batches_that_fail("skip"),
-        lambda: batches_that_fail("dead_letter"),
-        lambda: batches_that_fail("stop"),
-        batches_of_batches,
+        *((batches_that_fail, policy) for policy in ("skip", "dead_letter", "stop")),
+        (batches_of_batches, "stop"),
     ],
 )
-def test_functions_over_batches_give_what_they_give_for_each_row(make: Callable[[], Flow], size: int) -> None:
+def test_functions_over_batches_give_what_they_give_for_each_row(
+    declare: Declare, policy: str, size: int
+) -> None:
+    def make() -> Flow:
+        return flow_of(declare, policy)
+
     records = records_of([one for batch in begun(lanes_of(*WORDS, *WORDS)) for one in batch])
     with taken_as() as taken:
         quick = outcome(make(), [records[:3], records[3:]], None, size)
@@ -391,23 +329,31 @@ def test_functions_over_batches_give_what_they_give_for_each_row(make: Callable[
 
 def test_a_record_that_the_plan_skips_is_skipped_though_the_policy_is_stop_by_now() -> None:
     """The batch is redone by a flow that is declared otherwise."""
-    quick, general, taken = ways(table, begun(lanes_of(*WORDS)), (LEFT_OUT,))
+    quick, general, taken = ways(shape("table"), begun(lanes_of(*WORDS)), (LEFT_OUT,))
     assert quick == general
     assert taken
-    assert general != ways(table, begun(lanes_of(*WORDS)))[0]
+    assert general != ways(shape("table"), begun(lanes_of(*WORDS)))[0]
 
 
 def test_envelopes_on_a_topic_that_is_declared_raw_by_now_stop_the_service() -> None:
     """Their lanes are known from before."""
-    quick, general, taken = ways(lambda: poison("stop"), begun(lanes_of(*WORDS)), last=raw)
+    quick, general, taken = ways(
+        shape("stop"),
+        begun(lanes_of(*WORDS)),
+        last=lambda: flow_of(lambda flow: windows(words(flow, raw=True))),
+    )
     assert quick == general
     assert not taken
     assert "was declared raw. Its chain would be lost" in str(quick)
 
 
 def test_values_that_cannot_be_units_are_poison() -> None:
-    """They came as values that can, until the source was declared otherwise."""
-    quick, general, taken = ways(lambda: poison("stop"), begun(lanes_of(*WORDS)), last=foreign)
+    """They came as values that can, until the source was declared otherwise: of a type that cannot wait."""
+
+    def foreign(flow: Flow) -> None:
+        windows(flow.source("words", Foreign, codec=Text(Foreign)))
+
+    quick, general, taken = ways(shape("stop"), begun(lanes_of(*WORDS)), last=lambda: flow_of(foreign))
     assert quick == general
     assert taken
     assert "PoisonError" in str(quick)
@@ -425,7 +371,7 @@ def test_lanes_that_a_run_meets_are_introduced_in_their_order(monkeypatch: pytes
     monkeypatch.setattr(EventTimes, "introduce", noted)
     first = [Scripted(1, "plain", "ant", 1, 0), Scripted(0, "plain", "bee", 2, 0)]
     second = [Scripted(lane, "plain", "asp", 5 + number, 0) for number, lane in enumerate([0, 1, 0, 1])]
-    quick, general, taken = ways(lambda: poison("stop"), [first, second])
+    quick, general, taken = ways(shape("stop"), [first, second])
     assert quick == general
     assert taken == [4]
     assert introduced[:4] == introduced[4:]
@@ -435,20 +381,18 @@ def test_lanes_that_a_run_meets_are_introduced_in_their_order(monkeypatch: pytes
 # --- two reasons to stop: the first input is to blame ---------------------------------------------
 
 
-def closing_in_two_types() -> Flow:
+def closing_in_two_types(flow: Flow) -> None:
     """What a window of `b` gives cannot go out."""
-    flow = Flow("notes", state_partitions=1)
-    flow.source("words", StringValue).windowed(
-        "letters", Tumbling(10), key=first_letter, state=StringValue, fold=write
-    ).flat_map(in_two_types).to("closed", partitions=2)
-    return flow
+    words(flow).windowed("letters", Tumbling(10), key=first_letter, state=StringValue, fold=write).flat_map(
+        in_two_types
+    ).to("closed", partitions=2)
 
 
 def in_two_types(result: Any) -> list[Any]:
     return [StringValue(value="closed"), Int64Value(value=1)][: 2 if result.key == b"b" else 1]
 
 
-def joined_in_two_types() -> Flow:
+def joined_in_two_types(flow: Flow) -> None:
     """What `boa` gives cannot go out; `asp` gives nothing; `bad` fails."""
 
     def combine(word: StringValue, _: StringValue) -> StringValue | None:
@@ -456,13 +400,11 @@ def joined_in_two_types() -> Flow:
             raise ValueError("too bad")
         return None if word.value == "asp" else word
 
-    flow = Flow("notes", state_partitions=1)
-    first, second = (flow.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others"))
-    first.join_table("joined", second, combine).flat_map(boa_in_two_types).to("joined", partitions=2)
-    return flow
+    joined = letters(flow).join_table("joined", letters(flow, "others"), combine)
+    joined.flat_map(boa_in_two_types).to("joined", partitions=2)
 
 
-def late_in_two_types() -> Flow:
+def late_in_two_types(flow: Flow) -> None:
     """What is dropped as late cannot go out."""
 
     def combine(word: StringValue, _: StringValue) -> StringValue:
@@ -470,12 +412,9 @@ def late_in_two_types() -> Flow:
             raise ValueError("too bad")
         return word
 
-    flow = Flow("notes", state_partitions=1)
-    first, second = (flow.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others"))
-    joined = first.join_table("joined", second, combine)
+    joined = letters(flow).join_table("joined", letters(flow, "others"), combine)
     joined.to("joined", partitions=2)
     joined.dropped().flat_map(lambda _: [StringValue(), Int64Value()]).to("late", partitions=2)
-    return flow
 
 
 LATE = [
@@ -490,7 +429,7 @@ def boa_in_two_types(word: Any) -> list[Any]:
 
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 1000])
 @pytest.mark.parametrize(
-    ("make", "batch", "blamed"),
+    ("declare", "batch", "blamed"),
     [
         (closing_in_two_types, lanes_of("ant", "bee", "asp", "bad", step_ms=3), "@5 "),
         (closing_in_two_types, lanes_of("bee", "ant", "asp", "cat", "bad", step_ms=4), "@5 "),
@@ -501,11 +440,11 @@ def boa_in_two_types(word: Any) -> list[Any]:
     ],
 )
 def test_of_two_inputs_that_cannot_be_processed_the_first_is_named(
-    monkeypatch: pytest.MonkeyPatch, make: Callable[[], Flow], batch: list[Scripted], blamed: str, block: int
+    monkeypatch: pytest.MonkeyPatch, declare: Declare, batch: list[Scripted], blamed: str, block: int
 ) -> None:
     """What an input gives is gathered before the next one can fail, also where runs end between the two."""
     monkeypatch.setattr(stage_part, "_BLOCK", block)
-    quick, general, taken = ways(make, begun(batch))
+    quick, general, taken = ways(lambda: flow_of(declare), begun(batch))
     assert quick == general
     assert taken
     assert blamed in str(quick)
@@ -516,17 +455,13 @@ def test_of_two_inputs_that_cannot_be_processed_the_first_is_named(
 def test_outputs_of_a_run_are_those_of_their_own_inputs(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(stage_part, "_BLOCK", block)
 
-    def flow() -> Flow:
-        made = Flow("notes", state_partitions=1)
-        first, second = (
-            made.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others")
+    def no_asp(flow: Flow) -> None:
+        joined = letters(flow).join_table(
+            "joined", letters(flow, "others"), lambda one, _: None if one.value == "asp" else one
         )
-        first.join_table("joined", second, lambda one, _: None if one.value == "asp" else one).to(
-            "joined", partitions=2
-        )
-        return made
+        joined.to("joined", partitions=2)
 
     batch = lanes_of("asp", "asp", "ant", "asp", "boa", "bee", "asp", "cat", "asp", step_ms=0)
-    quick, general, taken = ways(flow, begun(batch))
+    quick, general, taken = ways(lambda: flow_of(no_asp), begun(batch))
     assert quick == general
     assert taken
